@@ -1,9 +1,9 @@
-//! The evaluation of the SoyBean paper, simulated on its cluster. All times are computed from the
-//! generated programs and from data sheets; none is measured.
+//! The evaluation of the SoyBean paper, simulated on its machine. All times are computed from the
+//! programs that ranks would run and from data sheets; none is measured.
 //!
-//! `cargo run --release --example evaluation` prints tables with the paper's figures, and writes
-//! them with plots into `target/evaluation`. `-- --out DIR` writes into another folder, `--
-//! --quick` simulates less, and `-- --out docs` rewrites `docs/evaluation.md`.
+//! `cargo run --release --example evaluation` prints tables beside the paper's statements, and
+//! writes them with plots into `target/evaluation`. `-- --out DIR` writes into another folder, and
+//! `-- --quick` simulates fewer cases. `-- --out docs` writes `docs/evaluation.md` anew.
 
 mod paper;
 mod plots;
@@ -55,7 +55,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The output folder, and the extent of the simulation.
+/// Reads the folder to write to, and the amount to simulate.
 fn arguments() -> Result<(PathBuf, Amount), Box<dyn Error>> {
     let (mut out, mut amount) = (PathBuf::from("target/evaluation"), Amount::All);
     let mut parser = lexopt::Parser::from_args(env::args_os().skip(1));
@@ -76,7 +76,7 @@ fn document(cluster: &Cluster, evaluations: [&Evaluation; 2], convolutional: &[S
         "## Dense layers\n\nFour layers of equal width with ReLU between them, no biases.\n".to_owned(),
         scaling::section(&direct.dense),
         "![Times of steps, simulated](evaluation/dense.svg)\n".to_owned(),
-        "## Convolutions\n\nFive convolutions of 3 x 3 with ReLU, batch 256: wide ones on small images, and narrower ones on large images.\n".to_owned(),
+        "## Convolutions\n\nFive convolutions of 3 x 3 with ReLU at batch 256: wide ones on small images, and narrower ones on\nlarge images.\n".to_owned(),
         scaling::section(convolutional),
         "![Times of steps, simulated](evaluation/convolutional.svg)\n".to_owned(),
         speed_up::section(&direct.networks),
@@ -88,30 +88,45 @@ fn document(cluster: &Cluster, evaluations: [&Evaluation; 2], convolutional: &[S
 
 fn introduction(cluster: &Cluster) -> String {
     let device = &cluster.device;
-    let levels = cluster.levels.iter().map(|it| {
+    let levels = cluster.levels.iter().enumerate().map(|(at, it)| {
         let (bandwidth, latency) = (it.link_bytes_per_second / 1e9, it.latency_seconds * 1e6);
         let shared = match it.gpus_per_link {
             1 => "one link for each GPU".to_owned(),
             n_gpus => format!("one link for {n_gpus} GPUs"),
         };
         format!(
-            "{} {}, {shared}, {bandwidth} GB/s in each direction, latency {latency} µs",
-            it.count, it.name
+            "- Level {}: {} {}, {shared}, {bandwidth} GB/s in each direction, latency {latency} µs.",
+            at + 1,
+            it.count,
+            it.name
         )
     });
     format!(
         "# The paper's evaluation, simulated
 
-**Everything on this page is simulated; nothing is measured.** The figures come from a discrete simulation (`soybean-simulator`) of the programs that the compiler emits, on a description of the machine of the
-paper, Amazon's `{name}`. `cargo run --release --example evaluation -- --out docs` writes the page anew.
+**Everything on this page is simulated; nothing is measured.** A discrete simulation
+(`soybean-simulator`) runs the programs that the compiler emits, on a description of the paper's
+machine, Amazon's `{name}`. `cargo run --release --example evaluation -- --out docs` writes the page
+anew.
 
-The machine (`soybean-cluster/presets/{name}.toml`): GPUs `{gpu}` of {flops} TFLOP/s and {memory} GB/s, of which kernels attain {efficiency} %, and {launch} µs for each launch; {levels}. Latencies, launches and that
-share are assumed.
+The machine (`soybean-cluster/presets/{name}.toml`) has:
 
-One training step with plain SGD in `f32`. *data* is data parallelism, *model* splits every layer by its outputs, *soybean* is the plan with the fewest bytes (`auto`), *by time* the one with the
-least predicted time on this machine (`objective = \"time\"`). *Overhead* is the time by which a step is
-longer than the kernels of a rank, so communication that hides behind kernels does not count. Ranks read what they need from each
-other's memory, unless rings are named. What is left out stands in the documentation of `soybean-simulator`.
+- GPUs `{gpu}` of {flops} TFLOP/s and {memory} GB/s. Kernels attain {efficiency} % of both, and each takes
+  {launch} µs to launch.
+{levels}
+
+Latencies, launches and that share are assumed.
+
+The figures are of one training step with plain SGD in `f32`, under four plans:
+
+- *data*: data parallelism,
+- *model*: every layer split by its outputs,
+- *soybean*: the plan with the fewest bytes (`auto`),
+- *by time*: the plan with the least predicted time on this machine (`objective = \"time\"`).
+
+*Overhead* is the time by which a step is longer than the kernels of a rank. Communication that runs
+beside kernels does not count. Ranks read from each other's memory, unless the table says rings. The
+documentation of `soybean-simulator` lists what the simulation leaves out.
 ",
         name = cluster.name,
         gpu = device.name,
@@ -119,6 +134,6 @@ other's memory, unless rings are named. What is left out stands in the documenta
         memory = device.memory_bytes_per_second / 1e9,
         efficiency = device.efficiency * 100.0,
         launch = device.launch_seconds * 1e6,
-        levels = levels.collect::<Vec<_>>().join("; "),
+        levels = levels.collect::<Vec<_>>().join("\n"),
     )
 }

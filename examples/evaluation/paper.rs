@@ -1,4 +1,4 @@
-//! The statements of the paper, compared with the simulation.
+//! The statements of the paper beside the results of the simulation.
 
 use crate::{
     scaling::Scaling,
@@ -6,16 +6,16 @@ use crate::{
     table::table,
 };
 
-/// The speed-up of AlexNet in the paper.
+/// The speed-up of AlexNet that the paper states.
 const SPEED_UP: f64 = 7.0;
 
-/// The results of one way of transferring data.
+/// The results of the simulation with one transport.
 pub(crate) struct Evaluation {
     pub(crate) dense: Vec<Scaling>,
     pub(crate) networks: Vec<SpeedUp>,
 }
 
-/// Compares the statements with direct transfers and with rings, and explains the differences.
+/// Writes the statements beside the results with direct reads and with rings, and why they differ.
 pub(crate) fn section(evaluations: [&Evaluation; 2], efficiency: f64) -> String {
     let mut rows = Vec::new();
     let mut state = |what: String, stated: &str, found: &dyn Fn(&Evaluation) -> String| {
@@ -45,7 +45,7 @@ pub(crate) fn section(evaluations: [&Evaluation; 2], efficiency: f64) -> String 
     format!("## Beside the paper\n\n{}\n{}", table(&head, rows), differences(&shares))
 }
 
-/// Returns the overheads of data parallelism on the most GPUs.
+/// Lists the overheads of data parallelism on the most GPUs.
 fn overheads(dense: &[Scaling], batch: usize) -> String {
     let of_batch = dense.iter().filter(|it| it.batch == batch);
     let overhead = |it: &Scaling| {
@@ -69,8 +69,8 @@ fn reached(points: &[Point]) -> String {
     }
 }
 
-/// Returns the percentage of peak at which kernels would have the stated overhead, for the first
-/// network of this batch.
+/// Returns the share of their peak, in percent, at which kernels would cause the stated overhead,
+/// with all else as simulated, for the first network of this batch.
 fn share(dense: &[Scaling], batch: usize, stated: f64, efficiency: f64) -> String {
     let network = dense.iter().find(|it| it.batch == batch);
     let found = network.and_then(|it| it.figures.last()).map(|(_, [data, ..])| data.overhead());
@@ -79,19 +79,29 @@ fn share(dense: &[Scaling], batch: usize, stated: f64, efficiency: f64) -> Strin
 
 fn differences([short, long]: &[String; 2]) -> String {
     format!(
-        "Where they differ, and why. No constant was fitted to the paper: the machine is what data sheets and the paper say of it, and what is assumed above.
+        "The paper and the simulation differ in some rows. No constant was fitted to the paper: the machine
+follows from data sheets, the paper, and the assumptions above.
 
-- **Overhead.** From batch 512 to 2048 the simulated overhead falls to a quarter, as the work grows four times; the paper's falls to half. So neither way of passing data gives both of its figures: reading
-  directly comes close at batch 2048, rings at batch 512. A likely reason: the simulation gives all kernels the same share of the peak, whatever their shape, but at batch 512 each of eight GPUs has 64
-  rows, and products that narrow are slower. With the bytes that are read directly, the paper's figures would mean kernels at {short} of their peak at batch 512 and at {long} at batch 2048. Where kernels are
-  simulated too fast, data parallelism looks worse, and soybean better beside it, than they were.
-- **How gradients travel.** *Simulated* is the exchange that this project does without NCCL: each rank reads its share of the gradients from all others, so that the link between the groups carries four times the
-  size of the gradients in each direction. *By rings* is what it does with NCCL: 1.75 times. How the paper's baseline did it decides its overhead as much as the machine does, and is not known here.
-- **Soybean against data parallelism.** The gain depends on the batch: it is largest where batches are small, and above some batch there is none. The paper gives one range for all.
-- **Fewest bytes is not least time.** Data parallelism can hide its bytes behind the backward pass; conversions between layers have nothing to hide behind. Where batches are large, data parallelism is
-  as fast as the plan with the fewest bytes, or a little faster. The plan with the least predicted time (*by time*) keeps off the slow link, but that prediction adds up all steps as if nothing ran beside
-  anything else, so it can be the slower one too.
-- **Not simulated**: the batch's way to the GPUs, the host, and slower kernels while data pass.
+- **Overhead.** From batch 512 to 2048 the work grows four times, and the simulated overhead falls to
+  a quarter. The paper's falls to half, so neither transport matches both of its figures: direct
+  reads come close at batch 2048, rings at batch 512. A likely reason is the speed of kernels. The
+  simulation gives all kernels the same share of the peak, whatever their shape. At batch 512 each of
+  eight GPUs has 64 rows, and products that narrow are slower. With direct reads, the paper's figures
+  would mean kernels at {short} of their peak at batch 512 and at {long} at batch 2048. Kernels that are
+  simulated too fast make data parallelism look worse than it was, and soybean better beside it.
+- **How gradients travel.** *Simulated* is this project's exchange without NCCL: each rank reads its
+  part of the gradients from all others. The link between the groups then carries four times the size
+  of the gradients in each direction. *By rings* is the exchange with NCCL, which carries 1.75 times.
+  The method of the paper's baseline is not known here, and matters as much as the machine does.
+- **Soybean against data parallelism.** The gain depends on the batch. It is largest for small
+  batches, and above some batch there is none. The paper gives one range for all.
+- **Fewest bytes is not least time.** Data parallelism can move its bytes during the backward pass.
+  Conversions between layers have nothing to run beside. For large batches, data parallelism is as
+  fast as the plan with the fewest bytes, or a little faster. The plan with the least predicted time
+  (*by time*) avoids the slow link. Its prediction sums all steps as if none overlapped, so it can be
+  slower too.
+- **Not simulated**: the transfer of the batch to the GPUs, the host, and kernels that are slower
+  while data moves.
 "
     )
 }

@@ -100,7 +100,7 @@ pub(crate) fn section(networks: &[SpeedUp]) -> String {
     };
     let rows = networks.iter().flat_map(|it| it.points.iter().map(move |point| row(it, point)));
     format!(
-        "## AlexNet and VGG-16 on {N_GPUS} GPUs\n\nSpeed-up is against one GPU at the same batch size; where that batch does not fit into the memory of one GPU (*), the simulation goes on as if it did.\n\n{}",
+        "## AlexNet and VGG-16 on {N_GPUS} GPUs\n\nSpeed-up is against one GPU at the same batch size. If that batch does not fit into the memory of\none GPU (*), the simulation ignores the limit.\n\n{}",
         table(&head, rows)
     )
 }

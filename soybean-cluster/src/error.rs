@@ -1,8 +1,8 @@
-//! What is wrong with a cluster file.
+//! Errors of cluster files.
 
 use std::fmt;
 
-/// A fault of a cluster file, shown as `file:line: what is expected, and what was found`.
+/// An error in a cluster file, displayed as `file:line: what is expected, and what was found`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
     pub(crate) file: String,

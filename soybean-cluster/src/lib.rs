@@ -1,4 +1,4 @@
-//! Cluster files: machines described in TOML, read into a [`Cluster`], and the presets that are shipped.
+//! Cluster files: reads machines described in TOML into a [`Cluster`], and provides presets.
 //!
 //! A file describes one GPU and the levels that join GPUs, slowest first:
 //!
@@ -31,8 +31,8 @@
 //! # Ok::<(), soybean_cluster::Error>(())
 //! ```
 //!
-//! What the keys mean stands in [`soybean_plan::Device`] and [`soybean_plan::Level`]; `bandwidth` is that of one link in each direction, and `gpus_per_link`
-//! is 1 where it is left out.
+//! [`soybean_plan::Device`] and [`soybean_plan::Level`] define the keys. `bandwidth` is that of one
+//! link in each direction, and `gpus_per_link` is 1 by default.
 
 mod error;
 mod preset;
@@ -49,10 +49,10 @@ pub use preset::{preset, preset_names};
 use quantity::{BYTES_PER_SECOND, FLOPS, SECONDS};
 use table::{Place, Table};
 
-/// Reads a cluster from the text of a file; `file` is what the file is called in errors.
+/// Reads a cluster from the text of a file. `file` is the file's name in errors.
 ///
 /// # Errors
-/// The first thing in the file that is not as it should be, with its line.
+/// If the text is no sound cluster file: the first error, with its line.
 pub fn read(name: &str, file: &str, text: &str) -> Result<Cluster, Error> {
     let place = Place { file, text };
     let parsed = DeTable::parse(text).map_err(|error| {
@@ -115,10 +115,10 @@ fn levels(root: &mut Table<'_>) -> Result<Vec<Level>, Error> {
     Ok(levels)
 }
 
-/// The most GPUs of a cluster: 2^16, what a mesh can have.
+/// The largest number of GPUs of a cluster: 2^16, as of a mesh.
 const MAX_GPUS: usize = 65_536;
 
-/// The type of a value for people.
+/// Returns the type of a value, with its article.
 fn kind(value: &DeValue<'_>) -> &'static str {
     match value {
         DeValue::String(_) => "a string",

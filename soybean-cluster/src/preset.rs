@@ -1,4 +1,4 @@
-//! The clusters that are shipped.
+//! The clusters that come with the crate.
 
 use soybean_plan::Cluster;
 
@@ -6,7 +6,7 @@ use crate::read;
 
 macro_rules! presets {
     ($($name:literal,)*) => {
-        /// The presets' names, and the texts of their files.
+        /// The names of the presets, with the texts of their files.
         const PRESETS: &[(&str, &str)] =
             &[$(($name, include_str!(concat!("../presets/", $name, ".toml"))),)*];
     };
@@ -20,7 +20,7 @@ presets! {
     "pcie-4x4090",
 }
 
-/// The preset with this name.
+/// Returns the preset with this name.
 ///
 /// # Panics
 /// Never: tests read all presets.
@@ -30,7 +30,7 @@ pub fn preset(name: &str) -> Option<Cluster> {
     Some(read(name, name, text).expect("presets are read by a test"))
 }
 
-/// The names of all presets.
+/// Returns the names of all presets.
 pub fn preset_names() -> impl Iterator<Item = &'static str> {
     PRESETS.iter().map(|&(name, _)| name)
 }

@@ -1,6 +1,7 @@
-//! Quantities: a number and its unit in one string, such as `"450 GB/s"`. Sizes of memory are whole bytes, which `soybean_plan::parse_bytes` reads.
+//! Quantities: a number and its unit in one string, such as `"450 GB/s"`.
+//! `soybean_plan::parse_bytes` reads sizes of memory, which are whole bytes.
 
-/// A kind of quantity: what it is called, its unit, and an example.
+/// A kind of quantity: its name, its unit, and an example.
 pub(crate) struct Kind {
     pub(crate) noun: &'static str,
     unit: &'static str,
@@ -25,7 +26,7 @@ pub(crate) const SECONDS: Kind = Kind {
 };
 
 impl Kind {
-    /// The number of base units that the text gives.
+    /// Parses a quantity as a number of base units.
     pub(crate) fn read(&self, text: &str) -> Option<f64> {
         let end = text.find(|it: char| !(it.is_ascii_digit() || it == '.'))?;
         let (number, unit) = (&text[..end], text[end..].trim_start());

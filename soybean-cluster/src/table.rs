@@ -1,4 +1,5 @@
-//! Tables of a file, read key by key: what is missing, of the wrong kind or unknown is an error at its line.
+//! Tables of a file, which are read key by key. Missing and unknown keys and values of the wrong
+//! kind are errors at their lines.
 
 use std::ops::Range;
 
@@ -7,7 +8,7 @@ use toml::de::{DeTable, DeValue};
 
 use crate::{error::Error, kind, quantity::Kind};
 
-/// A file with its text, in which bytes have lines.
+/// A file with its text, for the lines of errors.
 #[derive(Clone, Copy)]
 pub(crate) struct Place<'a> {
     pub(crate) file: &'a str,
@@ -15,7 +16,7 @@ pub(crate) struct Place<'a> {
 }
 
 impl Place<'_> {
-    /// An error at a byte of the text.
+    /// Returns an error at a byte of the text.
     pub(crate) fn error(&self, at: usize, message: String) -> Error {
         let before = self.text.get(..at).unwrap_or(self.text);
         let line = before.bytes().filter(|&it| it == b'\n').count() + 1;
@@ -26,14 +27,14 @@ impl Place<'_> {
 /// A table of which some keys have been read.
 pub(crate) struct Table<'a> {
     place: Place<'a>,
-    /// What it is called in errors.
+    /// The name of the table in errors.
     noun: &'static str,
     at: usize,
     entries: &'a DeTable<'a>,
     known: Vec<&'static str>,
 }
 
-/// A value and where it stands.
+/// A value with its position in the text.
 struct Found<'a> {
     value: &'a DeValue<'a>,
     span: Range<usize>,
@@ -76,7 +77,7 @@ impl<'a> Table<'a> {
         self.place.error(found.span.start, format!("`{key}` must be {expected}, found {shown}"))
     }
 
-    /// The table `[gpu]`.
+    /// Reads the table `[gpu]`.
     pub(crate) fn gpu(&mut self) -> Result<Table<'a>, Error> {
         const KEY: &str = "gpu";
         let found = self.get(KEY, "a table")?;
@@ -88,7 +89,7 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// The tables `[[level]]`; none if there are none.
+    /// Reads the tables `[[level]]`, of which there may be none.
     pub(crate) fn levels(&mut self) -> Result<Vec<Table<'a>>, Error> {
         const KEY: &str = "level";
         const EXPECTED: &str = "a list of tables, written `[[level]]`";
@@ -105,7 +106,7 @@ impl<'a> Table<'a> {
         items.iter().map(table).collect()
     }
 
-    /// A name.
+    /// Reads a name.
     pub(crate) fn string(&mut self, key: &'static str) -> Result<String, Error> {
         let found = self.get(key, "a string")?;
         match found.value {
@@ -114,13 +115,13 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// A count from 1 on.
+    /// Reads a count of at least 1.
     pub(crate) fn count(&mut self, key: &'static str) -> Result<usize, Error> {
         let found = self.get(key, EXPECTED_COUNT)?;
         self.read_count(key, &found)
     }
 
-    /// A count from 1 on and where it stands, if there is one.
+    /// Reads an optional count of at least 1, with its position.
     pub(crate) fn optional_count(
         &mut self,
         key: &'static str,
@@ -139,7 +140,7 @@ impl<'a> Table<'a> {
             .ok_or_else(|| self.wrong(key, EXPECTED_COUNT, found))
     }
 
-    /// A number above 0 and up to 1.
+    /// Reads a number above 0 and up to 1.
     pub(crate) fn share(&mut self, key: &'static str) -> Result<f64, Error> {
         const EXPECTED: &str = "a number above 0 and up to 1";
         let found = self.get(key, EXPECTED)?;
@@ -153,13 +154,13 @@ impl<'a> Table<'a> {
             .ok_or_else(|| self.wrong(key, EXPECTED, &found))
     }
 
-    /// A quantity above 0.
+    /// Reads a quantity above 0.
     pub(crate) fn quantity(&mut self, key: &'static str, kind: &Kind) -> Result<f64, Error> {
         let expected = format!("a {} above 0 such as \"{}\"", kind.noun, kind.example);
         self.read_quantity(key, kind, &expected, |it| it > 0.0)
     }
 
-    /// A quantity that may be 0.
+    /// Reads a quantity that may be 0.
     pub(crate) fn quantity_from_zero(
         &mut self,
         key: &'static str,
@@ -169,7 +170,7 @@ impl<'a> Table<'a> {
         self.read_quantity(key, kind, &expected, |it| it >= 0.0)
     }
 
-    /// The bytes of a size of memory.
+    /// Reads a size of memory in bytes.
     pub(crate) fn bytes(&mut self, key: &'static str) -> Result<u64, Error> {
         const EXPECTED: &str = "a size of memory in a string, such as \"80GiB\"";
         let found = self.get(key, EXPECTED)?;
@@ -198,7 +199,7 @@ impl<'a> Table<'a> {
             .ok_or_else(|| self.wrong(key, expected, &found))
     }
 
-    /// Refuses keys that nothing has asked for.
+    /// Rejects keys that have not been read.
     pub(crate) fn finish(self) -> Result<(), Error> {
         let mut unknown: Vec<_> = self
             .entries

@@ -1,4 +1,4 @@
-//! Cluster files as users write them: what is read, and what each mistake says.
+//! Tests of cluster files: the clusters that are read, and the messages of errors.
 
 use expect_test::{Expect, expect};
 use soybean_cluster::{preset, preset_names, read};
@@ -36,7 +36,7 @@ fn files_become_clusters() {
     .assert_eq(&format!("{cluster:?}"));
 }
 
-/// The errors of the good file with one text replaced by another, for each pair.
+/// Returns the errors of the good file with one text replaced by another, for each pair.
 fn check(replacements: &[[&str; 2]], expected: &Expect) {
     let error = |[old, new]: &[&str; 2]| {
         assert!(GOOD.contains(old), "{old}");

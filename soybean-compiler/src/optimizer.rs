@@ -1,5 +1,9 @@
-//! Optimisers: the rule by which parameters change, and what goes on around it where runs are long.
+//! Optimizers: the rule by which parameters change, with clipping, accumulation, averaging and the
+//! treatment of steps that are not finite.
 
+mod method;
+mod methods;
+mod operands;
 pub(crate) mod program;
 mod rule;
 
@@ -7,26 +11,29 @@ use soybean_plan::{NonFinite, Pattern, nearest_names};
 
 use crate::{
     builder::Argument,
-    fault::{At, Fault, ModelFault, Place},
+    diagnostic::{CallDiagnostic, CallPart, ModelDiagnostic, ModelPart},
     graph::Graph,
 };
 
+pub(crate) use method::Layout;
+pub use method::{Method, Setting, SettingValue};
+pub use methods::METHODS;
 pub use rule::Rule;
 
-/// How parameters are updated.
+/// The settings of updates.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Optimizer {
-    /// What becomes of a parameter and its gradient.
+    /// The rule that computes a parameter from its gradient.
     pub rule: Rule,
-    /// The names of parameters that have no weight decay, as texts of [`Pattern`]s.
+    /// Patterns of the names of parameters without weight decay; see [`Pattern`].
     pub no_decay: Vec<String>,
-    /// The largest 2-norm of all gradients together: larger ones are scaled down to it.
+    /// The largest 2-norm of all gradients together. Larger gradients are scaled down to it.
     pub clip_norm: Option<f64>,
-    /// How many steps share an update, which takes the mean of their gradients.
+    /// The number of steps that share an update, which takes the mean of their gradients.
     pub accumulate: u64,
-    /// The decay of the parameters' moving averages, if there are to be any.
+    /// The decay of the parameters' moving averages, if they are kept.
     pub ema: Option<f64>,
-    /// What a step does that is not finite.
+    /// The treatment of steps that are not finite.
     pub non_finite: NonFinite,
 }
 
@@ -49,34 +56,38 @@ impl Default for Optimizer {
     }
 }
 
-/// The optimiser with this name and these settings.
+/// Returns the optimizer with this name and these settings.
 ///
 /// # Errors
-/// If there is no such optimiser or setting, or a setting's value is not what it takes. [`Place::Argument`] numbers the setting.
-pub fn optimizer(name: &str, settings: &[(String, Argument)]) -> Result<Optimizer, Fault> {
+/// If there is no such optimizer or setting, or a setting does not take its value.
+/// [`CallPart::Argument`] numbers the setting.
+pub fn optimizer(name: &str, settings: &[(String, Argument)]) -> Result<Optimizer, CallDiagnostic> {
     let mut optimizer = Optimizer::from(Rule::named(name)?);
     for (position, (setting, value)) in settings.iter().enumerate() {
         let set = match setting.as_str() {
             "no_decay" => patterns(name, value).map(|it| optimizer.no_decay = it),
             _ => optimizer.rule.set(setting, value),
         };
-        set.map_err(|fault| Fault { at: Place::Argument(position), ..fault })?;
+        set.map_err(|fault| CallDiagnostic { at: CallPart::Argument(position), ..fault })?;
     }
     optimizer.rule.check()?;
     if let Some(position) = settings.iter().position(|it| it.0 == "no_decay")
         && optimizer.rule.weight_decay() == 0.0
     {
         let message = format!("`{name}`: `no_decay` needs a `weight_decay` above 0");
-        return Err(Fault::argument(position, message));
+        return Err(CallDiagnostic::argument(position, message));
     }
     Ok(optimizer)
 }
 
-fn patterns(name: &str, value: &Argument) -> Result<Vec<String>, Fault> {
+fn patterns(name: &str, value: &Argument) -> Result<Vec<String>, CallDiagnostic> {
     let wrong = |found: &Argument| {
         let message = "a list of strings, which are names of parameters with `*` for any letters";
-        Fault::call(format!("`{name}`: `no_decay` must be {message}; found {}", found.kind()))
-            .with_help("write `no_decay = [\"*.b\", \"embed*\"]`")
+        CallDiagnostic::call(format!(
+            "`{name}`: `no_decay` must be {message}; found {}",
+            found.kind()
+        ))
+        .with_help("write `no_decay = [\"*.b\", \"embed*\"]`")
     };
     let Argument::List(members) = value else { return Err(wrong(value)) };
     let pattern = |member: &Argument| match member {
@@ -87,10 +98,10 @@ fn patterns(name: &str, value: &Argument) -> Result<Vec<String>, Fault> {
 }
 
 impl Optimizer {
-    /// The names of what can be set besides the rule: see [`Self::set`].
+    /// The names of the settings besides the rule's: see [`Self::set`].
     pub const SETTINGS: [&str; 4] = ["clip_norm", "accumulate", "ema", "non_finite"];
 
-    /// The name and all settings, of which [`optimizer`] makes its rule and masks again.
+    /// Returns the name and settings from which [`optimizer`] restores the rule and its masks.
     #[must_use]
     pub fn settings(&self) -> (&'static str, Vec<(&'static str, Argument)>) {
         let mut settings = self.rule.settings();
@@ -98,10 +109,10 @@ impl Optimizer {
             let patterns = self.no_decay.iter().map(|it| Argument::Text(it.clone())).collect();
             settings.push(("no_decay", Argument::List(patterns)));
         }
-        (self.rule.name(), settings)
+        (self.rule.method().name, settings)
     }
 
-    /// What is set besides the rule and is not as it is by default, of which [`Self::set`] makes it again.
+    /// Returns the settings besides the rule's that differ from their defaults, for [`Self::set`].
     #[must_use]
     pub fn further_settings(&self) -> Vec<(&'static str, Argument)> {
         let mut settings = Vec::new();
@@ -119,11 +130,12 @@ impl Optimizer {
     /// Sets one of [`Self::SETTINGS`].
     ///
     /// # Errors
-    /// If there is no such setting, or the value is not what it takes.
-    pub fn set(&mut self, setting: &str, value: &Argument) -> Result<(), Fault> {
+    /// If there is no such setting, or it does not take the value.
+    pub fn set(&mut self, setting: &str, value: &Argument) -> Result<(), CallDiagnostic> {
         let number = value.as_number();
-        let wrong =
-            |what: &str| Fault::call(format!("`{setting}` must be {what}, found {}", found(value)));
+        let wrong = |what: &str| {
+            CallDiagnostic::call(format!("`{setting}` must be {what}, found {}", found(value)))
+        };
         match (setting, value) {
             ("clip_norm", _) => {
                 let norm = number.filter(|it| single(*it) > 0.0 && single(*it).is_finite());
@@ -145,41 +157,42 @@ impl Optimizer {
                 self.ema = Some(decay.ok_or_else(|| wrong(expected))?);
             }
             ("non_finite", Argument::Text(name)) => {
-                let choice = name.parse().map_err(|it| Fault::call(format!("`non_finite` {it}")));
+                let choice =
+                    name.parse().map_err(|it| CallDiagnostic::call(format!("`non_finite` {it}")));
                 self.non_finite = choice?;
             }
             ("non_finite", _) => return Err(wrong(&NonFinite::expected())),
-            _ => return Err(Fault::call(format!("unknown setting `{setting}`"))),
+            _ => return Err(CallDiagnostic::call(format!("unknown setting `{setting}`"))),
         }
         Ok(())
     }
 
-    /// Whether a parameter of this name has the weight decay.
+    /// Returns whether a parameter of this name has weight decay.
     #[must_use]
     pub fn decays(&self, name: &str) -> bool {
         !self.no_decay.iter().any(|it| Pattern::new(it).is_match(name))
     }
 
-    /// The rule for a parameter of this name.
+    /// Returns the rule for a parameter of this name.
     #[must_use]
     pub fn rule_of(&self, name: &str) -> Rule {
-        if self.decays(name) { self.rule } else { self.rule.without_decay() }
+        if self.decays(name) { self.rule.clone() } else { self.rule.without_decay() }
     }
 
-    /// Whether updates read the norm of all gradients.
+    /// Returns whether updates read the norm of all gradients.
     pub(crate) const fn needs_norm(&self) -> bool {
         self.clip_norm.is_some() || self.non_finite.skips()
     }
 
-    /// The patterns that match no parameter.
-    pub(crate) fn faults(&self, graph: &Graph) -> Vec<ModelFault> {
+    /// Reports the patterns that match no parameter.
+    pub(crate) fn faults(&self, graph: &Graph) -> Vec<ModelDiagnostic> {
         let parameters = graph.parameters();
         let names: Vec<&str> = parameters.map(|it| graph.node(it).name.as_str()).collect();
         let is_idle = |pattern: &Pattern| !names.iter().any(|it| pattern.is_match(it));
         let patterns = self.no_decay.iter().enumerate();
         let patterns = patterns.filter(|it| is_idle(&Pattern::new(it.1)));
-        let fault = |(position, pattern): (usize, &String)| ModelFault {
-            at: At::NoDecay(position),
+        let fault = |(position, pattern): (usize, &String)| ModelDiagnostic {
+            at: ModelPart::NoDecay(position),
             message: format!("`no_decay`: no parameter has a name like `{pattern}`"),
             help: nearest(pattern, &names),
         };
@@ -187,7 +200,7 @@ impl Optimizer {
     }
 }
 
-/// What a setting was given, for error messages.
+/// Describes the value of a setting, for error messages.
 fn found(value: &Argument) -> String {
     match value {
         Argument::Integer(it) => it.to_string(),
@@ -196,16 +209,16 @@ fn found(value: &Argument) -> String {
     }
 }
 
-/// The number as kernels take it.
+/// Rounds a number to single precision, as kernels take it.
 #[expect(clippy::cast_possible_truncation, reason = "kernels compute in single precision")]
 const fn single(number: f64) -> f32 {
     number as f32
 }
 
-/// The most steps that share an update.
+/// The largest number of steps that share an update.
 const MAX_ACCUMULATE: u64 = 1 << 16;
 
-/// The names that are nearest to a pattern.
+/// Suggests the names that are nearest to a pattern.
 fn nearest(pattern: &str, names: &[&str]) -> Option<String> {
     const N_NAMED: usize = 3;
     let letters = pattern.replace('*', "");

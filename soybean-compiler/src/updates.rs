@@ -1,25 +1,29 @@
-//! Updates in the graph: the norm of all gradients where it is needed, and the next values of parameters, states and buffers.
+//! Updates in the graph: the norm of all gradients if it is needed, and the next values of
+//! parameters, states and buffers.
 
 use soybean_plan::{Combine, DType, NonFinite, RunScalar, ScalarProgram, Shape, Unary};
 
 use crate::{
     graph::{Graph, Source},
     network::Network,
-    operators::elementwise::add_elementwise,
-    operators::{elementwise::all_dims, reduce::Reduce, total::Total},
+    operators::{
+        elementwise::{Elementwise, add_elementwise, all_dims},
+        reduce::Reduce,
+        total::Total,
+    },
     optimizer::{
-        Optimizer,
-        program::{self, Input, Updates},
+        Layout, Optimizer,
+        program::{self, Input, ParameterUpdate, Updates},
     },
     scalar::{self, ScalarBuilder},
-    signature::FactorId,
+    signature::{FactorId, factor_id},
     value::Value,
 };
 
-/// The most numbers that one kernel adds up.
-const MOST_TERMS: usize = 32;
+/// The largest number of terms that one kernel sums.
+const MAX_TERMS: usize = 32;
 
-/// What gradients are multiples of: 1, or the scale of the loss.
+/// Returns the program of the gradient of the loss by itself: 1, or the scale of the loss.
 pub(crate) fn seed(optimizer: &Optimizer, scalars: &mut Vec<RunScalar>) -> ScalarProgram {
     let mut it = ScalarBuilder::default();
     let seed = match optimizer.non_finite {
@@ -29,7 +33,7 @@ pub(crate) fn seed(optimizer: &Optimizer, scalars: &mut Vec<RunScalar>) -> Scala
     it.finish(seed)
 }
 
-/// Adds the next values of all parameters and of the optimiser's states, from the gradients. In
+/// Adds the next values of all parameters and of the optimizer's states, from the gradients. In
 /// inference there are none.
 pub fn add_updates(network: Network, optimizer: &Optimizer) -> Network {
     let mut network = network;
@@ -37,38 +41,56 @@ pub fn add_updates(network: Network, optimizer: &Optimizer) -> Network {
     let gradients = std::mem::take(&mut network.gradients);
     let Network { graph, updates, scalars, names, .. } = &mut network;
     let programs = Updates::new(optimizer, scalars);
-    let mut writer = Writer { graph, updates, names };
+    let mut writer = UpdateWriter { graph, updates, names };
     let gradient_norm = writer.add(&programs, optimizer, loss, &gradients);
     Network { gradient_norm, optimizer: optimizer.clone(), ..network }
 }
 
-/// Adds updates to a graph.
-struct Writer<'a> {
+/// A graph to which updates are added.
+struct UpdateWriter<'a> {
     graph: &'a mut Graph,
     /// Buffers with their next values; parameters and states are added.
     updates: &'a mut Vec<(Value, Value)>,
-    /// What tensors are called.
+    /// The users' names of tensors.
     names: &'a mut Vec<(String, Option<Value>)>,
 }
 
-/// What the updates of all parameters read.
+/// The tensors that the updates of all parameters read.
 #[derive(Clone, Copy)]
-struct Common {
+struct Shared {
     norm: Option<Value>,
     is_finite: Option<Value>,
 }
 
-/// A parameter with all that its update reads of it.
-struct Trained {
+/// A parameter with the tensors that its update reads.
+struct Trained<'a> {
     parameter: Value,
     gradient: Value,
-    /// The states, by their names.
-    states: Vec<(&'static str, Value)>,
+    update: ParameterUpdate<'a>,
+    /// The states and statistics, by name.
+    tensors: Vec<(Input, Value)>,
 }
 
-impl Writer<'_> {
-    /// Adds the updates of parameters with these gradients; gives the norm of the gradients, if it is needed.
-    fn add(
+impl Trained<'_> {
+    /// Returns the tensor that programs read as this input.
+    fn tensor(&self, input: Input, shared: Shared) -> Value {
+        let value = match input {
+            Input::Parameter => Some(self.parameter),
+            Input::Gradient => Some(self.gradient),
+            Input::State(_) | Input::Statistic(_) => {
+                self.tensors.iter().find(|it| it.0 == input).map(|it| it.1)
+            }
+            Input::Norm => shared.norm,
+            Input::IsFinite => shared.is_finite,
+        };
+        value.expect("programs read tensors that have been added")
+    }
+}
+
+impl UpdateWriter<'_> {
+    /// Adds the updates of parameters with these gradients. Returns the norm of the gradients, if
+    /// it is needed.
+    pub(crate) fn add(
         &mut self,
         updates: &Updates<'_>,
         optimizer: &Optimizer,
@@ -78,70 +100,91 @@ impl Writer<'_> {
         if !optimizer.needs_norm() {
             for &gradient in gradients {
                 let trained = self.trained(updates, gradient);
-                self.add_updates(updates, &trained, Common { norm: None, is_finite: None });
+                self.add_updates(trained, Shared { norm: None, is_finite: None });
             }
             return None;
         }
-        let trained: Vec<Trained> = gradients.iter().map(|it| self.trained(updates, *it)).collect();
-        let norm = self.norm(updates, &trained);
+        let trained: Vec<Trained<'_>> =
+            gradients.iter().map(|it| self.trained(updates, *it)).collect();
+        let norm = self.norm(&trained);
         let finite =
             || add_elementwise_of_scalars(self.graph, &program::is_finite(), &[loss, norm]);
         let is_finite = optimizer.non_finite.skips().then(finite);
         if let Some(is_finite) = is_finite {
             self.guard_buffers(is_finite);
         }
-        for it in &trained {
-            self.add_updates(updates, it, Common { norm: Some(norm), is_finite });
+        for it in trained {
+            self.add_updates(it, Shared { norm: Some(norm), is_finite });
         }
         Some(norm)
     }
 
     /// Adds the states of a parameter.
-    fn trained(&mut self, updates: &Updates<'_>, (parameter, gradient): (Value, Value)) -> Trained {
+    fn trained<'a>(
+        &mut self,
+        updates: &'a Updates<'_>,
+        (parameter, gradient): (Value, Value),
+    ) -> Trained<'a> {
         let node = self.graph.node(parameter);
         let (name, shape, origin) = (node.name.clone(), node.shape, node.origin);
         self.names.push((format!("{name}.grad"), Some(gradient)));
         self.graph.set_origin(origin);
-        let states = updates.inputs().iter().filter_map(|it| match it {
-            Input::State(state) => {
-                let full = format!("{name}.{state}");
-                Some((*state, self.graph.add_source(&full, DType::F32, shape, Source::State)))
-            }
-            Input::Parameter | Input::Gradient | Input::Norm | Input::IsFinite => None,
-        });
-        Trained { parameter, gradient, states: states.collect() }
+        let update = updates.of(&name, shape);
+        let mut tensors = Vec::new();
+        for state in update.states() {
+            let (full, shape) = (format!("{name}.{}", state.name), sub_shape(shape, state.layout));
+            let value = self.graph.add_source(&full, DType::F32, shape, Source::State);
+            tensors.push((Input::State(state.name), value));
+        }
+        Trained { parameter, gradient, update, tensors }
     }
 
-    /// Adds a program over what an update reads: one element for each of the parameter's.
+    /// Adds a map of a program over the dims of a layout of a parameter.
     fn map(
         &mut self,
-        updates: &Updates<'_>,
-        trained: &Trained,
-        common: Common,
+        trained: &Trained<'_>,
+        shared: Shared,
+        over: Layout,
         program: &ScalarProgram,
     ) -> Value {
         let shape = self.graph.shape(trained.parameter);
-        let (space, nowhere): (Vec<FactorId>, Vec<FactorId>) = (all_dims(&shape), Vec::new());
-        let (read, program) = scalar::compact(program);
-        let state = |name| trained.states.iter().find(|it| it.0 == name).map(|it| it.1);
-        let operand = |input: &u8| {
-            let (value, ids) = match updates.inputs()[usize::from(*input)] {
-                Input::Parameter => (Some(trained.parameter), &space),
-                Input::Gradient => (Some(trained.gradient), &space),
-                Input::State(name) => (state(name), &space),
-                Input::Norm => (common.norm, &nowhere),
-                Input::IsFinite => (common.is_finite, &nowhere),
-            };
-            (value.expect("programs read what has been added"), ids.clone())
-        };
-        let (values, operands): (Vec<Value>, Vec<Vec<FactorId>>) = read.iter().map(operand).unzip();
-        add_elementwise(self.graph, shape, &operands, &program, &values)
+        let terms = self.terms(trained, shared, over, program);
+        add_elementwise(
+            self.graph,
+            sub_shape(shape, over),
+            &terms.operands,
+            &terms.program,
+            &terms.values,
+        )
     }
 
-    /// The 2-norm of all gradients together.
-    fn norm(&mut self, updates: &Updates<'_>, trained: &[Trained]) -> Value {
-        let square = updates.square();
-        let sums = trained.iter().map(|it| self.square_sum(updates, it, &square)).collect();
+    /// Returns a program over the dims of a layout of a parameter, with the tensors that it reads.
+    fn terms(
+        &self,
+        trained: &Trained<'_>,
+        shared: Shared,
+        over: Layout,
+        program: &ScalarProgram,
+    ) -> Terms {
+        let n_dims = self.graph.shape(trained.parameter).len();
+        let space = over.dims(n_dims);
+        let (read, program) = scalar::compact(program);
+        let inputs = trained.update.inputs();
+        let operand = |input: &u8| {
+            let (input, layout) = inputs[usize::from(*input)];
+            let place = |dim: &FactorId| space.iter().position(|it| it == dim).map(factor_id);
+            let dims = layout.dims(n_dims);
+            let ids: Vec<FactorId> = dims.iter().filter_map(place).collect();
+            debug_assert_eq!(ids.len(), dims.len(), "{input:?} has dims that {over:?} has not");
+            (trained.tensor(input, shared), ids)
+        };
+        let (values, operands) = read.iter().map(operand).unzip();
+        Terms { program, values, operands }
+    }
+
+    /// Adds the 2-norm of all gradients together.
+    fn norm(&mut self, trained: &[Trained<'_>]) -> Value {
+        let sums = trained.iter().map(|it| self.square_sum(it)).collect();
         self.graph.set_origin(None);
         let norm = match add_total(self.graph, sums) {
             Some(sum) => {
@@ -155,18 +198,13 @@ impl Writer<'_> {
         norm
     }
 
-    /// The sum of the squares of one gradient, which this program gives.
-    fn square_sum(
-        &mut self,
-        updates: &Updates<'_>,
-        trained: &Trained,
-        square: &ScalarProgram,
-    ) -> Value {
+    /// Adds the sum of the squares of one gradient.
+    fn square_sum(&mut self, trained: &Trained<'_>) -> Value {
         let node = self.graph.node(trained.parameter);
         let (name, shape, origin) = (node.name.clone(), node.shape, node.origin);
         self.graph.set_origin(origin);
-        let common = Common { norm: None, is_finite: None };
-        let squares = self.map(updates, trained, common, square);
+        let shared = Shared { norm: None, is_finite: None };
+        let squares = self.map(trained, shared, Layout::Elements, &trained.update.square());
         let sum = match shape.is_empty() {
             true => squares,
             false => {
@@ -177,7 +215,7 @@ impl Writer<'_> {
         sum
     }
 
-    /// Lets buffers stay as they are in steps that are skipped.
+    /// Keeps the values of buffers in steps that are skipped.
     fn guard_buffers(&mut self, is_finite: Value) {
         for (buffer, next) in self.updates.iter_mut() {
             let shape = self.graph.shape(*buffer);
@@ -188,21 +226,51 @@ impl Writer<'_> {
         }
     }
 
-    /// Adds the next values of a parameter and its states.
-    fn add_updates(&mut self, updates: &Updates<'_>, trained: &Trained, common: Common) {
+    /// Adds the statistics of a parameter, and the next values of the parameter and its states.
+    fn add_updates(&mut self, mut trained: Trained<'_>, shared: Shared) {
         let node = self.graph.node(trained.parameter);
-        let (name, origin) = (node.name.clone(), node.origin);
+        let (name, shape, origin) = (node.name.clone(), node.shape, node.origin);
         self.graph.set_origin(origin);
-        let states = trained.states.iter().map(|it| it.1);
-        let sources = [trained.parameter].into_iter().chain(states);
-        for (source, program) in sources.zip(updates.programs(&name)) {
-            let next = self.map(updates, trained, common, &program);
+        let sources: Vec<Value> =
+            [trained.parameter].into_iter().chain(trained.tensors.iter().map(|it| it.1)).collect();
+        for (statistic, program) in trained.update.statistics() {
+            let Terms { program, values, operands } =
+                self.terms(&trained, shared, statistic.over, &program);
+            let extents = sub_shape(shape, statistic.over);
+            let map = Elementwise { extents, operands, program, dtype: DType::F32 };
+            let dims = statistic.over.dims(shape.len());
+            let kept = statistic.kept.dims(shape.len());
+            let kept = (0..dims.len()).filter(|it| kept.contains(&dims[*it])).map(factor_id);
+            let kept: Vec<FactorId> = kept.collect();
+            let operator = match kept.len() == dims.len() {
+                true => map.into(),
+                false => Reduce { map, combine: Combine::Sum, kept }.into(),
+            };
+            let sum = self.graph.add(operator, &values);
+            self.names.push((format!("{name}.{}", statistic.name), Some(sum)));
+            trained.tensors.push((Input::Statistic(statistic.name), sum));
+        }
+        for (source, (layout, program)) in sources.into_iter().zip(trained.update.programs()) {
+            let next = self.map(&trained, shared, layout, &program);
             self.updates.push((source, next));
         }
     }
 }
 
-/// Adds the sum of these numbers; none if there are none.
+/// A scalar program with the tensors that it reads, and the dims of each in the index space.
+struct Terms {
+    program: ScalarProgram,
+    values: Vec<Value>,
+    operands: Vec<Vec<FactorId>>,
+}
+
+/// Returns the extents of the dims of a layout.
+fn sub_shape(shape: Shape, layout: Layout) -> Shape {
+    let dims = layout.dims(shape.len());
+    Shape::new(&dims.iter().map(|it| shape[usize::from(*it)]).collect::<Vec<_>>())
+}
+
+/// Adds the sum of scalars, or returns none if there are none.
 fn add_total(graph: &mut Graph, numbers: Vec<Value>) -> Option<Value> {
     let mut numbers = numbers;
     while numbers.len() > 1 {
@@ -210,7 +278,7 @@ fn add_total(graph: &mut Graph, numbers: Vec<Value>) -> Option<Value> {
             [one] => *one,
             several => graph.add(Total { n_terms: several.len() }.into(), several),
         };
-        numbers = numbers.chunks(MOST_TERMS).map(total).collect();
+        numbers = numbers.chunks(MAX_TERMS).map(total).collect();
     }
     numbers.pop()
 }

@@ -1,31 +1,31 @@
-//! A model compiled again while its program runs, as it was built or with other options.
+//! Compiles a model again while its program runs, with the same or other options.
 
 use std::time::Instant;
 
 use soybean_compiler::{Compiled, Objective, Observer, Recipe, Strategy};
 use soybean_plan::{Cluster, Precision};
 
-/// What is to be otherwise than when the program was built.
+/// The options that differ from those of the built program.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Changes {
     /// The number of GPUs.
     pub n_gpus: Option<usize>,
-    /// How the tiling is searched.
+    /// The strategy of the search.
     pub strategy: Option<Strategy>,
-    /// With which numbers products are computed.
+    /// The precision of products.
     pub precision: Option<Precision>,
-    /// The bytes of memory that each GPU has.
+    /// The memory of each GPU, in bytes.
     pub memory: Option<u64>,
-    /// The machine.
+    /// The cluster.
     pub cluster: Option<Cluster>,
-    /// What plans are compared by.
+    /// The objective of the search.
     pub objective: Option<Objective>,
     /// Whether tensors that several operators read may be converted once for all of them.
     pub shares: Option<bool>,
 }
 
 impl Changes {
-    /// The recipe with these changes.
+    /// Reads a recipe and applies these changes.
     ///
     /// # Errors
     /// If the text is not a recipe.
@@ -55,8 +55,8 @@ pub struct PassText {
 /// Compiles a model.
 ///
 /// # Errors
-/// Returns why the model cannot be compiled, such as a number of GPUs over which nothing can be
-/// split.
+/// If it cannot be compiled with these options: for example, if nothing can be split over the
+/// number of GPUs.
 pub fn compile_again(recipe: &Recipe) -> Result<Compiled, String> {
     compile_observed(recipe, &mut |_, _| {})
 }
@@ -83,7 +83,7 @@ fn compile_observed(recipe: &Recipe, observer: Observer<'_>) -> Result<Compiled,
     })
 }
 
-/// The plan of a recipe as JSON.
+/// Compiles a recipe and returns its plan as JSON.
 ///
 /// # Errors
 /// If the text is not a recipe, or cannot be compiled.

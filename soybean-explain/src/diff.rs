@@ -1,4 +1,4 @@
-//! How two plans of a model differ.
+//! The differences of two plans of a model.
 
 use std::collections::BTreeMap;
 
@@ -9,19 +9,19 @@ use soybean_compiler::{
 
 use crate::saved::{SavedConversion, SavedOperator, SavedPlan};
 
-/// The most conversions that are listed of each plan.
+/// The largest number of listed conversions of each plan.
 const MAX_CONVERSIONS: usize = 12;
 
-/// A plan with what it is called.
+/// A plan with a name.
 #[derive(Clone, Debug)]
 pub struct Side {
-    /// How it is spoken of: the name of a strategy or a file.
+    /// The name of a strategy or a file.
     pub title: String,
     /// The plan.
     pub plan: SavedPlan,
 }
 
-/// What differs between two plans, as tables for people.
+/// Returns the differences of two plans as tables in text form.
 ///
 /// # Errors
 /// If they are plans of different models or modes.
@@ -42,7 +42,7 @@ fn described(side: &Side) -> String {
     format!("`{}` (strategy {strategy}, {n_gpus} GPUs, {precision})", side.title)
 }
 
-/// The same model has the same inputs and parameters.
+/// Returns whether two plans are of the same model: with the same inputs and parameters.
 fn check(left: &Side, right: &Side) -> Result<(), String> {
     let (one, other) = (&left.plan.model, &right.plan.model);
     if one != other {
@@ -98,11 +98,12 @@ fn totals(left: &Side, right: &Side) -> String {
     ])
 }
 
-/// Which tensors of two plans are the same.
+/// The correspondence of the tensors of two plans.
 struct Pairs(BTreeMap<u64, u64>);
 
 impl Pairs {
-    /// Where the graphs are the same, tensors are by their numbers; otherwise, in another precision, by the user's names.
+    /// Matches tensors by numbers if the graphs are equal, and by the user's names otherwise, as in
+    /// another precision.
     fn new(left: &SavedPlan, right: &SavedPlan) -> Self {
         let (ours, theirs) = (&left.tensors, &right.tensors);
         let is_same = ours.len() == theirs.len()
@@ -119,20 +120,20 @@ impl Pairs {
         Self(named.filter_map(pair).collect())
     }
 
-    /// The right plan's tensor that is the left plan's.
+    /// Returns the right plan's tensor that corresponds to the left plan's.
     fn of(&self, left: u64) -> Option<u64> {
         self.0.get(&left).copied()
     }
 }
 
-/// The tensors that lie differently.
+/// Lists the tensors with different tilings.
 fn tensors(left: &Side, right: &Side, pairs: &Pairs) -> String {
     let differing = |(id, it): (&u64, &crate::saved::SavedTensor)| {
         let other = &right.plan.tensors[&pairs.of(*id)?];
         let tilings = [it.shape.clone(), it.tiling.clone(), other.tiling.clone()];
         (it.tiling != other.tiling).then(|| (left.plan.label(*id), tilings))
     };
-    // The next value of a tensor lies as the tensor does.
+    // The next value of a tensor has the tensor's tiling.
     let is_next = |id: &u64| left.plan.tensors[id].name.ends_with('\'');
     let shown = || left.plan.tensors.iter().filter(|(id, _)| !is_next(id));
     let items: Vec<_> = shown().filter_map(differing).collect();
@@ -144,7 +145,7 @@ fn tensors(left: &Side, right: &Side, pairs: &Pairs) -> String {
     section(&format!("tensors that lie differently ({n_alike} lie alike)"), &table)
 }
 
-/// The operators that run in another form.
+/// Lists the operators with different partitionings.
 fn forms(left: &Side, right: &Side, pairs: &Pairs) -> String {
     let theirs: BTreeMap<u64, &SavedOperator> =
         right.plan.operators.iter().map(|it| (it.output, it)).collect();
@@ -164,7 +165,7 @@ fn forms(left: &Side, right: &Side, pairs: &Pairs) -> String {
     section("operators that run in another form", &table)
 }
 
-/// The conversions that only one of the plans has.
+/// Lists the conversions of only one of the plans.
 fn conversions(left: &Side, right: &Side, pairs: &Pairs) -> String {
     let moved = |side: &Side| -> Vec<(SavedOperator, SavedConversion)> {
         let of_operator = |it: &SavedOperator| {
@@ -214,7 +215,7 @@ fn of_one(side: &Side, mut conversions: Vec<(SavedOperator, SavedConversion)>) -
     format!("\n{title}\n{}", aligned(&table))
 }
 
-/// A table under a title; a table of a heading alone is left out.
+/// Returns a table under a title, or nothing if it has only a heading.
 fn section<const N: usize>(title: &str, table: &[[String; N]]) -> String {
     match table.len() {
         0 | 1 => String::new(),

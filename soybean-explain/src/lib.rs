@@ -1,4 +1,5 @@
-//! Explanations of plans, made from what the compiler reports: other plans of a model beside its own, pictures, and a page to explore.
+//! Explains plans from the compiler's reports: costs of other plans of a model, differences,
+//! pictures, and an interactive page.
 
 mod again;
 mod diff;

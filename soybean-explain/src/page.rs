@@ -1,4 +1,5 @@
-//! One page to explore a plan: it needs no network, and holds the graph, each rank's tiles, the bytes beside the baselines, and the memory step by step.
+//! An HTML page to explore a plan. It needs no network, and contains the graph, each rank's tiles,
+//! the bytes beside the baselines, and the memory step by step.
 
 mod json;
 mod memory;
@@ -13,7 +14,7 @@ use json::{list, string};
 
 const PAGE: &str = include_str!("page/page.html");
 const STYLE: &str = include_str!("page/page.css");
-/// The scripts, which run as one, in this order.
+/// The scripts, which are joined in this order.
 const SCRIPTS: [&str; 6] = [
     include_str!("page/words.js"),
     include_str!("page/graph.js"),
@@ -23,7 +24,7 @@ const SCRIPTS: [&str; 6] = [
     include_str!("page/page.js"),
 ];
 
-/// The page.
+/// Returns the page.
 #[must_use]
 pub fn html(compiled: &Compiled) -> String {
     let name = compiled.report.model();
@@ -40,7 +41,7 @@ pub fn html(compiled: &Compiled) -> String {
     filled(PAGE, part)
 }
 
-/// A template with each `{{name}}` replaced by the part of that name.
+/// Replaces each `{{name}}` of a template by the part of that name.
 fn filled(template: &str, part: impl Fn(&str) -> String) -> String {
     let mut text = String::new();
     let mut rest = template;
@@ -53,7 +54,7 @@ fn filled(template: &str, part: impl Fn(&str) -> String) -> String {
     text + rest
 }
 
-/// What the scripts show, as JSON that can stand in a script element.
+/// Returns the data of the scripts as JSON that is safe in a script element.
 fn data(compiled: &Compiled) -> String {
     let text = program_text(&compiled.program);
     let heading = match compiled.report.mode() {

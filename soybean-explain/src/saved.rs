@@ -1,16 +1,16 @@
-//! Plans as they are saved: what `plan --format json` prints, read back.
+//! Saved plans: reads the output of `plan --format json`.
 
 use std::collections::BTreeMap;
 
 use serde_json::Value;
 use soybean_plan::Mode;
 
-/// A plan as far as two of them are compared.
+/// The parts of a plan that are compared.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SavedPlan {
     /// The name of the model.
     pub model: String,
-    /// What the model is compiled for.
+    /// The model's mode.
     pub mode: Mode,
     /// The number of ranks.
     pub n_gpus: u64,
@@ -18,7 +18,7 @@ pub struct SavedPlan {
     pub strategy: String,
     /// The name of the precision.
     pub precision: String,
-    /// The bytes that a training step, or in inference a prediction, moves, over all ranks.
+    /// The bytes that a training step, or in inference a prediction, moves over all ranks.
     pub bytes_total: u64,
     /// The memory that each rank needs, in bytes.
     pub peak_memory_bytes_per_gpu: u64,
@@ -46,15 +46,15 @@ pub struct SavedTensor {
 pub struct SavedOperator {
     /// The number of the tensor that it computes.
     pub output: u64,
-    /// The user's operator, or where that is not known the kind of this one.
+    /// The user's operator, or the kind of this one if that is unknown.
     pub operator: String,
     /// The pass to which it belongs.
     pub pass: String,
     /// The path of its layer.
     pub layer: String,
-    /// Where the user's operator stands.
+    /// The file and line of the user's operator.
     pub source: String,
-    /// Its signature with its form: `ik,jk->ij by [i j j]`.
+    /// Its signature with its partitioning: `ik,jk->ij by [i j j]`.
     pub form: String,
     /// The changes of tiling that it needs.
     pub conversions: Vec<SavedConversion>,
@@ -74,7 +74,7 @@ pub struct SavedConversion {
 }
 
 impl SavedOperator {
-    /// The operator in its layer: `dense.0.matmul`.
+    /// Returns the operator with its layer: `dense.0.matmul`.
     #[must_use]
     pub fn path(&self) -> String {
         let dot = if self.layer.is_empty() { "" } else { "." };
@@ -83,7 +83,7 @@ impl SavedOperator {
 }
 
 impl SavedTensor {
-    /// Whether the user gave it no name: then it has its number, `v12`.
+    /// Returns whether it has no name of the user, but its number, `v12`.
     pub(crate) fn is_unnamed(&self) -> bool {
         let number = self.name.strip_prefix('v');
         number.is_some_and(|it| !it.is_empty() && it.bytes().all(|it| it.is_ascii_digit()))
@@ -91,7 +91,7 @@ impl SavedTensor {
 }
 
 impl SavedPlan {
-    /// What a tensor is called; one that the user gave no name, by the operator that computes it.
+    /// Returns the name of a tensor, or of the operator that computes it if the user gave no name.
     ///
     /// # Panics
     /// If there is no such tensor.
@@ -106,10 +106,10 @@ impl SavedPlan {
         }
     }
 
-    /// Reads what `plan --format json` printed.
+    /// Reads the output of `plan --format json`.
     ///
     /// # Errors
-    /// If the text is not JSON, or not a plan: what is missing, and where.
+    /// If the text is not JSON, or not a plan. The error names the missing part.
     pub fn read(text: &str) -> Result<Self, String> {
         let value: Value = serde_json::from_str(text).map_err(|it| format!("not JSON: {it}"))?;
         let plan = Part { value: &value, path: String::new() };
@@ -139,7 +139,7 @@ impl SavedPlan {
         saved.check()
     }
 
-    /// Whether all that operators refer to is there.
+    /// Checks that all tensors to which operators refer exist.
     fn check(self) -> Result<Self, String> {
         let of_operator = |it: &SavedOperator| {
             let converted = it.conversions.iter().map(|it| it.tensor);
@@ -175,7 +175,7 @@ fn operator(it: &Part<'_>) -> Result<SavedOperator, String> {
     })
 }
 
-/// A part of a plan, with access that says what is missing.
+/// A part of a plan, whose accessors report missing parts.
 struct Part<'a> {
     value: &'a Value,
     path: String,
@@ -208,7 +208,7 @@ impl<'a> Part<'a> {
         Ok(members.map(part).collect())
     }
 
-    /// A list of words or numbers as one text: `[P0 r]`.
+    /// Reads a list of words or numbers as one text: `[P0 r]`.
     fn words(&self, name: &str, separator: &str) -> Result<String, String> {
         let word = |it: Part<'_>| match it.value {
             Value::String(text) => Ok(text.clone()),

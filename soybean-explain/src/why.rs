@@ -1,4 +1,5 @@
-//! Why a tensor lies as it does: what every other tiling of it would cost, everything else searched anew, within the plan's memory limit if it has one.
+//! Explains the tiling of a tensor by the costs of every other tiling of it. Each is a new search
+//! of everything else, within the plan's memory limit if it has one.
 
 use std::{
     num::NonZero,
@@ -12,39 +13,40 @@ use soybean_compiler::{
 };
 use soybean_plan::{AxisSet, Mesh, Placement, Tiling, nearest_names};
 
-/// The most names that are offered in place of an unknown one.
+/// The largest number of suggestions for an unknown name.
 const MAX_NAMES: usize = 5;
 
-/// The most tilings that are tried: each is a search of its own.
+/// The largest number of tilings to try, each by a search of its own.
 const MAX_TILINGS: usize = 1 << 10;
 
-/// The plans with one tensor in each of its tilings, the cheapest first.
+/// The plans with one tensor in each of its tilings, cheapest first.
 #[derive(Clone, Debug)]
 pub struct Why {
     /// The tensor.
     pub tensor: Value,
-    /// What the user calls it.
+    /// The user's name for it.
     pub name: String,
-    /// The tilings; of those that differ by an exchange of axes that are alike, one.
+    /// The tilings, one of those that differ only by an exchange of equivalent axes.
     pub choices: Vec<Choice>,
-    /// The tilings with which no plan was found that fits into the memory.
+    /// The tilings for which no plan was found that fits into the memory.
     pub unfit: Vec<Tiling>,
 }
 
-/// What a tiling of a tensor costs.
+/// The cost of a tiling of a tensor.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Choice {
     /// The tiling.
     pub tiling: Tiling,
-    /// The bytes that the best plan found moves in a training step, or in inference in a prediction.
+    /// The bytes that the best plan found moves in a training step or, in inference, in a
+    /// prediction.
     pub bytes: u64,
-    /// A number of bytes below which no plan with this tiling comes; 0 where bytes are not what was minimised.
+    /// A lower bound of the bytes of all plans with this tiling; 0 if bytes are not the objective.
     pub lower_bound_bytes: u64,
-    /// The time of the best plan found and one below which none comes, in seconds, where that was minimised.
+    /// The time of the best plan found and a lower bound, in seconds, if time is the objective.
     pub seconds: Option<(f64, f64)>,
-    /// Whether no plan with this tiling is better.
+    /// True if no plan with this tiling is better.
     pub is_optimal: bool,
-    /// Whether the plan has this tiling.
+    /// True if the plan has this tiling.
     pub is_chosen: bool,
 }
 
@@ -60,13 +62,13 @@ impl Choice {
         }
     }
 
-    /// What was minimised.
+    /// The value of the objective.
     fn cost(&self) -> f64 {
         self.seconds.map_or(self.bytes as f64, |it| it.0)
     }
 }
 
-/// Tries every tiling of the tensor with this name. `request` is what was asked of the plan's search.
+/// Tries every tiling of the tensor with this name. `request` is the request of the plan's search.
 ///
 /// # Errors
 /// If there is no such tensor, it is not stored, or it has more tilings than can be tried.
@@ -89,7 +91,8 @@ pub fn why(report: &Report, request: &SearchRequest, name: &str) -> Result<Why, 
         let is_chosen = *tiling == chosen;
         let choice = |found: &SearchResult| Choice::new(*tiling, found, is_chosen);
         let found = best_plan(network, tiled.mesh, &request).as_ref().map(choice);
-        // Searches within memory are not exact: another may be worse than the plan's own.
+        // Searches within a memory limit are not exact, so another may be worse than the plan's
+        // own.
         let own = is_chosen.then(|| choice(report.search()));
         found.into_iter().chain(own).min_by(|a, b| a.cost().total_cmp(&b.cost())).ok_or(*tiling)
     });
@@ -103,11 +106,12 @@ pub fn why(report: &Report, request: &SearchRequest, name: &str) -> Result<Why, 
     Ok(Why { tensor, name: name.to_owned(), choices, unfit })
 }
 
-/// For each axis the first one that is alike: an exchange of the two in a plan as a whole changes no cost.
+/// Returns for each axis the first equivalent one. An exchange of the two in a whole plan changes
+/// no cost.
 fn kinds(report: &Report, objective: Objective, tensor: Value) -> Vec<usize> {
     let found = report.search();
     let (network, mesh) = (&found.tiled.network, &found.tiled.mesh);
-    // Pins of other tensors say which axis is which.
+    // Pins of other tensors distinguish axes.
     let is_free = network.pins().iter().all(|&it| it == tensor);
     let level = |axis: usize| match objective {
         Objective::Bytes => None,
@@ -125,7 +129,8 @@ fn kinds(report: &Report, objective: Objective, tensor: Value) -> Vec<usize> {
     (0..mesh.n_axes()).map(first).collect()
 }
 
-/// The network with the tensor in this tiling, or in one that differs by an exchange of axes where only that is legal: not any two axes can split a dim of few factors.
+/// Pins the tensor to this tiling, or to one that differs by an exchange of axes if only that is
+/// legal. Not every two axes can split a dim with few factors.
 fn stored_so(
     network: &Network,
     tensor: Value,
@@ -134,7 +139,7 @@ fn stored_so(
     kinds: &[usize],
 ) -> Option<(Tiling, Network)> {
     if !tiling.partial_axes().is_empty() {
-        // What is added up with others lies in parts of sums by itself.
+        // Terms of totals are stored as partial sums by themselves.
         return Some((tiling, network.clone()));
     }
     let legal = |it: Tiling| Some((it, network.clone().pinned(tensor, it, mesh).ok()?));
@@ -156,7 +161,7 @@ fn too_many(name: &str, n_tilings: usize) -> String {
     )
 }
 
-/// The tensor that the user calls so.
+/// Returns the tensor with this name.
 fn find(report: &Report, name: &str) -> Result<Value, String> {
     let network = &report.search().tiled.network;
     let names = report.names();
@@ -185,8 +190,8 @@ fn find(report: &Report, name: &str) -> Result<Value, String> {
     Err(format!("there is no tensor `{name}`; names like it are {}", near.join(", ")))
 }
 
-/// All tilings of a tensor with so many dims, legal or not; of those that differ by an exchange of axes of one kind, one. Their number instead, if
-/// they are too many.
+/// Returns all tilings of a tensor with this number of dims, legal or not, one of those that differ
+/// only by an exchange of equivalent axes. Returns their number instead, if there are too many.
 fn tilings(kinds: &[usize], n_dims: usize) -> Result<Vec<Tiling>, usize> {
     let dims = (0..n_dims).filter_map(|dim| u8::try_from(dim).ok().map(Placement::Split));
     let placements: Vec<Placement> = dims.chain([Placement::Replicated]).collect();
@@ -209,7 +214,8 @@ fn tilings(kinds: &[usize], n_dims: usize) -> Result<Vec<Tiling>, usize> {
     Ok(tilings.into_iter().map(tiling).collect())
 }
 
-/// The number of ways to give each axis one of so many placements, where only the number of each counts among axes of one kind.
+/// The number of ways to give each axis one of so many placements, where only the number of each
+/// counts among axes of one kind.
 fn n_tilings(kinds: &[usize], n_placements: usize) -> usize {
     // The nth axis of a kind makes C(p + n - 2, n - 1) ways C(p + n - 1, n), with p placements.
     let with = |n_ways: usize, axis: usize| {
@@ -219,7 +225,8 @@ fn n_tilings(kinds: &[usize], n_placements: usize) -> usize {
     (0..kinds.len()).fold(1, with)
 }
 
-/// The tiling's placements with the kinds of their axes, in an order in which exchanges of axes of one kind do not show.
+/// The tiling's placements with the kinds of their axes, in an order in which exchanges of axes of
+/// one kind do not show.
 fn sorted(kinds: &[usize], tiling: &Tiling) -> Vec<(usize, Placement)> {
     let mut sorted: Vec<(usize, Placement)> =
         kinds.iter().copied().zip(tiling.placements().iter().copied()).collect();

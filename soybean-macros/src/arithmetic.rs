@@ -1,4 +1,5 @@
-//! Arithmetic of constants: the operators and methods of Rust's numbers, bools, arrays and ranges, as far as models need them.
+//! Arithmetic of constants: the operators and methods of numbers, bools, arrays and ranges that
+//! models need.
 
 use syn::{BinOp, UnOp};
 
@@ -30,15 +31,12 @@ pub(crate) const METHODS: [&str; 22] = [
     "step_by",
 ];
 
-/// What is wrong with the operands of an operator or a method.
-pub(crate) type Fault = String;
-
-/// `left op right`.
+/// Evaluates `left op right`.
 pub(crate) fn binary<'a>(
     op: &BinOp,
     left: &Value<'a>,
     right: &Value<'a>,
-) -> Result<Value<'a>, Fault> {
+) -> Result<Value<'a>, String> {
     match (left, right) {
         (Value::Integer(l), Value::Integer(r)) => integers(op, *l, *r),
         (Value::Float(l), Value::Float(r)) => floats(op, *l, *r),
@@ -52,11 +50,11 @@ pub(crate) fn binary<'a>(
     }
 }
 
-fn not_defined(left: &Value<'_>, right: &Value<'_>) -> Fault {
+fn not_defined(left: &Value<'_>, right: &Value<'_>) -> String {
     format!("this operator is not defined for {} and {}", left.kind(), right.kind())
 }
 
-fn integers<'a>(op: &BinOp, l: i64, r: i64) -> Result<Value<'a>, Fault> {
+fn integers<'a>(op: &BinOp, l: i64, r: i64) -> Result<Value<'a>, String> {
     let shift = u32::try_from(r);
     let result = match op {
         BinOp::Add(_) | BinOp::AddAssign(_) => l.checked_add(r),
@@ -77,7 +75,7 @@ fn integers<'a>(op: &BinOp, l: i64, r: i64) -> Result<Value<'a>, Fault> {
     })
 }
 
-fn floats<'a>(op: &BinOp, l: f64, r: f64) -> Result<Value<'a>, Fault> {
+fn floats<'a>(op: &BinOp, l: f64, r: f64) -> Result<Value<'a>, String> {
     let result = match op {
         BinOp::Add(_) | BinOp::AddAssign(_) => l + r,
         BinOp::Sub(_) | BinOp::SubAssign(_) => l - r,
@@ -89,7 +87,7 @@ fn floats<'a>(op: &BinOp, l: f64, r: f64) -> Result<Value<'a>, Fault> {
     Ok(Value::Float(result))
 }
 
-fn booleans<'a>(op: &BinOp, l: bool, r: bool) -> Result<Value<'a>, Fault> {
+fn booleans<'a>(op: &BinOp, l: bool, r: bool) -> Result<Value<'a>, String> {
     let result = match op {
         BinOp::And(_) | BinOp::BitAnd(_) => l && r,
         BinOp::Or(_) | BinOp::BitOr(_) => l || r,
@@ -99,8 +97,8 @@ fn booleans<'a>(op: &BinOp, l: bool, r: bool) -> Result<Value<'a>, Fault> {
     Ok(Value::Boolean(result))
 }
 
-/// A comparison; `None` is the order of numbers of which one is NaN.
-fn compared<'a>(op: &BinOp, order: Option<std::cmp::Ordering>) -> Result<Value<'a>, Fault> {
+/// Evaluates a comparison. `None` is the order if one of the numbers is NaN.
+fn compared<'a>(op: &BinOp, order: Option<std::cmp::Ordering>) -> Result<Value<'a>, String> {
     let result = match op {
         BinOp::Eq(_) => order.is_some_and(|it| it.is_eq()),
         BinOp::Ne(_) => order.is_none_or(|it| it.is_ne()),
@@ -113,8 +111,8 @@ fn compared<'a>(op: &BinOp, order: Option<std::cmp::Ordering>) -> Result<Value<'
     Ok(Value::Boolean(result))
 }
 
-/// `op operand`.
-pub(crate) fn unary<'a>(op: &UnOp, operand: &Value<'a>) -> Result<Value<'a>, Fault> {
+/// Evaluates `op operand`.
+pub(crate) fn unary<'a>(op: &UnOp, operand: &Value<'a>) -> Result<Value<'a>, String> {
     match (op, operand) {
         (UnOp::Deref(_), it) => Ok(it.clone()),
         (UnOp::Neg(_), Value::Integer(it)) => Ok(Value::Integer(-it)),
@@ -124,10 +122,10 @@ pub(crate) fn unary<'a>(op: &UnOp, operand: &Value<'a>) -> Result<Value<'a>, Fau
     }
 }
 
-/// `operand as to`.
+/// Evaluates `operand as to`.
 #[expect(clippy::cast_possible_truncation, reason = "`as` of the user's program truncates too")]
 #[expect(clippy::cast_precision_loss, reason = "`as` of the user's program rounds too")]
-pub(crate) fn cast<'a>(operand: &Value<'a>, to: &str) -> Result<Value<'a>, Fault> {
+pub(crate) fn cast<'a>(operand: &Value<'a>, to: &str) -> Result<Value<'a>, String> {
     let is_integer = matches!(to.as_bytes(), [b'i' | b'u', rest @ ..] if rest == b"size" || rest.iter().all(u8::is_ascii_digit));
     match (operand, to) {
         (Value::Integer(it), "f64") => Ok(Value::Float(*it as f64)),
@@ -141,12 +139,12 @@ pub(crate) fn cast<'a>(operand: &Value<'a>, to: &str) -> Result<Value<'a>, Fault
     }
 }
 
-/// `receiver.name(arguments)`; `None` if there is no such method.
+/// Evaluates `receiver.name(arguments)`, or returns `None` if there is no such method.
 pub(crate) fn method<'a>(
     name: &str,
     receiver: &Value<'a>,
     arguments: &[Value<'a>],
-) -> Option<Result<Value<'a>, Fault>> {
+) -> Option<Result<Value<'a>, String>> {
     match receiver {
         Value::Integer(it) => integer_method(name, *it, arguments),
         Value::Float(it) => float_method(name, *it, arguments).map(|it| Ok(Value::Float(it))),
@@ -161,7 +159,7 @@ fn integer_method<'a>(
     name: &str,
     it: i64,
     arguments: &[Value<'a>],
-) -> Option<Result<Value<'a>, Fault>> {
+) -> Option<Result<Value<'a>, String>> {
     let result = match (name, arguments) {
         ("min", [Value::Integer(other)]) => Some(it.min(*other)),
         ("max", [Value::Integer(other)]) => Some(it.max(*other)),

@@ -1,4 +1,5 @@
-//! The attribute's arguments: what [`ARGUMENTS`] lists, written `gpus = 8, mode = "inference"`.
+//! The arguments of the attribute, written `gpus = 8, mode = "inference"`. [`ARGUMENTS`] lists
+//! them.
 
 mod cluster;
 mod updates;
@@ -18,20 +19,20 @@ use syn::{
 use cluster::{Described, read_cluster, read_objective};
 
 use crate::{
+    diagnostic::{Diagnostic, Diagnostics},
     evaluate::{Evaluator, expression::peeled},
     expand::Environment,
-    problem::{Message, Problems},
     source_text::source_text,
     suggestion,
     value::Value,
 };
 
-/// One argument.
+/// An argument that the attribute takes.
 struct Known {
     name: &'static str,
-    /// A value that it may have.
+    /// An example of a value.
     example: &'static str,
-    /// Whether only models that are trained have it.
+    /// True if only models that are trained have it.
     is_of_training: bool,
 }
 
@@ -59,15 +60,16 @@ const ARGUMENTS: [Known; 12] = [
     of_training("non_finite", "\"skip\""),
 ];
 
-/// The arguments as they are written.
+/// The arguments as the user wrote them.
 #[derive(Default)]
 pub(crate) struct Attribute {
     /// The values, by the names in [`ARGUMENTS`].
     values: BTreeMap<&'static str, Expr>,
-    /// What the model is for. It decides what is generated also where something is wrong; a mode that does not exist is taken for the default.
+    /// The model's mode. It decides the generated items also if there are errors. An unknown mode
+    /// counts as the default.
     pub(crate) mode: Mode,
     tokens: TokenStream,
-    /// Whether some of them could not be read, so that nothing is known to be missing.
+    /// True if some arguments could not be parsed. Then no argument is reported as missing.
     is_broken: bool,
 }
 
@@ -89,28 +91,28 @@ impl Parse for Setting {
     }
 }
 
-/// What the arguments say.
+/// The values of the arguments.
 pub(crate) struct Settings {
     pub(crate) n_gpus: usize,
     pub(crate) optimizer: Optimizer,
     pub(crate) strategy: Strategy,
     pub(crate) precision: Precision,
-    /// The bytes of memory that each GPU has, if that limits the plan.
+    /// The memory of each GPU in bytes, if it limits the plan.
     pub(crate) memory: Option<u64>,
-    /// The machine, if it is known.
+    /// The cluster, if it is given.
     pub(crate) cluster: Option<Described>,
     pub(crate) objective: Objective,
 }
 
 impl Attribute {
-    /// Parses the arguments; what is wrong with them goes into `problems`.
-    pub(crate) fn parse(tokens: TokenStream, problems: &mut Problems) -> Self {
+    /// Parses the arguments and reports errors in them.
+    pub(crate) fn parse(tokens: TokenStream, diagnostics: &mut Diagnostics) -> Self {
         let mut attribute = Self { tokens: tokens.clone(), ..Self::default() };
         let parser = Punctuated::<Setting, Token![,]>::parse_terminated;
         let settings = match syn::parse::Parser::parse2(parser, tokens) {
             Ok(settings) => settings,
             Err(error) => {
-                problems.adopt(error);
+                diagnostics.adopt(error);
                 attribute.is_broken = true;
                 return attribute;
             }
@@ -118,41 +120,42 @@ impl Attribute {
         for Setting { name, value } in settings {
             let text = name.to_string();
             let Some(known) = ARGUMENTS.iter().find(|it| it.name == text) else {
-                problems.report(&name, &unknown(&text));
+                diagnostics.report(&name, &unknown(&text));
                 attribute.is_broken = true;
                 continue;
             };
             if attribute.values.contains_key(known.name) {
-                problems.report(&name, &Message::new(format!("`{text}` is given twice")));
+                diagnostics.report(&name, &Diagnostic::new(format!("`{text}` is given twice")));
                 continue;
             }
             attribute.values.insert(known.name, value);
         }
-        let mode = attribute.choice("mode", &Mode::NAMES, problems);
+        let mode = attribute.choice("mode", &Mode::NAMES, diagnostics);
         attribute.mode = mode.unwrap_or_default();
         attribute
     }
 
-    /// The value of one of [`ARGUMENTS`], if it is given.
+    /// Returns the value of one of [`ARGUMENTS`], if it is given.
     fn value(&self, name: &str) -> Option<&Expr> {
         debug_assert!(ARGUMENTS.iter().any(|it| it.name == name), "no argument `{name}`");
         self.values.get(name)
     }
 
-    /// The choice that an argument names, which is the default if it is not given; none if there is no such choice.
+    /// Returns the choice that an argument names, or the default without the argument. Returns none
+    /// if there is no such choice.
     fn choice<T: Copy + Default>(
         &self,
         name: &str,
         choices: &[(&'static str, T)],
-        problems: &mut Problems,
+        diagnostics: &mut Diagnostics,
     ) -> Option<T> {
         match self.value(name) {
-            Some(expression) => read_choice(name, expression, choices, problems),
+            Some(expression) => read_choice(name, expression, choices, diagnostics),
             None => Some(T::default()),
         }
     }
 
-    /// Where faults of the number of GPUs belong: at the number, or else at all that is written.
+    /// Returns the tokens for errors about the number of GPUs: the number, or else all arguments.
     pub(crate) fn gpus_tokens(&self) -> &dyn ToTokens {
         match self.value("gpus") {
             Some(expression) => expression,
@@ -160,7 +163,7 @@ impl Attribute {
         }
     }
 
-    /// Where faults of the memory belong: at its size, or else where those of the number of GPUs do.
+    /// Returns the tokens for errors about memory: its size, or else those for the number of GPUs.
     pub(crate) fn memory_tokens(&self) -> &dyn ToTokens {
         match self.value("memory") {
             Some(expression) => expression,
@@ -168,7 +171,8 @@ impl Attribute {
         }
     }
 
-    /// The constants that the arguments compute: rustc is to check their names, and to count them as used.
+    /// Returns the expressions among the arguments, so that rustc checks their names and counts
+    /// them as used.
     pub(crate) fn computed(&self) -> impl Iterator<Item = &Expr> {
         let settings = self.optimizer_settings().into_iter().flatten();
         let of_optimizer = settings.filter_map(|argument| match argument {
@@ -179,7 +183,7 @@ impl Attribute {
         others.chain(of_optimizer).filter(|it| !matches!(peeled(it), Expr::Lit(_)))
     }
 
-    /// What the arguments say; the environment's number of GPUs goes before the attribute's.
+    /// Evaluates the arguments. The environment's number of GPUs overrides the attribute's.
     pub(crate) fn settings<'a>(
         &'a self,
         evaluator: &mut Evaluator<'a>,
@@ -188,23 +192,23 @@ impl Attribute {
         let n_gpus = self.n_gpus(evaluator, environment.gpus.as_deref());
         let optimizer = match self.mode {
             Mode::Training => self.read_updates(evaluator),
-            Mode::Inference => self.refuse_updates(&mut evaluator.problems),
+            Mode::Inference => self.refuse_updates(&mut evaluator.diagnostics),
         };
-        let problems = &mut evaluator.problems;
-        let strategy = self.choice("strategy", &Strategy::NAMES, problems);
+        let diagnostics = &mut evaluator.diagnostics;
+        let strategy = self.choice("strategy", &Strategy::NAMES, diagnostics);
         let precisions = Precision::ALL.map(|it| (it.name(), it));
-        let precision = self.choice("precision", &precisions, problems);
+        let precision = self.choice("precision", &precisions, diagnostics);
         let memory = match self.value("memory") {
-            Some(expression) => read_memory(expression, problems).map(Some),
+            Some(expression) => read_memory(expression, diagnostics).map(Some),
             None => Some(None),
         };
         let cluster = match self.value("cluster") {
-            Some(expression) => read_cluster(expression, environment, problems).map(Some),
+            Some(expression) => read_cluster(expression, environment, diagnostics).map(Some),
             None => Some(None),
         };
         let objective = match self.value("objective") {
             Some(expression) => {
-                read_objective(expression, self.value("cluster").is_some(), problems)
+                read_objective(expression, self.value("cluster").is_some(), diagnostics)
             }
             None => Some(Objective::Bytes),
         };
@@ -234,7 +238,7 @@ impl Attribute {
             };
             if !value.is_poisoned() && number_of_gpus(&found).is_none() {
                 let message = format!("`gpus` {requirement}, found {found}");
-                evaluator.problems.report(expression, &message.into());
+                evaluator.diagnostics.report(expression, &message.into());
                 return None;
             }
         }
@@ -242,10 +246,10 @@ impl Attribute {
             (Some(variable), _) => {
                 let n_gpus = number_of_gpus(variable.trim());
                 if n_gpus.is_none() {
-                    let message = Message::new(format!(
+                    let message = Diagnostic::new(format!(
                         "the environment variable SOYBEAN_GPUS, which overrides `gpus`, {requirement}, found \"{variable}\""
                     ));
-                    evaluator.problems.report(self.gpus_tokens(), &message);
+                    evaluator.diagnostics.report(self.gpus_tokens(), &message);
                 }
                 n_gpus
             }
@@ -253,24 +257,24 @@ impl Attribute {
             (None, Some(_)) => None,
             (None, None) if self.is_broken => None,
             (None, None) => {
-                let message = Message::new("the number of GPUs is missing")
+                let message = Diagnostic::new("the number of GPUs is missing")
                     .help("write `#[soybean::model(gpus = 8)]`, or set the environment variable SOYBEAN_GPUS");
-                evaluator.problems.report(self.gpus_tokens(), &message);
+                evaluator.diagnostics.report(self.gpus_tokens(), &message);
                 None
             }
         }
     }
 }
 
-/// The mode of an attribute that has not been parsed yet; what is wrong with it is reported when it is.
+/// Returns the mode of an attribute that has not been parsed yet. Parsing it reports its errors.
 pub(crate) fn mode_of(attribute: &TokenStream) -> Mode {
-    Attribute::parse(attribute.clone(), &mut Problems::default()).mode
+    Attribute::parse(attribute.clone(), &mut Diagnostics::default()).mode
 }
 
-/// What is told of an argument that there is not.
-fn unknown(name: &str) -> Message {
+/// Describes an unknown argument.
+fn unknown(name: &str) -> Diagnostic {
     let known = ARGUMENTS.map(|it| format!("{} = {}", it.name, it.example)).join(", ");
-    let message = Message::new(format!("unknown argument `{name}`")).note("known", known);
+    let message = Diagnostic::new(format!("unknown argument `{name}`")).note("known", known);
     match suggestion::nearest(name, ARGUMENTS.map(|it| it.name)) {
         Some(nearest) => message.help(format!("did you mean `{nearest}`?")),
         None => message,
@@ -281,12 +285,12 @@ fn number_of_gpus(text: &str) -> Option<usize> {
     text.parse().ok().filter(|n| (1..=MAX_GPUS).contains(n))
 }
 
-/// The choice whose name the string is.
+/// Reads a string that names one of some choices.
 fn read_choice<T: Copy>(
     argument: &str,
     expression: &Expr,
     choices: &[(&'static str, T)],
-    problems: &mut Problems,
+    diagnostics: &mut Diagnostics,
 ) -> Option<T> {
     let expression = peeled(expression);
     let text = match expression {
@@ -298,7 +302,7 @@ fn read_choice<T: Copy>(
     if choice.is_none() {
         let names = || choices.iter().map(|&(name, _)| name);
         let known: Vec<String> = names().map(|name| format!("\"{name}\"")).collect();
-        let mut message = Message::new(format!(
+        let mut message = Diagnostic::new(format!(
             "`{argument}` must be one of {}, found {}",
             known.join(", "),
             source_text(expression)
@@ -306,13 +310,13 @@ fn read_choice<T: Copy>(
         if let Some(nearest) = suggestion::nearest(&text, names()) {
             message = message.help(format!("did you mean \"{nearest}\"?"));
         }
-        problems.report(expression, &message);
+        diagnostics.report(expression, &message);
     }
     choice
 }
 
-/// The bytes of a size, which must be a string.
-fn read_memory(expression: &Expr, problems: &mut Problems) -> Option<u64> {
+/// Reads a size of memory, which must be a string, in bytes.
+fn read_memory(expression: &Expr, diagnostics: &mut Diagnostics) -> Option<u64> {
     let expression = peeled(expression);
     let found = match expression {
         Expr::Lit(syn::ExprLit { lit: syn::Lit::Str(it), .. }) => parse_bytes(&it.value()),
@@ -321,7 +325,7 @@ fn read_memory(expression: &Expr, problems: &mut Problems) -> Option<u64> {
     found
         .map_err(|reason| {
             let headline = "`memory` must be a size of memory in a string, such as \"80GiB\"";
-            problems.report(expression, &Message::new(format!("{headline}: {reason}")));
+            diagnostics.report(expression, &Diagnostic::new(format!("{headline}: {reason}")));
         })
         .ok()
 }

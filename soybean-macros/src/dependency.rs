@@ -1,7 +1,8 @@
-//! Dependencies: the functions and consts outside of an item that it names, which may be layers of other modules and crates.
+//! Dependencies: functions and consts that an item names and does not define. They may be layers of
+//! other modules and crates.
 //!
-//! They are found among the tokens, before anything is known of what names mean: a path before parentheses is a call, a path in capitals
-//! is a const. What the item defines itself is not a dependency.
+//! Dependencies are found among the tokens, before names are resolved. A path before parentheses is
+//! a call, and a path in capitals is a const. Definitions of the item itself are no dependencies.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +12,7 @@ use syn::{ItemUse, UseTree};
 
 use crate::{evaluate::parameter::PARAMETERS, source_text::whole_text};
 
-/// Words that stand before parentheses without being called.
+/// Keywords that are followed by parentheses and are no calls.
 const KEYWORDS: [&str; 18] = [
     "as", "break", "else", "for", "if", "impl", "in", "let", "loop", "match", "move", "mut", "pub",
     "ref", "return", "unsafe", "where", "while",
@@ -23,19 +24,19 @@ const OTHERS: [&str; 19] = [
     "std", "str", "u16", "u32", "u64", "u8", "usize",
 ];
 
-/// Something that an item names and does not define.
+/// A function or const that an item names and does not define.
 pub(crate) struct Dependency {
-    /// The path as it is written.
+    /// The path as the user wrote it.
     pub(crate) key: String,
-    /// A path that means the same outside of the item's functions.
+    /// A path that resolves to the same outside of the item's functions.
     pub(crate) path: TokenStream,
     pub(crate) is_constant: bool,
-    /// Whether the path is a name that the item uses for nothing else.
+    /// True if the path is a name that the item uses for nothing else.
     pub(crate) is_bare: bool,
 }
 
-/// The dependencies of an item, in the order in which they are named. `may_import` says whether something outside of the item's functions
-/// may bring in a name.
+/// Returns the dependencies of an item, in the order in which they are named. `may_import` tells
+/// whether something outside of the item's functions may import a name.
 pub(crate) fn dependencies(
     item: &TokenStream,
     may_import: impl Fn(&str) -> bool,
@@ -70,7 +71,7 @@ pub(crate) fn dependencies(
     dependencies
 }
 
-/// The names that `use` items bring in; `None` if one of them may bring in any name.
+/// Returns the names that `use` items import, or `None` if one of them may import any name.
 pub(crate) fn imported_names(uses: &[&ItemUse]) -> Option<BTreeSet<String>> {
     let mut names = BTreeSet::new();
     for item in uses {
@@ -99,10 +100,10 @@ fn is_other(segments: &[String]) -> bool {
     }
 }
 
-/// A path as it stands among the tokens.
+/// A path among the tokens.
 struct Found {
     segments: Vec<String>,
-    /// Whether it begins with `::`.
+    /// True if it begins with `::`.
     leading: bool,
     tokens: TokenStream,
     is_constant: bool,
@@ -111,11 +112,11 @@ struct Found {
 #[derive(Default)]
 struct Scan {
     paths: Vec<Found>,
-    /// Functions, consts and variables that the item defines, wherever it does.
+    /// Functions, consts and variables that the item defines, at any depth.
     defined: BTreeSet<String>,
-    /// What `use` items in functions bring in.
+    /// The names that `use` items in functions import.
     imports: BTreeMap<String, TokenStream>,
-    /// What paths begin with.
+    /// The first segments of paths.
     prefixes: BTreeSet<String>,
 }
 
@@ -225,14 +226,14 @@ impl Scan {
     }
 }
 
-/// The names that a `use` item brings in, with their paths; a glob with its star.
+/// Returns the names that a `use` item imports, with their paths. A glob is a star.
 fn imports(item: &ItemUse) -> Vec<(String, TokenStream)> {
     fn walk(tree: &UseTree, prefix: &TokenStream, found: &mut Vec<(String, TokenStream)>) {
         let mut add = |name: &Ident, path: TokenStream| found.push((name.to_string(), path));
         match tree {
             UseTree::Path(it) => {
                 let (name, separator) = (&it.ident, &it.colon2_token);
-                // The prelude brings in nothing that could be a layer.
+                // The prelude contains no layers.
                 if name == "prelude" && matches!(&*it.tree, UseTree::Glob(_)) {
                     return;
                 }

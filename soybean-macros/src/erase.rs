@@ -1,8 +1,8 @@
-//! Erasure: `Tensor<f32, BATCH, 784>` becomes `Tensor`, the type that ordinary Rust knows.
+//! Type erasure: replaces `Tensor<f32, BATCH, 784>` by the type `Tensor` of ordinary Rust.
 
 use proc_macro2::{Group, Spacing, TokenStream, TokenTree};
 
-/// `tokens` with the arguments of every type `Tensor<..>` removed.
+/// Removes the arguments of every type `Tensor<..>` from tokens.
 pub(crate) fn erase_dims(tokens: TokenStream) -> TokenStream {
     let mut erased = Vec::new();
     let mut tokens = tokens.into_iter().peekable();

@@ -1,6 +1,8 @@
-//! Evaluation: runs the model's functions once, on tensors of which only shapes are known, and so builds the compiler's graph.
+//! Evaluation: runs the model's functions once on tensors with known shapes and unknown elements.
+//! This builds the compiler's graph.
 //!
-//! The result of anything that is wrong is poison, which makes what depends on it silent; so one pass reports all independent faults.
+//! The result of an expression with an error is a poisoned value. Errors that depend on it are not
+//! reported, so one pass reports all independent errors.
 
 mod call;
 mod control;
@@ -17,9 +19,9 @@ use soybean_compiler::Builder;
 use syn::{Expr, ExprCall, ItemConst, ItemFn};
 
 use crate::{
+    diagnostic::{Diagnostic, Diagnostics},
     layers::{Layers, Link},
     naming::Naming,
-    problem::{Message, Problems},
     scope::{Definition, Frame, Items, Origin},
     source_text::{place, place_text, source_text},
     unsupported::Unsupported,
@@ -28,33 +30,33 @@ use crate::{
 
 use self::tensor::Assertion;
 
-/// The most calls that a message lists.
+/// The largest number of calls that a message lists.
 const MAX_CALLS: usize = 4;
 
-/// The value of an expression, or how the evaluation leaves it.
+/// The value of an expression, or the control flow that leaves it.
 type Flow<'a> = Result<Value<'a>, Exit<'a>>;
 
-/// Ways to leave an expression other than by its end.
+/// Control flow that leaves an expression before its end.
 enum Exit<'a> {
     Return(Value<'a>),
     Break,
     Continue,
 }
 
-/// Evaluates the functions of one model.
+/// The evaluation of one model's functions.
 pub(crate) struct Evaluator<'a> {
     pub(crate) builder: Builder,
-    pub(crate) problems: Problems,
+    pub(crate) diagnostics: Diagnostics,
     pub(crate) naming: Naming<'a>,
-    /// What the macro computed of the user's dims, for rustc to check.
+    /// The values of the user's dims as the macro computed them, for rustc to check.
     pub(crate) assertions: Vec<Assertion>,
-    /// Tensors whose tiling the model pins, with the tokens that say to which.
+    /// Tensors whose tiling the model pins, with the tokens of the tiling.
     pub(crate) pins: Vec<(soybean_compiler::Value, &'a Expr)>,
     root: Rc<Items<'a>>,
     pub(crate) layers: &'a Layers,
     frames: Vec<Frame<'a>>,
     calls: Vec<Call<'a>>,
-    /// Values of consts by their address; `None` while one is being computed.
+    /// Values of consts by their addresses; `None` while one is being computed.
     constants: BTreeMap<*const ItemConst, Option<Value<'a>>>,
 }
 
@@ -62,16 +64,16 @@ pub(crate) struct Evaluator<'a> {
 struct Call<'a> {
     function: &'a ItemFn,
     call: &'a ExprCall,
-    /// Whether it stands in the model, and not in a layer from elsewhere.
+    /// True if it is a call of the model's own code, and not of a layer from elsewhere.
     is_in_model: bool,
 }
 
-/// What a path means that leads out of the item it stands in.
+/// The meaning of a path that leads out of its item.
 enum Linked<'a> {
     To(Definition<'a>, Rc<Items<'a>>),
-    /// Something that is not marked as a layer.
+    /// An item that is not marked as a layer.
     Unmarked,
-    /// What is wrong with it has been reported where it is defined.
+    /// An item with errors, which have been reported at its definition.
     Faulty,
 }
 
@@ -80,7 +82,7 @@ impl<'a> Evaluator<'a> {
         let root = Items::root(items, Origin::Model(&layers.links));
         Self {
             builder: Builder::new(),
-            problems: Problems::default(),
+            diagnostics: Diagnostics::default(),
             naming: Naming::new(),
             assertions: Vec::new(),
             pins: Vec::new(),
@@ -92,13 +94,13 @@ impl<'a> Evaluator<'a> {
         }
     }
 
-    /// The value of an expression outside of all functions, such as an argument of the attribute.
+    /// Evaluates an expression outside of all functions, such as an argument of the attribute.
     pub(crate) fn constant(&mut self, expression: &'a Expr) -> Value<'a> {
         let root = Rc::clone(&self.root);
         self.in_items(root, |this| this.value(expression))
     }
 
-    /// Evaluates `forward` on these arguments, whose patterns it binds.
+    /// Evaluates `forward` on these arguments and binds their patterns.
     pub(crate) fn forward(&mut self, function: &'a ItemFn, arguments: Vec<Value<'a>>) -> Value<'a> {
         if let Some(unsupported) = crate::unsupported::function(function) {
             return self.unsupported(unsupported);
@@ -106,12 +108,13 @@ impl<'a> Evaluator<'a> {
         self.body(function, arguments)
     }
 
-    /// Whether the value of this const was asked for and could not be computed.
+    /// Returns whether the value of this const was requested and could not be computed.
     pub(crate) fn is_poisoned(&self, item: &ItemConst) -> bool {
         matches!(self.constants.get(&std::ptr::from_ref(item)), Some(Some(value)) if value.is_poisoned())
     }
 
-    /// What a path means that leads out of the item with these items; `None` if it leads nowhere.
+    /// Resolves a path that leads out of the item with these items; `None` if it resolves to
+    /// nothing.
     fn linked(&self, items: &Items<'a>, path: &str) -> Option<Linked<'a>> {
         Some(match items.link(path)? {
             Link::Unmarked => Linked::Unmarked,
@@ -130,13 +133,13 @@ impl<'a> Evaluator<'a> {
         self.frames.last_mut().expect("the frame of the module is never removed")
     }
 
-    /// Tells the builder that what it is called for next stands at these tokens.
+    /// Sets the source location of the builder's next calls to these tokens.
     pub(crate) fn stand_at(&mut self, tokens: &dyn ToTokens) {
         let layer = self.frame().call.index();
         self.builder.stand_at(&place(tokens), layer);
     }
 
-    /// Evaluates in a frame of its own that sees only `items`.
+    /// Evaluates in a new frame that sees only `items`.
     fn in_items<T>(&mut self, items: Rc<Items<'a>>, evaluate: impl FnOnce(&mut Self) -> T) -> T {
         let call = self.frame().call;
         self.frames.push(Frame::new(items, call));
@@ -145,7 +148,7 @@ impl<'a> Evaluator<'a> {
         result
     }
 
-    /// The value of an expression that cannot leave its function.
+    /// Evaluates an expression that cannot leave its function.
     fn value(&mut self, expression: &'a Expr) -> Value<'a> {
         match self.expression(expression) {
             Ok(value) | Err(Exit::Return(value)) => value,
@@ -153,8 +156,8 @@ impl<'a> Evaluator<'a> {
         }
     }
 
-    /// Reports a fault with the calls that lead to it.
-    fn fault(&mut self, at: &dyn ToTokens, message: impl Into<Message>) -> Value<'a> {
+    /// Reports an error with the calls that lead to it.
+    fn report(&mut self, at: &dyn ToTokens, message: impl Into<Diagnostic>) -> Value<'a> {
         let mut message = message.into();
         let mut is_elsewhere = !self.frame().items.is_of_model();
         for Call { call, is_in_model, .. } in self.calls.iter().rev().take(MAX_CALLS) {
@@ -165,12 +168,12 @@ impl<'a> Evaluator<'a> {
             }
             message = message.note("in", note);
         }
-        self.problems.report(at, &message);
+        self.diagnostics.report(at, &message);
         Value::Poison
     }
 
     fn unsupported(&mut self, (at, what, instead): Unsupported<'_>) -> Value<'a> {
         let headline = format!("{what} is not part of the model language");
-        self.fault(at, Message::new(headline).help(instead))
+        self.report(at, Diagnostic::new(headline).help(instead))
     }
 }

@@ -1,34 +1,38 @@
-//! The expansion: attribute and item in, the item as ordinary Rust and its trainer or predictor out.
+//! The expansion of the attribute `model`: returns the item as ordinary Rust, with its trainer or
+//! predictor.
 
 use std::{path::PathBuf, time::Instant};
 
 use proc_macro2::{Ident, TokenStream};
 use quote::{ToTokens, quote};
-use soybean_compiler::{At, Builder, Compiled, ModelFault, Options, Recipe, SearchRequest};
+use soybean_compiler::{
+    Builder, Compiled, ModelDiagnostic, ModelPart, Options, Recipe, SearchRequest,
+};
 use soybean_plan::{DType, Mode, Shape};
 use syn::{Expr, ItemFn, Pat, Stmt};
 
 use crate::{
     attribute::{Attribute, Settings, mode_of},
+    diagnostic::{Diagnostic, Diagnostics},
     evaluate::{Evaluator, tensor::Assertion},
     generate,
     item::Model,
     layers::Layers,
-    problem::{Message, Problems},
     relayed,
     source_text::whole_text,
     stub,
     value::Value,
 };
 
-/// What the expansion depends on besides its tokens.
+/// The surroundings on which the expansion depends besides its tokens.
 #[derive(Default)]
 pub(crate) struct Environment {
-    /// The value of `SOYBEAN_GPUS`, which the expansion reads through `option_env!` too, so that cargo knows.
+    /// The value of `SOYBEAN_GPUS`. The generated code reads it by `option_env!` too, so that cargo
+    /// tracks it.
     pub(crate) gpus: Option<String>,
-    /// The folder of the crate's manifest, beside which its files lie.
+    /// The folder of the crate's manifest. Paths of files are relative to it.
     pub(crate) folder: Option<PathBuf>,
-    /// Whether an editor asks, for which a search would take too long.
+    /// True if an editor requests the expansion. A search would take too long for it.
     pub(crate) is_editor: bool,
 }
 
@@ -46,27 +50,27 @@ impl Environment {
 pub(crate) struct Input {
     pub(crate) name: Ident,
     pub(crate) dtype: DType,
-    /// `None` if it is wrong, or has not been evaluated.
+    /// `None` if it has errors or has not been evaluated.
     pub(crate) shape: Option<Shape>,
     value: Option<soybean_compiler::Value>,
 }
 
 impl Input {
-    /// An input of which only this is known.
+    /// An argument that has not been evaluated.
     pub(crate) fn without_value(name: Ident, dtype: DType) -> Self {
         Self { name, dtype, shape: None, value: None }
     }
 }
 
-/// A model that was compiled without faults.
+/// A model that was compiled without errors.
 pub(crate) struct Success {
     pub(crate) inputs: Vec<Input>,
     pub(crate) assertions: Vec<Assertion>,
     pub(crate) compiled: Compiled,
-    /// The model as text, by which the program compiles it again.
+    /// The model as text, from which the program compiles it again.
     pub(crate) recipe: String,
     pub(crate) n_gpus: usize,
-    /// The file that describes the machine.
+    /// The file that describes the cluster.
     pub(crate) cluster_file: Option<String>,
 }
 
@@ -86,31 +90,31 @@ pub(crate) fn expand(
     if environment.is_editor {
         return stub::for_editor(&model, &stub::inputs(&model), mode_of(&attribute));
     }
-    let mut problems = Problems::default();
+    let mut diagnostics = Diagnostics::default();
     let dependencies = model.dependencies();
     if !dependencies.is_empty() {
-        model.check(mode_of(&attribute), &mut problems);
-        if problems.is_empty() {
+        model.check(mode_of(&attribute), &mut diagnostics);
+        if diagnostics.is_empty() {
             return relayed::start(&model, attribute, &dependencies);
         }
     }
     let layers = Layers::unknown(&dependencies);
     let mut evaluator = Evaluator::new(model.items(), &layers);
-    let attribute = Attribute::parse(attribute, &mut evaluator.problems);
+    let attribute = Attribute::parse(attribute, &mut evaluator.diagnostics);
     match build(&model, &attribute, environment, &mut evaluator) {
         Some(success) => generate::expansion(&model, &attribute, &success),
         None => stub::for_faults(&model, &stub::inputs(&model), attribute.mode, &evaluator),
     }
 }
 
-/// A model that was evaluated, and what it is to be compiled for.
+/// An evaluated model with the settings of its compilation.
 pub(crate) struct Evaluated<'a> {
     pub(crate) settings: Settings,
     inputs: Vec<Input>,
     outputs: Outputs<'a>,
 }
 
-/// Evaluates the model; `None` if the evaluator's problems say why not.
+/// Evaluates the model, or returns `None` after reporting errors.
 pub(crate) fn evaluate<'a>(
     model: &'a Model,
     attribute: &'a Attribute,
@@ -118,7 +122,7 @@ pub(crate) fn evaluate<'a>(
     evaluator: &mut Evaluator<'a>,
 ) -> Option<Evaluated<'a>> {
     let mode = attribute.mode;
-    model.check(mode, &mut evaluator.problems);
+    model.check(mode, &mut evaluator.diagnostics);
     let settings = attribute.settings(evaluator, environment);
     evaluator.builder = Builder::in_mode(mode);
     let inputs = add_inputs(model, evaluator);
@@ -132,10 +136,10 @@ pub(crate) fn evaluate<'a>(
         evaluator.builder.name_tensor(&name, value);
     }
     let evaluated = Evaluated { settings: settings?, inputs, outputs: outputs? };
-    evaluator.problems.is_empty().then_some(evaluated)
+    evaluator.diagnostics.is_empty().then_some(evaluated)
 }
 
-/// Evaluates and compiles the model; `None` if the evaluator's problems say why not.
+/// Evaluates and compiles the model, or returns `None` after reporting errors.
 pub(crate) fn build<'a>(
     model: &'a Model,
     attribute: &'a Attribute,
@@ -143,9 +147,9 @@ pub(crate) fn build<'a>(
     evaluator: &mut Evaluator<'a>,
 ) -> Option<Success> {
     let Some(evaluated) = evaluate(model, attribute, environment, evaluator) else {
-        if evaluator.problems.is_empty() && !evaluator.layers.has_faults() {
-            let message = "the macro cannot compile this model, and does not know why: this is a fault of `soybean`";
-            evaluator.problems.report(attribute.gpus_tokens(), &message.into());
+        if evaluator.diagnostics.is_empty() && !evaluator.layers.has_errors() {
+            let message = "the macro cannot compile this model, and does not know why: this is a bug in `soybean`";
+            evaluator.diagnostics.report(attribute.gpus_tokens(), &message.into());
         }
         return None;
     };
@@ -164,11 +168,11 @@ pub(crate) fn build<'a>(
             n_gpus: settings.n_gpus,
             cluster_file: settings.cluster.and_then(|it| it.file),
         }),
-        Err(faults) => {
-            for fault in faults {
+        Err(diagnostics) => {
+            for diagnostic in diagnostics {
                 report(
-                    fault.at,
-                    &message(fault, environment),
+                    diagnostic.at,
+                    &message(diagnostic, environment),
                     model,
                     attribute,
                     &inputs,
@@ -203,9 +207,9 @@ fn add_inputs<'a>(model: &'a Model, evaluator: &mut Evaluator<'a>) -> Vec<Input>
     for input in model.inputs() {
         let found = evaluator.input(input);
         let Pat::Ident(pattern) = &*input.pat else {
-            let message = Message::new("an argument of a model must be a name")
+            let message = Diagnostic::new("an argument of a model must be a name")
                 .help("take the value apart in the body");
-            evaluator.problems.report(&input.pat, &message);
+            evaluator.diagnostics.report(&input.pat, &message);
             continue;
         };
         let name = pattern.ident.clone();
@@ -218,11 +222,11 @@ fn add_inputs<'a>(model: &'a Model, evaluator: &mut Evaluator<'a>) -> Vec<Input>
     inputs
 }
 
-/// What the function returns.
+/// The results of the model's function.
 struct Outputs<'a> {
     /// None in inference.
     loss: Option<soybean_compiler::Value>,
-    /// Where the first of all stands: the loss, if there is one.
+    /// The tokens of the first result, which is the loss if there is one.
     first_at: &'a dyn ToTokens,
     others: Vec<(String, soybean_compiler::Value)>,
 }
@@ -256,13 +260,13 @@ fn outputs<'a>(
             other => {
                 let at = expression.map_or(at, |it| it as &dyn ToTokens);
                 let headline = format!("a model returns tensors, found {}", other.kind());
-                evaluator.problems.report(at, &headline.into());
+                evaluator.diagnostics.report(at, &headline.into());
                 return None;
             }
         }
     }
     if tensors.is_empty() {
-        evaluator.problems.report(at, &nothing_returned(mode));
+        evaluator.diagnostics.report(at, &nothing_returned(mode));
         return None;
     }
     let loss = match mode {
@@ -273,18 +277,18 @@ fn outputs<'a>(
     Some(Outputs { loss, first_at, others: tensors })
 }
 
-fn nothing_returned(mode: Mode) -> Message {
+fn nothing_returned(mode: Mode) -> Diagnostic {
     match mode {
-        Mode::Training => Message::new("a model returns its loss, found nothing")
+        Mode::Training => Diagnostic::new("a model returns its loss, found nothing")
             .help("let the function end with the loss: `logits.cross_entropy(y)`"),
         Mode::Inference => {
-            Message::new("a model of `mode = \"inference\"` returns its outputs, found nothing")
+            Diagnostic::new("a model of `mode = \"inference\"` returns its outputs, found nothing")
                 .help("let the function end with an output: `logits`, or `(logits, hidden)`")
         }
     }
 }
 
-/// The variable's name where the result is one, else its number.
+/// Returns the name of an output: the variable's name if the result is one, else its number.
 fn output_name<T>(expression: Option<&Expr>, index: usize, taken: &[(String, T)]) -> String {
     let name = match expression {
         Some(Expr::Path(path)) => whole_text(path),
@@ -296,7 +300,7 @@ fn output_name<T>(expression: Option<&Expr>, index: usize, taken: &[(String, T)]
     }
 }
 
-/// The expression whose value a block has.
+/// Returns the expression that gives a block its value.
 fn tail(statements: &[Stmt]) -> Option<&Expr> {
     match statements.last()? {
         Stmt::Expr(Expr::Return(it), _) => it.expr.as_deref(),
@@ -305,7 +309,7 @@ fn tail(statements: &[Stmt]) -> Option<&Expr> {
     }
 }
 
-/// Gives the parameters their full names; reports those of which there are two.
+/// Gives the parameters their full names, and reports names that occur twice.
 fn name_parameters(evaluator: &mut Evaluator<'_>) {
     let mut names = std::collections::BTreeSet::new();
     for (name, parameter) in evaluator.naming.parameters() {
@@ -313,17 +317,17 @@ fn name_parameters(evaluator: &mut Evaluator<'_>) {
             evaluator.builder.rename_parameter(value, &name);
         }
         if !names.insert(name.clone()) {
-            let message = Message::new(format!("there is already a parameter named `{name}`"))
+            let message = Diagnostic::new(format!("there is already a parameter named `{name}`"))
                 .help("give each `param` of a function a name of its own");
-            evaluator.problems.report(parameter.name, &message);
+            evaluator.diagnostics.report(parameter.name, &message);
         }
     }
 }
 
-/// Reports a fault of the model as a whole at the tokens that it is about.
+/// Reports an error of the model as a whole at the tokens that it is about.
 fn report(
-    at: At,
-    message: &Message,
+    at: ModelPart,
+    message: &Diagnostic,
     model: &Model,
     attribute: &Attribute,
     inputs: &[Input],
@@ -341,26 +345,26 @@ fn report(
         }
     };
     let tokens = match at {
-        At::Value(value) => value_tokens(value),
-        At::Pin(value) => {
+        ModelPart::Value(value) => value_tokens(value),
+        ModelPart::Pin(value) => {
             let pin = evaluator.pins.iter().find(|(it, _)| *it == value);
             pin.map(|&(_, tokens)| tokens as &dyn ToTokens)
         }
-        At::Loss => Some(first_at),
-        At::Memory => Some(attribute.memory_tokens()),
-        At::NoDecay(position) => attribute.no_decay_tokens(position),
-        At::Gpus => None,
+        ModelPart::Loss => Some(first_at),
+        ModelPart::Memory => Some(attribute.memory_tokens()),
+        ModelPart::NoDecay(position) => attribute.no_decay_tokens(position),
+        ModelPart::Gpus => None,
     };
-    evaluator.problems.report(tokens.unwrap_or_else(|| attribute.gpus_tokens()), message);
+    evaluator.diagnostics.report(tokens.unwrap_or_else(|| attribute.gpus_tokens()), message);
 }
 
-/// What is told of a fault of the model as a whole.
-fn message(fault: ModelFault, environment: &Environment) -> Message {
-    let mut message = Message::new(fault.message);
-    if let (At::Gpus | At::Memory, Some(gpus)) = (fault.at, &environment.gpus) {
+/// Describes an error of the model as a whole.
+fn message(diagnostic: ModelDiagnostic, environment: &Environment) -> Diagnostic {
+    let mut message = Diagnostic::new(diagnostic.message);
+    if let (ModelPart::Gpus | ModelPart::Memory, Some(gpus)) = (diagnostic.at, &environment.gpus) {
         message = message.note("note", format!("SOYBEAN_GPUS={gpus} overrides `gpus`"));
     }
-    match fault.help {
+    match diagnostic.help {
         Some(help) => message.help(help),
         None => message,
     }

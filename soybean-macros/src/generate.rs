@@ -1,6 +1,7 @@
 //! The generated items: `Batch`, `Network`, `Trainer` or `Predictor`, and the program behind them.
 //!
-//! They are written as text and parsed once: rustc's lexer is much faster than building tokens one by one in an unoptimised macro.
+//! They are written as text and parsed once, because rustc's lexer is much faster than an
+//! unoptimised macro that builds tokens one by one.
 
 use std::path::Path;
 
@@ -18,11 +19,11 @@ use crate::{
     source_text::whole_text,
 };
 
-/// Makes cargo build the crate anew when the variable changes.
+/// A constant by which cargo rebuilds the crate when the variable changes.
 const TRACKED: &str =
     "const _: ::core::option::Option<&str> = ::core::option_env!(\"SOYBEAN_GPUS\");\n";
 
-/// The user's item and everything that is generated for it.
+/// Returns the user's item with the items generated for it.
 pub(crate) fn expansion(model: &Model, attribute: &Attribute, success: &Success) -> TokenStream {
     let gpus = match success.n_gpus {
         1 => "1 GPU".to_owned(),
@@ -45,7 +46,7 @@ pub(crate) fn expansion(model: &Model, attribute: &Attribute, success: &Success)
     assemble(model, model.eager(TokenStream::new()), inside, tokens(&network))
 }
 
-/// Makes cargo build the crate anew when the file of the cluster changes.
+/// Returns a constant by which cargo rebuilds the crate when the cluster's file changes.
 pub(crate) fn watched(file: Option<&str>) -> TokenStream {
     let Some(file) = file else { return TokenStream::new() };
     let path = match Path::new(file).is_absolute() {
@@ -57,7 +58,7 @@ pub(crate) fn watched(file: Option<&str>) -> TokenStream {
     )
 }
 
-/// The module with the program.
+/// Returns the module with the program.
 pub(crate) fn program(success: &Success) -> String {
     let mut module =
         "#[doc(hidden)]\n#[allow(clippy::all, clippy::pedantic, clippy::nursery)]\n".to_owned();
@@ -67,7 +68,7 @@ pub(crate) fn program(success: &Success) -> String {
     module
 }
 
-/// The path of the module with what is generated, seen from the model, with `::` at its end.
+/// Returns the path from the model to the module of generated items, with `::` at its end.
 pub(crate) fn path(model: &Model) -> String {
     match model.form {
         Form::Function(_) => format!("{}::", model.name()),
@@ -75,7 +76,7 @@ pub(crate) fn path(model: &Model) -> String {
     }
 }
 
-/// Puts what is generated into the model's module, or for a function into one beside it.
+/// Adds generated items to the model's module, or for a function to a module beside it.
 pub(crate) fn assemble(
     model: &Model,
     item: TokenStream,
@@ -97,17 +98,17 @@ pub(crate) fn assemble(
     }
 }
 
-/// The text as tokens of the user's crate.
+/// Parses text as tokens of the user's crate.
 pub(crate) fn tokens(text: &str) -> TokenStream {
     const REASON: &str = "generated text is made of tokens";
-    // Within a macro, `proc_macro2` would go through the text itself before rustc does.
+    // Within a macro, `proc_macro2` would lex the text by itself before rustc does.
     if proc_macro::is_available() {
         return text.parse::<proc_macro::TokenStream>().expect(REASON).into();
     }
     text.parse().expect(REASON)
 }
 
-/// `Batch`, `Network` and `Trainer`, or in inference `Predictor`.
+/// Returns `Batch`, `Network` and `Trainer`, or `Predictor` in inference.
 pub(crate) fn interface(model: &Model, inputs: &[Input], mode: Mode, gpus: &str) -> String {
     let (name, visibility) = (model.name(), visibility(model));
     let mut fields = String::new();
@@ -130,7 +131,8 @@ pub(crate) fn interface(model: &Model, inputs: &[Input], mode: Mode, gpus: &str)
     let views = views.join(", ");
     format!(
         r#"{TRACKED}
-/// The tensors of one {unit} of the model `{name}`. Predictions do not read those on which no output depends, such as labels: `&[]` will do for them.
+/// The tensors of one {unit} of the model `{name}`. Predictions do not read those on which no
+/// output depends, such as labels; pass `&[]` for them.
 #[derive(::core::clone::Clone, ::core::marker::Copy, ::core::fmt::Debug)]
 {visibility} struct Batch<'a> {{
 {fields}}}
@@ -142,7 +144,7 @@ impl ::soybean::Batch for Batch<'_> {{
 /// The model `{name}`, compiled for {gpus}.
 #[derive(::core::fmt::Debug)]
 {visibility} enum Network {{}}
-/// {verb} the model `{name}` as its plan for {gpus} says.
+/// {verb} the model `{name}` by its plan for {gpus}.
 {visibility} type {runner} = ::soybean::{runner}<Network>;
 "#
     )
@@ -156,7 +158,7 @@ fn view(input: &Input) -> String {
     format!("::soybean::runtime::View::{variant}(self.{})", input.name)
 }
 
-/// The implementation of the `Network` at `path`, with these expressions for its parts.
+/// Returns the implementation of the `Network` at `path`, with these expressions for its parts.
 pub(crate) fn network(path: &str, plan: &str, generated: &str, forward: &str) -> String {
     format!(
         r#"impl ::soybean::Network for {path}Network {{
@@ -174,7 +176,7 @@ pub(crate) fn network(path: &str, plan: &str, generated: &str, forward: &str) ->
     )
 }
 
-/// A call of the user's function over eager tensors.
+/// Returns a call of the user's function on eager tensors.
 pub(crate) fn forward(model: &Model, n_inputs: usize) -> String {
     let function = match model.form {
         Form::Function(_) => model.name().to_string(),
@@ -184,7 +186,7 @@ pub(crate) fn forward(model: &Model, n_inputs: usize) -> String {
     format!("::soybean::Outputs::into_tensors({function}({}))", arguments.join(", "))
 }
 
-/// The visibility of what is generated: the model's own, seen from within its module.
+/// Returns the visibility of generated items: the model's own, seen from within its module.
 fn visibility(model: &Model) -> String {
     match (&model.form, model.visibility()) {
         (_, Visibility::Public(_)) => "pub".to_owned(),
@@ -194,7 +196,7 @@ fn visibility(model: &Model) -> String {
     }
 }
 
-/// Lets rustc check what the macro computed of the user's dims.
+/// Returns assertions by which rustc checks the values that the macro computed for the user's dims.
 pub(crate) fn assertions(assertions: &[Assertion]) -> TokenStream {
     let mut seen = std::collections::BTreeSet::new();
     let mut tokens = TokenStream::new();

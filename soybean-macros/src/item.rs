@@ -7,12 +7,12 @@ use syn::{FnArg, Item, ItemFn, ItemMod, PatType, Visibility};
 
 use crate::{
     dependency::{Dependency, dependencies, imported_names},
+    diagnostic::{Diagnostic, Diagnostics},
     erase::erase_dims,
-    problem::{Message, Problems},
     unsupported,
 };
 
-/// What is generated to run a model, as users call it.
+/// Returns the name of the generated type that runs a model.
 pub(crate) const fn runner(mode: Mode) -> &'static str {
     match mode {
         Mode::Training => "Trainer",
@@ -20,17 +20,17 @@ pub(crate) const fn runner(mode: Mode) -> &'static str {
     }
 }
 
-/// What the attribute stands on.
+/// An item with the attribute.
 pub(crate) struct Model {
     pub(crate) tokens: TokenStream,
     pub(crate) form: Form,
 }
 
-/// The two forms of a model.
+/// The two kinds of models.
 pub(crate) enum Form {
-    /// The function is the model.
+    /// A function.
     Function(Box<ItemFn>),
-    /// The module's `forward` is.
+    /// A module with a function `forward`.
     Module(Box<ItemMod>),
 }
 
@@ -44,14 +44,14 @@ impl Model {
             Item::Fn(it) => Form::Function(Box::new(it)),
             Item::Mod(it) => Form::Module(Box::new(it)),
             other => {
-                let message = "`#[soybean::model]` stands on a function or on an inline module";
+                let message = "`#[soybean::model]` applies to functions and inline modules";
                 return Err(syn::Error::new_spanned(other, message));
             }
         };
         Ok(Self { tokens, form })
     }
 
-    /// The name of the model.
+    /// Returns the name of the model.
     pub(crate) fn name(&self) -> &Ident {
         match &self.form {
             Form::Function(it) => &it.sig.ident,
@@ -59,7 +59,7 @@ impl Model {
         }
     }
 
-    /// Who can see the model, and so what is generated for it.
+    /// Returns the visibility of the model, and so of the generated items.
     pub(crate) fn visibility(&self) -> &Visibility {
         match &self.form {
             Form::Function(it) => &it.vis,
@@ -67,7 +67,7 @@ impl Model {
         }
     }
 
-    /// The items that the model can name.
+    /// Returns the items that the model can name.
     pub(crate) fn items(&self) -> &[Item] {
         match &self.form {
             Form::Function(_) => &[],
@@ -75,7 +75,7 @@ impl Model {
         }
     }
 
-    /// The function that computes the loss.
+    /// Returns the function that computes the loss.
     pub(crate) fn forward(&self) -> Option<&ItemFn> {
         match &self.form {
             Form::Function(it) => Some(it),
@@ -86,7 +86,7 @@ impl Model {
         }
     }
 
-    /// The arguments of that function, as they are written.
+    /// Returns the arguments of that function as the user wrote them.
     pub(crate) fn inputs(&self) -> impl Iterator<Item = &PatType> {
         self.forward().into_iter().flat_map(|it| &it.sig.inputs).filter_map(|input| match input {
             FnArg::Typed(it) => Some(it),
@@ -94,7 +94,8 @@ impl Model {
         })
     }
 
-    /// What the model names and does not define, which may be layers.
+    /// Returns the functions and consts that the model names and does not define, which may be
+    /// layers.
     pub(crate) fn dependencies(&self) -> Vec<Dependency> {
         let uses = self.items().iter().filter_map(|item| match item {
             Item::Use(it) => Some(it),
@@ -109,53 +110,53 @@ impl Model {
         dependencies(&self.tokens, is_imported)
     }
 
-    /// Reports what is wrong with the item as such.
-    pub(crate) fn check(&self, mode: Mode, problems: &mut Problems) {
+    /// Reports errors in the item itself.
+    pub(crate) fn check(&self, mode: Mode, diagnostics: &mut Diagnostics) {
         match &self.form {
-            Form::Function(it) => report_cfg(it.to_token_stream(), problems),
+            Form::Function(it) => report_cfg(it.to_token_stream(), diagnostics),
             Form::Module(it) => {
                 let Some((_, items)) = &it.content else {
-                    let message = Message::new("the macro cannot see into the file of a module")
+                    let message = Diagnostic::new("the macro cannot see into the file of a module")
                         .help("write the module inline: `mod name { .. }`");
-                    problems.report(it, &message);
+                    diagnostics.report(it, &message);
                     return;
                 };
-                items.iter().for_each(|item| check_item(item, mode, problems));
-                self.check_forward(it, problems);
+                items.iter().for_each(|item| check_item(item, mode, diagnostics));
+                self.check_forward(it, diagnostics);
             }
         }
         if let Some(forward) = self.forward()
             && forward.sig.inputs.is_empty()
         {
-            let message = Message::new("a model takes the tensors of a batch, at least one")
+            let message = Diagnostic::new("a model takes the tensors of a batch, at least one")
                 .help("write them as arguments: `x: Tensor<f32, 512, 784>`");
-            problems.report(&forward.sig, &message);
+            diagnostics.report(&forward.sig, &message);
         }
     }
 
-    fn check_forward(&self, module: &ItemMod, problems: &mut Problems) {
+    fn check_forward(&self, module: &ItemMod, diagnostics: &mut Diagnostics) {
         match self.forward() {
             None => {
                 let name = &module.ident;
-                let message = Message::new(format!("the model `{name}` has no `forward`"))
+                let message = Diagnostic::new(format!("the model `{name}` has no `forward`"))
                     .help("add `pub fn forward(x: Tensor<f32, 512, 784>, ..) -> Tensor { .. }`");
-                problems.report(name, &message);
+                diagnostics.report(name, &message);
             }
             Some(forward) if matches!(forward.vis, Visibility::Inherited) => {
-                let message = Message::new("the model's `forward` must be public")
+                let message = Diagnostic::new("the model's `forward` must be public")
                     .help("write `pub fn forward`");
-                problems.report(&forward.sig.ident, &message);
+                diagnostics.report(&forward.sig.ident, &message);
             }
             Some(_) => {}
         }
     }
 
-    /// The user's item as ordinary Rust, with `inside` added at the end of its module.
+    /// Returns the user's item as ordinary Rust, with `inside` added at the end of its module.
     pub(crate) fn eager(&self, inside: TokenStream) -> TokenStream {
         self.eager_of(self.tokens.clone(), inside)
     }
 
-    /// The same for a variant of the item's tokens.
+    /// Returns the same for a variant of the item's tokens.
     pub(crate) fn eager_of(&self, tokens: TokenStream, inside: TokenStream) -> TokenStream {
         let erased = erase_dims(tokens);
         match &self.form {
@@ -179,7 +180,7 @@ impl Model {
     }
 }
 
-/// The item's name, if it is one of those that the macro generates in the model's module.
+/// Returns the item's name, if the macro generates an item of this name in the model's module.
 pub(crate) fn generated_name(item: &Item, mode: Mode) -> Option<&Ident> {
     let name = match item {
         Item::Struct(it) => &it.ident,
@@ -192,24 +193,26 @@ pub(crate) fn generated_name(item: &Item, mode: Mode) -> Option<&Ident> {
     generated.contains(&name.to_string().as_str()).then_some(name)
 }
 
-fn check_item(item: &Item, mode: Mode, problems: &mut Problems) {
+fn check_item(item: &Item, mode: Mode, diagnostics: &mut Diagnostics) {
     if let Item::Macro(it) = item {
-        let message =
-            Message::new("a macro call is not part of the model language").help(unsupported::MACRO);
-        problems.report(&it.mac.path, &message);
+        let message = Diagnostic::new("a macro call is not part of the model language")
+            .help(unsupported::MACRO);
+        diagnostics.report(&it.mac.path, &message);
     }
     if let Some(name) = generated_name(item, mode) {
-        let message = Message::new(format!("`{name}` is what the macro generates for the model"))
-            .help("give this item another name");
-        problems.report(name, &message);
+        let message =
+            Diagnostic::new(format!("`{name}` is what the macro generates for the model"))
+                .help("give this item another name");
+        diagnostics.report(name, &message);
     }
     if matches!(item, Item::Fn(_) | Item::Const(_)) {
-        report_cfg(item.to_token_stream(), problems);
+        report_cfg(item.to_token_stream(), diagnostics);
     }
 }
 
-/// Reports every `#[cfg(..)]`: conditions within the item have not been decided when the macro runs.
-pub(crate) fn report_cfg(tokens: TokenStream, problems: &mut Problems) {
+/// Reports every `#[cfg(..)]`, because conditions within the item are not decided when the macro
+/// runs.
+pub(crate) fn report_cfg(tokens: TokenStream, diagnostics: &mut Diagnostics) {
     let mut hash = None;
     for token in tokens {
         match &token {
@@ -226,9 +229,9 @@ pub(crate) fn report_cfg(tokens: TokenStream, problems: &mut Problems) {
                         let headline = "`#[cfg]` in a model is not decided when the model is built";
                         let help =
                             "choose with `if` on a const, or put the attribute on the whole module";
-                        problems.report(&tokens, &Message::new(headline).help(help));
+                        diagnostics.report(&tokens, &Diagnostic::new(headline).help(help));
                     }
-                    _ => report_cfg(group.stream(), problems),
+                    _ => report_cfg(group.stream(), diagnostics),
                 }
             }
             _ => {}

@@ -1,4 +1,5 @@
-//! `#[soybean::layer]` and `#[soybean::constant]`: an item stays as it is, and its tokens become available to models elsewhere.
+//! `#[soybean::layer]` and `#[soybean::constant]`: the item is kept unchanged, and models elsewhere
+//! can read its tokens.
 
 use proc_macro2::{Ident, TokenStream, TokenTree};
 use quote::{ToTokens, format_ident, quote};
@@ -6,16 +7,16 @@ use syn::{Item, Visibility};
 
 use crate::{
     dependency::{Dependency, dependencies},
+    diagnostic::{Diagnostic, Diagnostics},
     erase::erase_dims,
     expand::Environment,
     item::report_cfg,
     layers::{Bundle, Layers},
-    problem::{Message, Problems},
     relay::{self, Stage, State, hand_on, identity},
     unsupported,
 };
 
-/// Which attribute it is.
+/// The two attributes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Layer,
@@ -36,20 +37,20 @@ pub(crate) fn expand(
             return quote!(#error #tokens);
         }
     };
-    let mut problems = Problems::default();
+    let mut diagnostics = Diagnostics::default();
     let eager = erase_dims(tokens.clone());
-    let Some((name, visibility)) = checked(kind, &attribute, &item, &mut problems) else {
-        let errors = problems.to_compile_errors();
+    let Some((name, visibility)) = checked(kind, &attribute, &item, &mut diagnostics) else {
+        let errors = diagnostics.to_compile_errors();
         return quote!(#errors #eager);
     };
     if environment.is_editor {
         return eager;
     }
-    let errors = problems.to_compile_errors();
+    let errors = diagnostics.to_compile_errors();
     let id = identity(name, &tokens);
     let dependencies = own_dependencies(name, &tokens);
-    if !problems.is_empty() {
-        let definition = definition(name, visibility, &id, &Bundle::faulty());
+    if !diagnostics.is_empty() {
+        let definition = definition(name, visibility, &id, &Bundle::with_errors());
         return quote!(#errors #eager #definition);
     }
     if dependencies.is_empty() {
@@ -62,7 +63,7 @@ pub(crate) fn expand(
     quote!(#eager #chain)
 }
 
-/// Goes on where the layers that a layer uses have arrived.
+/// Continues the expansion once the layers that a layer uses have arrived.
 pub(crate) fn arrived(arrived: relay::Arrived) -> TokenStream {
     let State { item: tokens, id, .. } = arrived.state;
     let Ok(item) = syn::parse2::<Item>(tokens.clone()) else { return TokenStream::new() };
@@ -72,12 +73,12 @@ pub(crate) fn arrived(arrived: relay::Arrived) -> TokenStream {
     definition(name, visibility, &id, &Bundle::tokens(&id, &tokens, &layers))
 }
 
-/// The dependencies of a layer; itself is none.
+/// Returns the dependencies of a layer, without the layer itself.
 fn own_dependencies(name: &Ident, tokens: &TokenStream) -> Vec<Dependency> {
     dependencies(tokens, |it| name != it)
 }
 
-/// The item's macro, through which models get its bundle.
+/// Returns the item's macro, which gives models its bundle.
 fn definition(
     name: &Ident,
     visibility: &Visibility,
@@ -101,37 +102,37 @@ fn definition(
     }
 }
 
-/// The item's name and visibility, if the attribute can stand on it; what is wrong with it goes into `problems`.
+/// Returns the item's name and visibility, or reports that it cannot have the attribute.
 fn checked<'a>(
     kind: Kind,
     attribute: &TokenStream,
     item: &'a Item,
-    problems: &mut Problems,
+    diagnostics: &mut Diagnostics,
 ) -> Option<(&'a Ident, &'a Visibility)> {
     if !attribute.is_empty() {
-        problems.report(attribute, &"this attribute takes no arguments".into());
+        diagnostics.report(attribute, &"this attribute takes no arguments".into());
     }
     let message = match (kind, item) {
         (Kind::Layer, Item::Fn(it)) => {
             if let Some((at, what, instead)) = unsupported::function(it) {
                 let headline = format!("{what} is not part of the model language");
-                problems.report(at, &Message::new(headline).help(instead));
+                diagnostics.report(at, &Diagnostic::new(headline).help(instead));
             }
-            report_cfg(it.block.to_token_stream(), problems);
-            report_dollar(it.block.to_token_stream(), problems);
+            report_cfg(it.block.to_token_stream(), diagnostics);
+            report_dollar(it.block.to_token_stream(), diagnostics);
             return name_and_visibility(item);
         }
         (Kind::Constant, Item::Const(_)) => return name_and_visibility(item),
         (Kind::Layer, Item::Const(_)) => {
-            Message::new("`#[soybean::layer]` stands on a function")
+            Diagnostic::new("`#[soybean::layer]` applies to functions")
                 .help("a const that models and layers use takes `#[soybean::constant]`")
         }
-        (Kind::Layer, _) => Message::new("`#[soybean::layer]` stands on a function").help(
+        (Kind::Layer, _) => Diagnostic::new("`#[soybean::layer]` applies to functions").help(
             "write a layer as `fn layer(x: Tensor, width: usize) -> Tensor`, with its weights as `param`s",
         ),
-        (Kind::Constant, _) => Message::new("`#[soybean::constant]` stands on a const"),
+        (Kind::Constant, _) => Diagnostic::new("`#[soybean::constant]` applies to consts"),
     };
-    problems.report(item, &message);
+    diagnostics.report(item, &message);
     None
 }
 
@@ -143,17 +144,17 @@ fn name_and_visibility(item: &Item) -> Option<(&Ident, &Visibility)> {
     }
 }
 
-/// Reports macros that are defined in a layer: their `$` would be read as the relay's own.
-fn report_dollar(tokens: TokenStream, problems: &mut Problems) {
+/// Reports macros that are defined in a layer, because the relay would read their `$` as its own.
+fn report_dollar(tokens: TokenStream, diagnostics: &mut Diagnostics) {
     for token in tokens {
         match &token {
             TokenTree::Punct(it) if it.as_char() == '$' => {
-                let message = Message::new("a macro is not part of the model language")
+                let message = Diagnostic::new("a macro is not part of the model language")
                     .help(unsupported::MACRO);
-                problems.report(&token, &message);
+                diagnostics.report(&token, &message);
                 return;
             }
-            TokenTree::Group(it) => report_dollar(it.stream(), problems),
+            TokenTree::Group(it) => report_dollar(it.stream(), diagnostics),
             _ => {}
         }
     }

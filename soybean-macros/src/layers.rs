@@ -1,7 +1,8 @@
-//! Layers from elsewhere, as the relay delivers them to a model or to another layer.
+//! Layers from other modules and crates, as the relay delivers them to a model or another layer.
 //!
-//! A *unit* is one layer: its item and where the paths in it lead. A *bundle* is a unit with those of all layers that it uses. Units have
-//! ids that no two layers share, in whichever crates they stand, so that layers of one name are not confused.
+//! A *unit* is one layer: its item and the targets of its paths. A *bundle* is a unit with the
+//! units of all layers that it uses. The ids of units are unique across crates, so layers of one
+//! name are not confused.
 
 use std::collections::BTreeMap;
 
@@ -11,14 +12,14 @@ use syn::{Item, LitStr, braced, parse::ParseStream};
 
 use crate::{dependency::Dependency, scope::Definition};
 
-/// Where a path leads.
+/// The target of a path.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) enum Link {
-    /// To the layer with this id.
+    /// The layer with this id.
     To(String),
-    /// To something that is not marked as a layer.
+    /// An item that is not marked as a layer.
     Unmarked,
-    /// To something that cannot be used, as has been reported where it is defined.
+    /// A layer with errors, which have been reported at its definition.
     Faulty,
 }
 
@@ -39,7 +40,7 @@ impl Unit {
     }
 }
 
-/// All layers that an item uses, and how it names those that it uses itself.
+/// All layers that an item uses, with the paths of those that it uses directly.
 #[derive(Default)]
 pub(crate) struct Layers {
     pub(crate) units: BTreeMap<String, Unit>,
@@ -47,7 +48,7 @@ pub(crate) struct Layers {
 }
 
 impl Layers {
-    /// The layers in bundles that came for these dependencies, in their order.
+    /// Collects the layers of the bundles that arrived for these dependencies, in their order.
     pub(crate) fn new(dependencies: &[Dependency], bundles: Vec<Bundle>) -> Self {
         let mut layers = Self::default();
         for (dependency, bundle) in dependencies.iter().zip(bundles) {
@@ -57,8 +58,8 @@ impl Layers {
         layers
     }
 
-    /// Whether something is wrong with one of them, which has been reported where it is defined.
-    pub(crate) fn has_faults(&self) -> bool {
+    /// Returns whether one of them has errors, which have been reported at its definition.
+    pub(crate) fn has_errors(&self) -> bool {
         let links = self.units.values().map(|it| &it.links).chain([&self.links]);
         links.flat_map(BTreeMap::values).any(|link| match link {
             Link::To(id) => !self.units.contains_key(id),
@@ -67,21 +68,21 @@ impl Layers {
         })
     }
 
-    /// Layers of which nothing is known, for an item that has faults of its own.
+    /// Returns unknown layers, for an item that has errors itself.
     pub(crate) fn unknown(dependencies: &[Dependency]) -> Self {
         let links = dependencies.iter().map(|it| (it.key.clone(), Link::Faulty));
         Self { units: BTreeMap::new(), links: links.collect() }
     }
 }
 
-/// What a layer's macro hands on.
+/// The tokens that a layer's macro passes on.
 pub(crate) struct Bundle {
     root: Link,
     units: BTreeMap<String, Unit>,
 }
 
 impl Bundle {
-    /// The tokens of the bundle of a layer that uses `layers`.
+    /// Returns the tokens of the bundle of a layer that uses `layers`.
     pub(crate) fn tokens(id: &str, item: &TokenStream, layers: &Layers) -> TokenStream {
         let mut tokens = quote!(#id);
         unit_tokens(id, item, &layers.links, &mut tokens);
@@ -91,14 +92,14 @@ impl Bundle {
         tokens
     }
 
-    /// The tokens of the bundle of a layer with faults.
-    pub(crate) fn faulty() -> TokenStream {
+    /// Returns the tokens of the bundle of a layer with errors.
+    pub(crate) fn with_errors() -> TokenStream {
         quote!("")
     }
 }
 
 impl Bundle {
-    /// Parses a bundle for an item, to whose tokens `item` leads.
+    /// Parses a bundle for an item with the span `item`.
     pub(crate) fn parse(input: ParseStream<'_>, item: Span) -> syn::Result<Self> {
         let content;
         braced!(content in input);
@@ -145,7 +146,8 @@ fn unit_tokens(
     tokens.append_all(quote!(#id { #item } { #links }).into_token_stream());
 }
 
-/// The tokens without the macros that relayed them, as if they stood where `item` does, so that messages show the layer's own source alone.
+/// Resolves tokens at `item` without the macros that relayed them, so that messages show the
+/// layer's own source alone.
 fn located(tokens: TokenStream, item: Span) -> TokenStream {
     let located = |token| match token {
         TokenTree::Group(group) => {

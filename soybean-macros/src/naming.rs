@@ -1,7 +1,7 @@
-//! Names of parameters: the path of calls and loop rounds that leads to their `param`.
+//! Names of parameters: the path of calls and loop iterations that leads to their `param`.
 //!
-//! The third call of `dense` in `forward` gives `dense.2.w`; where `dense` is called only once in its caller, `dense.w`. How often it is
-//! called is known only when its caller has been evaluated, so names are made at the end.
+//! The third call of `dense` in `forward` gives `dense.2.w`, and an only call gives `dense.w`. The
+//! number of calls is known only after the caller has been evaluated, so names are made at the end.
 
 use std::collections::BTreeMap;
 
@@ -36,24 +36,24 @@ struct Tensor {
 struct Call {
     caller: Option<CallId>,
     function: String,
-    /// How many calls of the same function in the same caller came before.
+    /// The number of earlier calls of the same function in the same caller.
     index: usize,
 }
 
 /// A call of `param`.
 pub(crate) struct Parameter<'a> {
-    /// The tensor; `None` if something was wrong with it.
+    /// The tensor; `None` if it had errors.
     pub(crate) value: Option<soybean_compiler::Value>,
-    /// The user's expression for the name.
+    /// The user's expression of the name.
     pub(crate) name: &'a Expr,
-    /// Where it was called, for faults that show only later.
+    /// The tokens of the call, for errors that are found later.
     pub(crate) at: &'a syn::ExprCall,
     call: CallId,
     own_name: String,
 }
 
 impl<'a> Naming<'a> {
-    /// The evaluation of `forward`, which gives its parameters no prefix.
+    /// The evaluation of `forward`, which adds no prefix to the names of its parameters.
     pub(crate) const ROOT: CallId = CallId(0);
 
     pub(crate) fn new() -> Self {
@@ -75,7 +75,7 @@ impl<'a> Naming<'a> {
         CallId(self.calls.len() - 1)
     }
 
-    /// Records a parameter that `call` makes while its loops are in these rounds.
+    /// Records a parameter that `call` makes in these iterations of its loops.
     pub(crate) fn add_parameter(
         &mut self,
         call: CallId,
@@ -88,7 +88,7 @@ impl<'a> Naming<'a> {
         self.parameters.push(Parameter { value, name: name.1, at, call, own_name });
     }
 
-    /// Records that `call`, while its loops are in these rounds, gives a tensor a name.
+    /// Records that `call` names a tensor in these iterations of its loops.
     pub(crate) fn add_tensor(
         &mut self,
         call: CallId,
@@ -99,7 +99,8 @@ impl<'a> Naming<'a> {
         self.tensors.push(Tensor { value, call, own_name: in_rounds(name, rounds) });
     }
 
-    /// The named tensors with their full names, in the order in which they were named. A name that was given before has its number behind it: `h#2`.
+    /// Returns the named tensors with their full names, in the order of naming. A repeated name is
+    /// followed by its number: `h#2`.
     pub(crate) fn tensors(&self) -> Vec<(String, soybean_compiler::Value)> {
         let mut n_given: BTreeMap<String, usize> = BTreeMap::new();
         let mut named = |it: &Tensor| {
@@ -114,18 +115,18 @@ impl<'a> Naming<'a> {
         self.tensors.iter().map(&mut named).collect()
     }
 
-    /// The paths of all calls, by their numbers.
+    /// Returns the paths of all calls, by their numbers.
     pub(crate) fn layers(&self) -> Vec<String> {
         let path = |id| self.prefix(CallId(id)).trim_end_matches('.').to_owned();
         (0..self.calls.len()).map(path).collect()
     }
 
-    /// All parameters with their full names, in the order in which the model makes them.
+    /// Returns all parameters with their full names, in the order in which the model makes them.
     pub(crate) fn parameters(&self) -> impl Iterator<Item = (String, &Parameter<'a>)> {
         self.parameters.iter().map(|it| (self.prefix(it.call) + &it.own_name, it))
     }
 
-    /// The path of a call, with a dot at its end.
+    /// Returns the path of a call, with a dot at its end.
     fn prefix(&self, id: CallId) -> String {
         let call = &self.calls[id.0];
         let Some(caller) = call.caller else { return String::new() };

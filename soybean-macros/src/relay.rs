@@ -1,13 +1,16 @@
-//! The relay: how the tokens of layers reach the items that use them.
+//! The relay: passes the tokens of layers to the items that use them.
 //!
-//! A layer defines a macro of its own name, which one `use` imports together with the function. An item that uses layers expands to a chain
-//! of calls of these macros: each adds its bundle to what it was given and calls the next, and the last link is `__continue`, where
-//! the expansion goes on. Paths are resolved by rustc, where they are written.
+//! A layer defines a macro of its own name, and one `use` imports it together with the function. An
+//! item that uses layers expands to a chain of calls of these macros. Each adds its bundle to its
+//! input and calls the next. The last is `__continue`, which continues the expansion. rustc
+//! resolves the paths where the user wrote them.
 //!
-//! Beside a layer, the chain must stand where its macro is to be defined, and rustc says that it "cannot find macro `helper`" if a function is not
-//! marked as a layer. A model's chain stands in blocks: the innermost holds the call, the one around it imports each name, and the
-//! one around that offers a macro for each name that turns out not to be a layer, so that the expansion goes on to say what is wrong. Blocks, unlike
-//! modules, leave the meaning of `self` and `super` alone.
+//! The chain of a layer is at item level, because it defines the layer's macro. There rustc reports
+//! that it "cannot find macro `helper`" for a function that is not marked as a layer. The chain of
+//! a model is in nested blocks. The innermost block contains the call, and the block around it
+//! imports each name. The outermost block defines a macro for each name that may not be a layer, so
+//! that the expansion continues and reports the error. Unlike modules, blocks do not change the
+//! meaning of `self` and `super`.
 
 use proc_macro2::{Ident, Literal, Span, TokenStream};
 use quote::{format_ident, quote};
@@ -18,7 +21,7 @@ use syn::{
 
 use crate::{dependency::Dependency, layers::Bundle};
 
-/// Which attribute the expansion belongs to.
+/// The attribute to which the expansion belongs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stage {
     Model,
@@ -34,28 +37,28 @@ impl Stage {
     }
 }
 
-/// What the expansion goes on with.
+/// The input with which the expansion continues.
 pub(crate) struct State {
     pub(crate) stage: Stage,
     pub(crate) attribute: TokenStream,
     pub(crate) item: TokenStream,
-    /// What tells the item from all others.
+    /// The unique id of the item.
     pub(crate) id: String,
 }
 
-/// What arrives at the end of the chain.
+/// The tokens at the end of the chain.
 pub(crate) struct Arrived {
     pub(crate) state: State,
     pub(crate) bundles: Vec<Bundle>,
 }
 
-/// The chain for a layer: calls by the paths that the user wrote.
+/// Returns the chain for a layer, which calls macros by the paths that the user wrote.
 pub(crate) fn beside_layer(dependencies: &[Dependency], state: &State) -> TokenStream {
     let paths: Vec<_> = dependencies.iter().map(|it| it.path.clone()).collect();
     chain(&paths, state)
 }
 
-/// The chain for a model, in blocks.
+/// Returns the chain for a model, in blocks.
 pub(crate) fn beside_model(dependencies: &[Dependency], state: &State) -> TokenStream {
     let layers: Vec<_> =
         (0..dependencies.len()).map(|index| format_ident!("__layer_{index}")).collect();
@@ -64,7 +67,7 @@ pub(crate) fn beside_model(dependencies: &[Dependency], state: &State) -> TokenS
     let mut bare = Vec::new();
     for (index, dependency) in dependencies.iter().enumerate() {
         let path = &dependency.path;
-        // Where the path is, so that rustc shows it if it leads nowhere.
+        // The span of the path, so that rustc shows it if it does not resolve.
         let span = path.clone().into_iter().last().map_or_else(Span::call_site, |it| it.span());
         let alias = Ident::new(&format!("__alias_{index}"), span);
         match dependency.is_bare {
@@ -79,7 +82,8 @@ pub(crate) fn beside_model(dependencies: &[Dependency], state: &State) -> TokenS
     let hand_on = hand_on(&TokenStream::new());
     let calls: Vec<_> = layers.iter().map(|it| quote!(#it)).collect();
     let chain = chain(&calls, state);
-    // The types let the imports of names succeed that nothing defines, so that not rustc but the expansion reports them.
+    // With these types, imports of undefined names succeed, so that the expansion reports them
+    // instead of rustc.
     quote! {
         #[doc(hidden)]
         #[allow(non_local_definitions, unused_imports, unused_macros, dead_code, non_camel_case_types)]
@@ -112,7 +116,7 @@ fn chain(macros: &[TokenStream], state: &State) -> TokenStream {
     }
 }
 
-/// The rule of a macro that adds `bundle` and calls the next.
+/// Returns the rule of a macro that adds `bundle` and calls the next macro.
 pub(crate) fn hand_on(bundle: &TokenStream) -> TokenStream {
     quote! {
         ([{ $($next:tt)* } $($rest:tt)*] $($state:tt)*) => { $($next)* ! { [$($rest)*] $($state)* { #bundle } } };
@@ -142,14 +146,15 @@ impl Parse for Arrived {
     }
 }
 
-/// A number for an item that no other item of any crate has, equal in every build of equal sources.
+/// Returns a number that is unique among the items of all crates, and equal in builds of equal
+/// sources.
 pub(crate) fn identity(name: &Ident, item: &TokenStream) -> String {
     let variable = |name| std::env::var(name).unwrap_or_default();
     let parts = [
         variable("CARGO_PKG_NAME"),
         variable("CARGO_PKG_VERSION"),
         variable("CARGO_CRATE_NAME"),
-        // It tells apart the items that one `macro_rules!` writes in several places.
+        // Distinguishes the items that one `macro_rules!` writes in several places.
         format!("{:?}", name.span()),
         item.to_string(),
     ];

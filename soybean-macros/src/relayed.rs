@@ -1,7 +1,8 @@
-//! Models that use layers from elsewhere: their expansion has two halves, before and after the relay.
+//! The expansion of models that use layers from elsewhere, in two halves: before and after the
+//! relay.
 //!
-//! The user's item must stand where it was written, and so is part of the first half, when nothing is known of its faults. The bodies of its
-//! functions wait for the second, which leaves them out if there are faults that rustc would report once more.
+//! The first half emits the user's item in its place, before its errors are known. The second half
+//! emits the bodies of its functions, unless there are errors that rustc would report again.
 
 use proc_macro2::{Ident, TokenStream};
 use quote::{format_ident, quote};
@@ -20,7 +21,7 @@ use crate::{
     stub,
 };
 
-/// The first half: the user's item, and what calls the second.
+/// Expands the first half: the user's item, and the call of the second half.
 pub(crate) fn start(
     model: &Model,
     attribute: TokenStream,
@@ -59,7 +60,7 @@ pub(crate) fn start(
     }
 }
 
-/// The second half: what is generated, or what is wrong.
+/// Expands the second half: the generated items, or the errors.
 pub(crate) fn arrived(arrived: Arrived, environment: &Environment) -> TokenStream {
     let Arrived { state, bundles } = arrived;
     let model = match Model::parse(state.item) {
@@ -69,12 +70,12 @@ pub(crate) fn arrived(arrived: Arrived, environment: &Environment) -> TokenStrea
     let dependencies = model.dependencies();
     let layers = Layers::new(&dependencies, bundles);
     let mut evaluator = Evaluator::new(model.items(), &layers);
-    let attribute = Attribute::parse(state.attribute, &mut evaluator.problems);
+    let attribute = Attribute::parse(state.attribute, &mut evaluator.diagnostics);
     let path = generate::path(&model);
     let bodies = bodies_name(&state.id);
     let functions = functions(&model);
     let Some(success) = expand::build(&model, &attribute, environment, &mut evaluator) else {
-        let errors = evaluator.problems.to_compile_errors();
+        let errors = evaluator.diagnostics.to_compile_errors();
         let unreachable = "::core::unreachable!()";
         let network =
             generate::network(&path, &stub::plan(attribute.mode), unreachable, unreachable);
@@ -116,7 +117,7 @@ fn bodies_name(id: &str) -> Ident {
     format_ident!("__Bodies_{id}")
 }
 
-/// The functions whose bodies wait.
+/// Returns the functions whose bodies are emitted in the second half.
 fn functions(model: &Model) -> Vec<&ItemFn> {
     match &model.form {
         Form::Function(it) => vec![it],
@@ -131,14 +132,15 @@ fn waiting(item: &Item) -> Option<&ItemFn> {
     }
 }
 
-/// Whether a function can call one of the same arguments for its body. Others are not part of the model language.
+/// Returns whether a function can pass its arguments on to a function with its body. Other
+/// functions are not part of the model language.
 fn can_wait(function: &ItemFn) -> bool {
     let signature = &function.sig;
     let is_plain = signature.generics.params.is_empty() && signature.asyncness.is_none();
     is_plain && signature.abi.is_none() && !matches!(signature.safety, Safety::Unsafe(_))
 }
 
-/// The function as others see it, which calls the one with its body.
+/// Returns the function that others call, which calls the one with the body.
 fn outer(function: &ItemFn, bodies: &Ident) -> TokenStream {
     let mut signature = function.sig.clone();
     let mut names = Vec::new();
@@ -157,7 +159,7 @@ fn outer(function: &ItemFn, bodies: &Ident) -> TokenStream {
     quote!(#(#annotations)* #visibility #signature { #bodies::#name(#(#names),*) })
 }
 
-/// The function with its body.
+/// Returns the function with the body.
 fn inner(function: &ItemFn) -> TokenStream {
     let mut inner = seen_outside(function);
     let is_inner = |it: &Annotation| !it.path().is_ident("doc") && !it.path().is_ident("must_use");
@@ -165,7 +167,7 @@ fn inner(function: &ItemFn) -> TokenStream {
     erase_dims(quote!(#inner))
 }
 
-/// The function with a visibility that lets the one outside of the blocks call it.
+/// Returns the function with a visibility for calls from outside of the blocks.
 fn seen_outside(function: &ItemFn) -> ItemFn {
     ItemFn { vis: syn::parse_quote!(pub(crate)), ..function.clone() }
 }

@@ -1,4 +1,4 @@
-//! Scopes: which consts, functions and variables a name can mean.
+//! Scopes: the consts, functions and variables that a name can refer to.
 
 use std::{collections::BTreeMap, rc::Rc};
 
@@ -20,7 +20,7 @@ pub(crate) struct Items<'a> {
     origin: Origin<'a>,
 }
 
-/// Whose items they are, and what paths mean there that lead elsewhere.
+/// The owner of the items, with the meaning of paths that lead elsewhere.
 #[derive(Clone, Copy)]
 pub(crate) enum Origin<'a> {
     Model(&'a BTreeMap<String, Link>),
@@ -28,7 +28,7 @@ pub(crate) enum Origin<'a> {
 }
 
 impl<'a> Items<'a> {
-    /// The items of a block.
+    /// Returns the scope of a block.
     pub(crate) fn within(
         parent: &Rc<Self>,
         items: impl IntoIterator<Item = &'a syn::Item>,
@@ -36,7 +36,7 @@ impl<'a> Items<'a> {
         Self::new(Some(Rc::clone(parent)), items, parent.origin)
     }
 
-    /// The items of a module.
+    /// Returns the scope of a module.
     pub(crate) fn root(
         items: impl IntoIterator<Item = &'a syn::Item>,
         origin: Origin<'a>,
@@ -58,7 +58,7 @@ impl<'a> Items<'a> {
         Rc::new(Self { parent, definitions, origin })
     }
 
-    /// The definition of `name`, and the scope that it stands in.
+    /// Returns the definition of `name`, and the scope that contains it.
     pub(crate) fn find(self: &Rc<Self>, name: &str) -> Option<(Definition<'a>, Rc<Self>)> {
         match self.definitions.get(name) {
             Some(definition) => Some((*definition, Rc::clone(self))),
@@ -66,24 +66,24 @@ impl<'a> Items<'a> {
         }
     }
 
-    /// Where a path leads that names nothing here.
+    /// Returns the target of a path that names nothing here.
     pub(crate) fn link(&self, path: &str) -> Option<&'a Link> {
         match self.origin {
             Origin::Model(links) | Origin::Layer(links) => links.get(path),
         }
     }
 
-    /// Whether these are the items of the model's module itself.
+    /// Returns whether these are the items of the model's module itself.
     pub(crate) fn is_root(&self) -> bool {
         self.parent.is_none() && self.is_of_model()
     }
 
-    /// Whether they are the model's, and not those of a layer from elsewhere.
+    /// Returns whether they are the model's, and not those of a layer from elsewhere.
     pub(crate) fn is_of_model(&self) -> bool {
         matches!(self.origin, Origin::Model(_))
     }
 
-    /// The names of all functions, or of all consts, that can be seen from here.
+    /// Returns the names of all functions, or of all consts, that are visible here.
     pub(crate) fn names(&self, is_wanted: fn(&Definition<'_>) -> bool) -> Vec<&str> {
         let mut names = self.parent.as_ref().map_or_else(Vec::new, |it| it.names(is_wanted));
         let here = self.definitions.iter().filter(|(_, definition)| is_wanted(definition));
@@ -101,12 +101,12 @@ pub(crate) struct Variable<'a> {
 
 /// One function that is being evaluated.
 pub(crate) struct Frame<'a> {
-    /// Innermost last; a block removes its own when it ends.
+    /// The variables, innermost last. A block removes its own when it ends.
     pub(crate) variables: Vec<Variable<'a>>,
     pub(crate) items: Rc<Items<'a>>,
-    /// Which call of the model this is.
+    /// The number of the call.
     pub(crate) call: CallId,
-    /// The rounds of the loops that are running in this function, counted from 0.
+    /// The iterations of the running loops of this function, counted from 0.
     pub(crate) rounds: Vec<usize>,
 }
 

@@ -1,4 +1,4 @@
-//! Source text: tokens as the user wrote them, on one line, for messages.
+//! Source text: the user's tokens on one line, for messages.
 
 use proc_macro2::{Delimiter, LineColumn, TokenStream, TokenTree};
 use quote::ToTokens;
@@ -6,7 +6,7 @@ use quote::ToTokens;
 /// The longest text that a message quotes, in characters.
 const MAX_CHARACTERS: usize = 48;
 
-/// The text of `tokens`, cut off where it gets too long to read.
+/// Returns the text of `tokens`, shortened if it is too long to read.
 pub(crate) fn source_text(tokens: &(impl ToTokens + ?Sized)) -> String {
     let text = whole_text(tokens);
     if text.chars().count() <= MAX_CHARACTERS {
@@ -16,20 +16,20 @@ pub(crate) fn source_text(tokens: &(impl ToTokens + ?Sized)) -> String {
     format!("{}..", start.trim_end())
 }
 
-/// The text of `tokens`; any space between two tokens becomes one blank.
+/// Returns the text of `tokens`, with one blank for any space between two tokens.
 pub(crate) fn whole_text(tokens: &(impl ToTokens + ?Sized)) -> String {
     let mut writer = Writer { text: String::new(), end: None };
     writer.stream(tokens.to_token_stream());
     writer.text
 }
 
-/// Where `tokens` begin: the file's name and the line.
+/// Returns the start of `tokens`: the file's name and the line.
 pub(crate) fn place_text(tokens: &(impl ToTokens + ?Sized)) -> String {
     let place = place(tokens);
     place.rsplit(['/', '\\']).next().unwrap_or_default().to_owned()
 }
 
-/// Where `tokens` begin: the file as rustc names it, and the line.
+/// Returns the start of `tokens`: the file as rustc names it, and the line.
 pub(crate) fn place(tokens: &(impl ToTokens + ?Sized)) -> String {
     let Some(first) = tokens.to_token_stream().into_iter().next() else { return String::new() };
     format!("{}:{}", first.span().file(), first.span().start().line)
@@ -37,7 +37,7 @@ pub(crate) fn place(tokens: &(impl ToTokens + ?Sized)) -> String {
 
 struct Writer {
     text: String,
-    /// Where the last token ended in the user's file.
+    /// The end of the last token in the user's file.
     end: Option<LineColumn>,
 }
 
@@ -52,7 +52,7 @@ impl Writer {
                         Delimiter::Brace => ("{", "}"),
                         Delimiter::None => ("", ""),
                     };
-                    // A group that went through syn knows its whole span only, not those of its delimiters.
+                    // A group from syn has only its whole span, and not those of its delimiters.
                     let (start, end) = (group.span().start(), group.span().end());
                     self.token(open, start, LineColumn { column: start.column + 1, ..start });
                     self.stream(group.stream());

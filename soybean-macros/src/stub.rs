@@ -1,6 +1,6 @@
-//! Stubs: types that stand for what is generated, where the model has faults or an editor asks.
+//! Stubs: types in place of the generated ones, for models with errors and for editors.
 //!
-//! They keep the rest of the user's crate free of errors that would follow from the model's.
+//! They avoid further errors in the rest of the user's crate.
 
 use proc_macro2::TokenStream;
 use quote::quote;
@@ -25,7 +25,7 @@ pub(crate) fn plan(mode: Mode) -> String {
     )
 }
 
-/// The model's arguments as far as their tokens tell.
+/// Returns the model's arguments as far as their tokens tell.
 pub(crate) fn inputs(model: &Model) -> Vec<Input> {
     let input = |input: &syn::PatType| {
         let Pat::Ident(pattern) = &*input.pat else { return None };
@@ -35,20 +35,20 @@ pub(crate) fn inputs(model: &Model) -> Vec<Input> {
     model.inputs().filter_map(input).collect()
 }
 
-/// The user's item as it is, and types without a program.
+/// Returns the user's item unchanged, and types without a program.
 pub(crate) fn for_editor(model: &Model, inputs: &[Input], mode: Mode) -> TokenStream {
     let (inside, network) = generated(model, inputs, mode);
     generate::assemble(model, model.eager(TokenStream::new()), inside, network)
 }
 
-/// The faults, and the user's item without the bodies that would show them once more.
+/// Returns the errors, and the user's item without the bodies that would show them again.
 pub(crate) fn for_faults(
     model: &Model,
     inputs: &[Input],
     mode: Mode,
     evaluator: &Evaluator<'_>,
 ) -> TokenStream {
-    let errors = evaluator.problems.to_compile_errors();
+    let errors = evaluator.diagnostics.to_compile_errors();
     let (inside, network) = generated(model, inputs, mode);
     match &model.form {
         Form::Function(function) => {
@@ -78,7 +78,7 @@ fn generated(model: &Model, inputs: &[Input], mode: Mode) -> (TokenStream, Token
     (generate::tokens(&inside), generate::tokens(&network))
 }
 
-/// The item as far as it can stand without errors of its own.
+/// Returns the part of the item that compiles without further errors.
 fn without_fault(item: &Item, mode: Mode, evaluator: &Evaluator<'_>) -> Option<TokenStream> {
     match item {
         Item::Fn(it) => Some(without_body(it)),
@@ -89,7 +89,7 @@ fn without_fault(item: &Item, mode: Mode, evaluator: &Evaluator<'_>) -> Option<T
     }
 }
 
-/// The function with its signature only.
+/// Returns the function with its signature only.
 pub(crate) fn without_body(function: &ItemFn) -> TokenStream {
     let (visibility, signature) = (&function.vis, &function.sig);
     let signature = erase_dims(quote!(#visibility #signature));

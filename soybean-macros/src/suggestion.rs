@@ -1,8 +1,8 @@
-//! Suggestions: the known name that is nearest to the one that was written.
+//! Suggestions: the known name that is nearest to an unknown one.
 
 use soybean_plan::nearest_names;
 
-/// The candidate with the fewest edits, if they are few for its length.
+/// Returns the candidate with the fewest edits, if they are few for its length.
 pub(crate) fn nearest<'n>(
     name: &str,
     candidates: impl IntoIterator<Item = &'n str>,
@@ -11,7 +11,7 @@ pub(crate) fn nearest<'n>(
     near.iter().find(|it| it.n_edits <= 1 + it.name.len() / 4).map(|it| it.name)
 }
 
-/// Help for an unknown name: the nearest of the known ones, or all of them.
+/// Returns help for an unknown name: the nearest known name, or all of them.
 pub(crate) fn help(name: &str, kind: &str, known: &[&str]) -> String {
     match nearest(name, known.iter().copied()) {
         Some(candidate) => format!("did you mean `{candidate}`?"),

@@ -1,22 +1,23 @@
-//! Types of tensors: `Tensor<dtype, d0, d1, ..>`, where the dims can be left out and the dtype is `f32` if it is.
+//! Types of tensors: `Tensor<dtype, d0, d1, ..>`. Dims can be omitted, and so can the dtype `f32`.
 
 use soybean_plan::DType;
 use syn::{GenericArgument, PathArguments, Type};
 
-/// Number types of Rust and of accelerators that tensors cannot have, so that they are not taken for dims.
+/// Number types of Rust and of accelerators that tensors cannot have. They are not mistaken for
+/// dims.
 const OTHER_DTYPES: [&str; 16] = [
     "f64", "f16", "bf16", "f128", "i8", "i16", "i64", "i128", "isize", "u8", "u16", "u32", "u64",
     "u128", "usize", "bool",
 ];
 
-/// A type `Tensor<..>` as it is written.
+/// A type `Tensor<..>` as the user wrote it.
 pub(crate) struct TensorType<'a> {
     pub(crate) dtype: Result<DType, &'a GenericArgument>,
     pub(crate) dims: Vec<&'a GenericArgument>,
 }
 
 impl<'a> TensorType<'a> {
-    /// The parts of `ty`; `None` if it is the type of something else.
+    /// Returns the parts of `ty`, or `None` if it is another type.
     pub(crate) fn of(ty: &'a Type) -> Option<Self> {
         let path = match ty {
             Type::Path(path) => path,
@@ -37,7 +38,7 @@ impl<'a> TensorType<'a> {
     }
 }
 
-/// The dtype that an argument stands for; `None` if it is a dim.
+/// Returns the dtype that an argument names, or `None` if it is a dim.
 fn dtype(argument: &GenericArgument) -> Option<Result<DType, &GenericArgument>> {
     let GenericArgument::Type(Type::Path(path)) = argument else { return None };
     let name = path.path.get_ident()?.to_string();

@@ -1,28 +1,28 @@
-//! Whole models through the evaluator: source in, parameters or faults out.
+//! Tests of whole models in the evaluator: parameters or errors from source text.
 
 mod recipes;
 
 use expect_test::{Expect, expect};
 
 use crate::{
-    attribute::Attribute, evaluate::Evaluator, expand, item::Model, layer, layers::Layers,
-    problem::Problems,
+    attribute::Attribute, diagnostic::Diagnostics, evaluate::Evaluator, expand, item::Model, layer,
+    layers::Layers,
 };
 
-/// Builds the model and prints its parameters, and what is wrong with it.
+/// Builds the model and compares its parameters and errors.
 fn check(attribute: &str, item: &str, expected: Expect) {
     check_in(&expand::Environment::default(), attribute, item, expected);
 }
 
 fn check_in(environment: &expand::Environment, attribute: &str, item: &str, expected: Expect) {
     let model = Model::parse(item.parse().unwrap()).unwrap();
-    let mut problems = Problems::default();
-    let attribute = Attribute::parse(attribute.parse().unwrap(), &mut problems);
+    let mut diagnostics = Diagnostics::default();
+    let attribute = Attribute::parse(attribute.parse().unwrap(), &mut diagnostics);
     let layers = Layers::unknown(&[]);
     let mut evaluator = Evaluator::new(model.items(), &layers);
-    evaluator.problems = problems;
+    evaluator.diagnostics = diagnostics;
     let evaluated = expand::evaluate(&model, &attribute, environment, &mut evaluator);
-    let mut text = evaluator.problems.text();
+    let mut text = evaluator.diagnostics.text();
     if let Some(evaluated) = evaluated {
         text += &format!("gpus {}\n", evaluated.settings.n_gpus);
     }
@@ -118,7 +118,7 @@ fn one_fault_gives_one_message() {
             4:34-39: unknown operator `rellu`
               help: did you mean `relu`?
             5:16-23: `unknown` is not known when the model is built
-              help: the macro sees only the tokens that it stands on: put the const into the annotated `mod`
+              help: the macro sees only the tokens that it annotates: put the const into the annotated `mod`
             6:8-13: `while` is not part of the model language
               help: its number of rounds is not known when the model is built; use `for` over a constant range
             8:22-25: there is already a parameter named `w`
@@ -204,7 +204,7 @@ fn what_goes_on_around_updates_is_checked() {
               help: write `no_decay = ["*.b", "embed*"]`
             1:22-26: `clip_norm` must be a number above 0 in single precision, so from 1e-45 to 3.4e38, found -1.0
             1:41-42: `N` is not known when the model is built
-              help: the macro sees only the tokens that it stands on: put the const into the annotated `mod`
+              help: the macro sees only the tokens that it annotates: put the const into the annotated `mod`
             1:50-55: `ema` must be a number above 0 and below 1 in single precision, found a string
             1:70-74: `non_finite` must be one of "stop", "skip", "scale", found skip
               help: did you mean "skip"?
@@ -351,7 +351,7 @@ fn clusters_are_files_beside_the_manifest() {
         "gpus = 2, cluster = \"abacus.toml\"",
         model,
         expect![[r#"
-        1:20-33: `abacus.toml` lies beside the crate's manifest, but there is none
+        1:20-33: `abacus.toml` is relative to the crate's manifest, but there is none
           help: build with cargo, which sets CARGO_MANIFEST_DIR
     "#]],
     );

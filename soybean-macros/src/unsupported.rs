@@ -1,14 +1,14 @@
-//! What is Rust but not the language of models, and what to write instead.
+//! Parts of Rust that are not in the language of models, with replacements.
 
 use quote::ToTokens;
 use syn::{Expr, ItemFn, Stmt};
 
-/// The tokens that are to blame, what they are, and what to write instead.
+/// Unsupported tokens, a description of them, and a replacement.
 pub(crate) type Unsupported<'a> = (&'a dyn ToTokens, &'static str, &'static str);
 
 const PLAIN_FN: &str = "a layer is a plain function, `fn layer(x: Tensor, width: usize) -> Tensor`";
 
-/// Why an expression is not part of the language.
+/// Explains why an expression is not part of the language.
 pub(crate) fn expression(expression: &Expr) -> Unsupported<'_> {
     match expression {
         Expr::While(it) => (
@@ -37,11 +37,11 @@ pub(crate) fn expression(expression: &Expr) -> Unsupported<'_> {
     }
 }
 
-/// What to write instead of a macro call.
+/// Returns a replacement for a macro call.
 pub(crate) const MACRO: &str =
     "the model is built before macros in it are expanded; call functions and operators";
 
-/// Why a statement is not part of the language, if it is not.
+/// Explains why a statement is not part of the language, if it is not.
 pub(crate) fn statement(statement: &Stmt) -> Option<Unsupported<'_>> {
     match statement {
         Stmt::Macro(it) => Some((&it.mac.path, "a macro call", MACRO)),
@@ -61,7 +61,7 @@ pub(crate) fn statement(statement: &Stmt) -> Option<Unsupported<'_>> {
     }
 }
 
-/// Why a function cannot be called in a model, if it cannot.
+/// Explains why a function cannot be called in a model, if it cannot.
 pub(crate) fn function(function: &ItemFn) -> Option<Unsupported<'_>> {
     let signature = &function.sig;
     if let Some(token) = &signature.asyncness {

@@ -1,14 +1,14 @@
-//! Values: what an expression of a model stands for while the crate is built.
+//! Values of a model's expressions while the crate is built.
 
 use std::rc::Rc;
 
 use soybean_compiler::Argument;
 use syn::ExprCall;
 
-/// A tensor of the graph, or something known completely.
+/// A tensor of the graph, or a constant.
 #[derive(Clone)]
 pub(crate) enum Value<'a> {
-    /// A tensor, known but for its elements.
+    /// A tensor, whose elements are unknown.
     Tensor(soybean_compiler::Value),
     Integer(i64),
     Float(f64),
@@ -17,17 +17,17 @@ pub(crate) enum Value<'a> {
     /// An array.
     List(Vec<Value<'a>>),
     Tuple(Vec<Value<'a>>),
-    /// A range, or what a method of arrays and ranges made of one.
+    /// A range, or the result of a method of arrays and ranges.
     Sequence(Vec<Value<'a>>),
-    /// How a parameter is filled.
+    /// An initializer of a parameter.
     Init(Rc<InitCall<'a>>),
     /// `..`, all dims.
     All,
-    /// The value of something that is wrong and has been reported; whatever depends on it is silent.
+    /// The value of an expression with a reported error. Errors that depend on it are not reported.
     Poison,
 }
 
-/// A call such as `he_normal()`; which shape it is for is known only at its `param`.
+/// A call such as `he_normal()`, whose shape is known only at its `param`.
 pub(crate) struct InitCall<'a> {
     pub(crate) name: String,
     pub(crate) arguments: Vec<Argument>,
@@ -37,7 +37,7 @@ pub(crate) struct InitCall<'a> {
 impl Value<'_> {
     pub(crate) const UNIT: Self = Self::Tuple(Vec::new());
 
-    /// What kind of thing it is, with its article.
+    /// Returns the kind of the value, with its article.
     pub(crate) fn kind(&self) -> &'static str {
         match self {
             Self::Tensor(_) => "a tensor",
@@ -54,7 +54,7 @@ impl Value<'_> {
         }
     }
 
-    /// Whether it, or a member of it, is the value of something wrong.
+    /// Returns whether the value or a member of it is poisoned.
     pub(crate) fn is_poisoned(&self) -> bool {
         match self {
             Self::Poison => true,
@@ -71,7 +71,8 @@ impl Value<'_> {
         }
     }
 
-    /// The same as an argument of an operator; `None` if it, or a member of it, cannot be one.
+    /// Returns the value as an argument of an operator, or `None` if it or a member of it cannot be
+    /// one.
     pub(crate) fn to_argument(&self) -> Option<Argument> {
         Some(match self {
             Self::Tensor(value) => Argument::Tensor(*value),
@@ -87,7 +88,7 @@ impl Value<'_> {
         })
     }
 
-    /// The value of an operator's result.
+    /// Returns the value of an operator's result.
     pub(crate) fn from_argument(argument: Argument) -> Self {
         match argument {
             Argument::Tensor(value) => Self::Tensor(value),

@@ -255,6 +255,8 @@ pub enum RunScalar {
         /// The base, one of Adam's betas.
         base: f64,
     },
+    /// The number of the update, counted from 1.
+    UpdateNumber,
     /// A pseudorandom number in `[0, 1)` of 24 bits: a function of the seed and the step, see
     /// [`RunScalar::noise`].
     Noise,

@@ -99,6 +99,7 @@ impl HostIo {
                 RunScalar::OneMinusPower { base } => {
                     (1.0 - base.powf((counters.n_updates + 1) as f64)) as f32
                 }
+                RunScalar::UpdateNumber => (counters.n_updates + 1) as f32,
                 RunScalar::IsUpdate => f32::from(is_update(counters, tables)),
                 RunScalar::LossScale => counters.loss_scale,
             };

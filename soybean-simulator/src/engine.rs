@@ -1,4 +1,5 @@
-//! The simulation proper: tasks begin when their lane is free and what they wait for is done, and end when their kernel's time is over or their transfers have arrived.
+//! The event loop of the simulation. Tasks begin when their lane is free and their predecessors
+//! have ended. They end when their kernel's time is over or their transfers have arrived.
 
 mod flows;
 
@@ -17,11 +18,11 @@ use crate::{
 };
 use flows::Flows;
 
-/// What happened.
+/// The record of a simulation.
 pub(crate) struct Outcome {
-    /// For each task and each rank when it began and ended, in seconds.
+    /// For each task and each rank its start and end, in seconds.
     pub(crate) spans: Vec<Vec<[f64; 2]>>,
-    /// For each link the time in which it carried something.
+    /// For each link the time with at least one transfer.
     pub(crate) busy: Vec<f64>,
     /// For each link the bytes that it carried.
     pub(crate) bytes: Vec<u64>,
@@ -29,7 +30,7 @@ pub(crate) struct Outcome {
     pub(crate) bytes_per_level: Vec<u64>,
 }
 
-/// A moment at which something happens that is known beforehand.
+/// An event whose time is known in advance.
 #[derive(Clone, Copy, PartialEq)]
 struct Event {
     seconds: f64,
@@ -38,9 +39,9 @@ struct Event {
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum EventKind {
-    /// A kernel has done its work.
+    /// The end of a kernel.
     End { node: usize },
-    /// The first byte of a transfer arrives.
+    /// The arrival of a transfer's first byte.
     Arrive { node: usize, transfer: usize },
 }
 
@@ -61,11 +62,11 @@ impl PartialOrd for Event {
 /// A task of one rank: number `task * n_ranks + rank`.
 #[derive(Clone, Default)]
 struct Node {
-    /// How many nodes must end before it begins.
+    /// The number of nodes that must end before it begins.
     n_awaited: usize,
-    /// How many transfers have not arrived, of its own and of those with whom it ends.
+    /// The number of transfers that have not arrived, of its own and of the nodes that end with it.
     n_open: usize,
-    /// Who waits for it.
+    /// The nodes that wait for it.
     awaited_by: Vec<usize>,
     span: [f64; 2],
 }
@@ -81,7 +82,7 @@ struct Engine<'a> {
     bytes_per_level: Vec<u64>,
 }
 
-/// Runs all tasks on all ranks.
+/// Simulates all tasks on all ranks.
 pub(crate) fn run(
     tasks: &[Task],
     schedule: &Schedule,
@@ -115,7 +116,8 @@ pub(crate) fn run(
     }
 }
 
-/// The tasks of all ranks, with what they wait for: the rank's previous task in the same lane, and what the schedule says. Who begins a task together with others waits for what they wait for.
+/// Returns the tasks of all ranks with their predecessors: the rank's previous task in the same
+/// lane, and those of the schedule. Ranks that begin a task together have the same predecessors.
 fn nodes(tasks: &[Task], schedule: &Schedule, mesh: &Mesh, lanes: Lanes) -> Vec<Node> {
     let n_ranks = mesh.n_ranks();
     let mut nodes = vec![Node::default(); tasks.len() * n_ranks];
@@ -153,7 +155,7 @@ impl Engine<'_> {
         }
     }
 
-    /// The tasks that end together with this one, itself among them.
+    /// Returns the nodes that end together with this one, including itself.
     fn members(&self, node: usize) -> Vec<usize> {
         let (task, rank) = (node / self.n_ranks, node % self.n_ranks);
         let group = self.mesh.group(rank, self.tasks[task].joint());
@@ -195,7 +197,7 @@ impl Engine<'_> {
         }
     }
 
-    /// The next moment at which something happens.
+    /// Returns the time of the next event.
     fn next(&self) -> Option<f64> {
         let known = self.events.peek().map(|it| it.0.seconds);
         match (known, self.flows.next_end()) {
@@ -204,7 +206,7 @@ impl Engine<'_> {
         }
     }
 
-    /// All that happens at this moment.
+    /// Processes the events of this time.
     fn advance(&mut self, now: f64) {
         let finished = self.flows.finished(now);
         for node in finished.into_iter().flat_map(|it| self.members(it)).collect::<Vec<_>>() {

@@ -1,14 +1,18 @@
-//! How long a step of a program takes on a described cluster, simulated event by event.
+//! Simulates the time of a program's step on a described cluster, event by event.
 //!
-//! [`simulate`] takes each rank through the steps of a [`Program`] as the CUDA runtime orders them: kernels in one lane, collectives in another, each waiting for what it needs
-//! ([`Schedule`](soybean_plan::Schedule)). A kernel takes the time of the roofline ([`Topology::step_seconds`](soybean_plan::Topology::step_seconds)). A collective is what each rank takes from others;
-//! after the latency of its level a transfer has its fair share of every link on its way until all its bytes have arrived.
+//! [`simulate`] runs the steps of a [`Program`] on each rank in the order of the CUDA runtime:
+//! kernels in one lane and collectives in another, each after its predecessors
+//! ([`Schedule`](soybean_plan::Schedule)). A kernel takes the time of the roofline
+//! ([`Topology::step_seconds`](soybean_plan::Topology::step_seconds)). A collective is a set of
+//! transfers between ranks. After the latency of its level, a transfer gets a fair share of every
+//! link on its path until all its bytes have arrived.
 //!
-//! What comes out is a prediction from the figures of data sheets, not a measurement. It leaves out:
+//! The result is a prediction from the figures of data sheets, not a measurement. It leaves out:
 //!
-//! - the host, the batch's way to the GPUs and the loss's way back;
-//! - the arithmetic of reductions between ranks, and what collectives take of a GPU's own memory and cores;
-//! - the packing of tiles that NCCL needs, and that the runtime writes some maps into the products before them.
+//! - the host, and the transfers of the batch to the GPUs and of the loss back;
+//! - the arithmetic of reductions between ranks, and the load of collectives on a GPU's memory and
+//!   cores;
+//! - the packing of tiles for NCCL, and the fusion of some maps into the products before them.
 
 mod engine;
 mod links;
@@ -23,10 +27,11 @@ use soybean_plan::{Cluster, Program, Topology, TopologyError};
 pub use settings::{Lanes, Phase, Settings, Transport};
 pub use simulation::{LinkLoad, RankLoad, Simulation, Span};
 
-/// Simulates one step of a program on a cluster: rank `i` on the `i`-th of the GPUs that [`Topology::new`] chooses.
+/// Simulates one step of a program on a cluster: rank `i` on the `i`-th of the GPUs that
+/// [`Topology::new`] chooses.
 ///
 /// # Errors
-/// If the cluster has no place for so many ranks.
+/// If the cluster has too few GPUs.
 pub fn simulate(
     program: &Program,
     cluster: &Cluster,

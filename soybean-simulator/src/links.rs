@@ -1,50 +1,53 @@
-//! The links of a cluster, which way a transfer takes over them, and how transfers share them.
+//! The links of a cluster, the routes of transfers over them, and the rates of transfers that share
+//! them.
 
 use std::iter;
 
 use soybean_plan::{Level, Topology};
 
-/// What carries data in one direction: out of some GPUs of a group, or into them.
+/// A link in one direction: out of some GPUs of a group, or into them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Link {
     /// The number of the level.
     pub(crate) level: usize,
-    /// What it carries, in bytes per second.
+    /// The bandwidth, in bytes per second.
     pub(crate) bytes_per_second: f64,
 }
 
-/// Which way a transfer takes.
+/// The route of a transfer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Route {
-    /// The level that it crosses: the slowest at which its two GPUs are in different groups.
+    /// The level that it crosses: the slowest at which its GPUs are in different groups.
     pub(crate) level: usize,
-    /// The links that it passes.
+    /// The links of the route.
     pub(crate) links: Vec<usize>,
 }
 
-/// All links of the part of a cluster on which a program's ranks are.
+/// All links of the part of a cluster that a program uses.
 ///
-/// Rank `i` is the `i`-th GPU of that part, group by group. To reach another group, a GPU uses the link of that level. Where it shares that link with others of its group, it first passes its links of the
-/// faster levels, as in a tree of switches; a link of its own, such as a network card, it reaches directly.
+/// Rank `i` is the `i`-th GPU of that part, group by group. To reach another group, a GPU uses the
+/// link of that level. If it shares that link with others of its group, it first passes its links
+/// of the faster levels, as in a tree of switches. A link of its own, such as a network card, is
+/// reached directly.
 pub(crate) struct Links {
     levels: Vec<Joint>,
-    /// Level by level: those out of GPUs, then those into them.
+    /// The links, level by level: those out of GPUs, then those into them.
     pub(crate) links: Vec<Link>,
 }
 
-/// A level as far as it is in use.
+/// The used part of a level.
 struct Joint {
     level: Level,
     /// The number of GPUs of one of its groups.
     group: usize,
-    /// How many of them share a link.
+    /// The number of GPUs that share a link.
     n_sharing: usize,
     /// The first link out of GPUs, and the first into them.
     first: [usize; 2],
 }
 
 impl Joint {
-    /// The link of a GPU among those of one direction.
+    /// Returns the link of a GPU among those of one direction.
     fn link(&self, gpu: usize) -> usize {
         let n_in_group = self.group.div_ceil(self.n_sharing);
         gpu / self.group * n_in_group + gpu % self.group / self.n_sharing
@@ -52,7 +55,7 @@ impl Joint {
 }
 
 impl Links {
-    /// The links between the ranks of a topology.
+    /// Returns the links between the ranks of a topology.
     pub(crate) fn new(topology: &Topology) -> Self {
         let (mesh, levels) = (topology.mesh(), &topology.cluster().levels);
         let (mut joints, mut links) = (Vec::new(), Vec::new());
@@ -73,12 +76,12 @@ impl Links {
         Self { levels: joints, links }
     }
 
-    /// The number of levels.
+    /// Returns the number of levels.
     pub(crate) fn n_levels(&self) -> usize {
         self.levels.len()
     }
 
-    /// The way from one GPU to another.
+    /// Returns the route from one GPU to another.
     ///
     /// # Panics
     /// If they are the same.
@@ -96,12 +99,12 @@ impl Links {
         Route { level, links: links.collect() }
     }
 
-    /// The time until the first byte arrives, in seconds.
+    /// Returns the time until the first byte arrives, in seconds.
     pub(crate) fn latency(&self, route: &Route) -> f64 {
         self.levels[route.level].level.latency_seconds
     }
 
-    /// What people call a link: its level, direction and GPUs.
+    /// Describes a link by its level, direction and GPUs.
     pub(crate) fn name(&self, link: usize) -> String {
         let joint = &self.levels[self.links[link].level];
         let (direction, first) = match link < joint.first[1] {
@@ -118,8 +121,9 @@ impl Links {
         }
     }
 
-    /// The bytes per second of transfers that share links fairly: no transfer can have more without another, that has no more than it, having less. Source: progressive filling, Bertsekas & Gallager 1992,
-    /// section 6.5.
+    /// Returns the bytes per second of transfers that share links fairly (max-min fairness). No
+    /// transfer can have more unless another with at most the same rate has less. Source:
+    /// progressive filling, Bertsekas & Gallager 1992, section 6.5.
     pub(crate) fn fair_rates(&self, routes: &[&[usize]]) -> Vec<f64> {
         let mut free: Vec<f64> = self.links.iter().map(|it| it.bytes_per_second).collect();
         let mut n_waiting = vec![0_usize; free.len()];
@@ -129,7 +133,7 @@ impl Links {
         while !waiting.is_empty() {
             let shares = free.iter().zip(&n_waiting).filter(|it| *it.1 > 0);
             let least = shares.map(|(free, n)| free / *n as f64).fold(f64::INFINITY, f64::min);
-            // Links whose shares differ by rounding alone are filled together.
+            // Links whose shares differ only by rounding are filled together.
             let is_full: Vec<bool> = free
                 .iter()
                 .zip(&n_waiting)
@@ -156,7 +160,8 @@ mod tests {
 
     use super::*;
 
-    /// Two groups of three GPUs; those of a group share what goes to the other if `gpus_per_link` is 3.
+    /// Two groups of three GPUs. Those of a group share the link to the other if `gpus_per_link` is
+    /// 3.
     fn links(gpus_per_link: usize) -> Links {
         let level = |name: &'static str, count, link_bytes_per_second, gpus_per_link| Level {
             name: name.into(),
@@ -207,14 +212,16 @@ mod tests {
     #[test]
     fn what_one_transfer_cannot_use_goes_to_the_others() {
         let links = links(3);
-        // Three GPUs send to the other group, at 6 bytes per second together; what the third has left of its own 4 goes to its neighbour.
+        // Three GPUs send to the other group at 6 bytes per second together. The third sends the
+        // rest of its own 4 to its neighbour.
         let routes: Vec<Route> =
             [(0, 3), (1, 4), (2, 5), (2, 0)].map(|(from, to)| links.route(from, to)).to_vec();
         let routes: Vec<&[usize]> = routes.iter().map(|it| &it.links[..]).collect();
         assert_eq!(links.fair_rates(&routes), [2.0, 2.0, 2.0, 2.0]);
         assert_eq!(links.fair_rates(&routes[..2]), [3.0, 3.0]);
         assert_eq!(links.fair_rates(&[routes[0], routes[3]]), [4.0, 4.0]);
-        // Two transfers leave one GPU for its group, a third comes to one of their destinations.
+        // Two transfers leave one GPU for its group, and a third has the destination of one of
+        // them.
         let routes: Vec<Route> =
             [(0, 1), (0, 1), (0, 2), (1, 2)].map(|(from, to)| links.route(from, to)).to_vec();
         let routes: Vec<&[usize]> = routes.iter().map(|it| &it.links[..]).collect();

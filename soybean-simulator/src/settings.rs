@@ -1,42 +1,44 @@
-//! What is asked of a simulation.
+//! The settings of a simulation.
 
-/// What is simulated, and how ranks order it.
+/// The settings of a simulation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
-    /// Which steps of the program.
+    /// The steps of the program to simulate.
     pub phase: Phase,
-    /// Whether collectives run beside kernels.
+    /// The order of kernels and collectives.
     pub lanes: Lanes,
-    /// How data pass between ranks.
+    /// The transport between ranks.
     pub transport: Transport,
 }
 
-/// Which steps of a program are run.
+/// The steps of a program to simulate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
-    /// What its plan is measured by: a training step, or in inference a prediction.
+    /// The steps that the plan counts: a training step, or in inference a prediction.
     #[default]
     Measured,
-    /// An evaluation; in inference it is a prediction, too.
+    /// An evaluation, which is a prediction in inference.
     Evaluate,
 }
 
-/// Whether collectives run beside kernels.
+/// The order of kernels and collectives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Lanes {
-    /// Kernels and collectives each have a lane and wait for each other only where one needs what the other does, as the runtime does it on GPUs.
+    /// Kernels and collectives have a lane each and wait for each other only if one needs the
+    /// other's result, as on GPUs.
     #[default]
     Two,
-    /// All run one after another, in the order of the program.
+    /// All run one after another in the order of the program.
     One,
 }
 
-/// How data pass between ranks.
+/// The transport between ranks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Transport {
-    /// Each rank reads what it needs from the others' memory.
+    /// Each rank reads from the others' memory.
     #[default]
     Direct,
-    /// As NCCL does it: ranks of a group work in step, and pass what is gathered or combined round in a ring, in the order of their numbers.
+    /// The rings of NCCL: the ranks of a group work in lockstep, and pass pieces to the next rank
+    /// in the order of their numbers.
     Rings,
 }

@@ -1,4 +1,4 @@
-//! What a simulation found.
+//! The results of a simulation.
 
 use soybean_plan::Lane;
 
@@ -9,41 +9,42 @@ use crate::{engine::Outcome, links::Links, task::Task};
 pub struct Simulation {
     /// The model.
     pub name: String,
-    /// The time of the step, in seconds: until the last rank has done its last task.
+    /// The time until the last rank ends its last task, in seconds.
     pub seconds: f64,
-    /// For each rank where its time goes.
+    /// The breakdown of each rank's time.
     pub ranks: Vec<RankLoad>,
-    /// What each link carried.
+    /// The load of each link.
     pub links: Vec<LinkLoad>,
-    /// For each level of the cluster the bytes of the transfers that cross it: those between two ranks for which it is the slowest level between them.
+    /// For each level of the cluster, the bytes of the transfers that cross it. A transfer crosses
+    /// the slowest level between its two ranks.
     pub bytes_per_level: Vec<u64>,
-    /// For each rank what it did, in the order of the program.
+    /// For each rank its tasks, in the order of the program.
     pub spans: Vec<Vec<Span>>,
 }
 
-/// Where the time of a rank goes, in seconds.
+/// The breakdown of a rank's time, in seconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RankLoad {
-    /// The time in which its kernels ran.
+    /// The time with a running kernel.
     pub compute_seconds: f64,
-    /// The time in which its collectives ran.
+    /// The time with a running collective.
     pub communication_seconds: f64,
-    /// The time in which its collectives ran and none of its kernels did.
+    /// The time with a running collective and no running kernel.
     pub exposed_seconds: f64,
 }
 
-/// What a link carried in one direction.
+/// The load of a link in one direction.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LinkLoad {
-    /// Its level, direction and GPUs: `groups: from GPUs 0 to 3`.
+    /// The link's level, direction and GPUs: `groups: from GPUs 0 to 3`.
     pub name: String,
-    /// The number of its level.
+    /// The number of the level.
     pub level: usize,
     /// The bytes that it carried.
     pub bytes: u64,
-    /// The time in which it carried something, in seconds.
+    /// The time with at least one transfer, in seconds.
     pub busy_seconds: f64,
-    /// What it can carry, in bytes per second.
+    /// The bandwidth, in bytes per second.
     pub bytes_per_second: f64,
 }
 
@@ -52,11 +53,11 @@ pub struct LinkLoad {
 pub struct Span {
     /// The kind of kernel, and its number in the program's list.
     pub name: String,
-    /// Where it ran.
+    /// The lane in which it ran.
     pub lane: Lane,
-    /// When it began, in seconds from the begin of the step.
+    /// The time of its start, in seconds from the start of the step.
     pub start: f64,
-    /// When it ended.
+    /// The time of its end.
     pub end: f64,
 }
 
@@ -87,19 +88,21 @@ impl Simulation {
         }
     }
 
-    /// The time of the rank that computes longest, in seconds.
+    /// Returns the longest time that a rank computes, in seconds.
     #[must_use]
     pub fn compute_seconds(&self) -> f64 {
         self.ranks.iter().map(|it| it.compute_seconds).fold(0.0, f64::max)
     }
 
-    /// The time by which the step is longer than the kernels of the rank that computes longest, in seconds.
+    /// Returns the time by which the step is longer than the kernels of the rank that computes
+    /// longest, in seconds.
     #[must_use]
     pub fn overhead_seconds(&self) -> f64 {
         self.seconds - self.compute_seconds()
     }
 
-    /// The step in the format of Chrome's `about:tracing` and of Perfetto: a process for each rank, a thread for each of its lanes, times in microseconds. Source: "Trace Event
+    /// Returns the step in the format of Chrome's `about:tracing` and of Perfetto: a process for
+    /// each rank, a thread for each of its lanes, times in microseconds. Source: "Trace Event
     /// Format", complete events.
     #[must_use]
     pub fn chrome_trace(&self) -> String {
@@ -130,7 +133,8 @@ fn length(spans: &[[f64; 2]]) -> f64 {
     spans.iter().map(|[start, end]| end - start).sum()
 }
 
-/// The time that two lists of spans have in common; each is in order, and no two spans of a list meet.
+/// Returns the time that two lists of spans have in common. Each list is sorted, and its spans do
+/// not overlap.
 fn shared(left: &[[f64; 2]], right: &[[f64; 2]]) -> f64 {
     let (mut at, mut seconds) = (0, 0.0);
     for [start, end] in right {

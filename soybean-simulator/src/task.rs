@@ -1,4 +1,5 @@
-//! A program's steps as tasks: what each does to memory, how long its kernel takes or what its ranks take from each other.
+//! The steps of a program as tasks: their accesses of memory, and the times of kernels or the
+//! transfers of collectives.
 
 use std::ops::Range;
 
@@ -11,7 +12,7 @@ use crate::{
     transfers::{self, Part},
 };
 
-/// What all ranks do at one place of the program, each at its own time.
+/// A step of the program, which each rank performs at its own time.
 #[derive(Clone, Debug)]
 pub(crate) struct Task {
     /// The kind of kernel and its number.
@@ -24,12 +25,12 @@ pub(crate) struct Task {
 pub(crate) enum Action {
     /// A kernel that takes these seconds.
     Compute(f64),
-    /// What ranks take from each other.
+    /// The transfers of a collective.
     Exchange(Part),
 }
 
 impl Task {
-    /// The axes along which ranks begin and end it together.
+    /// The axes along which ranks begin and end together.
     pub(crate) fn joint(&self) -> AxisSet {
         match &self.action {
             Action::Compute(_) => AxisSet::EMPTY,
@@ -38,7 +39,8 @@ impl Task {
     }
 }
 
-/// The tasks of some steps in their order, with what each waits for. `seconds` is the time of a step's kernel.
+/// Returns the tasks of some steps in their order, with their schedule. `seconds` is the time of a
+/// step's kernel.
 pub(crate) fn tasks(
     program: &Program,
     steps: &[Step],
@@ -89,7 +91,8 @@ impl Queue<'_> {
         self.push(step, access, Action::Compute(seconds));
     }
 
-    /// Ranks read each other's inputs, and in the second part, where there is one, each other's results.
+    /// Returns the accesses of direct reads: ranks read each other's inputs, and each other's
+    /// results in the second phase, if there is one.
     fn exchange(&mut self, step: &Step, collective: &Collective) {
         let parts = transfers::direct(collective, &self.program.tables.mesh);
         for (part, read) in parts.into_iter().zip([&step.inputs, &step.results]) {
@@ -104,7 +107,8 @@ impl Queue<'_> {
         }
     }
 
-    /// Ranks meet, and each touches its own memory only.
+    /// Returns the accesses of rings: ranks wait for each other, and each accesses its own memory
+    /// only.
     fn joint_exchange(&mut self, step: &Step, collective: &Collective) {
         for part in transfers::in_rings(collective, &self.program.tables.mesh) {
             let access = Access {

@@ -1,4 +1,4 @@
-//! Simulations as Chrome's traces.
+//! Simulations as traces in Chrome's format.
 
 use soybean_plan::Lane;
 

@@ -1,27 +1,28 @@
-//! Collectives as transfers: what each rank takes from which other.
+//! Collectives as transfers between pairs of ranks.
 
 use soybean_plan::{AxisSet, Collective, CollectiveKind, Mesh, Tile};
 
-/// What one rank takes from another.
+/// A transfer from one rank to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Transfer {
     pub(crate) source: usize,
     pub(crate) bytes: u64,
 }
 
-/// What ranks do at once.
+/// The transfers of all ranks at one point of a collective.
 #[derive(Clone, Debug)]
 pub(crate) struct Part {
-    /// For each rank what it takes from others.
+    /// For each rank the transfers that it receives.
     pub(crate) taken: Vec<Vec<Transfer>>,
-    /// How many latencies pass before the last byte can follow.
+    /// The number of latencies before the last byte can follow.
     pub(crate) n_hops: usize,
-    /// The axes along which ranks begin and end it together; none where each goes its own way.
+    /// The axes along which ranks begin and end together; none if each rank proceeds by itself.
     pub(crate) joint: AxisSet,
 }
 
-/// A collective in which every rank reads the others' memory, in the parts that follow one another: one, or for an all-reduce in shares two, with all ranks done with the first before any of their group
-/// begins the second.
+/// Returns a collective in which every rank reads the others' memory, as consecutive phases. It has
+/// one phase, or two for an all-reduce in shares. The second begins when all ranks of a group have
+/// ended the first.
 pub(crate) fn direct(collective: &Collective, mesh: &Mesh) -> Vec<Part> {
     let of_all = |taken: &dyn Fn(usize, usize) -> usize| Part {
         taken: (0..mesh.n_ranks()).map(|rank| of_rank(collective, mesh, rank, taken)).collect(),
@@ -35,9 +36,10 @@ pub(crate) fn direct(collective: &Collective, mesh: &Mesh) -> Vec<Part> {
         (CollectiveKind::AllToAll, _) => {
             vec![of_all(&|rank, peer| n_shared(mesh, (&to, rank), (&from, peer)))]
         }
-        // Each takes all that every other has.
+        // Each rank reads all elements of every other.
         (CollectiveKind::AllGather, _) => vec![of_all(&|_, _| n_local(&from))],
-        // Partial results lie alike on all ranks of the group: each takes from every other all that it keeps.
+        // Partial results have the same layout on all ranks of the group: each rank reads its own
+        // part from every other.
         (CollectiveKind::ReduceScatter, _) | (CollectiveKind::AllReduce, None) => {
             vec![of_all(&|_, _| n_local(&to))]
         }
@@ -51,7 +53,7 @@ pub(crate) fn direct(collective: &Collective, mesh: &Mesh) -> Vec<Part> {
     }
 }
 
-/// A collective as NCCL does it, in step: what is gathered or combined goes round in a ring of the group's ranks, piece after piece.
+/// Returns a collective as NCCL performs it: in a ring of the group's ranks, piece by piece.
 pub(crate) fn in_rings(collective: &Collective, mesh: &Mesh) -> Vec<Part> {
     let n_peers = mesh.group_size(collective.axes) - 1;
     let n_rounds = match collective.kind {
@@ -78,7 +80,7 @@ pub(crate) fn in_rings(collective: &Collective, mesh: &Mesh) -> Vec<Part> {
     vec![Part { taken, n_hops: n_rounds * n_peers, joint: collective.axes }]
 }
 
-/// What a rank takes from each other of its group, given the number of elements.
+/// Returns the transfers to a rank from the others of its group, given the number of elements.
 fn of_rank(
     collective: &Collective,
     mesh: &Mesh,
@@ -93,7 +95,7 @@ fn of_rank(
         .collect()
 }
 
-/// The number of elements that the tiles of two ranks share.
+/// Returns the number of elements that the tiles of two ranks share.
 fn n_shared(mesh: &Mesh, (here, rank): (&Tile, usize), (there, peer): (&Tile, usize)) -> usize {
     let (coordinates, others) = (mesh.coordinates(rank), mesh.coordinates(peer));
     let along = |dim: usize| -> usize {

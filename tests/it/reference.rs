@@ -1,7 +1,9 @@
-//! Every operator against values and gradients from NumPy: the eager tensor, and programs on one
-//! and on several devices.
+//! Compares every operator and optimizer with values that NumPy found: the eager tensor, and
+//! programs on one and on several devices.
 //!
-//! `tests/reference/make_golden.py` writes the file and documents its format.
+//! `tests/reference/make_golden.py` writes the files and says how.
+
+mod optimizers;
 
 use soybean::{
     Tensor,

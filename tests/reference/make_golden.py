@@ -1,8 +1,12 @@
-"""Writes golden.txt: calls of every operator with the values and gradients that NumPy finds for them.
+"""Writes golden.txt and optimizers.txt: values that NumPy finds for operators and optimizers.
 
-The formulas are written here once more, in NumPy alone, so that they share nothing with the eager tensor or the compiler. Gradients are those of
-sum(result * weights) by each tensor of f32, by central differences in double precision (an error of about 1e-9). Run it as
-`python3 tests/reference/make_golden.py`, with another path to write elsewhere; equal versions of NumPy write equal files.
+golden.txt has calls of every operator with their values and gradients. Gradients are those of
+sum(result * weights) by each tensor of f32, by central differences in double precision (an error of
+about 1e-9). optimizers.txt has updates of every optimizer for given gradients.
+
+The formulas are written here once more, in NumPy alone, so they share nothing with the eager tensor
+or the compiler. Run it as `python3 tests/reference/make_golden.py`, with another path of
+golden.txt to write both files elsewhere; equal versions of NumPy write equal files.
 """
 
 import math
@@ -341,6 +345,111 @@ def case(name, function, *arguments):
             yield f"gradient {numbers(gradient(function, arguments, position, weights))}"
 
 
+
+def sgd(p, g, state, t, rate, momentum=0.0, nesterov=False, weight_decay=0.0):
+    g = g + weight_decay * p
+    state["v"] = momentum * state.get("v", 0.0) + g
+    return p - rate * (g + momentum * state["v"] if nesterov else state["v"])
+
+
+def adam(p, g, state, t, rate, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0):
+    g = g + weight_decay * p
+    state["m"] = betas[0] * state.get("m", 0.0) + (1 - betas[0]) * g
+    state["v"] = betas[1] * state.get("v", 0.0) + (1 - betas[1]) * g * g
+    m, v = state["m"] / (1 - betas[0] ** t), state["v"] / (1 - betas[1] ** t)
+    return p - rate * m / (np.sqrt(v) + eps)
+
+
+def adamw(p, g, state, t, rate, weight_decay=1e-2, **settings):
+    return adam(p - rate * weight_decay * p, g, state, t, rate, **settings)
+
+
+def rmsprop(p, g, state, t, rate, alpha=0.99, eps=1e-8, momentum=0.0, centered=False, weight_decay=0.0):
+    g = g + weight_decay * p
+    state["v"] = alpha * state.get("v", 0.0) + (1 - alpha) * g * g
+    state["m"] = alpha * state.get("m", 0.0) + (1 - alpha) * g
+    variance = state["v"] - state["m"] ** 2 if centered else state["v"]
+    state["b"] = momentum * state.get("b", 0.0) + g / (np.sqrt(variance) + eps)
+    return p - rate * state["b"]
+
+
+def adagrad(p, g, state, t, rate, lr_decay=0.0, initial_accumulator_value=0.0, eps=1e-10, weight_decay=0.0):
+    g = g + weight_decay * p
+    state["s"] = state.get("s", initial_accumulator_value) + g * g
+    return p - rate / (1 + (t - 1) * lr_decay) * g / (np.sqrt(state["s"]) + eps)
+
+
+def lion(p, g, state, t, rate, betas=(0.9, 0.99), weight_decay=0.0):
+    m = state.get("m", 0.0)
+    state["m"] = betas[1] * m + (1 - betas[1]) * g
+    return p - rate * (np.sign(betas[0] * m + (1 - betas[0]) * g) + weight_decay * p)
+
+
+def adafactor(p, g, state, t, rate, beta2_decay=-0.8, eps=(2.0**-23, 1e-3), d=1.0, weight_decay=0.0):
+    """As `torch.optim.adafactor._single_tensor_adafactor`."""
+
+    def moving(name, value):
+        state[name] = state.get(name, 0.0) + t**beta2_decay * (value - state.get(name, 0.0))
+        return state[name]
+
+    rms = lambda x: np.sqrt(np.mean(x * x))
+    step = max(eps[1], rms(p)) * min(rate, t**-0.5)
+    p = p * (1 - rate * weight_decay)
+    if g.ndim > 1:
+        rows = moving("rows", np.mean(g * g, -1, keepdims=True))
+        columns = moving("columns", np.mean(g * g, -2, keepdims=True))
+        estimate = rows * columns / np.maximum(rows.mean(-2, keepdims=True), eps[0])
+    else:
+        estimate = moving("squares", g * g)
+    update = g / np.sqrt(np.maximum(estimate, eps[0] ** 2))
+    return p - step * update / max(1.0, rms(update) / d)
+
+
+# Each with its defaults, then with all settings.
+OPTIMIZERS = [
+    (sgd, {}),
+    (sgd, {"momentum": 0.9, "nesterov": True, "weight_decay": 0.1}),
+    (adam, {}),
+    (adam, {"betas": (0.8, 0.9), "eps": 1e-3, "weight_decay": 0.1}),
+    (adamw, {}),
+    (adamw, {"betas": (0.8, 0.9), "eps": 1e-3, "weight_decay": 0.1}),
+    (rmsprop, {}),
+    (rmsprop, {"alpha": 0.9, "eps": 1e-3, "momentum": 0.5, "centered": True, "weight_decay": 0.1}),
+    (adagrad, {}),
+    (adagrad, {"lr_decay": 0.25, "initial_accumulator_value": 0.5, "eps": 1e-3, "weight_decay": 0.1}),
+    (lion, {}),
+    (lion, {"betas": (0.8, 0.95), "weight_decay": 0.1}),
+    (adafactor, {}),
+    (adafactor, {"beta2_decay": -0.5, "eps": (0.5, 1.5), "d": 1.25, "weight_decay": 0.1}),
+]
+SHAPES = [(4, 6), (12,), (2, 2, 6), (6, 1)]
+N_UPDATES = 4
+
+
+def setting(name, value):
+    kinds = {bool: "flag", float: "number", tuple: "pair"}
+    numbers = " ".join(map(str, value)) if isinstance(value, tuple) else str(value).lower()
+    return f"setting {name} {kinds[type(value)]} {numbers}"
+
+
+def updates(optimizer, settings):
+    parameters, states = [tensor(*it) for it in SHAPES], [{} for _ in SHAPES]
+    yield f"optimizer {optimizer.__name__}"
+    yield from (setting(*it) for it in settings.items())
+    yield from (f"parameter {numbers(it)}" for it in parameters)
+    for t in range(1, N_UPDATES + 1):
+        gradients = [tensor(*it) for it in SHAPES]
+        yield from (f"gradient {numbers(it)}" for it in gradients)
+        tensors = zip(parameters, gradients, states)
+        parameters = [optimizer(p, g, state, t, RATE, **settings) for p, g, state in tensors]
+        yield from (f"updated {numbers(it)}" for it in parameters)
+
+
+# Above t^-1/2 in the last updates, where Adafactor takes that instead.
+RATE = 0.55
+here = pathlib.Path(__file__)
+path = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else here.with_name("golden.txt")
 lines = [line for it in CASES for line in case(*it)]
-path = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).with_name("golden.txt"))
 path.write_text("\n".join(lines) + "\n")
+lines = [line for it in OPTIMIZERS for line in updates(*it)]
+path.with_name("optimizers.txt").write_text("\n".join(lines) + "\n")

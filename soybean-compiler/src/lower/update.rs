@@ -1,4 +1,5 @@
-//! Updates: the next values of a parameter and its optimiser's states, computed and put in their places.
+//! Updates: the next values of a parameter and its optimiser's states, computed and stored in
+//! place.
 
 use std::borrow::Cow;
 
@@ -10,7 +11,8 @@ use crate::{operators::elementwise::Elementwise, scalar, tiling::number, value::
 /// The maps of an update as one, over the operands of all of them.
 #[derive(Default)]
 struct Joined {
-    /// Each operand: the tensor, the tiling in which it is read, and how it lies over the index space.
+    /// Each operand: the tensor, the tiling in which it is read, and its strides over the index
+    /// space.
     operands: Vec<(Value, Tiling, Strides)>,
     programs: Vec<ScalarProgram>,
 }
@@ -24,7 +26,7 @@ impl Joined {
 }
 
 impl Lowering<'_> {
-    /// Computes the next values of a parameter and its states from the values that they have, and puts them in their places.
+    /// Computes the next values of a parameter and its states, and stores them in place.
     pub(super) fn update(&mut self, updates: &[(Value, Value)]) {
         let fresh: Vec<BufferId> = match self.joined(updates) {
             Some(joined) => self.run_joined(updates, &joined),
@@ -48,8 +50,9 @@ impl Lowering<'_> {
         self.step(permutation.into(), vec![input], vec![result]);
     }
 
-    /// The maps of an update as one kernel, if they have the same form; where there are several, only if no operand must be converted at a
-    /// cost, because the search counts that for each.
+    /// Joins the maps of an update into one kernel, if they have the same shape and partitioning. If
+    /// there are several, no operand may have a conversion with a cost, because the search counts
+    /// conversions for each map.
     fn joined(&self, updates: &[(Value, Value)]) -> Option<Joined> {
         let tiled = self.tiled;
         let mut joined = Joined::default();
@@ -60,7 +63,11 @@ impl Lowering<'_> {
             let (signature, form) = tiled.signature(next);
             let operands = tiled.network.graph.operands(next);
             let is_free = tiled.conversions(next)[..operands.len()].iter().all(|it| it.bytes == 0);
-            if *form != *tiled.signature(updates[0].1).1 || !(is_free || updates.len() == 1) {
+            // States of other shapes, such as factored ones, have maps of their own.
+            let graph = &tiled.network.graph;
+            let is_alike = graph.shape(next) == graph.shape(updates[0].1)
+                && *form == *tiled.signature(updates[0].1).1;
+            if !is_alike || !(is_free || updates.len() == 1) {
                 return None;
             }
             let tilings: Vec<Tiling> =

@@ -1,161 +1,180 @@
-//! The rules by which optimisers change parameters, with their settings. Definitions and defaults are `PyTorch`'s.
+//! A rule: an optimizer's declaration with the values of its settings.
 
-use super::{found, single};
-use crate::{
-    builder::Argument,
-    fault::{Fault, Place},
+use std::fmt;
+
+use super::{
+    found,
+    method::{Method, Setting, SettingValue, WEIGHT_DECAY},
+    methods::METHODS,
 };
+use crate::{builder::Argument, diagnostic::CallDiagnostic};
 
-/// What an optimiser makes of a gradient.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Rule {
-    /// Stochastic gradient descent.
-    Sgd {
-        /// How much of the last update goes into the next.
-        momentum: f64,
-        /// Whether the gradient looks ahead along the momentum.
-        nesterov: bool,
-        /// The L2 penalty.
-        weight_decay: f64,
-    },
-    /// Adam: Kingma & Ba 2015.
-    Adam {
-        /// How slowly the means of the gradient and of its square change.
-        betas: (f64, f64),
-        /// What is added to the denominator.
-        eps: f64,
-        /// The penalty.
-        weight_decay: f64,
-        /// Whether the penalty acts on the parameter itself (`adamw`, Loshchilov & Hutter 2019), not through the gradient.
-        is_decoupled: bool,
-    },
+/// An optimizer's [`Method`] with the values of its settings.
+#[derive(Clone)]
+pub struct Rule {
+    method: &'static Method,
+    /// One for each of the method's settings.
+    values: Vec<SettingValue>,
 }
 
 impl Default for Rule {
     fn default() -> Self {
-        Self::Sgd { momentum: 0.0, nesterov: false, weight_decay: 0.0 }
+        Self::of(METHODS[0])
     }
 }
 
-/// The optimisers' names.
-const NAMES: [&str; 3] = ["sgd", "adam", "adamw"];
+impl PartialEq for Rule {
+    fn eq(&self, other: &Self) -> bool {
+        self.method.name == other.method.name && self.values == other.values
+    }
+}
+
+impl fmt::Debug for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut text = f.debug_struct(self.method.name);
+        for (setting, value) in self.method.settings.iter().zip(&self.values) {
+            text.field(setting.name, value);
+        }
+        text.finish()
+    }
+}
 
 impl Rule {
-    /// The rule with this name and its default settings.
-    pub(super) fn named(name: &str) -> Result<Self, Fault> {
-        let (betas, eps) = ((0.9, 0.999), 1e-8);
-        Ok(match name {
-            "sgd" => Self::default(),
-            "adam" => Self::Adam { betas, eps, weight_decay: 0.0, is_decoupled: false },
-            "adamw" => Self::Adam { betas, eps, weight_decay: 1e-2, is_decoupled: true },
-            _ => {
-                let help = format!("the optimizers are {}", NAMES.join(", "));
-                return Err(Fault::call(format!("unknown optimizer `{name}`")).with_help(help));
-            }
+    /// Returns the rule with this name and its default settings.
+    pub(super) fn named(name: &str) -> Result<Self, CallDiagnostic> {
+        let method = METHODS.iter().find(|it| it.name == name);
+        method.map(|it| Self::of(it)).ok_or_else(|| {
+            let names: Vec<&str> = METHODS.iter().map(|it| it.name).collect();
+            CallDiagnostic::call(format!("unknown optimizer `{name}`"))
+                .with_help(format!("the optimizers are {}", names.join(", ")))
         })
     }
 
-    pub(super) const fn name(&self) -> &'static str {
-        match self {
-            Self::Sgd { .. } => "sgd",
-            Self::Adam { is_decoupled: false, .. } => "adam",
-            Self::Adam { is_decoupled: true, .. } => "adamw",
+    fn of(method: &'static Method) -> Self {
+        Self { method, values: method.settings.iter().map(|it| it.default).collect() }
+    }
+
+    /// Returns the declaration.
+    #[must_use]
+    pub const fn method(&self) -> &'static Method {
+        self.method
+    }
+
+    /// Returns the value of a setting, if there is one of this name.
+    #[must_use]
+    pub fn value(&self, setting: &str) -> Option<SettingValue> {
+        self.position(setting).map(|it| self.values[it])
+    }
+
+    fn position(&self, setting: &str) -> Option<usize> {
+        self.method.settings.iter().position(|it| it.name == setting)
+    }
+
+    /// Returns the value of a setting that is a number.
+    ///
+    /// # Panics
+    /// If there is no such setting.
+    #[must_use]
+    pub fn number(&self, setting: &str) -> f64 {
+        match self.value(setting) {
+            Some(SettingValue::Number(number)) => number,
+            other => unreachable!("`{setting}` is declared as a number, found {other:?}"),
         }
     }
 
-    pub(super) const fn weight_decay(&self) -> f64 {
-        match *self {
-            Self::Sgd { weight_decay, .. } | Self::Adam { weight_decay, .. } => weight_decay,
+    /// Returns the value of a setting that is two numbers.
+    ///
+    /// # Panics
+    /// If there is no such setting.
+    #[must_use]
+    pub fn pair(&self, setting: &str) -> (f64, f64) {
+        match self.value(setting) {
+            Some(SettingValue::Pair(first, second)) => (first, second),
+            other => unreachable!("`{setting}` is declared as two numbers, found {other:?}"),
         }
     }
 
-    /// The same rule without weight decay.
-    pub(super) const fn without_decay(mut self) -> Self {
-        match &mut self {
-            Self::Sgd { weight_decay, .. } | Self::Adam { weight_decay, .. } => *weight_decay = 0.0,
-        }
-        self
-    }
-
-    /// The names of the states that it keeps of each parameter.
-    pub(super) fn states(&self) -> &'static [&'static str] {
-        match self {
-            Self::Sgd { momentum: 0.0, .. } => &[],
-            Self::Sgd { .. } => &["momentum"],
-            Self::Adam { .. } => &["mean", "square_mean"],
+    /// Returns the value of a setting that is `true` or `false`.
+    ///
+    /// # Panics
+    /// If there is no such setting.
+    #[must_use]
+    pub fn flag(&self, setting: &str) -> bool {
+        match self.value(setting) {
+            Some(SettingValue::Flag(flag)) => flag,
+            other => unreachable!("`{setting}` is declared as a flag, found {other:?}"),
         }
     }
 
-    /// All settings but the patterns of `no_decay`.
+    /// Returns the weight decay, which is 0 for methods without one.
+    #[must_use]
+    pub fn weight_decay(&self) -> f64 {
+        self.position(WEIGHT_DECAY).map_or(0.0, |_| self.number(WEIGHT_DECAY))
+    }
+
+    /// Returns the same rule without weight decay.
+    pub(super) fn without_decay(&self) -> Self {
+        let mut rule = self.clone();
+        if let Some(position) = self.position(WEIGHT_DECAY) {
+            rule.values[position] = SettingValue::Number(0.0);
+        }
+        rule
+    }
+
+    /// Returns all settings but the patterns of `no_decay`.
     pub(super) fn settings(&self) -> Vec<(&'static str, Argument)> {
-        let number = Argument::Float;
-        match *self {
-            Self::Sgd { momentum, nesterov, weight_decay } => vec![
-                ("momentum", number(momentum)),
-                ("nesterov", Argument::Boolean(nesterov)),
-                ("weight_decay", number(weight_decay)),
-            ],
-            Self::Adam { betas, eps, weight_decay, is_decoupled: _ } => vec![
-                ("betas", Argument::List(vec![number(betas.0), number(betas.1)])),
-                ("eps", number(eps)),
-                ("weight_decay", number(weight_decay)),
-            ],
-        }
+        let argument = |(setting, value): (&Setting, &SettingValue)| {
+            let argument = match *value {
+                SettingValue::Flag(flag) => Argument::Boolean(flag),
+                SettingValue::Number(number) => Argument::Float(number),
+                SettingValue::Pair(first, second) => {
+                    Argument::List(vec![Argument::Float(first), Argument::Float(second)])
+                }
+            };
+            (setting.name, argument)
+        };
+        self.method.settings.iter().zip(&self.values).map(argument).collect()
     }
 
     /// Gives a setting another value.
-    pub(super) fn set(&mut self, setting: &str, value: &Argument) -> Result<(), Fault> {
-        let name = self.name();
-        let wrong = |what: &str| {
-            Fault::call(format!("`{name}`: `{setting}` must be {what}, found {}", found(value)))
-        };
-        let number = || {
-            let number = value.as_number().filter(|it| *it >= 0.0 && single(*it).is_finite());
-            number.ok_or_else(|| wrong("a number from 0 to 3.4e38"))
-        };
-        match (self, setting) {
-            (Self::Sgd { momentum, .. }, "momentum") => *momentum = number()?,
-            (Self::Sgd { nesterov, .. }, "nesterov") => match value {
-                Argument::Boolean(flag) => *nesterov = *flag,
-                _ => return Err(wrong("`true` or `false`")),
-            },
-            (Self::Sgd { weight_decay, .. } | Self::Adam { weight_decay, .. }, "weight_decay") => {
-                *weight_decay = number()?;
-            }
-            (Self::Adam { eps, .. }, "eps") => *eps = number()?,
-            (Self::Adam { betas, .. }, "betas") => {
-                let pair = pair_below_one(value);
-                let expected = "two numbers from 0 to below 1 in single precision";
-                *betas = pair.ok_or_else(|| wrong(expected))?;
-            }
-            (rule, _) => return Err(rule.unknown(setting)),
-        }
+    pub(super) fn set(&mut self, setting: &str, value: &Argument) -> Result<(), CallDiagnostic> {
+        let position = self.position(setting).ok_or_else(|| self.unknown(setting))?;
+        let declared = &self.method.settings[position];
+        self.values[position] = read(declared, value).ok_or_else(|| {
+            let (name, expected, found) = (self.method.name, declared.expected(), found(value));
+            CallDiagnostic::call(format!("`{name}`: `{setting}` must be {expected}, found {found}"))
+        })?;
         Ok(())
     }
 
-    fn unknown(self, setting: &str) -> Fault {
-        let name = self.name();
-        let mut known: Vec<&str> = self.settings().into_iter().map(|it| it.0).collect();
+    fn unknown(&self, setting: &str) -> CallDiagnostic {
+        let mut known: Vec<&str> = self.method.settings.iter().map(|it| it.name).collect();
         known.push("no_decay");
-        Fault::call(format!("`{name}` has no setting `{setting}`"))
+        CallDiagnostic::call(format!("`{}` has no setting `{setting}`", self.method.name))
             .with_help(format!("its settings are {}", known.join(", ")))
     }
 
-    /// Checks what several settings must have in common.
-    pub(super) fn check(&self) -> Result<(), Fault> {
-        match *self {
-            Self::Sgd { nesterov: true, momentum, .. } if momentum <= 0.0 => {
-                let message = "`sgd`: `nesterov` needs a momentum above 0";
-                Err(Fault { at: Place::Call, message: message.to_owned(), help: None })
+    /// Checks the settings together.
+    pub(super) fn check(&self) -> Result<(), CallDiagnostic> {
+        match (self.method.check)(self) {
+            Some(message) => {
+                Err(CallDiagnostic::call(format!("`{}`: {message}", self.method.name)))
             }
-            Self::Sgd { .. } | Self::Adam { .. } => Ok(()),
+            None => Ok(()),
         }
     }
 }
 
-fn pair_below_one(value: &Argument) -> Option<(f64, f64)> {
-    let Argument::List(items) = value else { return None };
-    let [first, second] = &items[..] else { return None };
-    let valid = |item: &Argument| item.as_number().filter(|it| *it >= 0.0 && single(*it) < 1.0);
-    Some((valid(first)?, valid(second)?))
+/// Returns the value of a setting, if it takes this argument.
+fn read(setting: &Setting, argument: &Argument) -> Option<SettingValue> {
+    let number = |argument: &Argument| argument.as_number().filter(|it| setting.takes(*it));
+    match (setting.default, argument) {
+        (SettingValue::Flag(_), Argument::Boolean(flag)) => Some(SettingValue::Flag(*flag)),
+        (SettingValue::Number(_), _) => number(argument).map(SettingValue::Number),
+        (SettingValue::Pair(..), Argument::List(items)) => match &items[..] {
+            [first, second] => Some(SettingValue::Pair(number(first)?, number(second)?)),
+            _ => None,
+        },
+        (SettingValue::Flag(_) | SettingValue::Pair(..), _) => None,
+    }
 }

@@ -1,4 +1,5 @@
-//! `docs/operators.md`, written from the list of operators: fails when it is stale; `UPDATE_EXPECT=1` writes it anew.
+//! Checks `docs/operators.md` and `docs/optimizers.md`, which are written from the lists of
+//! operators and optimizers. `UPDATE_EXPECT=1` writes them anew.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -6,8 +7,9 @@ use std::{
 };
 
 use soybean_compiler::{
-    Argument, Builder, Description, Network, Optimizer, Sample, SampleArgument, Value, fuse,
-    graph::Graph, operator_descriptions, operator_samples, signature::Dim, simplify, training_step,
+    Argument, Builder, Description, METHODS, Network, Optimizer, Sample, SampleArgument, Value,
+    fuse, graph::Graph, operator_descriptions, operator_samples, signature::Dim, simplify,
+    training_step,
 };
 use soybean_plan::DType;
 
@@ -25,15 +27,51 @@ where PyTorch has the operator.
 - *gradient*: the kinds of kernels that compute it; the update of the parameters is one of the maps.
 ";
 
+const OPTIMIZERS_HEAD: &str = "# Optimizers
+
+`soybean-compiler/tests/it/documentation.rs` writes this page from the list of optimizers in
+`soybean-compiler/src/optimizer/methods.rs`. To update it, run
+`UPDATE_EXPECT=1 cargo test -p soybean-compiler --test it documentation`.
+
+The attribute names one of them with its settings: `optimizer = adamw(weight_decay = 0.1)`.
+[Training](training.md#updates) explains clipping, accumulation, averages and `no_decay`, which work
+with each.
+";
+
 #[test]
 fn the_list_of_operators_is_up_to_date() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/operators.md");
-    let text = document();
+    check("docs/operators.md", &document());
+}
+
+#[test]
+fn the_list_of_optimizers_is_up_to_date() {
+    check("docs/optimizers.md", &optimizers());
+}
+
+#[track_caller]
+fn check(page: &str, text: &str) {
+    let path = format!("{}/../{page}", env!("CARGO_MANIFEST_DIR"));
     if std::env::var_os("UPDATE_EXPECT").is_some() {
-        std::fs::write(path, &text).unwrap();
+        std::fs::write(&path, text).unwrap();
     }
-    let found = std::fs::read_to_string(path).unwrap_or_default();
-    assert!(found == text, "docs/operators.md is stale; UPDATE_EXPECT=1 writes it anew");
+    let found = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(found == text, "{page} is stale; UPDATE_EXPECT=1 writes it anew");
+}
+
+fn optimizers() -> String {
+    let mut text = OPTIMIZERS_HEAD.to_owned();
+    for method in METHODS {
+        let name = method.name;
+        let _ = write!(text, "\n## {name}\n\nUses {}.\n", method.summary);
+        let _ = write!(text, "Source: {}.\n\n", method.source);
+        let _ = writeln!(text, "| setting | meaning | values | default |");
+        let _ = writeln!(text, "| --- | --- | --- | --- |");
+        for setting in method.settings {
+            let (name, meaning, values) = (setting.name, setting.summary, setting.expected());
+            let _ = writeln!(text, "| `{name}` | {meaning} | {values} | `{}` |", setting.default);
+        }
+    }
+    text
 }
 
 fn document() -> String {
@@ -197,7 +235,8 @@ fn kind(graph: &Graph, value: Value) -> Option<String> {
     kernel.split(' ').next().map(str::to_owned)
 }
 
-/// Whether an operator carries a factor in a dim of an operand wherever it reads that; one that only shows it in another shape, if its own readers do.
+/// Returns whether an operator carries a factor in a dim of an operand wherever it reads that. An
+/// operator that only changes the shape does so if its own readers do.
 fn carries_in(graph: &Graph, user: Value, source: Value, dim: usize) -> bool {
     let Some(operator) = graph.operator(user) else { return true };
     let signature = operator.signature(&graph.operand_shapes(user));
@@ -212,7 +251,8 @@ fn carries_in(graph: &Graph, user: Value, source: Value, dim: usize) -> bool {
     uses.filter(|it| it.0 == source).all(carries)
 }
 
-/// Whether the operator that computes a tensor carries a factor in this dim of it, also where the tensor is another in another shape.
+/// Returns whether the operator that computes a tensor carries a factor in this dim of it, also
+/// through changes of shape.
 fn carries_out(graph: &Graph, value: Value, dim: usize) -> bool {
     let Some(operator) = graph.operator(value) else { return true };
     let signature = operator.signature(&graph.operand_shapes(value));

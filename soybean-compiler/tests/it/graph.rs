@@ -1,7 +1,7 @@
 //! The text form of graphs, before and after the passes.
 
 use expect_test::{Expect, expect};
-use soybean_compiler::{Optimizer, Rule, build_network, training_step, verify};
+use soybean_compiler::{Argument, Optimizer, build_network, optimizer, training_step, verify};
 use soybean_plan::NonFinite;
 
 use crate::support;
@@ -50,7 +50,8 @@ fn a_classifier_with_plain_sgd() {
     );
 }
 
-/// What no loss and no output is computed of: gradients, states and updates; and the run-time scalars.
+/// Tensors that neither the loss nor an output depends on: gradients, states and updates; and the
+/// run-time scalars.
 fn check_updates(optimizer: &Optimizer, expected: &Expect) {
     let (builder, loss, _) = support::classifier(8, &[4, 2], true);
     let network = build_network(builder, loss, &[], optimizer).expect("the model is sound");
@@ -102,10 +103,11 @@ fn several_steps_share_an_update() {
 
 #[test]
 fn averages_follow_parameters_and_some_parameters_are_not_decayed() {
-    let rule = Rule::Sgd { momentum: 0.0, nesterov: false, weight_decay: 0.1 };
+    let decay = ("weight_decay".to_owned(), Argument::Float(0.1));
+    let decayed = optimizer("sgd", &[decay]).expect("known");
     let no_decay = vec!["b*".to_owned()];
     check_updates(
-        &Optimizer { ema: Some(0.75), no_decay, ..rule.into() },
+        &Optimizer { ema: Some(0.75), no_decay, ..decayed },
         &expect![[r#"
             v11: f32[8, 2] = map {add(select(eq(x0, x1), -0.125, 0), mul(div(0.125, x3), x2))} i,j,ij,i->ij (v4, v8, v6, v7)
             v12: f32[2] = sum {x0} ij->j (v11)

@@ -2,26 +2,33 @@
 
 use expect_test::expect;
 use soybean_compiler::{
-    Argument, Compiled, Optimizer, Options, Rule, Strategy, build_network, compile, program,
+    Argument, Compiled, Optimizer, Options, Strategy, build_network, compile, optimizer, program,
     program_text, tiling::search, verify_program,
 };
 use soybean_plan::{Kernel, Mesh, NonFinite, Precision, Step};
 
 use crate::support;
 
-fn optimizers() -> [Optimizer; 4] {
-    let adam =
-        Rule::Adam { betas: (0.9, 0.999), eps: 1e-8, weight_decay: 0.01, is_decoupled: false };
-    let momentum = Rule::Sgd { momentum: 0.9, nesterov: true, weight_decay: 1e-4 };
-    let everything = Optimizer {
-        no_decay: vec!["b*".to_owned()],
+fn optimizers() -> Vec<Optimizer> {
+    let setting = |name: &str, value: f64| (name.to_owned(), Argument::Float(value));
+    let adam = optimizer("adam", &[setting("weight_decay", 0.01)]).unwrap();
+    let nesterov = ("nesterov".to_owned(), Argument::Boolean(true));
+    let settings = [setting("momentum", 0.9), nesterov, setting("weight_decay", 1e-4)];
+    let momentum = optimizer("sgd", &settings).unwrap();
+    let with_everything = |optimizer: Optimizer| Optimizer {
         clip_norm: Some(1.0),
         accumulate: 2,
         ema: Some(0.9),
         non_finite: NonFinite::Scale,
-        ..adam.into()
+        ..optimizer
     };
-    [Optimizer::default(), momentum.into(), adam.into(), everything]
+    let masked = Optimizer { no_decay: vec!["b*".to_owned()], ..with_everything(adam.clone()) };
+    let mut optimizers = vec![Optimizer::default(), momentum, adam, masked];
+    for name in ["rmsprop", "adagrad", "lion", "adafactor"] {
+        let defaults = optimizer(name, &[]).unwrap();
+        optimizers.extend([with_everything(defaults.clone()), defaults]);
+    }
+    optimizers
 }
 
 #[test]
@@ -209,7 +216,7 @@ fn a_number_of_gpus_that_nothing_can_be_split_over_is_a_fault() {
     let faults = compile(builder, loss, &[], &options, &|| 0.0).unwrap_err();
     expect![[r#"
         [
-            ModelFault {
+            ModelDiagnostic {
                 at: Gpus,
                 message: "no operator of this model can be split over 4 GPUs; the most is 1",
                 help: Some(

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use soybean_compiler::{
-    Argument, Network, Optimizer, Rule, Strategy, build_network,
+    Argument, Network, Optimizer, Strategy, build_network, optimizer,
     tiling::{SearchResult, route, search},
 };
 use soybean_plan::{AxisSet, Combine, Mesh, Placement, Tiling};
@@ -72,7 +72,8 @@ fn every_mlp_up_to_ten_layers_is_proved_for_eight() {
             let widths = vec![width; n_layers + 1];
             let (builder, loss, logits) = support::classifier(batch, &widths, true);
             let outputs = [("logits".to_owned(), logits)];
-            let momentum = Rule::Sgd { momentum: 0.9, nesterov: false, weight_decay: 0.0 }.into();
+            let momentum = ("momentum".to_owned(), Argument::Float(0.9));
+            let momentum = optimizer("sgd", &[momentum]).unwrap();
             let network = build_network(builder, loss, &outputs, &momentum).unwrap();
             let found = searched(&network, 8, Strategy::Auto);
             assert!(found.is_optimal, "{n_layers} layers of {width}, batch {batch}");

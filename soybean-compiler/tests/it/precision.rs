@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use expect_test::{Expect, expect};
 use soybean_compiler::{
-    Argument, Builder, Network, Optimizer, Rule, Strategy, Value, build_network,
-    operator::Rounding, operators::reduce::Reduce, optimizer, program, program_text, round,
-    tiling::search, verify, verify_program,
+    Argument, Builder, Network, Optimizer, Strategy, Value, build_network, operator::Rounding,
+    operators::reduce::Reduce, optimizer, program, program_text, round, tiling::search, verify,
+    verify_program,
 };
 use soybean_plan::{DType, Init, Kernel, Mesh, Precision, Program};
 use soybean_zoo::{Model, Transformer, resnet20};
@@ -67,7 +67,8 @@ fn a_perceptron() {
     );
 }
 
-/// The types that operators read and give, with the number of operators; maps and reductions by what they give alone.
+/// Returns the types of operands and results, with the number of operators; maps and reductions by
+/// their results alone.
 fn types(network: &Network) -> String {
     let graph = &network.graph;
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();
@@ -188,7 +189,10 @@ fn programs_are_sound_and_move_the_bytes_of_their_plans() {
         },
     ];
     for (builder, loss, output) in networks {
-        let momentum = Rule::Sgd { momentum: 0.9, nesterov: true, weight_decay: 1e-4 }.into();
+        let setting = |name: &str, value: f64| (name.to_owned(), Argument::Float(value));
+        let nesterov = ("nesterov".to_owned(), Argument::Boolean(true));
+        let settings = [setting("momentum", 0.9), nesterov, setting("weight_decay", 1e-4)];
+        let momentum = optimizer("sgd", &settings).unwrap();
         let network = in_bf16(builder, loss, &[output], &momentum);
         verify(&network).unwrap();
         for n_ranks in [1, 2, 6, 8] {
@@ -199,7 +203,8 @@ fn programs_are_sound_and_move_the_bytes_of_their_plans() {
     }
 }
 
-/// Data parallelism moves the gradients of all parameters, which are exact; a model whose weights are split moves activations, at half the bytes.
+/// Data parallelism moves the gradients of all parameters, which are exact; a model with split
+/// weights moves activations, at half the bytes.
 #[test]
 fn activations_and_weights_move_at_half_the_bytes_but_gradients_do_not() {
     let of = |strategy, precision| {

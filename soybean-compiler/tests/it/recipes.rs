@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use expect_test::{Expect, expect};
 use proptest::prelude::{Just, Strategy as _, any, prop_oneof, proptest};
 use soybean_compiler::{
-    Argument, Builder, Compiled, Objective, Optimizer, Options, Recipe, Rule, SearchRequest,
-    Strategy, Value, operator_samples, optimizer,
+    Argument, Builder, Compiled, METHODS, Objective, Optimizer, Options, Recipe, SearchRequest,
+    SettingValue, Strategy, Value, operator_samples, optimizer,
 };
 use soybean_plan::{Cluster, DType, Device, Init, Level, NonFinite, Precision};
 use soybean_zoo::{
@@ -137,7 +137,7 @@ fn a_recipe_is_a_list_of_calls() {
     );
 }
 
-/// What is said of a recipe in which one text stands for another.
+/// Returns the error of a recipe in which one text is replaced by another.
 fn fault(from: &str, to: &str) -> String {
     let text = small("w").to_string();
     assert!(text.contains(from), "{from} in {text}");
@@ -217,13 +217,30 @@ fn with_further(
     ),
     optimizer: Optimizer,
 ) -> Optimizer {
-    let decays = matches!(
-        optimizer.rule,
-        Rule::Sgd { weight_decay, .. } | Rule::Adam { weight_decay, .. } if weight_decay > 0.0
-    );
+    let decays = optimizer.rule.weight_decay() > 0.0;
     let patterns = if is_masked && decays { vec!["*".to_owned()] } else { Vec::new() };
     let non_finite = NonFinite::ALL[non_finite];
     Optimizer { clip_norm, accumulate, ema, non_finite, no_decay: patterns, ..optimizer }
+}
+
+/// The optimizer with each of its settings at one of these numbers, where it takes that.
+fn with_settings(name: &str, momentum: f64, number: f64) -> Optimizer {
+    let method = METHODS.iter().find(|it| it.name == name).expect("known");
+    let mut settings = Vec::new();
+    for setting in method.settings {
+        let number = if setting.name == "momentum" { momentum } else { number };
+        let value = match setting.default {
+            SettingValue::Flag(_) => Argument::Boolean(momentum > 0.5),
+            SettingValue::Number(_) => Argument::Float(number),
+            SettingValue::Pair(..) => Argument::List(vec![Argument::Float(number); 2]),
+        };
+        let value = (setting.name.to_owned(), value);
+        let settings_of = |it: &(String, Argument)| optimizer(name, std::slice::from_ref(it));
+        if settings_of(&value).is_ok() || setting.name == "nesterov" {
+            settings.push(value);
+        }
+    }
+    optimizer(name, &settings).expect("each setting is sound")
 }
 
 proptest! {
@@ -235,7 +252,7 @@ proptest! {
         place in any::<String>(),
         (low, high, factor) in (numbers(), numbers(), numbers()),
         (momentum, decay) in (0.0..1.0_f64, 0.0..1.0_f64),
-        which in 0..3_usize,
+        which in 0..METHODS.len() + 2,
         n_gpus in 1..10_usize,
         strategy in 0..4_usize,
         precision in 0..3_usize,
@@ -266,9 +283,9 @@ proptest! {
             },
             precision: Precision::ALL[precision],
             optimizer: with_further(further, match which {
-                0 => Rule::Sgd { momentum, nesterov: momentum > 0.5, weight_decay: decay }.into(),
+                0 => with_settings("sgd", momentum, decay),
                 1 => optimizer("adam", &[("weight_decay".to_owned(), Argument::Float(decay))]).unwrap(),
-                _ => optimizer("adamw", &[("eps".to_owned(), Argument::Float(decay))]).unwrap(),
+                _ => with_settings(METHODS[which - 2].name, momentum, decay),
             }),
         };
         check(&recipe);

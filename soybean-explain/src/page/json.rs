@@ -1,11 +1,11 @@
-//! Pieces of JSON.
+//! Fragments of JSON.
 
-/// A list of items that are JSON already.
+/// Returns a list of items that are JSON already.
 pub(super) fn list(items: impl Iterator<Item = String>) -> String {
     format!("[{}]", items.collect::<Vec<_>>().join(","))
 }
 
-/// A string with quotes and escapes.
+/// Returns a string with quotes and escapes.
 pub(super) fn string(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }

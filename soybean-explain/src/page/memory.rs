@@ -1,4 +1,4 @@
-//! The memory that is held at each step of a training step or a prediction, by what it is for.
+//! The memory at each step of a training step or a prediction, by content.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,8 @@ use soybean_compiler::{Content, Report};
 
 use super::json::list;
 
-/// The size of the arena, the contents that are shown, from the bottom of the stack to its top, and for each step the bytes of each. Gaps are not shown.
+/// Returns the size of the arena, the contents from the bottom of the stack to its top, and the
+/// bytes of each at each step. Gaps are not shown.
 pub(super) fn json(report: &Report) -> String {
     let shown = || Content::NAMES.into_iter().filter(|it| it.2 != Content::Gaps);
     let names = list(shown().map(|(name, ..)| format!("\"{name}\"")));

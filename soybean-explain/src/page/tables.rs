@@ -1,13 +1,14 @@
-//! What came out layer by layer, and where the bytes go, as the rows of two tables.
+//! The parallelism of each layer and the largest transfers, as rows of two tables.
 
 use soybean_compiler::{Report, Transfer};
 
 use super::json::{list, string};
 
-/// The most rows of transfers.
+/// The largest number of rows of transfers.
 const MAX_TRANSFERS: usize = 40;
 
-/// For each layer its name, and the parallelism of its forward work, its gradients and its weights.
+/// Returns for each layer its name, and the parallelism of its forward work, its gradients and its
+/// weights.
 pub(super) fn layers(report: &Report) -> String {
     let row = |(name, it): (String, soybean_compiler::Parallelism)| {
         list([name, it.forward, it.backward, it.weights].iter().map(|it| string(it)))
@@ -15,7 +16,7 @@ pub(super) fn layers(report: &Report) -> String {
     list(report.parallelism().into_iter().map(row))
 }
 
-/// The conversions that move most.
+/// Returns the conversions that move the most bytes.
 pub(super) fn transfers(report: &Report) -> String {
     list(report.transfers().iter().take(MAX_TRANSFERS).map(transfer))
 }

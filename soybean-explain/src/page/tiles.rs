@@ -1,4 +1,4 @@
-//! Which indices of a dim each rank holds, for all splits that a plan has.
+//! The indices of a dim on each rank, for all splits of a plan.
 
 use std::collections::BTreeMap;
 
@@ -7,12 +7,13 @@ use soybean_plan::{AxisSet, MAX_AXES, Mesh, Placement, Shape, Tile, Tiling};
 
 use super::json::list;
 
-/// The most ranks that are shown.
+/// The largest number of ranks on the page.
 const MAX_RANKS: usize = 64;
-/// The most stretches of indices that are shown of one rank.
+/// The largest number of index ranges of one rank on the page.
 const MAX_RUNS: usize = 64;
 
-/// The shown ranks' coordinates; and by extent and axes (as a bit mask) the stretches of indices, `[first, length]`, of each shown rank, after their number.
+/// Returns the coordinates of the ranks, and by extent and axes (as a bit mask) the number of each
+/// rank's index ranges with the ranges `[first, length]`.
 pub(super) fn json(tiled: &TiledNetwork) -> String {
     let mesh = &tiled.mesh;
     let n_shown = mesh.n_ranks().min(MAX_RANKS);
@@ -28,7 +29,7 @@ pub(super) fn json(tiled: &TiledNetwork) -> String {
     format!("{{\"coordinates\":{},\"splits\":{{{}}}}}", list(coordinates), splits.join(",\n"))
 }
 
-/// All pairs of an extent and the axes that split it.
+/// Returns all pairs of an extent and the axes that split it.
 fn splits(tiled: &TiledNetwork) -> Vec<(usize, AxisSet)> {
     let graph = &tiled.network.graph;
     let mut splits = BTreeMap::new();
@@ -44,7 +45,8 @@ fn splits(tiled: &TiledNetwork) -> Vec<(usize, AxisSet)> {
     splits.into_keys().collect()
 }
 
-/// What each of the first ranks holds; ranks that agree along the axes hold the same.
+/// Returns the index ranges of each of the first ranks. Ranks with equal coordinates along the axes
+/// have the same.
 fn ranks(mesh: &Mesh, extent: usize, axes: AxisSet, n_shown: usize) -> Vec<String> {
     let placement =
         |axis| if axes.contains(axis) { Placement::Split(0) } else { Placement::Replicated };
@@ -65,7 +67,7 @@ fn ranks(mesh: &Mesh, extent: usize, axes: AxisSet, n_shown: usize) -> Vec<Strin
     (0..n_shown).map(&mut of_rank).collect()
 }
 
-/// Increasing indices as stretches: first index and length.
+/// Groups increasing indices into ranges: first index and length.
 fn runs(indices: &[usize]) -> Vec<[usize; 2]> {
     let mut runs: Vec<[usize; 2]> = Vec::new();
     for &index in indices {

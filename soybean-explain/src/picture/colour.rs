@@ -1,21 +1,21 @@
-//! Colours of placements: a tensor shows one stripe for each axis of the mesh, as flags do.
+//! Colours of placements. A tensor has one stripe for each axis of the mesh.
 
 use soybean_plan::{Placement, Tiling};
 
-/// How one placement is shown.
+/// The colours of one placement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Colour {
-    /// The class of the stripes in SVG.
+    /// The CSS class of the stripes in SVG.
     pub(super) class: &'static str,
-    /// The fill behind dark text.
+    /// The fill colour behind dark text.
     pub(super) light: &'static str,
-    /// The fill behind light text.
+    /// The fill colour behind light text.
     pub(super) dark: &'static str,
 }
 
 const REPLICATED: Colour = Colour { class: "r", light: "#e6e8eb", dark: "#3a3f47" };
 const PARTIAL: Colour = Colour { class: "red", light: "#f3c3c3", dark: "#6b2b2b" };
-/// Splits of dim 0, 1, ..; the last stands for all further dims.
+/// The colours of splits of dim 0, 1, ..; the last is that of all further dims.
 const SPLITS: [Colour; 6] = [
     Colour { class: "p0", light: "#b9d7f8", dark: "#1f4a7c" },
     Colour { class: "p1", light: "#fbd0a3", dark: "#7a4312" },
@@ -29,7 +29,7 @@ fn all() -> impl Iterator<Item = Colour> {
     [REPLICATED, PARTIAL].into_iter().chain(SPLITS)
 }
 
-/// The rules that colour stripes, for light and dark surroundings.
+/// Returns the CSS rules of stripes, for light and dark colour schemes.
 pub(super) fn rules() -> String {
     let rule = |class: &str, fill: &str| format!(".stripe.{class} {{ fill: {fill}; }}\n");
     let light: String = all().map(|it| rule(it.class, it.light)).collect();
@@ -37,7 +37,7 @@ pub(super) fn rules() -> String {
     format!("{light}@media (prefers-color-scheme: dark) {{\n{dark}}}\n")
 }
 
-/// The same for a page that has a scheme of its own, and a variable for each colour.
+/// Returns the same for a page with a scheme of its own and a variable for each colour.
 pub(crate) fn theme() -> String {
     let variable =
         |it: Colour| format!("  --{}: light-dark({}, {});\n", it.class, it.light, it.dark);
@@ -47,7 +47,7 @@ pub(crate) fn theme() -> String {
     format!(":root {{\n{variables}}}\n{rules}")
 }
 
-/// The colour of a placement.
+/// Returns the colour of a placement.
 pub(super) fn of(placement: Placement) -> Colour {
     match placement {
         Placement::Replicated => REPLICATED,
@@ -56,7 +56,8 @@ pub(super) fn of(placement: Placement) -> Colour {
     }
 }
 
-/// The stripes of a tiling: runs of axes of one placement, with how many axes each has. One rank has no axes, but a stripe.
+/// Returns the stripes of a tiling: runs of axes with the same placement, with their numbers of
+/// axes. A single rank has no axes, but one stripe.
 pub(super) fn stripes(tiling: &Tiling) -> Vec<(Colour, usize)> {
     let mut stripes: Vec<(Colour, usize)> = Vec::new();
     for &placement in tiling.placements() {

@@ -1,4 +1,4 @@
-//! The graph in Graphviz's language: striped boxes in a cluster for each layer.
+//! The graph in Graphviz's language, with striped boxes in a cluster for each layer.
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
@@ -9,7 +9,7 @@ use super::{
     drawing::{Drawing, Edge, Tensor},
 };
 
-/// The text for `dot`.
+/// Returns the text for `dot`.
 pub(super) fn dot(name: &str, drawing: &Drawing) -> String {
     let most_bytes = drawing.most_bytes();
     let mut text = format!("digraph {} {{\n", quoted(name));
@@ -40,7 +40,8 @@ pub(super) fn dot(name: &str, drawing: &Drawing) -> String {
     text
 }
 
-/// A tensor. Its frame is as thick as the bytes that its own change of tiling moves.
+/// Returns the node of a tensor. The thickness of its frame shows the bytes that its own change of
+/// tiling moves.
 fn node(at: usize, tensor: &Tensor, most_bytes: u64) -> String {
     let mut label = format!("{}\n{}\n{}", tensor.name, tensor.shape, tensor.tiling);
     if tensor.change.bytes > 0 {
@@ -52,7 +53,7 @@ fn node(at: usize, tensor: &Tensor, most_bytes: u64) -> String {
         .iter()
         .map(|(colour, n)| format!("{};{:.4}", colour.light, *n as f64 / n_axes as f64))
         .collect();
-    // Graphviz draws stripes only where there are two.
+    // Graphviz draws stripes only if there are at least two.
     let (style, fill) = match stripes.as_slice() {
         [(colour, _)] => ("filled", colour.light.to_owned()),
         _ => ("striped", fills.join(":")),
@@ -87,7 +88,8 @@ fn edge(edge: &Edge, most_bytes: u64) -> String {
     text
 }
 
-/// A string of Graphviz's: only quotes are escaped there, and backslashes begin escapes of labels.
+/// Returns a string in Graphviz's language, which escapes only quotes. Backslashes begin escapes of
+/// labels.
 fn quoted(text: &str) -> String {
     let escaped = text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
     format!("\"{escaped}\"")

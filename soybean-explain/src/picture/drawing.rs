@@ -1,4 +1,4 @@
-//! What is drawn of a plan: its tensors, and which is computed from which, with the bytes of their conversions.
+//! The drawn parts of a plan: its tensors and their operands, with the bytes of conversions.
 
 use soybean_compiler::{Report, Value, tiling::Conversion};
 use soybean_plan::Tiling;
@@ -12,7 +12,7 @@ pub(crate) struct Drawing {
     pub(crate) edges: Vec<Edge>,
 }
 
-/// A tensor as it is drawn.
+/// A tensor of the drawing.
 #[derive(Clone, Debug)]
 pub(crate) struct Tensor {
     pub(crate) name: String,
@@ -20,21 +20,22 @@ pub(crate) struct Tensor {
     pub(crate) kind: &'static str,
     /// Type and shape: `f32[64, 10]`.
     pub(crate) shape: String,
-    /// How it is stored.
+    /// The tiling in which it is stored.
     pub(crate) tiling: Tiling,
-    /// The operator that computes it, with its signature; empty for what comes from outside or stays.
+    /// The operator that computes it, with its signature; empty for inputs, parameters and states.
     pub(crate) operator: String,
-    /// The layer that it belongs to; empty for the model's own function.
+    /// The layer to which it belongs; empty for the model's own function.
     pub(crate) layer: String,
-    /// The file and line of the user's call for which it is made; empty if that is not known.
+    /// The file and line of the user's call for which it is made; empty if unknown.
     pub(crate) place: String,
-    /// The change of tiling behind the operator that computes it.
+    /// The change of tiling after the operator that computes it.
     pub(crate) change: Change,
-    /// Whether it serves the loss or an output; if not, it is a gradient or what is computed of gradients.
+    /// True if the loss or an output depends on it. Otherwise it is a gradient or computed from
+    /// gradients.
     pub(crate) is_forward: bool,
 }
 
-/// That one tensor is computed from another.
+/// An edge from an operand to a result.
 #[derive(Clone, Debug)]
 pub(crate) struct Edge {
     /// The operand, by its index.
@@ -45,7 +46,7 @@ pub(crate) struct Edge {
     pub(crate) change: Change,
 }
 
-/// A change of tiling on the way.
+/// A change of tiling before or after an operator.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Change {
     /// The tilings before and after, if they differ.
@@ -62,7 +63,7 @@ impl Change {
         Self { tilings: (from != to).then_some((from, to)), bytes }
     }
 
-    /// The thickness of its line, in pixels, beside the largest change of the drawing.
+    /// Returns the thickness of its line in pixels, relative to the largest change of the drawing.
     pub(crate) fn thickness(&self, most_bytes: u64) -> f64 {
         if self.bytes == 0 {
             1.0
@@ -91,7 +92,7 @@ impl Drawing {
         Self { tensors, edges }
     }
 
-    /// The bytes of the largest change; 1 if nothing moves.
+    /// Returns the bytes of the largest change, or 1 if nothing moves.
     pub(crate) fn most_bytes(&self) -> u64 {
         self.changes().map(|it| it.bytes).max().unwrap_or(0).max(1)
     }

@@ -1,6 +1,8 @@
-//! A layered layout: every edge leads downwards, rows are ordered so that few edges cross, and lines are as straight as that allows.
+//! A layered layout. Every edge leads downwards, the order of rows has few crossings, and lines are
+//! as straight as possible.
 //!
-//! After Sugiyama, Tagawa and Toda 1981: nodes get rows; edges that pass rows get a bend in each; rows are ordered by barycentres; then places are chosen.
+//! The method is that of Sugiyama, Tagawa and Toda 1981: assign rows to nodes, add a bend in each
+//! row that an edge passes, order rows by barycentres, and choose positions.
 
 mod grid;
 mod order;
@@ -10,30 +12,31 @@ use grid::Grid;
 
 /// The distance between the centres of two rows.
 pub(crate) const ROW: f64 = 76.0;
-/// The least free space between two nodes of a row.
+/// The minimum distance between two nodes of a row.
 const GAP: f64 = 18.0;
 
-/// Where everything goes, in pixels; nothing lies left of or above 0.
+/// The positions of all items, in pixels. None is negative.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Layout {
     pub(crate) width: f64,
     pub(crate) height: f64,
     /// The nodes' centres.
     pub(crate) centres: Vec<[f64; 2]>,
-    /// The points through which each line passes downwards, its ends among them.
+    /// The points of each line from top to bottom, including its ends.
     pub(crate) routes: Vec<Vec<[f64; 2]>>,
 }
 
-/// An edge as it is laid out.
+/// An edge of the layout.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Line {
     pub(crate) upper: usize,
     pub(crate) lower: usize,
-    /// The end where the edge begins; edges that begin at one node run together as far as they can.
+    /// The node at which the edge begins. Edges with the same one share their bends as far as
+    /// possible.
     pub(crate) source: usize,
 }
 
-/// Lays out nodes of these widths. The lines, all downwards, must not form cycles.
+/// Lays out nodes of these widths. All lines lead downwards and must not form cycles.
 pub(crate) fn layout(widths: &[f64], lines: &[Line]) -> Layout {
     let mut grid = Grid::new(widths, lines);
     order::order(&mut grid);
@@ -52,7 +55,7 @@ pub(crate) fn layout(widths: &[f64], lines: &[Line]) -> Layout {
 mod tests {
     use super::*;
 
-    /// Lines from each node to some of the next ones, by a small generator of numbers.
+    /// Returns lines from each node to some later ones, by a small random number generator.
     fn random_lines(n_nodes: usize, seed: u64) -> Vec<Line> {
         let mut state = seed;
         let mut next = |bound: usize| {
@@ -106,7 +109,7 @@ mod tests {
 
     #[test]
     fn what_need_not_cross_does_not() {
-        // Two stars whose leaves are numbered alternately.
+        // Two stars with alternately numbered leaves.
         let lines: Vec<Line> = (0..8).map(|leaf| down(leaf % 2, 2 + leaf)).collect();
         let layout = layout(&[30.0; 10], &lines);
         let left = usize::from(layout.centres[0][0] > layout.centres[1][0]);

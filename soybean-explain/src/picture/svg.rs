@@ -1,4 +1,5 @@
-//! The graph as SVG. Forward work leads down and gradients lead up again, beside the tensors that they read.
+//! The graph as SVG. Forward work leads down, and gradients lead up again beside the tensors that
+//! they read.
 
 use std::fmt::Write as _;
 
@@ -12,11 +13,12 @@ use super::{
 
 /// The height of a tensor's box.
 const HEIGHT: f64 = 38.0;
-/// The width of a character of the larger and of the smaller line of a box, in the widest of usual fonts.
+/// The widths of a character in the larger and the smaller line of a box, in the widest of common
+/// fonts.
 const CHARACTER: [f64; 2] = [8.3, 6.3];
 const STYLE: &str = include_str!("picture.css");
 
-/// A document that stands alone.
+/// Returns a complete document.
 pub(super) fn document(name: &str, drawing: &Drawing) -> String {
     let figure = figure(name, drawing);
     let (tag, rest) = figure.split_once('\n').expect("the tag has a line of its own");
@@ -26,7 +28,7 @@ pub(super) fn document(name: &str, drawing: &Drawing) -> String {
     )
 }
 
-/// The `svg` element, without a style.
+/// Returns the `svg` element, without a style.
 pub(crate) fn figure(name: &str, drawing: &Drawing) -> String {
     let widths: Vec<f64> = drawing.tensors.iter().map(width).collect();
     let lines: Vec<Line> = drawing.edges.iter().map(|it| it.line(drawing)).collect();
@@ -38,7 +40,7 @@ pub(crate) fn figure(name: &str, drawing: &Drawing) -> String {
          <title>plan of {}</title>\n<g class=\"edges\">\n",
         escaped(name)
     );
-    // Thick lines come first, so that they hide nothing.
+    // Thick lines are drawn first, so that they hide nothing.
     let mut order: Vec<usize> = (0..drawing.edges.len()).collect();
     order.sort_by_key(|&it| std::cmp::Reverse(drawing.edges[it].change.bytes));
     for at in order {
@@ -59,7 +61,7 @@ fn width(tensor: &Tensor) -> f64 {
     (lines[0].max(lines[1]) + 14.0).round()
 }
 
-/// The name, and by what it is computed.
+/// Returns the lines of a box: the tensor's name, and the operator that computes it.
 fn first_line(tensor: &Tensor) -> String {
     let name = short(&tensor.name);
     match (tensor.kind, tensor.operator.split(' ').next()) {
@@ -68,7 +70,7 @@ fn first_line(tensor: &Tensor) -> String {
     }
 }
 
-/// The end of a long path, so that boxes of deep layers are no wider than others.
+/// Returns the end of a long path, so that boxes of deep layers are no wider than others.
 fn short(name: &str) -> String {
     const LONGEST: usize = 24;
     let mut ends = name.match_indices('.').map(|(at, dot)| &name[at + dot.len()..]);
@@ -84,7 +86,8 @@ fn second_line(tensor: &Tensor) -> String {
 }
 
 impl Edge {
-    /// The edge as the layout takes it: among gradients, results stand above operands. A gradient never serves forward work, so that this makes no cycles.
+    /// Returns the edge in the direction of the layout. Results of gradients are above their
+    /// operands. No forward work depends on a gradient, so there are no cycles.
     fn line(&self, drawing: &Drawing) -> Line {
         let (upper, lower) =
             if self.is_upward(drawing) { (self.to, self.from) } else { (self.from, self.to) };
@@ -127,7 +130,7 @@ fn edge(drawing: &Drawing, at: usize, layout: &Layout, most_bytes: u64) -> Strin
     )
 }
 
-/// What a change of tiling is, after what it belongs to.
+/// Describes a change of tiling, after the description of its tensor or edge.
 fn words(change: &Change) -> String {
     match change.tilings {
         None => String::new(),
@@ -135,7 +138,8 @@ fn words(change: &Change) -> String {
     }
 }
 
-/// A tensor's box around its centre: stripes, a frame as thick as what its own change of tiling moves, and two lines of text.
+/// Draws a tensor's box around its centre: stripes, a frame with the thickness of its own change of
+/// tiling, and two lines of text.
 fn box_of(at: usize, tensor: &Tensor, width: f64, centre: [f64; 2], most_bytes: u64) -> String {
     let (x, y) = (centre[0] - width / 2.0, centre[1] - HEIGHT / 2.0);
     let moves = if tensor.change.bytes > 0 { " moves" } else { "" };
@@ -176,7 +180,7 @@ fn source(tensor: &Tensor) -> &str {
     if tensor.operator.is_empty() { tensor.kind } else { &tensor.operator }
 }
 
-/// A text as XML and HTML have it.
+/// Escapes a text for XML and HTML.
 pub(crate) fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

@@ -1,4 +1,5 @@
-//! The arguments `cluster = "dgx-h100"`, the name of a preset, and `cluster = "machine.toml"`, a file beside the crate's manifest.
+//! The arguments `cluster`, the name of a preset or a file beside the crate's manifest, and
+//! `objective`.
 
 use std::{fs, path::Path};
 
@@ -8,41 +9,41 @@ use syn::{Expr, ExprLit, Lit};
 
 use super::read_choice;
 use crate::{
+    diagnostic::{Diagnostic, Diagnostics},
     evaluate::expression::peeled,
     expand::Environment,
-    problem::{Message, Problems},
     source_text::source_text,
     suggestion,
 };
 
-/// A cluster, and where it was described.
+/// A cluster, and the file that describes it.
 pub(crate) struct Described {
     pub(crate) cluster: Cluster,
-    /// The path as it was written; none for presets.
+    /// The path as the user wrote it; none for presets.
     pub(crate) file: Option<String>,
 }
 
-/// The cluster that is named.
+/// Reads the cluster that the argument names.
 pub(super) fn read_cluster(
     expression: &Expr,
     environment: &Environment,
-    problems: &mut Problems,
+    diagnostics: &mut Diagnostics,
 ) -> Option<Described> {
     let expression = peeled(expression);
     let found = match expression {
         Expr::Lit(ExprLit { lit: Lit::Str(it), .. }) => described(&it.value(), environment),
         other => {
             let found = source_text(other);
-            Err(Message::new(format!(
+            Err(Diagnostic::new(format!(
                 "`cluster` must be a preset's name or a file in a string, found {found}"
             ))
             .help("write `cluster = \"dgx-h100\"` or `cluster = \"machine.toml\"`"))
         }
     };
-    found.map_err(|message| problems.report(expression, &message)).ok()
+    found.map_err(|message| diagnostics.report(expression, &message)).ok()
 }
 
-fn described(name: &str, environment: &Environment) -> Result<Described, Message> {
+fn described(name: &str, environment: &Environment) -> Result<Described, Diagnostic> {
     if let Some(cluster) = soybean_cluster::preset(name) {
         return Ok(Described { cluster, file: None });
     }
@@ -51,23 +52,23 @@ fn described(name: &str, environment: &Environment) -> Result<Described, Message
         return Err(unknown(name));
     }
     let folder = environment.folder.as_deref().ok_or_else(|| {
-        Message::new(format!("`{name}` lies beside the crate's manifest, but there is none"))
+        Diagnostic::new(format!("`{name}` is relative to the crate's manifest, but there is none"))
             .help("build with cargo, which sets CARGO_MANIFEST_DIR")
     })?;
     let text = fs::read_to_string(folder.join(path)).map_err(|error| {
-        Message::new(format!("the cluster file `{name}` cannot be read: {error}"))
+        Diagnostic::new(format!("the cluster file `{name}` cannot be read: {error}"))
             .help("its path is relative to the folder of the crate's manifest")
     })?;
     let stem = path.file_stem().map_or(name.into(), |it| it.to_string_lossy());
     let cluster = soybean_cluster::read(&stem, name, &text)
-        .map_err(|error| Message::new(error.to_string()))?;
+        .map_err(|error| Diagnostic::new(error.to_string()))?;
     Ok(Described { cluster, file: Some(name.to_owned()) })
 }
 
-fn unknown(name: &str) -> Message {
+fn unknown(name: &str) -> Diagnostic {
     let known: Vec<String> =
         soybean_cluster::preset_names().map(|it| format!("\"{it}\"")).collect();
-    let message = Message::new(format!(
+    let message = Diagnostic::new(format!(
         "`cluster` must be the path of a TOML file or one of {}, found \"{name}\"",
         known.join(", ")
     ));
@@ -77,17 +78,17 @@ fn unknown(name: &str) -> Message {
     }
 }
 
-/// What plans are compared by; times need a cluster.
+/// Reads the objective of the search. Times need a cluster.
 pub(super) fn read_objective(
     expression: &Expr,
     has_cluster: bool,
-    problems: &mut Problems,
+    diagnostics: &mut Diagnostics,
 ) -> Option<Objective> {
-    let objective = read_choice("objective", expression, &Objective::NAMES, problems)?;
+    let objective = read_choice("objective", expression, &Objective::NAMES, diagnostics)?;
     if objective == Objective::Time && !has_cluster {
-        let message = Message::new("`objective = \"time\"` needs a cluster, found none")
+        let message = Diagnostic::new("`objective = \"time\"` needs a cluster, found none")
             .help("add `cluster = \"dgx-h100\"`, another preset, or a file of your own");
-        problems.report(expression, &message);
+        diagnostics.report(expression, &message);
         return None;
     }
     Some(objective)

@@ -1,19 +1,20 @@
-//! How parameters are updated: `optimizer = sgd(momentum = 0.9, no_decay = ["*.b"])` and the arguments around it.
+//! The arguments of updates: `optimizer = sgd(momentum = 0.9, no_decay = ["*.b"])`, `clip_norm` and
+//! others.
 
 use quote::ToTokens;
-use soybean_compiler::{Argument, Optimizer, Place, optimizer};
+use soybean_compiler::{Argument, CallPart, Optimizer, optimizer};
 use soybean_plan::NonFinite;
 use syn::{Expr, punctuated::Punctuated, token::Comma};
 
 use super::{ARGUMENTS, Attribute, Known};
 use crate::{
+    diagnostic::{Diagnostic, Diagnostics},
     evaluate::{Evaluator, expression::peeled},
-    problem::{Message, Problems},
     source_text::source_text,
 };
 
 impl Attribute {
-    /// The optimiser with all that goes on around its rule.
+    /// Reads the optimizer with all settings of updates.
     pub(super) fn read_updates<'a>(&'a self, evaluator: &mut Evaluator<'a>) -> Option<Optimizer> {
         let optimizer = match self.value("optimizer") {
             Some(expression) => read_optimizer(expression, evaluator),
@@ -27,27 +28,27 @@ impl Attribute {
             }
         }
         let choices = NonFinite::ALL.map(|it| (it.name(), it));
-        let non_finite = self.choice("non_finite", &choices, &mut evaluator.problems);
+        let non_finite = self.choice("non_finite", &choices, &mut evaluator.diagnostics);
         let Optimizer { rule, no_decay, .. } = optimizer?;
         let optimizer = Optimizer { rule, no_decay, non_finite: non_finite?, ..further };
         is_sound.then_some(optimizer)
     }
 
-    /// Reports what a model that is not trained cannot have.
-    pub(super) fn refuse_updates(&self, problems: &mut Problems) -> Option<Optimizer> {
+    /// Reports the arguments that a model in mode inference cannot have.
+    pub(super) fn refuse_updates(&self, diagnostics: &mut Diagnostics) -> Option<Optimizer> {
         let mut is_sound = true;
         for Known { name, .. } in ARGUMENTS.iter().filter(|it| it.is_of_training) {
             let Some(expression) = self.value(name) else { continue };
             let message =
-                Message::new(format!("a model of `mode = \"inference\"` has no `{name}`"))
+                Diagnostic::new(format!("a model of `mode = \"inference\"` has no `{name}`"))
                     .help("remove this argument, or the mode");
-            problems.report(expression, &message);
+            diagnostics.report(expression, &message);
             is_sound = false;
         }
         is_sound.then(Optimizer::default)
     }
 
-    /// What stands between the brackets of the optimiser.
+    /// Returns the expressions in the parentheses of the optimizer.
     pub(super) fn optimizer_settings(&self) -> Option<&Punctuated<Expr, Comma>> {
         match peeled(self.value("optimizer")?) {
             Expr::Call(call) => Some(&call.args),
@@ -55,7 +56,8 @@ impl Attribute {
         }
     }
 
-    /// Where faults of a pattern of `no_decay` belong: at the pattern, or else at what gives it.
+    /// Returns the tokens for errors about a pattern of `no_decay`: the pattern, or else the whole
+    /// value.
     pub(crate) fn no_decay_tokens(&self, position: usize) -> Option<&dyn ToTokens> {
         let given = self.optimizer_settings()?.iter().find_map(|setting| match setting {
             Expr::Assign(it) if source_text(&it.left) == "no_decay" => Some(peeled(&it.right)),
@@ -68,7 +70,7 @@ impl Attribute {
     }
 }
 
-/// The value of a setting; one that no setting takes is reported.
+/// Evaluates a setting, and reports a value that no setting takes.
 fn argument<'a>(
     setting: &str,
     expression: &'a Expr,
@@ -79,12 +81,12 @@ fn argument<'a>(
     if argument.is_none() && !value.is_poisoned() {
         let expected = "a number, `true` or `false`, a string or a list of them";
         let message = format!("`{setting}` must be {expected}, found {}", value.kind());
-        evaluator.problems.report(expression, &message.into());
+        evaluator.diagnostics.report(expression, &message.into());
     }
     argument
 }
 
-/// Gives what stands around the rule its value.
+/// Sets one of [`Optimizer::SETTINGS`].
 fn set<'a>(
     optimizer: &mut Optimizer,
     setting: &str,
@@ -93,10 +95,11 @@ fn set<'a>(
 ) -> Option<()> {
     let value = argument(setting, expression, evaluator)?;
     let set = optimizer.set(setting, &value);
-    set.map_err(|fault| evaluator.problems.report(expression, &fault.message.into())).ok()
+    set.map_err(|diagnostic| evaluator.diagnostics.report(expression, &diagnostic.message.into()))
+        .ok()
 }
 
-/// `sgd(momentum = 0.9)`, or `sgd` alone.
+/// Reads `sgd(momentum = 0.9)`, or `sgd` alone.
 fn read_optimizer<'a>(expression: &'a Expr, evaluator: &mut Evaluator<'a>) -> Option<Optimizer> {
     let expression = peeled(expression);
     let (callee, arguments) = match expression {
@@ -104,9 +107,9 @@ fn read_optimizer<'a>(expression: &'a Expr, evaluator: &mut Evaluator<'a>) -> Op
         Expr::Call(call) => (&*call.func, Some(&call.args)),
         other => {
             let message =
-                Message::new("`optimizer` must be the name of an optimizer with its settings")
+                Diagnostic::new("`optimizer` must be the name of an optimizer with its settings")
                     .help("write `optimizer = sgd(momentum = 0.9)`");
-            evaluator.problems.report(other, &message);
+            evaluator.diagnostics.report(other, &message);
             return None;
         }
     };
@@ -115,28 +118,30 @@ fn read_optimizer<'a>(expression: &'a Expr, evaluator: &mut Evaluator<'a>) -> Op
         let setting = read_setting(argument, evaluator)?;
         if settings.iter().any(|(name, _)| *name == setting.0) {
             let message = format!("`{}` is given twice", setting.0);
-            evaluator.problems.report(argument, &message.into());
+            evaluator.diagnostics.report(argument, &message.into());
             return None;
         }
         settings.push(setting);
     }
-    let fault = match optimizer(&source_text(callee), &settings) {
+    let diagnostic = match optimizer(&source_text(callee), &settings) {
         Ok(optimizer) => return Some(optimizer),
-        Err(fault) => fault,
+        Err(diagnostic) => diagnostic,
     };
-    let at: &dyn ToTokens = match (fault.at, arguments) {
-        (Place::Argument(index), Some(arguments)) if index < arguments.len() => &arguments[index],
+    let at: &dyn ToTokens = match (diagnostic.at, arguments) {
+        (CallPart::Argument(index), Some(arguments)) if index < arguments.len() => {
+            &arguments[index]
+        }
         _ => callee,
     };
-    let mut message = Message::new(fault.message);
-    if let Some(help) = fault.help {
+    let mut message = Diagnostic::new(diagnostic.message);
+    if let Some(help) = diagnostic.help {
         message = message.help(help);
     }
-    evaluator.problems.report(at, &message);
+    evaluator.diagnostics.report(at, &message);
     None
 }
 
-/// `momentum = 0.9`
+/// Reads `momentum = 0.9`.
 fn read_setting<'a>(
     setting: &'a Expr,
     evaluator: &mut Evaluator<'a>,
@@ -144,8 +149,9 @@ fn read_setting<'a>(
     let (name, value) = match setting {
         Expr::Assign(assign) => (&*assign.left, &*assign.right),
         other => {
-            let message = Message::new("the settings of an optimizer are written `name = value`");
-            evaluator.problems.report(other, &message);
+            let message =
+                Diagnostic::new("the settings of an optimizer are written `name = value`");
+            evaluator.diagnostics.report(other, &message);
             return None;
         }
     };

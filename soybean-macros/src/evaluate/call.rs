@@ -1,13 +1,13 @@
-//! Calls of the model's functions, of those that make its parameters, and of operators that are functions.
+//! Calls of functions: the model's own, `param` and `buffer`, and operators.
 
 use std::rc::Rc;
 
 use syn::{Expr, ExprCall, ExprPath, FnArg, ItemFn, ReturnType};
 
 use crate::{
+    diagnostic::Diagnostic,
     evaluate::{Call, Evaluator, Exit, Flow, Linked, expression::peeled, parameter::PARAMETERS},
     naming::Naming,
-    problem::Message,
     scope::{Definition, Frame, Items},
     source_text::whole_text,
     suggestion, unsupported,
@@ -17,7 +17,7 @@ use crate::{
 impl<'a> Evaluator<'a> {
     pub(super) fn call(&mut self, call: &'a ExprCall) -> Flow<'a> {
         let Expr::Path(callee) = peeled(&call.func) else {
-            self.fault(&call.func, "a model can call named functions only");
+            self.report(&call.func, "a model can call named functions only");
             return Ok(Value::Poison);
         };
         let text = whole_text(&callee.path);
@@ -25,7 +25,7 @@ impl<'a> Evaluator<'a> {
             let value = variable.value.clone();
             if !value.is_poisoned() {
                 let kind = value.kind();
-                self.fault(callee, format!("`{text}` is {kind}; only functions can be called"));
+                self.report(callee, format!("`{text}` is {kind}; only functions can be called"));
             }
             self.all(&call.args)?;
             return Ok(Value::Poison);
@@ -37,7 +37,7 @@ impl<'a> Evaluator<'a> {
                 return self.layer(call, function, scope);
             }
             Some((Definition::Constant(_), _)) => {
-                return Ok(self.fault(callee, format!("`{own}` is a const, not a function")));
+                return Ok(self.report(callee, format!("`{own}` is a const, not a function")));
             }
             None => {}
         }
@@ -46,7 +46,7 @@ impl<'a> Evaluator<'a> {
                 return self.layer(call, function, scope);
             }
             Some(Linked::To(Definition::Constant(_), _)) => {
-                return Ok(self.fault(callee, format!("`{text}` is a const, not a function")));
+                return Ok(self.report(callee, format!("`{text}` is a const, not a function")));
             }
             Some(Linked::Unmarked) => return self.unmarked_function(call, callee, &text, &items),
             Some(Linked::Faulty) => {
@@ -82,11 +82,11 @@ impl<'a> Evaluator<'a> {
                 "a model calls functions of its own module; write `x.relu()` for operators".into()
             }
             (None, None) => format!(
-                "the macro sees only the tokens that it stands on: define `fn {name}` inside the annotated `mod`"
+                "the macro sees only the tokens that it annotates: define `fn {name}` inside the annotated `mod`"
             ),
         };
         let headline = format!("unknown function `{name}`");
-        self.fault(callee, Message::new(headline).help(help));
+        self.report(callee, Diagnostic::new(headline).help(help));
         self.all(&call.args)?;
         Ok(Value::Poison)
     }
@@ -99,12 +99,12 @@ impl<'a> Evaluator<'a> {
         items: &Items<'a>,
     ) -> Flow<'a> {
         let mut message =
-            Message::new(format!("`{name}` is neither a function of the model nor a layer"))
+            Diagnostic::new(format!("`{name}` is neither a function of the model nor a layer"))
                 .help("write `#[soybean::layer]` on it, or move it into the annotated `mod`");
         if let Some(nearest) = nearest_function(name, items) {
             message = message.help(format!("or did you mean `{nearest}`?"));
         }
-        self.fault(callee, message);
+        self.report(callee, message);
         self.all(&call.args)?;
         Ok(Value::Poison)
     }
@@ -126,14 +126,14 @@ impl<'a> Evaluator<'a> {
             let plural = if n_expected == 1 { "" } else { "s" };
             let headline = format!("`{name}` takes {n_expected} argument{plural}, found {n_found}");
             let message =
-                Message::new(headline).note("fn", format!("`{}`", whole_text(&function.sig)));
-            return Ok(self.fault(call, message));
+                Diagnostic::new(headline).note("fn", format!("`{}`", whole_text(&function.sig)));
+            return Ok(self.report(call, message));
         }
         if self.calls.iter().any(|it| std::ptr::eq(it.function, function)) {
             let headline =
                 format!("recursion is not part of the model language: `{name}` calls itself");
-            let message = Message::new(headline).help("use `for` over a constant range");
-            return Ok(self.fault(call, message));
+            let message = Diagnostic::new(headline).help("use `for` over a constant range");
+            return Ok(self.report(call, message));
         }
         let caller = self.frame().call;
         let id = self.naming.enter(caller, &name.to_string());
@@ -168,7 +168,7 @@ impl<'a> Evaluator<'a> {
     }
 }
 
-/// The function that a model can call whose name is most like this one, if any is.
+/// Returns the function with the most similar name that a model can call, if there is one.
 fn nearest_function(name: &str, items: &Items<'_>) -> Option<String> {
     let functions = items.names(|it| matches!(it, Definition::Function(_)));
     let inits = soybean_compiler::init_names();

@@ -1,14 +1,14 @@
-//! Control flow: it is decided while the model is built, and loops are unrolled.
+//! Control flow, which is evaluated while the model is built. Loops are unrolled.
 
 use syn::{Expr, ExprForLoop, ExprIf, ExprRange, RangeLimits};
 
 use crate::{
+    diagnostic::Diagnostic,
     evaluate::{Evaluator, Exit, Flow},
-    problem::Message,
     value::Value,
 };
 
-/// The most rounds that one loop may be unrolled to.
+/// The largest number of iterations of one loop.
 const MAX_ROUNDS: i64 = 10_000;
 
 impl<'a> Evaluator<'a> {
@@ -28,7 +28,7 @@ impl<'a> Evaluator<'a> {
                         "the condition must be a bool that is known when the model is built, found {}",
                         condition.kind()
                     );
-                    self.fault(&branch.cond, headline);
+                    self.report(&branch.cond, headline);
                 }
                 Ok(Value::Poison)
             }
@@ -45,7 +45,7 @@ impl<'a> Evaluator<'a> {
                         "a model can loop over ranges and arrays only, found {}",
                         other.kind()
                     );
-                    self.fault(&this.expr, headline);
+                    self.report(&this.expr, headline);
                 }
                 return Ok(Value::UNIT);
             }
@@ -78,8 +78,8 @@ impl<'a> Evaluator<'a> {
             (None, None) => return Ok(Value::All),
             (Some(start), Some(end)) => (start, end),
             (None, Some(_)) | (Some(_), None) => {
-                let message = Message::new("a range needs both bounds").help("write `0..n`");
-                return Ok(self.fault(range, message));
+                let message = Diagnostic::new("a range needs both bounds").help("write `0..n`");
+                return Ok(self.report(range, message));
             }
         };
         let first = self.bound(start)?;
@@ -91,8 +91,9 @@ impl<'a> Evaluator<'a> {
         };
         if past.saturating_sub(first) > MAX_ROUNDS {
             let headline = format!("a loop of a model has at most {MAX_ROUNDS} rounds");
-            let message = Message::new(headline).help("loops are unrolled when the model is built");
-            return Ok(self.fault(range, message));
+            let message =
+                Diagnostic::new(headline).help("loops are unrolled when the model is built");
+            return Ok(self.report(range, message));
         }
         Ok(Value::Sequence((first..past).map(Value::Integer).collect()))
     }
@@ -106,7 +107,7 @@ impl<'a> Evaluator<'a> {
                     "the bound of a loop must be an integer that is known when the model is built, found {}",
                     other.kind()
                 );
-                self.fault(expression, headline);
+                self.report(expression, headline);
             }
         }
         Ok(None)

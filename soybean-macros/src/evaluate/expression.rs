@@ -1,4 +1,4 @@
-//! Expressions: literals, names, arrays, tuples, indices, and the way to everything else.
+//! Expressions: literals, names, arrays, tuples and indices. Other files evaluate the other kinds.
 
 use std::rc::Rc;
 
@@ -9,8 +9,8 @@ use syn::{
 
 use crate::{
     arithmetic,
+    diagnostic::Diagnostic,
     evaluate::{Evaluator, Exit, Flow, Linked},
-    problem::Message,
     scope::{Definition, Items},
     source_text::whole_text,
     unsupported,
@@ -58,7 +58,8 @@ impl<'a> Evaluator<'a> {
         }
     }
 
-    /// What leaves the expression, and what is not part of the language.
+    /// Evaluates expressions that leave a loop or function, and reports those that are not part of
+    /// the language.
     fn rest(&mut self, expression: &'a Expr) -> Flow<'a> {
         match expression {
             Expr::Return(it) => match &it.expr {
@@ -74,7 +75,7 @@ impl<'a> Evaluator<'a> {
         }
     }
 
-    /// The values of several expressions.
+    /// Evaluates several expressions.
     pub(super) fn all<P>(
         &mut self,
         expressions: &'a Punctuated<Expr, P>,
@@ -94,14 +95,14 @@ impl<'a> Evaluator<'a> {
             _ => None,
         };
         number.unwrap_or_else(|| {
-            self.fault(
+            self.report(
                 literal,
                 "a model's literals are numbers of up to 64 bits, bools and strings",
             )
         })
     }
 
-    /// The value that a path names: a variable, a const, or a constant of the standard library.
+    /// Evaluates a path: a variable, a const, or a constant of the standard library.
     pub(super) fn path(&mut self, path: &'a Path) -> Value<'a> {
         let text = whole_text(path);
         let name = text.strip_prefix("self::").unwrap_or(&text);
@@ -112,7 +113,7 @@ impl<'a> Evaluator<'a> {
         match items.find(name) {
             Some((Definition::Constant(item), scope)) => self.item_constant(item, scope),
             Some((Definition::Function(_), _)) => {
-                self.fault(path, format!("`{name}` is a function; a model can only call it"))
+                self.report(path, format!("`{name}` is a function; a model can only call it"))
             }
             None => match STANDARD.iter().find(|(end, _)| text.ends_with(end)) {
                 Some((_, value)) => Value::Float(*value),
@@ -125,13 +126,13 @@ impl<'a> Evaluator<'a> {
         match self.linked(items, text) {
             Some(Linked::To(Definition::Constant(item), scope)) => self.item_constant(item, scope),
             Some(Linked::To(Definition::Function(_), _)) => {
-                self.fault(path, format!("`{text}` is a function; a model can only call it"))
+                self.report(path, format!("`{text}` is a function; a model can only call it"))
             }
             Some(Linked::Unmarked) => {
                 let headline = format!("`{text}` is not known when the model is built");
                 let help =
                     "write `#[soybean::constant]` on it, or move it into the annotated `mod`";
-                self.fault(path, Message::new(headline).help(help))
+                self.report(path, Diagnostic::new(headline).help(help))
             }
             Some(Linked::Faulty) => Value::Poison,
             None => self.unknown_variable(path, text),
@@ -143,7 +144,7 @@ impl<'a> Evaluator<'a> {
         match self.constants.get(&key) {
             Some(Some(value)) => return value.clone(),
             Some(None) => {
-                return self.fault(&item.ident, "the value of this const depends on itself");
+                return self.report(&item.ident, "the value of this const depends on itself");
             }
             None => {}
         }
@@ -160,7 +161,7 @@ impl<'a> Evaluator<'a> {
                 Ok(Value::List((0..length).map(|_| value.clone()).collect()))
             }
             Value::Poison => Ok(Value::Poison),
-            _ => Ok(self.fault(&repeat.len, "the length of an array is an integer up to 10000")),
+            _ => Ok(self.report(&repeat.len, "the length of an array is an integer up to 10000")),
         }
     }
 
@@ -175,7 +176,7 @@ impl<'a> Evaluator<'a> {
                     "an index is an integer that is known when the model is built, found {}",
                     other.kind()
                 );
-                Ok(self.fault(&index.index, headline))
+                Ok(self.report(&index.index, headline))
             }
         }
     }
@@ -186,14 +187,14 @@ impl<'a> Evaluator<'a> {
                 let member = usize::try_from(position).ok().and_then(|it| members.get(it));
                 member.cloned().unwrap_or_else(|| {
                     let n_members = members.len();
-                    self.fault(
+                    self.report(
                         at,
                         format!("there is no member {position} in {} of {n_members}", base.kind()),
                     )
                 })
             }
             Value::Poison => Value::Poison,
-            _ => self.fault(at, format!("{} has no members to index", base.kind())),
+            _ => self.report(at, format!("{} has no members to index", base.kind())),
         }
     }
 
@@ -203,23 +204,23 @@ impl<'a> Evaluator<'a> {
             return Ok(Value::Poison);
         }
         let result = arithmetic::cast(&operand, &whole_text(&cast.ty));
-        Ok(result.unwrap_or_else(|fault| self.fault(cast, fault)))
+        Ok(result.unwrap_or_else(|diagnostic| self.report(cast, diagnostic)))
     }
 
-    /// `a && b` and `a || b`, whose right side may not be evaluated at all.
+    /// Evaluates `a && b` and `a || b`, whose right side may be skipped.
     pub(super) fn short_circuit(&mut self, binary: &'a ExprBinary, stops_at: bool) -> Flow<'a> {
         match self.expression(&binary.left)? {
             Value::Boolean(left) if left == stops_at => Ok(Value::Boolean(left)),
             Value::Boolean(_) => self.expression(&binary.right),
             Value::Poison => Ok(Value::Poison),
             other => {
-                Ok(self.fault(&binary.left, format!("expected a bool, found {}", other.kind())))
+                Ok(self.report(&binary.left, format!("expected a bool, found {}", other.kind())))
             }
         }
     }
 }
 
-/// The expression without parentheses, and without the groups that `macro_rules!` leaves around what it inserts.
+/// Returns the expression without parentheses and without the groups that `macro_rules!` inserts.
 pub(crate) fn peeled(expression: &Expr) -> &Expr {
     match expression {
         Expr::Paren(it) => peeled(&it.expr),

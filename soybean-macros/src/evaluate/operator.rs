@@ -1,14 +1,15 @@
-//! Operators and methods: on constants they are computed here, on tensors they are the compiler's.
+//! Operators and methods. Those of constants are computed here, and those of tensors call the
+//! compiler.
 
 use quote::ToTokens;
-use soybean_compiler::{Argument, Place, function_names, method_names};
+use soybean_compiler::{Argument, CallPart, function_names, method_names};
 use soybean_plan::DType;
 use syn::{BinOp, Expr, ExprBinary, ExprMethodCall, ExprUnary, UnOp};
 
 use crate::{
     arithmetic,
+    diagnostic::Diagnostic,
     evaluate::{Evaluator, Flow},
-    problem::Message,
     source_text::source_text,
     suggestion,
     value::Value,
@@ -17,7 +18,7 @@ use crate::{
 /// The operators that are written as symbols.
 const BY_SYMBOL: [&str; 5] = ["add", "sub", "mul", "div", "neg"];
 
-/// One operand of an operator: what the user wrote, and what it is.
+/// An operand of an operator: the user's tokens and the value.
 type Operand<'a> = (&'a Expr, Value<'a>);
 
 impl<'a> Evaluator<'a> {
@@ -28,9 +29,8 @@ impl<'a> Evaluator<'a> {
             (UnOp::Neg(_), Value::Tensor(_)) => {
                 self.operator("neg", &unary.op, &[(&unary.expr, operand)])
             }
-            (op, _) => {
-                arithmetic::unary(op, &operand).unwrap_or_else(|fault| self.fault(unary, fault))
-            }
+            (op, _) => arithmetic::unary(op, &operand)
+                .unwrap_or_else(|diagnostic| self.report(unary, diagnostic)),
         })
     }
 
@@ -52,22 +52,22 @@ impl<'a> Evaluator<'a> {
         Ok(self.combine(binary, left, right))
     }
 
-    /// `left op right`, also for `op=`.
+    /// Evaluates `left op right`, also for `op=`.
     fn combine(&mut self, binary: &'a ExprBinary, left: Value<'a>, right: Value<'a>) -> Value<'a> {
         if left.is_poisoned() || right.is_poisoned() {
             return Value::Poison;
         }
         if !matches!((&left, &right), (Value::Tensor(_), _) | (_, Value::Tensor(_))) {
             let result = arithmetic::binary(&binary.op, &left, &right);
-            return result.unwrap_or_else(|fault| {
-                let mut message = Message::new(fault);
+            return result.unwrap_or_else(|diagnostic| {
+                let mut message = Diagnostic::new(diagnostic);
                 if left.kind() != right.kind() {
                     message = message
                         .note("left", described(self, &binary.left, &left))
                         .note("right", described(self, &binary.right, &right))
                         .help("numbers are converted with `as`");
                 }
-                self.fault(binary, message)
+                self.report(binary, message)
             });
         }
         let name = match binary.op {
@@ -80,7 +80,7 @@ impl<'a> Evaluator<'a> {
                     format!("`{}` is not defined for tensors", binary.op.to_token_stream());
                 let help =
                     "the operators of tensors are +, -, * and /; conditions are made of constants";
-                return self.fault(&binary.op, Message::new(headline).help(help));
+                return self.report(&binary.op, Diagnostic::new(headline).help(help));
             }
         };
         self.operator(name, &binary.op, &[(&binary.left, left), (&binary.right, right)])
@@ -90,7 +90,7 @@ impl<'a> Evaluator<'a> {
         let receiver = self.expression(&call.receiver)?;
         let arguments = self.all(&call.args)?;
         if let Some(turbofish) = &call.turbofish {
-            return Ok(self.fault(turbofish, "the methods of a model take no type arguments"));
+            return Ok(self.report(turbofish, "the methods of a model take no type arguments"));
         }
         let name = call.method.to_string();
         let is_operator = method_names().contains(&name.as_str());
@@ -108,7 +108,7 @@ impl<'a> Evaluator<'a> {
                     }
                     false => suggestion::help(&name, "operators", &methods),
                 };
-                Ok(self.fault(&call.method, Message::new(headline).help(help)))
+                Ok(self.report(&call.method, Diagnostic::new(headline).help(help)))
             }
             Value::Tensor(_) => {
                 let operands: Vec<Operand<'a>> = std::iter::once((&*call.receiver, receiver))
@@ -120,7 +120,7 @@ impl<'a> Evaluator<'a> {
         }
     }
 
-    /// A method of a number, an array or a range.
+    /// Evaluates a method of a number, an array or a range.
     fn constant_method(
         &mut self,
         call: &'a ExprMethodCall,
@@ -133,7 +133,7 @@ impl<'a> Evaluator<'a> {
         let name = call.method.to_string();
         match arithmetic::method(&name, receiver, arguments) {
             Some(Ok(value)) => value,
-            Some(Err(fault)) => self.fault(call, fault),
+            Some(Err(diagnostic)) => self.report(call, diagnostic),
             None => {
                 let kinds: Vec<_> = arguments.iter().map(Value::kind).collect();
                 let given = if kinds.is_empty() {
@@ -143,14 +143,14 @@ impl<'a> Evaluator<'a> {
                 };
                 let kind = receiver.kind();
                 let headline = format!("a model knows no method `{name}` of {kind}{given}");
-                let message = Message::new(headline)
+                let message = Diagnostic::new(headline)
                     .note("receiver", described(self, &call.receiver, receiver));
-                self.fault(&call.method, message)
+                self.report(&call.method, message)
             }
         }
     }
 
-    /// Calls an operator of the compiler; `name_tokens` are what the user wrote for its name.
+    /// Calls an operator of the compiler. `name_tokens` are the user's tokens of its name.
     pub(super) fn operator(
         &mut self,
         name: &str,
@@ -166,7 +166,7 @@ impl<'a> Evaluator<'a> {
                 Some(argument) => arguments.push(argument),
                 None => {
                     let headline = format!("`{name}` cannot take {}", value.kind());
-                    return self.fault(*expression, headline);
+                    return self.report(*expression, headline);
                 }
             }
         }
@@ -176,25 +176,26 @@ impl<'a> Evaluator<'a> {
                 self.record_pin(&result, operands);
                 Value::from_argument(result)
             }
-            Err(fault) => {
-                let mut message = Message::new(fault.message);
+            Err(diagnostic) => {
+                let mut message = Diagnostic::new(diagnostic.message);
                 for (label, expression, value) in tensors(operands) {
                     message = message.note(label, described(self, expression, value));
                 }
-                if let Some(help) = fault.help {
+                if let Some(help) = diagnostic.help {
                     message = message.help(help);
                 }
-                match fault.at {
-                    Place::Argument(operand) if operand < operands.len() => {
-                        self.fault(operands[operand].0, message)
+                match diagnostic.at {
+                    CallPart::Argument(operand) if operand < operands.len() => {
+                        self.report(operands[operand].0, message)
                     }
-                    Place::Argument(_) | Place::Call => self.fault(name_tokens, message),
+                    CallPart::Argument(_) | CallPart::Call => self.report(name_tokens, message),
                 }
             }
         }
     }
 
-    /// Keeps the tokens of a call that pins its result, for faults that show only on a mesh: its last argument is the tiling.
+    /// Keeps the tokens of a pinned tiling, the last argument, for errors that are found only on a
+    /// mesh.
     fn record_pin(&mut self, result: &Argument, operands: &[Operand<'a>]) {
         let Argument::Tensor(value) = *result else { return };
         let is_pinned = self.builder.graph().node(value).pinned.is_some();
@@ -203,20 +204,20 @@ impl<'a> Evaluator<'a> {
         }
     }
 
-    /// The value as an argument; `None`, with a fault at its tokens, if it cannot be one.
+    /// Converts the value to an argument, or reports that it cannot be one.
     pub(super) fn argument(&mut self, at: &dyn ToTokens, value: &Value<'a>) -> Option<Argument> {
         if value.is_poisoned() {
             return None;
         }
         let argument = value.to_argument();
         if argument.is_none() {
-            self.fault(at, format!("{} cannot stand here", value.kind()));
+            self.report(at, format!("{} cannot be used here", value.kind()));
         }
         argument
     }
 }
 
-/// The tensors among the operands, each with its place in the operator.
+/// Returns the tensors among the operands, each with its position in the operator.
 fn tensors<'o, 'a>(
     operands: &'o [Operand<'a>],
 ) -> impl Iterator<Item = (&'static str, &'a Expr, &'o Value<'a>)> {
@@ -229,7 +230,7 @@ fn tensors<'o, 'a>(
     labels.iter().zip(tensors).map(|(label, (expression, value))| (*label, *expression, value))
 }
 
-/// What an operand is, by its source text: "`x` is [512, 784]".
+/// Describes an operand by its source text: "`x` is [512, 784]".
 fn described(evaluator: &Evaluator<'_>, expression: &Expr, value: &Value<'_>) -> String {
     let text = source_text(expression);
     match value {

@@ -1,24 +1,24 @@
-//! Parameters: `param(name, shape, init)` and the inits.
+//! Parameters, `param(name, shape, init)`, and initializers.
 
 use std::rc::Rc;
 
-use soybean_compiler::{Place, init_names};
+use soybean_compiler::{CallPart, init_names};
 use soybean_plan::{Init, MAX_RANK};
 use syn::{Expr, ExprCall};
 
 use crate::{
+    diagnostic::Diagnostic,
     evaluate::{Evaluator, Exit, Flow},
-    problem::Message,
     source_text::whole_text,
     suggestion,
     value::{InitCall, Value},
 };
 
-/// The functions that make tensors that stay from step to step.
+/// The functions that make tensors that are kept from step to step.
 pub(crate) const PARAMETERS: [&str; 2] = ["param", "buffer"];
 
 impl<'a> Evaluator<'a> {
-    /// `he_normal()`, `normal(0.02)`, ..
+    /// Evaluates an initializer: `he_normal()`, `normal(0.02)`, ..
     pub(super) fn init(&mut self, name: &str, call: &'a ExprCall) -> Flow<'a> {
         let values = self.all(&call.args)?;
         let arguments: Option<Vec<_>> = call
@@ -35,15 +35,15 @@ impl<'a> Evaluator<'a> {
         })
     }
 
-    /// `param(name, shape, init)`, or `buffer` with the same arguments
+    /// Evaluates `param(name, shape, init)`, or `buffer` with the same arguments.
     pub(super) fn parameter(&mut self, kind: &str, call: &'a ExprCall) -> Flow<'a> {
         if call.args.len() != 3 {
             let n_found = call.args.len();
             let headline = format!("`{kind}` takes 3 arguments, found {n_found}");
             let help = format!("write `{kind}(\"name\", [rows, columns], zeros())`");
-            let message = Message::new(headline).help(help);
+            let message = Diagnostic::new(headline).help(help);
             self.all(&call.args)?;
-            return Ok(self.fault(call, message));
+            return Ok(self.report(call, message));
         }
         let (name, shape) = (&call.args[0], &call.args[1]);
         let own_name = self.parameter_name(name)?;
@@ -75,7 +75,7 @@ impl<'a> Evaluator<'a> {
                     _ => other.kind(),
                 };
                 let headline = format!("the name of a parameter must be a string, found {found}");
-                self.fault(expression, Message::new(headline).help("write `param(\"w\", ..)`"));
+                self.report(expression, Diagnostic::new(headline).help("write `param(\"w\", ..)`"));
             }
         }
         Ok(None)
@@ -87,7 +87,7 @@ impl<'a> Evaluator<'a> {
             Value::List(dims) => {
                 let n_dims = dims.len();
                 let headline = format!("a tensor has at most {MAX_RANK} dims, found {n_dims}");
-                self.fault(expression, headline);
+                self.report(expression, headline);
                 return Ok(None);
             }
             Value::Poison => return Ok(None),
@@ -96,13 +96,13 @@ impl<'a> Evaluator<'a> {
                     "the shape of a parameter must be an array of integers that are known when the model is built, found {}",
                     other.kind()
                 );
-                self.fault(expression, Message::new(headline).help("write `[rows, columns]`"));
+                self.report(expression, Diagnostic::new(headline).help("write `[rows, columns]`"));
                 return Ok(None);
             }
         };
         let mut shape = Vec::new();
         for (index, dim) in dims.iter().enumerate() {
-            // The dim's own tokens, where the shape is written out.
+            // The dim's own tokens, if the shape is an array expression.
             let at = match expression {
                 Expr::Array(array) => &array.elems[index],
                 other => other,
@@ -120,7 +120,7 @@ impl<'a> Evaluator<'a> {
         if let Some(unknown) = self.unknown_init(expression) {
             let headline = format!("unknown init `{unknown}`");
             let help = suggestion::help(&unknown, "inits", &init_names());
-            self.fault(expression, Message::new(headline).help(help));
+            self.report(expression, Diagnostic::new(headline).help(help));
             return Ok(None);
         }
         let call = match self.expression(expression)? {
@@ -131,30 +131,30 @@ impl<'a> Evaluator<'a> {
                     "the third argument of `param` says how it is filled, found {}",
                     other.kind()
                 );
-                let message = Message::new(headline)
+                let message = Diagnostic::new(headline)
                     .help(format!("the inits are {}", init_names().join(", ")));
-                self.fault(expression, message);
+                self.report(expression, message);
                 return Ok(None);
             }
         };
         let Some(shape) = shape else { return Ok(None) };
         match self.builder.init(&call.name, &call.arguments, shape) {
             Ok(init) => Ok(Some(init)),
-            Err(fault) => {
-                let mut message = Message::new(fault.message);
-                if let Some(help) = fault.help {
+            Err(diagnostic) => {
+                let mut message = Diagnostic::new(diagnostic.message);
+                if let Some(help) = diagnostic.help {
                     message = message.help(help);
                 }
-                match fault.at {
-                    Place::Argument(index) => self.fault(&call.call.args[index], message),
-                    Place::Call => self.fault(call.call, message),
+                match diagnostic.at {
+                    CallPart::Argument(index) => self.report(&call.call.args[index], message),
+                    CallPart::Call => self.report(call.call, message),
                 };
                 Ok(None)
             }
         }
     }
 
-    /// The name of the function that stands where an init should, if nothing of that name is known.
+    /// Returns the name of an unknown function in place of an initializer.
     fn unknown_init(&mut self, expression: &Expr) -> Option<String> {
         let Expr::Call(call) = expression else { return None };
         let Expr::Path(path) = &*call.func else { return None };

@@ -6,8 +6,8 @@ use quote::ToTokens;
 use syn::{Block, Expr, ExprAssign, Local, Pat, Stmt};
 
 use crate::{
+    diagnostic::Diagnostic,
     evaluate::{Evaluator, Flow},
-    problem::Message,
     scope::{Items, Variable},
     suggestion, unsupported,
     value::Value,
@@ -65,7 +65,7 @@ impl<'a> Evaluator<'a> {
         Ok(Value::UNIT)
     }
 
-    /// Gives the variables of a pattern their values.
+    /// Binds the variables of a pattern.
     pub(super) fn bind(&mut self, pattern: &'a Pat, value: Value<'a>) {
         match pattern {
             Pat::Ident(it) if it.by_ref.is_none() && it.subpat.is_none() => {
@@ -81,15 +81,15 @@ impl<'a> Evaluator<'a> {
             Pat::Slice(it) => self.bind_members(pattern, it.elems.iter(), value),
             other => {
                 let message = "this pattern is not part of the model language";
-                self.fault(
+                self.report(
                     other,
-                    Message::new(message).help("use names, `_`, tuples and arrays of them"),
+                    Diagnostic::new(message).help("use names, `_`, tuples and arrays of them"),
                 );
             }
         }
     }
 
-    /// Records what the user calls a tensor, or the members of a tuple or array.
+    /// Records the user's name for a tensor, or for the members of a tuple or array.
     fn name_tensor(&mut self, name: &str, value: &Value<'a>) {
         match value {
             Value::Tensor(tensor) => {
@@ -132,7 +132,7 @@ impl<'a> Evaluator<'a> {
                     }
                     _ => other.kind().to_owned(),
                 };
-                self.fault(
+                self.report(
                     pattern,
                     format!("this pattern takes {n_patterns} values, found {found}"),
                 );
@@ -150,7 +150,7 @@ impl<'a> Evaluator<'a> {
         Ok(Value::UNIT)
     }
 
-    /// Puts a value into the variable, or the member of one, that `target` names.
+    /// Assigns a value to the variable, or the member of one, that `target` names.
     pub(super) fn store(&mut self, target: &'a Expr, value: Value<'a>) {
         if let Expr::Tuple(targets) = target {
             let members = match value {
@@ -182,12 +182,12 @@ impl<'a> Evaluator<'a> {
             Some(slot) => *slot = value,
             None if is_poisoned => {}
             None => {
-                self.fault(target, "there is no such member");
+                self.report(target, "there is no such member");
             }
         }
     }
 
-    /// The variable that `target` names, and the path of indices within it. `None` if something is wrong.
+    /// Resolves `target` to a variable and the path of indices within it, or reports an error.
     fn place(&mut self, target: &'a Expr) -> Option<(String, Vec<usize>)> {
         let (base, index) = match target {
             Expr::Path(it) if it.path.get_ident().is_some() => {
@@ -199,7 +199,7 @@ impl<'a> Evaluator<'a> {
                 (base, Value::Integer(i64::from(index.index)))
             }
             other => {
-                self.fault(other, "a value can be assigned to a variable, or to a member of one");
+                self.report(other, "a value can be assigned to a variable, or to a member of one");
                 return None;
             }
         };
@@ -219,14 +219,14 @@ impl<'a> Evaluator<'a> {
         let constants = items.names(|it| matches!(it, crate::scope::Definition::Constant(_)));
         let known = variables.iter().map(String::as_str).chain(constants);
         let help = suggestion::nearest(name, known).map_or_else(
-            || "the macro sees only the tokens that it stands on: put the const into the annotated `mod`".to_owned(),
+            || "the macro sees only the tokens that it annotates: put the const into the annotated `mod`".to_owned(),
             |nearest| format!("did you mean `{nearest}`?"),
         );
         let headline = format!("`{name}` is not known when the model is built");
-        self.fault(at, Message::new(headline).help(help))
+        self.report(at, Diagnostic::new(headline).help(help))
     }
 
-    /// Forgets what the variables held that `tokens`, which were not evaluated, may have assigned.
+    /// Poisons the variables that `tokens`, which were not evaluated, may have assigned.
     pub(super) fn forget_variables_in(&mut self, tokens: &dyn ToTokens) {
         let words = source_words(tokens);
         for variable in &mut self.frame().variables {
@@ -244,7 +244,7 @@ fn item(statement: &Stmt) -> Option<&syn::Item> {
     }
 }
 
-/// All identifiers among the tokens.
+/// Returns all identifiers among the tokens.
 fn source_words(tokens: &dyn ToTokens) -> Vec<String> {
     fn collect(tokens: proc_macro2::TokenStream, words: &mut Vec<String>) {
         for token in tokens {

@@ -1,4 +1,4 @@
-//! Dims in types: what they are for the model's inputs, and whether other tensors have them.
+//! Dims in types: those of the model's inputs, and checks of other tensors.
 
 use proc_macro2::TokenStream;
 use quote::{ToTokens, quote};
@@ -6,35 +6,35 @@ use soybean_plan::{DType, MAX_RANK, Shape};
 use syn::{Expr, GenericArgument, Lit, PatType, Type};
 
 use crate::{
-    evaluate::Evaluator, problem::Message, source_text::whole_text, tensor_type::TensorType,
+    diagnostic::Diagnostic, evaluate::Evaluator, source_text::whole_text, tensor_type::TensorType,
     value::Value,
 };
 
-/// A dim that the user wrote, and what the macro takes it for.
+/// A dim that the user wrote, with the value that the macro computed.
 pub(crate) struct Assertion {
     pub(crate) dim: TokenStream,
     pub(crate) extent: usize,
 }
 
 impl<'a> Evaluator<'a> {
-    /// The dtype and shape of an argument of `forward`.
+    /// Returns the dtype and shape of an argument of `forward`.
     pub(crate) fn input(&mut self, input: &'a PatType) -> Option<(DType, Shape)> {
         let name = whole_text(&input.pat);
         let help = format!("write its dims into its type: `{name}: Tensor<f32, 512, 784>`");
         let Some(ty) = TensorType::of(&input.ty) else {
             let headline = format!("the model's argument `{name}` must be a `Tensor`");
-            self.fault(&input.ty, Message::new(headline).help(help));
+            self.report(&input.ty, Diagnostic::new(headline).help(help));
             return None;
         };
         if ty.dims.is_empty() {
             let headline = format!("the shape of the model's argument `{name}` is not known");
-            self.fault(&input.ty, Message::new(headline).help(help));
+            self.report(&input.ty, Diagnostic::new(headline).help(help));
             return None;
         }
         Some((self.dtype(&ty)?, self.shape_of(&input.ty, &ty)?))
     }
 
-    /// Whether a value can have a type: a tensor whose type tells its dims must have them. Other types are left to rustc.
+    /// Checks that a tensor has the dims of its type. rustc checks other types.
     pub(super) fn has_type(&mut self, value: &Value<'a>, ty: &'a Type, at: &dyn ToTokens) -> bool {
         match (value, ty) {
             (Value::Tuple(members), Type::Tuple(types)) if members.len() == types.elems.len() => {
@@ -71,7 +71,7 @@ impl<'a> Evaluator<'a> {
         let headline = format!(
             "the type says {dtype} {shape}, but this tensor is {found_dtype} {found_shape}"
         );
-        self.fault(at, Message::new(headline).note("type", format!("`{}`", whole_text(ty))));
+        self.report(at, Diagnostic::new(headline).note("type", format!("`{}`", whole_text(ty))));
         false
     }
 
@@ -80,7 +80,7 @@ impl<'a> Evaluator<'a> {
             Ok(dtype) => Some(dtype),
             Err(argument) => {
                 let headline = format!("tensors are of f32 or i32, found {}", whole_text(argument));
-                self.fault(argument, headline);
+                self.report(argument, headline);
                 None
             }
         }
@@ -89,7 +89,7 @@ impl<'a> Evaluator<'a> {
     fn shape_of(&mut self, at: &'a Type, ty: &TensorType<'a>) -> Option<Shape> {
         let n_dims = ty.dims.len();
         if n_dims > MAX_RANK {
-            self.fault(at, format!("a tensor has at most {MAX_RANK} dims, found {n_dims}"));
+            self.report(at, format!("a tensor has at most {MAX_RANK} dims, found {n_dims}"));
             return None;
         }
         let extents: Vec<_> = ty.dims.iter().map(|it| self.dim_argument(it)).collect();
@@ -101,9 +101,9 @@ impl<'a> Evaluator<'a> {
             GenericArgument::Type(ty) if let Some(path) = as_path(ty) => self.path(path),
             GenericArgument::Const(expression) => self.value(expression),
             other => {
-                self.fault(
+                self.report(
                     other,
-                    Message::new("expected a dim")
+                    Diagnostic::new("expected a dim")
                         .help("a dim is a number, a const, or `{ an expression }` of them"),
                 );
                 return None;
@@ -116,7 +116,7 @@ impl<'a> Evaluator<'a> {
         Some(extent)
     }
 
-    /// The value as the extent of a dim.
+    /// Converts the value to the extent of a dim.
     pub(super) fn dim(&mut self, at: &dyn ToTokens, value: &Value<'a>) -> Option<usize> {
         let found = match value {
             Value::Poison => return None,
@@ -129,12 +129,12 @@ impl<'a> Evaluator<'a> {
         let headline = format!(
             "a dim must be a positive integer that is known when the model is built, found {found}"
         );
-        self.fault(at, headline);
+        self.report(at, headline);
         None
     }
 }
 
-/// A const, which looks like a type where a dim stands.
+/// Returns the const of a dim, which parses as a type.
 fn as_path(ty: &Type) -> Option<&syn::Path> {
     match ty {
         Type::Path(it) => Some(&it.path).filter(|_| it.qself.is_none()),

@@ -1,17 +1,17 @@
-//! The recipes of models: the builder's calls as text, which make the same program again.
+//! Tests of recipes: the builder's calls as text, from which the same program is compiled again.
 
 use expect_test::expect;
 
 use crate::{
-    attribute::Attribute, evaluate::Evaluator, expand, item::Model, layers::Layers,
-    problem::Problems,
+    attribute::Attribute, diagnostic::Diagnostics, evaluate::Evaluator, expand, item::Model,
+    layers::Layers,
 };
 
-/// The recipe of a model, which makes the same program again.
+/// Returns the recipe of a model, after checking that it gives the same program.
 fn recipe(attribute: &str, item: &str) -> String {
     let model = Model::parse(item.parse().unwrap()).unwrap();
-    let mut problems = Problems::default();
-    let attribute = Attribute::parse(attribute.parse().unwrap(), &mut problems);
+    let mut diagnostics = Diagnostics::default();
+    let attribute = Attribute::parse(attribute.parse().unwrap(), &mut diagnostics);
     let layers = Layers::unknown(&[]);
     let mut evaluator = Evaluator::new(model.items(), &layers);
     let environment = expand::Environment::default();
@@ -23,7 +23,7 @@ fn recipe(attribute: &str, item: &str) -> String {
     success.recipe.replace(file.unwrap().0, "model.rs")
 }
 
-/// A model whose layers and tensors have names of all kinds.
+/// Compares the recipe of a model whose layers and tensors have names of all kinds.
 const NAMED: &str = r#"
         pub mod mlp {
             fn dense(x: Tensor, out: usize) -> Tensor {

@@ -121,6 +121,7 @@ impl ConstExpression for RunScalar {
     fn write_expression(&self, text: &mut String) {
         match self {
             Self::LearningRate => text.push_str("RunScalar::LearningRate"),
+            Self::UpdateNumber => text.push_str("RunScalar::UpdateNumber"),
             Self::Noise => text.push_str("RunScalar::Noise"),
             Self::IsUpdate => text.push_str("RunScalar::IsUpdate"),
             Self::LossScale => text.push_str("RunScalar::LossScale"),

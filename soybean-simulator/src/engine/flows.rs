@@ -1,30 +1,30 @@
-//! Transfers under way.
+//! Transfers in progress.
 
 use crate::links::Links;
 
-/// All transfers under way, each at the rate that links leave it.
+/// All transfers in progress, each at its rate.
 pub(super) struct Flows<'a> {
     links: &'a Links,
     flows: Vec<Flow>,
-    /// Whether transfers came or went since rates were shared out.
+    /// True if transfers began or ended since rates were computed.
     is_stale: bool,
-    /// Until when `busy` is counted.
+    /// The time up to which `busy` is counted.
     counted: f64,
-    /// For each link the time in which it carried something.
+    /// For each link the time with at least one transfer.
     pub(super) busy: Vec<f64>,
-    /// For each link the bytes that it carried, or will have when those under way have arrived.
+    /// For each link the bytes that it carried, including all bytes of transfers in progress.
     pub(super) bytes: Vec<u64>,
 }
 
 struct Flow {
-    /// The task and rank that it belongs to.
+    /// The task and rank to which it belongs.
     node: usize,
     links: Vec<usize>,
-    /// The bytes that were left at the moment `since`.
+    /// The bytes that remained at the time `since`.
     left: f64,
     since: f64,
     bytes_per_second: f64,
-    /// When it arrives if the rate stays.
+    /// The time of arrival at this rate.
     end: f64,
 }
 
@@ -45,12 +45,12 @@ impl<'a> Flows<'a> {
         self.is_stale = true;
     }
 
-    /// When the next transfer has arrived.
+    /// Returns the time at which the next transfer arrives.
     pub(super) fn next_end(&self) -> Option<f64> {
         self.flows.iter().map(|it| it.end).min_by(f64::total_cmp)
     }
 
-    /// Ends the transfers that have arrived; to whom they belong.
+    /// Ends the transfers that have arrived, and returns the nodes to which they belong.
     pub(super) fn finished(&mut self, now: f64) -> Vec<usize> {
         self.count(now);
         let finished = self.flows.iter().filter(|it| it.end <= now).map(|it| it.node).collect();
@@ -60,7 +60,7 @@ impl<'a> Flows<'a> {
         finished
     }
 
-    /// Shares out the links anew, if need be.
+    /// Computes the rates again, if transfers began or ended.
     pub(super) fn share(&mut self, now: f64) {
         if !std::mem::take(&mut self.is_stale) {
             return;
@@ -68,7 +68,7 @@ impl<'a> Flows<'a> {
         let routes: Vec<&[usize]> = self.flows.iter().map(|it| &it.links[..]).collect();
         let rates = self.links.fair_rates(&routes);
         for (flow, rate) in self.flows.iter_mut().zip(rates) {
-            // A rate that stays keeps the moment of arrival as it is, free of further rounding.
+            // An unchanged rate keeps the time of arrival, without further rounding.
             if (rate - flow.bytes_per_second).abs() > rate * 1e-12 {
                 flow.left -= flow.bytes_per_second * (now - flow.since);
                 flow.since = now;
@@ -78,7 +78,7 @@ impl<'a> Flows<'a> {
         }
     }
 
-    /// Counts the time since the last moment for all links in use.
+    /// Counts the time since the last event for all links in use.
     fn count(&mut self, now: f64) {
         let mut is_used = vec![false; self.busy.len()];
         self.flows.iter().flat_map(|it| &it.links).for_each(|&link| is_used[link] = true);

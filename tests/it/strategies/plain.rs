@@ -98,14 +98,19 @@ impl Stepper {
             for (element, (p, g)) in parameters.iter_mut().zip(gradients).enumerate() {
                 let states = (&mut self.first[at][element], &mut self.second[at][element]);
                 let is_decayed = f64::from(u8::from(self.is_decayed[at]));
-                match self.rule {
-                    Rule::Sgd { momentum, nesterov, weight_decay } => {
+                let weight_decay = self.rule.weight_decay();
+                match self.rule.method().name {
+                    "sgd" => {
+                        let momentum = self.rule.number("momentum");
+                        let nesterov = self.rule.flag("nesterov");
                         let g = g + weight_decay * is_decayed * *p;
                         *states.0 = momentum * *states.0 + g;
                         let ahead = if nesterov { g + momentum * *states.0 } else { *states.0 };
                         *p -= self.rate * ahead;
                     }
-                    Rule::Adam { betas, eps, weight_decay, is_decoupled } => {
+                    name => {
+                        let (betas, eps) = (self.rule.pair("betas"), self.rule.number("eps"));
+                        let is_decoupled = name == "adamw";
                         let decay = weight_decay * is_decayed * *p;
                         let g = if is_decoupled { *g } else { g + decay };
                         *p -= if is_decoupled { self.rate * decay } else { 0.0 };

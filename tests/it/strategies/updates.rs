@@ -7,7 +7,7 @@ use soybean::{
     Config, Counters,
     runtime::{Array, ErrorKind, Trainer},
 };
-use soybean_compiler::{Argument, Builder, Compiled, Optimizer, Rule, Strategy, Value};
+use soybean_compiler::{Argument, Builder, Compiled, Optimizer, Strategy, Value, optimizer};
 use soybean_plan::{DType, Init, NonFinite};
 
 use soybean_test_support::models::{
@@ -27,20 +27,19 @@ const DEVICES: [usize; 5] = [1, 2, 4, 6, 8];
 const CLIP_NORM: f64 = 0.8;
 
 fn everything() -> Optimizer {
-    let rule = Rule::Adam {
-        betas: (0.9, 0.99),
-        // Large enough that gradients near 0, and their rounding, are not amplified.
-        eps: 1e-3,
-        weight_decay: 0.1,
-        is_decoupled: true,
-    };
+    let betas = Argument::List([0.9, 0.99].map(Argument::Float).into());
+    // Large enough that gradients near 0, and their rounding, are not amplified.
+    let (eps, decay) = (Argument::Float(1e-3), Argument::Float(0.1));
+    let settings = [("betas", betas), ("eps", eps), ("weight_decay", decay)];
+    let settings = settings.map(|(name, value)| (name.to_owned(), value));
+    let adamw = optimizer("adamw", &settings).unwrap();
     Optimizer {
         no_decay: vec!["*.b".to_owned(), "first*".to_owned()],
         clip_norm: Some(CLIP_NORM),
         accumulate: 3,
         ema: Some(0.9),
         non_finite: NonFinite::Scale,
-        ..rule.into()
+        ..adamw
     }
 }
 
@@ -70,7 +69,7 @@ fn by_plain_loops(
         let is_bias = name.ends_with(".b");
         optimizer.no_decay.is_empty() || !(is_bias || name.starts_with("first"))
     });
-    let mut stepper = Stepper::new(optimizer.rule, is_decayed.collect(), rate, &parameters);
+    let mut stepper = Stepper::new(optimizer.rule.clone(), is_decayed.collect(), rate, &parameters);
     let decay = optimizer.ema.unwrap_or(0.0);
     let mut averages: Tensors = stepper.first.clone();
     let (mut losses, mut norms) = (Vec::new(), Vec::new());
@@ -155,8 +154,12 @@ fn adamw_with_everything_is_the_plain_update() {
 
 #[test]
 fn momentum_with_clipping_is_the_plain_update() {
-    let rule = Rule::Sgd { momentum: 0.9, nesterov: true, weight_decay: 0.01 };
-    let clipped = Optimizer { clip_norm: Some(CLIP_NORM), ..rule.into() };
+    let nesterov = Argument::Boolean(true);
+    let (momentum, decay) = (Argument::Float(0.9), Argument::Float(0.01));
+    let settings = [("momentum", momentum), ("nesterov", nesterov), ("weight_decay", decay)];
+    let settings = settings.map(|(name, value)| (name.to_owned(), value));
+    let nesterov = optimizer("sgd", &settings).unwrap();
+    let clipped = Optimizer { clip_norm: Some(CLIP_NORM), ..nesterov };
     check(&clipped, 0.02, 8);
     check(&Optimizer { non_finite: NonFinite::Skip, ..clipped }, 0.02, 8);
 }

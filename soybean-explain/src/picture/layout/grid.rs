@@ -1,12 +1,13 @@
-//! Rows: each node is placed as low as what lies below it allows, and long edges get a bend in each row that they pass.
+//! The rows of a layout. Each node is as low as the nodes below it allow, and long edges have a
+//! bend in each row that they pass.
 //!
-//! Edges of one tensor share their bends, as the wires of a cable do: what is read all over the graph is one line with branches.
+//! Edges of one tensor share their bends, so a tensor with many readers is one line with branches.
 
 use std::collections::BTreeMap;
 
 use super::Line;
 
-/// The width of a bend, which keeps lines from nodes.
+/// The width of a bend, which separates lines from nodes.
 const BEND: f64 = 6.0;
 
 /// Nodes and bends in rows. Nodes have the first numbers.
@@ -16,11 +17,11 @@ pub(super) struct Grid {
     /// The row of each item.
     pub(super) row_of: Vec<usize>,
     pub(super) widths: Vec<f64>,
-    /// The items of the next row that each item is tied to.
+    /// The neighbours of each item in the next row.
     pub(super) below: Vec<Vec<usize>>,
-    /// The items of the row before that each item is tied to.
+    /// The neighbours of each item in the previous row.
     pub(super) above: Vec<Vec<usize>>,
-    /// The items along each edge, its ends among them.
+    /// The items along each edge, including its ends.
     pub(super) routes: Vec<Vec<usize>>,
     pub(super) n_nodes: usize,
 }
@@ -50,7 +51,8 @@ impl Grid {
         grid
     }
 
-    /// The items along a line, tied to one another; `bends` holds those that there are, by the line's tensor and row.
+    /// Connects the items along a line and returns them. `bends` contains the existing ones, by the
+    /// line's tensor and row.
     fn route(&mut self, line: &Line, bends: &mut BTreeMap<(usize, usize), usize>) -> Vec<usize> {
         let mut route = vec![line.upper];
         for row in self.row_of[line.upper] + 1..self.row_of[line.lower] {
@@ -74,13 +76,14 @@ impl Grid {
         self.row_of.len() - 1
     }
 
-    /// Whether an item is a bend of an edge.
+    /// Returns whether an item is a bend of an edge.
     pub(super) fn is_bend(&self, item: usize) -> bool {
         item >= self.n_nodes
     }
 }
 
-/// The lowest row of each node from which all edges lead downwards, if the longest path fills all rows.
+/// Returns the lowest row of each node from which all edges lead downwards. The longest path fills
+/// all rows.
 fn rows(n_nodes: usize, lines: &[Line]) -> Vec<usize> {
     let mut above = vec![Vec::new(); n_nodes];
     let mut n_below = vec![0; n_nodes];

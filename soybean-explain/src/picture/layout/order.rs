@@ -1,8 +1,9 @@
-//! Order: each row is sorted by where its neighbours in the row before stand on average, down and up, and the order with the fewest crossings is kept.
+//! The order of rows. Each row is sorted by the mean position of neighbours in the previous row,
+//! down and up, and the order with the fewest crossings is kept.
 
 use super::grid::Grid;
 
-/// How often all rows are sorted.
+/// The number of sweeps over all rows.
 const N_SWEEPS: usize = 12;
 
 /// Orders the items of all rows.
@@ -35,7 +36,8 @@ fn number(row: &[usize], position: &mut [usize]) {
     }
 }
 
-/// Sorts a row by the average position of neighbours; items without any stay about where they are.
+/// Sorts a row by the mean position of neighbours. Items without neighbours keep about their
+/// positions.
 fn sort(row: &mut Vec<usize>, neighbours: &[Vec<usize>], position: &mut [usize]) {
     let barycentre = |&item: &usize| match neighbours[item].as_slice() {
         [] => position[item] as f64,
@@ -47,12 +49,13 @@ fn sort(row: &mut Vec<usize>, neighbours: &[Vec<usize>], position: &mut [usize])
     number(row, position);
 }
 
-/// The number of pairs of lines that cross.
+/// Counts the pairs of lines that cross.
 fn crossings(grid: &Grid, position: &[usize]) -> u64 {
     grid.rows.windows(2).map(|rows| crossings_between(grid, position, rows)).sum()
 }
 
-/// The inversions of the lower ends of lines that are sorted by their upper ends, counted with a Fenwick tree.
+/// Counts the inversions of the lower ends of lines sorted by their upper ends, with a Fenwick
+/// tree.
 fn crossings_between(grid: &Grid, position: &[usize], rows: &[Vec<usize>]) -> u64 {
     let mut ends: Vec<usize> = Vec::new();
     for &item in &rows[0] {

@@ -1,14 +1,15 @@
-//! Places: each row in turn moves as close to its neighbours as its order and the space between its items allow.
+//! The positions of items. Each row in turn moves as close to its neighbours as its order and the
+//! space between its items allow.
 
 use super::{GAP, grid::Grid};
 
-/// How often all rows are moved.
+/// The number of sweeps over all rows.
 const N_SWEEPS: usize = 24;
 
-/// How much items want to stand in the middle, beside how much they want to stand by one neighbour.
+/// The weight of the drawing's centre, relative to that of one neighbour.
 const TO_THE_MIDDLE: f64 = 0.5;
 
-/// The centres of all items along their rows; none reaches left of 0.
+/// Returns the centres of all items along their rows. No item extends below 0.
 pub(super) fn places(grid: &Grid) -> Vec<f64> {
     let mut places = vec![0.0; grid.row_of.len()];
     for row in &grid.rows {
@@ -20,7 +21,7 @@ pub(super) fn places(grid: &Grid) -> Vec<f64> {
     }
     let n_rows = grid.rows.len();
     for sweep in 0..N_SWEEPS {
-        // The last sweeps look both ways, so that no row is far from the one behind it.
+        // The last sweeps use both neighbouring rows, so that no row is far from the next one.
         let is_late = sweep + 4 >= N_SWEEPS;
         for at in 0..n_rows {
             let row = if sweep % 2 == 0 { at } else { n_rows - 1 - at };
@@ -37,7 +38,7 @@ pub(super) fn places(grid: &Grid) -> Vec<f64> {
     places.iter().map(|it| it - shift).collect()
 }
 
-/// Centres of a row whose items stand as close as they may.
+/// Returns the centres of a row whose items are as close as possible.
 fn offsets(grid: &Grid, row: &[usize]) -> Vec<f64> {
     let mut offsets = Vec::with_capacity(row.len());
     let mut right = 0.0;
@@ -55,7 +56,7 @@ fn move_row(grid: &Grid, row: &[usize], sides: &[&[Vec<usize>]], places: &mut [f
     }
 }
 
-/// Where an item would stand if it were alone, and how much that matters.
+/// Returns the preferred position of an item, with its weight.
 struct Wish {
     place: f64,
     weight: f64,
@@ -64,7 +65,7 @@ struct Wish {
 fn wish(grid: &Grid, item: usize, sides: &[&[Vec<usize>]], places: &[f64]) -> Wish {
     let (mut sum, mut weight) = (0.0, 0.0);
     for &near in sides.iter().flat_map(|side| &side[item]) {
-        // Long lines shall be straight, and a bend amid a line costs more than one at its end.
+        // Long lines should be straight, so bends within a line cost more than those at its ends.
         let pull = match (grid.is_bend(item), grid.is_bend(near)) {
             (true, true) => 8.0,
             (true, false) | (false, true) => 2.0,
@@ -76,12 +77,14 @@ fn wish(grid: &Grid, item: usize, sides: &[&[Vec<usize>]], places: &[f64]) -> Wi
     if weight == 0.0 {
         return Wish { place: places[item], weight: 0.1 };
     }
-    // The middle of the drawing, at 0, draws a little, so that long chains do not drift aside.
+    // The centre of the drawing, at 0, has a small weight, so that long chains do not drift.
     Wish { place: sum / (weight + TO_THE_MIDDLE), weight: weight + TO_THE_MIDDLE }
 }
 
-/// The places closest to the wishes, by weighted squares, of items in this order that keep the distances of `offsets`: what is left of wish and offset must not
-/// decrease, and neighbours where it would are moved together to their mean (pool adjacent violators).
+/// Returns the positions with the least weighted squares of differences to the preferred ones, for
+/// items in this order with the distances of `offsets`. The differences of preferred positions and
+/// offsets must not decrease. Neighbours that violate this are moved to their mean (pool adjacent
+/// violators).
 fn settle(wanted: &[Wish], offsets: &[f64]) -> Vec<f64> {
     let mut blocks: Vec<(Wish, usize)> = Vec::with_capacity(wanted.len());
     for (wish, offset) in wanted.iter().zip(offsets) {

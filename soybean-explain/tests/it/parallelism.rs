@@ -1,5 +1,4 @@
-//! Which parallelism plans are said to have.
-#![expect(clippy::unwrap_used, reason = "tests")]
+//! Tests of the reported parallelism of plans.
 
 use std::fmt::Write as _;
 

@@ -1,5 +1,4 @@
-//! What other tilings of a tensor would cost.
-#![expect(clippy::unwrap_used, reason = "tests")]
+//! Tests of the costs of other tilings of a tensor.
 
 use expect_test::expect;
 use soybean_compiler::{
@@ -17,7 +16,7 @@ fn call(builder: &mut Builder, operator: &str, arguments: &[Argument]) -> Value 
     }
 }
 
-/// Two layers with a name for what is between them, as the macro would record them.
+/// Returns two layers with a named tensor between them, as the macro records them.
 fn recipe(n_gpus: usize, pin: Option<&str>) -> Recipe {
     let mut builder = Builder::new();
     builder.name_layers(["", "dense.0", "dense.1"].map(str::to_owned).to_vec());
@@ -65,7 +64,7 @@ fn bytes(network: &Network, mesh: Mesh, tensor: Value, tiling: Tiling) -> Option
     Some(search_alone(&replicate(&pinned), mesh, &Strategy::Auto.into()).tiled.bytes())
 }
 
-/// All tilings of a matrix on this mesh.
+/// Returns all tilings of a matrix on this mesh.
 fn all(mesh: &Mesh) -> Vec<Tiling> {
     let placements = [Placement::Replicated, Placement::Split(0), Placement::Split(1)];
     let mut tilings = vec![Vec::new()];
@@ -76,7 +75,7 @@ fn all(mesh: &Mesh) -> Vec<Tiling> {
     tilings.iter().map(|it| Tiling::new(it)).collect()
 }
 
-/// Placements along axes of one size, in an order of their own.
+/// Sorts placements along axes of the same size.
 fn kind(mesh: &Mesh, tiling: &Tiling) -> Vec<(usize, Placement)> {
     let mut kind: Vec<_> = mesh.sizes().zip(tiling.placements().to_vec()).collect();
     kind.sort_unstable();
@@ -110,7 +109,7 @@ fn every_tiling_has_the_cost_of_its_row() {
 
 #[test]
 fn a_plan_is_searched_anew_on_its_own_mesh() {
-    // Two of three axes take a digit of 12 heads each; of few texts the heads are split as well.
+    // Two of three axes take a digit of 12 heads each. With few texts the heads are split as well.
     let sizes = Transformer { batch: 2, tokens: 32, n_blocks: 1, n_words: 256, ..GPT };
     let model = sizes.decoder();
     let recipe = Recipe { builder: model.builder, loss: Some(model.loss), ..recipe(8, None) };
@@ -118,7 +117,7 @@ fn a_plan_is_searched_anew_on_its_own_mesh() {
     let tiled = &report.search().tiled;
     assert_eq!(tiled.mesh.first_axes().collect::<Vec<_>>(), [(12, 1), (768, 1)]);
     let why = ask(&report, "3.weight").unwrap();
-    // The first axis is not like the others: 3 tilings along it, 6 along them.
+    // The first axis is not equivalent to the others: 3 tilings along it, 6 along them.
     assert_eq!(why.choices.len(), 18);
     let chosen = why.choices.iter().find(|it| it.is_chosen).unwrap();
     assert_eq!(chosen.bytes, report.bytes_total);
@@ -127,7 +126,7 @@ fn a_plan_is_searched_anew_on_its_own_mesh() {
     assert!(elsewhere > Some(report.bytes_total), "{elsewhere:?}");
 }
 
-/// Two machines of two GPUs each.
+/// Returns a cluster of two machines with two GPUs each.
 fn cluster() -> Cluster {
     let level = |name: &'static str, link_bytes_per_second| Level {
         name: name.into(),
@@ -165,7 +164,7 @@ fn axes_of_other_levels_are_told_apart_by_time_and_not_by_bytes() {
     }
 }
 
-/// What every rank must know goes round by itself; what is added up with others does not.
+/// A loss that every rank needs is communicated by itself; a term of a total is not.
 #[test]
 fn sums_of_squares_are_cheapest_in_parts() {
     let mut recipe = recipe(4, None);
@@ -196,7 +195,7 @@ fn other_pins_are_kept_and_break_the_symmetry() {
 
 #[test]
 fn within_memory_all_plans_are_those_that_fit() {
-    // Some of what the cheapest plan of all holds, 7.9 kB, is missing.
+    // The limit is below the memory of the cheapest plan of all, 7.9 kB.
     const MEMORY: u64 = 7478;
     let within = |pin: Option<&str>| {
         let mut recipe = recipe(4, pin);
@@ -217,7 +216,7 @@ fn within_memory_all_plans_are_those_that_fit() {
           [P1 r]   -                none found that fits
           [r r]    -                none found that fits
     "#]].assert_eq(&why.text(&report));
-    // Each row is what the tensor costs whose user pins it so.
+    // Each row has the cost of a plan with this tiling pinned.
     let pinned =
         |tiling: &Tiling| compile_again(&within(Some(tiling.to_string().trim_matches(['[', ']']))));
     for choice in &why.choices {

@@ -1,8 +1,4 @@
-//! The page of a plan: its data, and what a browser makes of it.
-#![expect(clippy::unwrap_used, reason = "tests")]
-
-mod browser;
-mod support;
+//! Tests of a plan's page: its data, and its behaviour in a browser.
 
 use std::collections::BTreeSet;
 
@@ -14,10 +10,12 @@ use soybean_explain::page::html;
 use soybean_plan::{BufferId, DType, Init, Kernel, Mode, Precision, Program, Tile};
 use soybean_zoo::{Layers, cnn5, perceptron};
 
-use browser::opened;
-use support::{compiled, compiled_with, n_edges, n_tensors, plans};
+use crate::{
+    browser::opened,
+    support::{compiled, compiled_with, n_edges, n_tensors, plans},
+};
 
-/// The page's data.
+/// Returns the page's data.
 fn data(page: &str) -> Json {
     let (_, rest) = page.split_once("<script type=\"application/json\" id=\"data\">").unwrap();
     serde_json::from_str(rest.split_once("</script>").unwrap().0).unwrap()
@@ -39,7 +37,7 @@ fn the_page_needs_nothing_from_elsewhere_and_keeps_names_apart_from_markup() {
     assert!(!page.contains("{{"));
 }
 
-/// Whether the stretches of each rank are the indices of its tile.
+/// Checks that the index ranges of each rank are those of its tile.
 fn check_tiles(compiled: &Compiled) {
     let (data, tiled) = (data(&html(compiled)), &compiled.report.search().tiled);
     let graph = &tiled.network.graph;
@@ -71,13 +69,14 @@ fn the_page_knows_the_tile_of_each_gpu() {
     check_tiles(&compiled("many", 81, perceptron(81, &[162, 81])));
 }
 
-/// The blocks of 64 bytes that a buffer takes.
+/// Returns the number of 64-byte blocks of a buffer.
 fn blocks(program: &Program, buffer: BufferId) -> std::ops::Range<usize> {
     let it = &program.tables.buffers[buffer];
     it.offset / 64..(it.offset + it.n_elements * it.dtype.bytes()).div_ceil(64)
 }
 
-/// The bytes that must be held at a step, counted block by block, and these with all that collectives, which may be under way, read or write.
+/// Returns the bytes that are live at a step, counted block by block, without and with the buffers
+/// of collectives that may be in progress.
 fn held_at(program: &Program, at: usize) -> [usize; 2] {
     let (tables, steps) = (&program.tables, &program.train);
     let mut held: BTreeSet<usize> = BTreeSet::new();
@@ -105,7 +104,8 @@ fn held_at(program: &Program, at: usize) -> [usize; 2] {
     [held, held_or_moving].map(|it| it.len() * 64)
 }
 
-/// Whether the page shows at each step what the program's memory must hold then, and at the largest what the report says that it holds.
+/// Checks that the page shows the live memory at each step, and at the peak the contents of the
+/// report.
 fn check_timeline(compiled: &Compiled) {
     let program = &compiled.program;
     let memory = &data(&html(compiled))["memory"];
@@ -129,7 +129,7 @@ fn check_timeline(compiled: &Compiled) {
     let states: usize = program.tables.states.iter().map(|it| bytes(it.buffer)).sum();
     let states = states + buffers.iter().map(|it| bytes(it.buffer)).sum::<usize>();
     assert!(steps.iter().all(|it| it[..2] == [parameters, states]));
-    // Activations are gone when the updates are made, gradients are not there when the forward work begins.
+    // No activations are live during updates, and no gradients at the start of the forward work.
     assert!(steps[0][4] == 0 && steps.iter().any(|it| it[3] > 0 && it[4] > 0));
     let last = &steps[steps.len() - 1];
     assert!(last[3] <= bytes(program.tables.loss.unwrap()), "{last:?}");
@@ -212,7 +212,7 @@ fn a_fragment_chooses_a_tensor() {
         return;
     };
     assert_eq!(page.count("tensor state chosen"), 1);
-    // Of the two operands of the update one is converted; both edges are marked.
+    // One of the two operands of the update is converted; both edges are marked.
     assert!(page.count("near") >= 2);
     assert!(page.text.contains("<h3>1.weight.momentum'</h3>"));
     assert_eq!(page.text.matches("<figure data-rank=").count(), 4);
@@ -226,7 +226,8 @@ fn of_many_gpus_the_first_are_shown() {
     assert!(page.text.contains("<p>and 17 more GPUs</p>"));
 }
 
-/// What a user does: keys, the wheel, a drag, a click, a name typed, a dim and a tiling chosen, the slider, the other colours.
+/// A script with a user's actions: keys, the wheel, a drag, a click, a typed name, a chosen dim and
+/// tiling, the slider, and the other colours.
 const USER: &str = "{
   const say = (name, value) => { document.documentElement.dataset[name] = value; };
   const box = () => picture.getAttribute('viewBox').split(' ').map(Number);

@@ -1,4 +1,4 @@
-//! Simulations against what can be told by hand, and against what must hold of all.
+//! Compares simulations with times computed by hand, and checks properties of all simulations.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod closed_forms;

@@ -1,16 +1,15 @@
 //! Pages in headless Chromium.
-#![expect(clippy::unwrap_used, reason = "tests")]
 
 use std::{fs, io::ErrorKind, path::Path, process::Command};
 
 /// A page after its scripts have run.
 pub(crate) struct Opened {
-    /// Its elements as text.
+    /// The elements as text.
     pub(crate) text: String,
 }
 
 impl Opened {
-    /// The number of elements that have all of these classes, in this order.
+    /// Counts the elements with all of these classes, in this order.
     pub(crate) fn count(&self, classes: &str) -> usize {
         let has = |it: &&str| {
             let found: Vec<&str> = it.split_once('"').unwrap().0.split(' ').collect();
@@ -20,19 +19,20 @@ impl Opened {
         self.text.split(" class=\"").skip(1).filter(has).count()
     }
 
-    /// The number that an attribute holds.
+    /// Returns the number in an attribute.
     pub(crate) fn number(&self, attribute: &str) -> usize {
         let (_, rest) = self.text.split_once(&format!("{attribute}=\"")).unwrap();
         rest.split_once('"').unwrap().0.parse().unwrap()
     }
 
-    /// The tag of the whole, for messages.
+    /// Returns the tag of the root element, for messages.
     pub(crate) fn head(&self) -> &str {
         self.text.split_once("<head>").unwrap().0
     }
 }
 
-/// What a browser makes of a page at this fragment, with a script run after the page's own; none where there is no browser.
+/// Opens a page at this fragment in a browser, with a script after the page's own. Returns none
+/// without a browser.
 ///
 /// # Panics
 /// If a script fails.

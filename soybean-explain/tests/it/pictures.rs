@@ -1,7 +1,4 @@
-//! Pictures of plans: what they show, and that others can read them.
-#![expect(clippy::unwrap_used, reason = "tests")]
-
-mod support;
+//! Tests of pictures of plans: their contents, and that other programs can read them.
 
 use std::{
     io::{ErrorKind, Write},
@@ -13,7 +10,7 @@ use soybean_compiler::{Compiled, Report};
 use soybean_explain::picture::{dot, svg};
 use soybean_zoo::perceptron;
 
-use support::{compiled, n_edges, n_tensors, plans};
+use crate::support::{compiled, n_edges, n_tensors, plans};
 
 fn with_class<'a>(document: &'a Document<'_>, class: &str) -> Vec<Node<'a, 'a>> {
     let has = |it: &Node<'_, '_>| {
@@ -74,7 +71,7 @@ fn equal_plans_give_equal_pictures() {
     assert_eq!(pictures(), pictures());
 }
 
-/// What a tool of Graphviz's prints for a text; none where Graphviz is not installed.
+/// Returns the output of a Graphviz tool for a text, or none without Graphviz.
 fn graphviz(tool: &str, arguments: &[&str], text: &str) -> Option<String> {
     let child = Command::new(tool)
         .args(arguments)

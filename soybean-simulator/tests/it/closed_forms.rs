@@ -1,4 +1,4 @@
-//! Simulated times against those that can be told by hand.
+//! Compares simulated times with those computed by hand.
 
 use crate::support::{Steps, cluster, level};
 use soybean_plan::{Cluster, CollectiveKind, Program, Topology};
@@ -13,13 +13,13 @@ fn run_in_rings(program: &Program, cluster: &Cluster) -> Simulation {
     simulate(program, cluster, &settings).unwrap()
 }
 
-/// The sums and quotients of a simulation round at the sixteenth digit.
+/// The tolerance: sums and quotients of a simulation round at the sixteenth digit.
 #[track_caller]
 fn check(found: f64, expected: f64) {
     assert!((found - expected).abs() < 1e-9 * expected, "expected {expected}, found {found}");
 }
 
-/// One collective of so many floats on each rank, and nothing else.
+/// Returns a program with one collective of this many floats on each rank.
 fn alone(n_ranks: usize, kind: CollectiveKind, axes: &[usize], n_elements: usize) -> Program {
     let mut steps = Steps::new(n_ranks);
     let (input, result) = (steps.buffer(n_elements), steps.buffer(n_elements * n_ranks));
@@ -55,11 +55,11 @@ fn collectives_over_one_level_take_what_the_topology_says() {
         let topology = Topology::new(cluster, 8).unwrap();
         for axes in [&[0][..], &[1], &[2], &[1, 2], &[0, 1, 2]] {
             let is_one_level = axes.iter().all(|it| topology.level(*it) == topology.level(axes[0]));
-            // Four pieces cannot go to eight ranks.
+            // Four pieces cannot be sent to eight ranks.
             if !is_one_level || kind == CollectiveKind::AllToAll && axes.len() > 2 {
                 continue;
             }
-            // So many that two ranks share the work of an all-reduce, and that shares are equal.
+            // Enough elements that two ranks share the work of an all-reduce in equal parts.
             let n_elements = if kind == CollectiveKind::AllReduce { 1 << 15 } else { 1 << 10 };
             let program = alone(8, kind, axes, n_elements);
             let formula = topology.step_seconds(&program, &program.train[0]);
@@ -89,7 +89,8 @@ fn a_ring_crosses_between_groups_once_each_way() {
     let program = alone(8, CollectiveKind::AllReduce, &[0, 1, 2], 64);
     let (ring, direct) =
         (run_in_rings(&program, &cluster(&levels)), run(&program, &cluster(&levels)));
-    // Each hop carries two times 7/8 of the tensor; directly, each of four ranks takes an eighth from each of four others, twice.
+    // Each hop carries two times 7/8 of the tensor; directly, each of four ranks takes an eighth
+    // from each of four others, twice.
     check(ring.seconds, 2.0 * 7.0 / 8.0 * 2.56);
     check(direct.seconds, 4.0 * 2.56);
     let sum = |it: &Simulation| it.bytes_per_level.iter().sum::<u64>();
@@ -98,7 +99,8 @@ fn a_ring_crosses_between_groups_once_each_way() {
 
 #[test]
 fn a_ring_is_as_fast_as_its_slowest_hop() {
-    // All gather with their partners in the other group, then all four in a ring, of which two hops go between the groups.
+    // All gather with their partners in the other group, then all four in a ring with two hops
+    // between the groups.
     let levels = [level(2, 100.0, 1, 0.0), level(2, 1000.0, 1, 0.0)];
     let mut steps = Steps::new(4);
     let (input, half, whole) = (steps.buffer(64), steps.buffer(128), steps.buffer(512));
@@ -126,7 +128,8 @@ fn a_shared_link_takes_twice_as_long() {
 
 #[test]
 fn a_collective_over_two_levels_fills_the_slow_one_first() {
-    // Each GPU takes 256 bytes from its neighbour and from both others. What it takes from the others are four transfers over one link between the groups, which is their bottleneck.
+    // Each GPU reads 256 bytes from its neighbour and from both others. Four transfers from the
+    // others share one link between the groups, which is their bottleneck.
     let levels = [level(2, 100.0, 2, 0.0), level(2, 500.0, 1, 0.0)];
     let simulation = run(&alone(4, CollectiveKind::AllGather, &[0, 1], 64), &cluster(&levels));
     check(simulation.seconds, 256.0 / 25.0);
@@ -172,7 +175,8 @@ fn dependent_work_does_not_overlap_at_all() {
 
 #[test]
 fn a_collective_waits_for_all_ranks_of_its_group_only() {
-    // Both groups gather along the last axis, then all along the first: the slow level decides when the kernel behind it can run.
+    // Both groups gather along the last axis, then all along the first. The slow level determines
+    // when the next kernel can run.
     let levels = [level(2, 10.0, 1, 0.0), level(2, 1000.0, 1, 0.0)];
     let mut steps = Steps::new(4);
     let (input, half) = (steps.buffer(64), steps.buffer(128));
@@ -189,7 +193,7 @@ fn a_collective_waits_for_all_ranks_of_its_group_only() {
 
 #[test]
 fn memory_that_is_written_again_is_waited_for() {
-    // The copy overwrites what the other rank still reads.
+    // The copy overwrites elements that the other rank still reads.
     let two = cluster(&[level(2, 100.0, 1, 0.5)]);
     let mut steps = Steps::new(2);
     let (input, gathered, other) = (steps.buffer(64), steps.buffer(128), steps.buffer(64));

@@ -1,5 +1,4 @@
-//! Plans that several tests show.
-#![expect(clippy::unwrap_used, reason = "tests")]
+//! Plans for several tests.
 
 use soybean_compiler::{
     Argument, Compiled, Options, Report, SearchRequest, Strategy, compile, optimizer,
@@ -7,12 +6,12 @@ use soybean_compiler::{
 use soybean_plan::Precision;
 use soybean_zoo::{GPT, Model, Transformer, perceptron, vgg16};
 
-/// A compiled network, trained with momentum.
+/// Compiles a network that is trained with momentum.
 pub(crate) fn compiled(name: &str, n_gpus: usize, model: Model) -> Compiled {
     compiled_with(name, n_gpus, model, &[])
 }
 
-/// The same with further settings around its rule.
+/// Compiles the same with further settings of updates.
 pub(crate) fn compiled_with(
     name: &str,
     n_gpus: usize,
@@ -32,7 +31,7 @@ pub(crate) fn compiled_with(
     compile(model.builder, model.loss, &[], &options, &|| 0.0).unwrap()
 }
 
-/// A small plan, that of a deep convolutional network, and that of a transformer.
+/// Returns the plans of a small network, a deep convolutional network, and a transformer.
 pub(crate) fn plans() -> [(&'static str, Compiled); 3] {
     [
         ("digits", compiled("digits", 4, perceptron(96, &[64, 128, 10]))),
@@ -41,12 +40,12 @@ pub(crate) fn plans() -> [(&'static str, Compiled); 3] {
     ]
 }
 
-/// The number of tensors of a plan.
+/// Counts the tensors of a plan.
 pub(crate) fn n_tensors(report: &Report) -> usize {
     report.search().tiled.network.graph.n_values()
 }
 
-/// The number of operands of all its operators.
+/// Counts the operands of all operators of a plan.
 pub(crate) fn n_edges(report: &Report) -> usize {
     let graph = &report.search().tiled.network.graph;
     graph.values().map(|it| graph.operands(it).len()).sum()

@@ -1,29 +1,30 @@
-//! Problems: what is wrong with a model, each at the user's tokens, all of one build together.
+//! Diagnostics: the errors of a model, each at the user's tokens. All errors of a build are
+//! reported together.
 
 use std::{collections::BTreeSet, fmt::Write as _};
 
 use proc_macro2::TokenStream;
 use quote::ToTokens;
 
-/// What is told of one fault: what is required and what was found, facts that help to see why, and what to do.
+/// The text of an error: what is required and what was found, facts that explain it, and help.
 #[derive(Debug, Default)]
-pub(crate) struct Message {
+pub(crate) struct Diagnostic {
     headline: String,
     notes: Vec<(&'static str, String)>,
 }
 
-impl Message {
+impl Diagnostic {
     pub(crate) fn new(headline: impl Into<String>) -> Self {
         Self { headline: headline.into(), notes: Vec::new() }
     }
 
-    /// With one more line, `label: text`.
+    /// Adds a line `label: text`.
     pub(crate) fn note(mut self, label: &'static str, text: impl Into<String>) -> Self {
         self.notes.push((label, text.into()));
         self
     }
 
-    /// With a line that says what to do.
+    /// Adds a line with help.
     pub(crate) fn help(self, text: impl Into<String>) -> Self {
         self.note("help", text)
     }
@@ -41,29 +42,30 @@ impl Message {
     }
 }
 
-impl<T: Into<String>> From<T> for Message {
+impl<T: Into<String>> From<T> for Diagnostic {
     fn from(headline: T) -> Self {
         Self::new(headline)
     }
 }
 
-/// The faults found so far; one for each stretch of tokens, however often it is evaluated.
+/// The errors found so far, at most one for each range of tokens, however often it is evaluated.
 #[derive(Default)]
-pub(crate) struct Problems {
+pub(crate) struct Diagnostics {
     errors: Vec<syn::Error>,
     places: BTreeSet<(String, [usize; 4])>,
 }
 
-impl Problems {
-    /// Reports a fault at `tokens`, unless one was reported there before; at the attribute if there are none.
-    pub(crate) fn report(&mut self, tokens: &dyn ToTokens, message: &Message) {
+impl Diagnostics {
+    /// Reports an error at `tokens`, or at the attribute if there are none. Later errors at the
+    /// same tokens are dropped.
+    pub(crate) fn report(&mut self, tokens: &dyn ToTokens, message: &Diagnostic) {
         let tokens = tokens.to_token_stream();
         if self.places.insert(place(&tokens)) {
             self.errors.push(syn::Error::new_spanned(tokens, message.text()));
         }
     }
 
-    /// Takes over errors of the parser.
+    /// Adds errors of the parser.
     pub(crate) fn adopt(&mut self, error: syn::Error) {
         self.errors.push(error);
     }
@@ -72,12 +74,12 @@ impl Problems {
         self.errors.is_empty()
     }
 
-    /// One `compile_error!` for each fault.
+    /// Returns one `compile_error!` for each error.
     pub(crate) fn to_compile_errors(&self) -> TokenStream {
         self.errors.iter().map(syn::Error::to_compile_error).collect()
     }
 
-    /// All messages, for tests.
+    /// Returns all texts, for tests.
     #[cfg(test)]
     pub(crate) fn text(&self) -> String {
         let lines: Vec<_> = self
@@ -92,7 +94,7 @@ impl Problems {
     }
 }
 
-/// Where the tokens begin and end: file, lines and columns.
+/// The position of tokens: the file, and the lines and columns of both ends.
 fn place(tokens: &TokenStream) -> (String, [usize; 4]) {
     let mut spans = tokens.clone().into_iter().map(|token| token.span());
     let Some(first) = spans.next() else { return Default::default() };

@@ -1,5 +1,4 @@
-//! How plans differ.
-#![expect(clippy::unwrap_used, reason = "tests")]
+//! Tests of the differences of plans.
 
 use expect_test::{Expect, expect};
 use soybean_compiler::{Options, Recipe, Strategy, optimizer};

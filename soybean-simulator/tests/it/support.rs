@@ -1,4 +1,4 @@
-//! Small programs and clusters whose times can be told by hand.
+//! Small programs and clusters whose times can be computed by hand.
 
 use soybean_plan::{
     AxisSet, Buffer, Cluster, Collective, CollectiveKind, Combine, DType, Device, Instruction,
@@ -6,7 +6,7 @@ use soybean_plan::{
     Tables, Tiling,
 };
 
-/// A level of a cluster: groups, bytes per second and GPUs of each link, latency.
+/// The groups, bytes per second and GPUs of each link, and latency of a level.
 pub(crate) fn level(
     count: usize,
     link_bytes_per_second: f64,
@@ -17,7 +17,7 @@ pub(crate) fn level(
     Level { name, count, link_bytes_per_second, gpus_per_link, latency_seconds }
 }
 
-/// GPUs that compute 1,000 operations per second from a memory of 1,000 bytes per second.
+/// Returns a cluster of GPUs with 1,000 operations and 1,000 bytes of memory traffic per second.
 pub(crate) fn cluster(levels: &[Level]) -> Cluster {
     let device = Device {
         name: "abacus".into(),
@@ -32,7 +32,7 @@ pub(crate) fn cluster(levels: &[Level]) -> Cluster {
     Cluster { name: "small".into(), levels: levels.to_vec().into(), device }
 }
 
-/// A program under construction: each buffer is a place of its own.
+/// A program under construction, in which buffers do not share memory.
 pub(crate) struct Steps {
     mesh: Mesh,
     buffers: Vec<Buffer>,
@@ -47,7 +47,7 @@ impl Steps {
         Self { mesh: Mesh::new(n_ranks), buffers, kernels, steps, bytes: 0 }
     }
 
-    /// A place for so many floats.
+    /// Adds a buffer of this many floats.
     pub(crate) fn buffer(&mut self, n_elements: usize) -> usize {
         let end = |it: &Buffer| it.offset + it.n_elements * it.dtype.bytes();
         let offset = self.buffers.last().map_or(0, end);
@@ -61,7 +61,7 @@ impl Steps {
         self.steps.push(Step { kernel, inputs: vec![input], results: vec![result] });
     }
 
-    /// A copy of a buffer: 8 bytes of memory's work for each element.
+    /// Adds a copy of a buffer, with 8 bytes of memory traffic for each element.
     pub(crate) fn copy(mut self, input: usize, result: usize) -> Self {
         let extents = Shape::new(&[self.buffers[input].n_elements]);
         let program = ScalarProgram {
@@ -73,7 +73,7 @@ impl Steps {
         self
     }
 
-    /// A collective of a vector along some axes; the others have it split.
+    /// Adds a collective of a vector along some axes. It is split along the others.
     pub(crate) fn collective(
         mut self,
         kind: CollectiveKind,
@@ -99,7 +99,7 @@ impl Steps {
                 self.mesh.n_ranks() / self.mesh.group_size(axes)
             }
         };
-        // The second dim is there to be split by an all-to-all.
+        // An all-to-all splits the second dim.
         let shape = Shape::new(&[self.buffers[input].n_elements * n_split / 4, 4]);
         let (from, to, dtype, combine) = (tiling(before), tiling(after), DType::F32, Combine::Sum);
         let collective = Collective { kind, dtype, combine, axes, shape, from, to };
@@ -108,7 +108,7 @@ impl Steps {
         self
     }
 
-    /// The program that does all this in a training step.
+    /// Returns the program with these steps as its training step.
     pub(crate) fn program(self) -> Program {
         let tables = Tables {
             name: "steps".into(),

@@ -1,4 +1,5 @@
-//! What holds of the simulation of every network: bytes are those of the plan, and nothing is faster than its parts.
+//! Checks properties of the simulation of every network: bytes are those of the plan, and no step
+//! is faster than its parts.
 
 use crate::support::{cluster, level};
 use proptest::prelude::*;
@@ -9,7 +10,7 @@ use soybean_compiler::{
 use soybean_plan::{Cluster, DType, Init, Kernel, Mode, Precision, Topology};
 use soybean_simulator::{Lanes, Phase, Settings, Simulation, Transport, simulate};
 
-/// Layers of these widths with ReLU, classified.
+/// Returns a classifier with layers of these widths and ReLU.
 fn perceptron(batch: usize, widths: &[usize], n_gpus: usize, strategy: Search) -> Compiled {
     let mut builder = Builder::new();
     let mut here = builder.input("x", DType::F32, &[batch, widths[0]]);
@@ -36,7 +37,7 @@ fn perceptron(batch: usize, widths: &[usize], n_gpus: usize, strategy: Search) -
     compile(builder, loss, &[], &options, &|| 0.0).unwrap()
 }
 
-/// Eight GPUs in two groups behind shared links; latencies that do not matter.
+/// Returns eight GPUs in two groups behind shared links, with negligible latencies.
 fn eight() -> Cluster {
     cluster(&[level(2, 1e4, 4, 1e-6), level(4, 1e4, 1, 1e-6)])
 }
@@ -55,7 +56,7 @@ fn run_by(
     simulate(&compiled.program, cluster, &settings).unwrap()
 }
 
-/// The bytes of each level of a cluster, as the report counts them by axis.
+/// Returns the bytes of each level of a cluster as the report counts them by axis.
 fn planned(compiled: &Compiled, topology: &Topology) -> Vec<u64> {
     let mut bytes = vec![0; topology.n_levels()];
     for (axis, moved) in compiled.report.bytes_per_axis.iter().enumerate() {
@@ -68,11 +69,11 @@ fn planned(compiled: &Compiled, topology: &Topology) -> Vec<u64> {
 fn links_carry_what_the_plan_says() {
     for strategy in [Search::Data, Search::Model, Search::Auto] {
         for n_gpus in [2, 4, 8] {
-            // All tensors have equal shares of whole cache lines on eight ranks.
+            // All tensors have equal parts of whole cache lines on eight ranks.
             let compiled = perceptron(512, &[1024, 1024, 2048, 128], n_gpus, strategy);
             let topology = Topology::new(&eight(), n_gpus).unwrap();
             let simulation = run(&compiled, &eight(), Lanes::Two);
-            // The loss is one number, which cannot be shared out evenly.
+            // The loss is one number, which cannot be divided evenly.
             let moved: u64 = simulation.bytes_per_level.iter().sum();
             assert_eq!(moved, compiled.report.bytes_total, "{strategy:?} {n_gpus}");
             for (found, planned) in
@@ -82,7 +83,7 @@ fn links_carry_what_the_plan_says() {
             }
             let out_of_gpus = simulation.links.iter().filter(|it| it.name.contains("from"));
             let carried: u64 = out_of_gpus.map(|it| it.bytes).sum();
-            // What goes to the other group passes the GPU's own link too.
+            // Transfers to the other group pass the GPU's own link too.
             let [across, within] = simulation.bytes_per_level[..] else { unreachable!() };
             let is_shared = n_gpus > 4;
             assert_eq!(carried, if is_shared { 2 * across + within } else { across + within });
@@ -137,7 +138,7 @@ fn of_a_program_that_is_not_trained_a_prediction_is_simulated() {
     assert_eq!(simulation, simulate(&compiled.program, &eight(), &evaluation).unwrap());
 }
 
-/// What must hold of every simulation.
+/// Checks the properties of every simulation.
 fn check(compiled: &Compiled, cluster: &Cluster, transport: Transport) {
     let simulation = run_by(compiled, cluster, Lanes::Two, transport);
     assert_eq!(simulation, run_by(compiled, cluster, Lanes::Two, transport));
@@ -159,7 +160,7 @@ fn check(compiled: &Compiled, cluster: &Cluster, transport: Transport) {
         assert!(sum <= most);
         assert!(spans.iter().all(|it| it.start <= it.end));
     }
-    // In one lane there is no more than all work of a rank and its waiting for others.
+    // The time in one lane is at most the work of a rank and its waiting for others.
     let serial = run_by(compiled, cluster, Lanes::One, transport);
     assert!(compute + serial.ranks[0].communication_seconds <= serial.seconds * (1.0 + 1e-9));
 }

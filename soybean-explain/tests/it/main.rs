@@ -1,0 +1,11 @@
+//! Tests of explanations of plans: texts, pictures and the page.
+
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+mod browser;
+mod diff;
+mod page;
+mod parallelism;
+mod pictures;
+mod support;
+mod why;
