@@ -34,7 +34,7 @@ macro_rules! for_each_kernel {
     };
 }
 
-/// What a kernel declares about itself.
+/// The properties that every kernel declares about itself.
 ///
 /// [`Display`](fmt::Display) is its text form in programs.
 pub trait KernelDescriptor: fmt::Display + ConstExpression {
@@ -66,7 +66,7 @@ macro_rules! kernel_enum {
             pub use $file::{$descriptor $(, $part)*};
         )*
 
-        /// What a rank does in one step of a program.
+        /// The computation of a rank in one step of a program.
         ///
         /// The buffers that it reads and writes are listed in the [`Step`](crate::Step).
         #[derive(Clone, Debug, PartialEq)]
@@ -77,7 +77,7 @@ macro_rules! kernel_enum {
         }
 
         impl Kernel {
-            /// The names of all types that stand in descriptors of kernels.
+            /// The names of all types that descriptors of kernels contain.
             pub const TYPES: &[&str] =
                 &[$(stringify!($descriptor), $(stringify!($part),)*)* "Collective"];
 
