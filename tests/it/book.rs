@@ -177,3 +177,45 @@ fn unknown<'a>(command: &'a str, sources: &str) -> Option<&'a str> {
             && !sources.contains(&format!("\"--{name}\""))
     })
 }
+
+#[test]
+fn source_files_in_pages_exist() {
+    let folders = [
+        ".ci",
+        "benches",
+        "examples",
+        "scripts",
+        "src",
+        "tests",
+        "soybean-checkpoint",
+        "soybean-cluster",
+        "soybean-codegen",
+        "soybean-compiler",
+        "soybean-data",
+        "soybean-explain",
+        "soybean-macros",
+        "soybean-minsum",
+        "soybean-plan",
+        "soybean-runtime",
+        "soybean-simulator",
+    ];
+    let found: Vec<String> = ["rs", "sh", "cu", "py", "toml"]
+        .iter()
+        .flat_map(|extension| folders.iter().flat_map(|folder| files(folder, extension)))
+        .map(|file| format!("/{}", file.display()))
+        .collect();
+    let mut faults = Vec::new();
+    for page in pages() {
+        for name in text_of(&page).commands {
+            let is_source = [".rs", ".cu"].iter().any(|it| name.ends_with(it));
+            if is_source
+                && name != "src/main.rs"
+                && !name.contains([' ', '*', '<'])
+                && !found.iter().any(|file| file.ends_with(&format!("/{name}")))
+            {
+                faults.push(format!("{}: {name}", page.display()));
+            }
+        }
+    }
+    assert!(faults.is_empty(), "source files that do not exist:\n{}", faults.join("\n"));
+}
