@@ -18,7 +18,7 @@ struct Joined {
 }
 
 impl Joined {
-    /// The number of an operand, which is added if it is new.
+    /// Returns the number of an operand, which is added if it is new.
     fn place(&mut self, operand: (Value, Tiling, Strides)) -> u8 {
         let at = number(&mut self.operands, operand);
         u8::try_from(at).expect("updates read few tensors")
@@ -50,9 +50,9 @@ impl Lowering<'_> {
         self.step(permutation.into(), vec![input], vec![result]);
     }
 
-    /// Joins the maps of an update into one kernel, if they have the same shape and partitioning. If
-    /// there are several, no operand may have a conversion with a cost, because the search counts
-    /// conversions for each map.
+    /// Joins the maps of an update into one kernel, if they have the same shape and partitioning.
+    /// Several maps are joined only if all conversions of their operands are free, because the
+    /// search counts a conversion for each map.
     fn joined(&self, updates: &[(Value, Value)]) -> Option<Joined> {
         let tiled = self.tiled;
         let mut joined = Joined::default();

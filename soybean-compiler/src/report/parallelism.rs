@@ -63,7 +63,7 @@ pub(super) fn parallelism(tiled: &TiledNetwork) -> Vec<(String, Parallelism)> {
     all.filter(|(_, it)| *it != Parallelism::default()).collect()
 }
 
-/// The optimiser's states of each parameter.
+/// Returns the optimiser's states of each parameter.
 fn states(network: &Network) -> BTreeMap<Value, Vec<Value>> {
     let of_group = |group: Vec<(Value, Value)>| {
         let mut sources = group.into_iter().map(|(source, _)| source);
@@ -107,7 +107,7 @@ fn of_work(tiled: &TiledNetwork, roles: &Roles<'_>, values: &[Value]) -> String 
     texts.into_iter().map(|it| it.1).collect::<Vec<_>>().join(", ")
 }
 
-/// A mixture of parallelisms by the roles of the axes: `data 2 x column 4`.
+/// Returns a mixture of parallelisms by the roles of the axes: `data 2 x column 4`.
 fn mixture(mesh: &Mesh, roles: &[Option<Role>]) -> String {
     let mut sizes: Vec<(Option<Role>, usize)> = Vec::new();
     for (axis, &role) in roles.iter().enumerate() {

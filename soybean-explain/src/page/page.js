@@ -1,4 +1,4 @@
-// The page as a whole: facts, legend, details of the chosen tensor; the URL's fragment says which that is.
+// The page: facts, legend, and details of the selected tensor, which the fragment of the URL names.
 
 function fact(...children) {
   return element("li", {}, ...children);

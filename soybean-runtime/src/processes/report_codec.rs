@@ -105,7 +105,7 @@ impl ReportReader<'_> {
         Ok(ReportHeader { sequence, operation, flag: flag != 0, n_extra_bytes: self.word()? })
     }
 
-    /// Reads the output of [`write`].
+    /// Reads the output of [`write()`].
     pub(super) fn report(&mut self, report: &mut Report) -> Result<(), Error> {
         report.moved_bytes = self.word()?;
         report.loss = self.bytes().map(f32::from_le_bytes)?;
