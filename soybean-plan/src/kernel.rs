@@ -13,9 +13,9 @@ use crate::{
 
 /// Passes the list of all kernels that one rank runs by itself to a macro.
 ///
-/// Each line names the file of a kernel, its variant of [`Kernel`], its descriptor, and the types
-/// of the descriptor's fields that the same file declares. Crates that do something for every
-/// kernel generate their dispatch from this list, so that the compiler reports a missing one.
+/// Each line has the file of a kernel, its variant of [`Kernel`], and its descriptor. Other types
+/// that the same file declares for the descriptor follow. Crates that do something for every kernel
+/// generate their dispatch from this list, so the compiler reports a missing implementation.
 #[macro_export]
 macro_rules! for_each_kernel {
     ($macro:ident) => {

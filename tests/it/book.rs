@@ -86,7 +86,8 @@ fn the_summary_and_the_doc_tests_have_every_page() {
     for page in files("docs", "md") {
         let name = page.strip_prefix("docs").unwrap().to_str().unwrap();
         if name != "SUMMARY.md" {
-            assert!(summary.contains(&format!("]({name})")), "{name} is missing in SUMMARY.md");
+            let n_entries = summary.matches(&format!("]({name})")).count();
+            assert_eq!(n_entries, 1, "entries of {name} in SUMMARY.md");
             assert!(doc_tests.contains(&format!("../docs/{name}")), "{name} is not in src/book.rs");
         }
     }
