@@ -28,6 +28,7 @@ pages! {
     processes = "../docs/processes.md",
     how_it_works = "../docs/how-it-works.md",
     operators = "../docs/operators.md",
+    optimizers = "../docs/optimizers.md",
     attribute = "../docs/attribute.md",
     commands = "../docs/commands.md",
     plan_json = "../docs/plan-json.md",

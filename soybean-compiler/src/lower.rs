@@ -1,7 +1,8 @@
 //! Lowering: from a tiled network to the program that every rank runs.
 //!
-//! Each operator becomes the conversions of its operands, one kernel over the rank's parts, and the conversion of its result. Conversions are done anew for each
-//! operator, as the search counts them; those that move nothing are shared.
+//! Each operator becomes the conversions of its operands, one kernel over the rank's parts, and the
+//! conversion of its result. Every operator converts its operands anew, as the search counts them.
+//! Conversions that move nothing are shared.
 
 mod update;
 
@@ -71,11 +72,11 @@ fn without_offset(storage: &Storage) -> Buffer {
     Buffer { offset: 0, n_elements: storage.n_elements, dtype: storage.dtype }
 }
 
-/// The tensor of which a buffer holds a part.
+/// The tensor that a buffer holds a part of.
 #[derive(Clone, Copy, Debug)]
 struct Owner {
     value: Value,
-    /// Whether the buffer's tiling is not the one in which the tensor is stored.
+    /// True if the buffer's tiling is not the one in which the tensor is stored.
     is_converted: bool,
 }
 
@@ -92,9 +93,9 @@ struct Lowering<'a> {
     parameters: Vec<Parameter>,
     states: Vec<State>,
     constants: Vec<Constant>,
-    /// Where each tensor lies in its stored tiling.
+    /// The buffer of each tensor in its stored tiling.
     stored: BTreeMap<Value, BufferId>,
-    /// Where tensors lie in further tilings that cost nothing to reach.
+    /// The buffers of tensors in further tilings that cost nothing to reach.
     converted: BTreeMap<(Value, Tiling), BufferId>,
     phase: Phase,
     steps: Vec<Step>,
@@ -234,7 +235,7 @@ impl<'a> Lowering<'a> {
             .unzip()
     }
 
-    /// Where a tensor lies in this tiling, converted if need be.
+    /// Returns the buffer of a tensor in this tiling, after a conversion if needed.
     fn in_tiling(&mut self, value: Value, tiling: Tiling) -> BufferId {
         let from = self.tiled.tilings[value.index()];
         if from == tiling {
@@ -289,7 +290,7 @@ impl<'a> Lowering<'a> {
         self.communicate(value, &collectives, result, target)
     }
 
-    /// Where ranks have equal shares of what they all have, as far as it becomes a partial sum.
+    /// Divides a replicated operand among its ranks along the axes that become partial sums.
     fn divided(&mut self, value: Value, input: BufferId, from: Tiling, to: Tiling) -> BufferId {
         let mesh = &self.tiled.mesh;
         let is_repeated = |&axis: &usize| from.on(axis) == Placement::Replicated;

@@ -16,7 +16,8 @@ use crate::{
 pub(crate) enum Task {
     /// Compute this tensor.
     Compute(Value),
-    /// Replace a parameter and its optimiser's states by their next values: pairs of each with its next value.
+    /// Replace a parameter and its optimiser's states by their next values: pairs of source and
+    /// next value.
     Update(Vec<(Value, Value)>),
 }
 
@@ -40,7 +41,8 @@ pub(crate) fn measured(network: &Network) -> Vec<Task> {
     }
 }
 
-/// The tasks of a training step: the loss, the gradients, and each update as soon as nothing reads what it replaces. There are none in inference.
+/// Returns the tasks of a training step: the loss, the gradients, and each update as soon as
+/// nothing reads the old value. In inference there are none.
 fn train(network: &Network) -> Vec<Task> {
     let roots = network.left_by_steps();
     let is_next = network.next_values();
@@ -61,7 +63,7 @@ fn train(network: &Network) -> Vec<Task> {
     tasks
 }
 
-/// The tensors that are computed from this one's memory: its users, and the readers of those that are the same memory in another shape.
+/// Returns the readers of a tensor's memory: its users, and the readers of its aliases.
 fn readers(graph: &Graph, value: Value) -> Vec<Value> {
     let mut readers = graph.users(value);
     let mut at = 0;

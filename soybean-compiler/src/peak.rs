@@ -1,10 +1,10 @@
-//! What a rank's memory holds at the moment at which it holds the most.
+//! The contents of a rank's memory at its peak.
 
 use std::collections::BTreeMap;
 
 use crate::value::Value;
 
-/// What memory is for.
+/// The purpose of a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Content {
     /// Trained tensors.
@@ -13,11 +13,12 @@ pub enum Content {
     States,
     /// The tensors of the batch, and constants.
     Inputs,
-    /// What the forward computation gives.
+    /// Results of the forward computation.
     Activations,
-    /// What the backward computation gives.
+    /// Results of the backward computation.
     Gradients,
-    /// What collectives read and write besides the tensors as they are stored: partial sums, and copies in other tilings.
+    /// Operands and results of collectives besides the stored tensors: partial sums, and copies in
+    /// other tilings.
     Collectives,
     /// Memory between buffers that is free at the moment, but not in one piece when it was needed.
     Gaps,
@@ -39,15 +40,15 @@ impl Content {
 /// A buffer that memory holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Held {
-    /// The tensor of which it is a rank's part; none for what lies between buffers.
+    /// The tensor that it holds a part of; `None` for gaps between buffers.
     pub value: Option<Value>,
-    /// What it is for.
+    /// Its purpose.
     pub content: Content,
     /// The bytes that it takes on a rank.
     pub bytes: u64,
 }
 
-/// What a rank's memory holds at the moment at which it holds the most; the bytes add up to the size of the arena.
+/// The contents of a rank's memory at its peak; the bytes add up to the size of the arena.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Peak {
     /// All that it holds, the largest first.

@@ -8,7 +8,8 @@ use soybean_plan::{Binary, Instruction, Register, RunScalar, ScalarProgram, Unar
 
 pub use derivative::derivative;
 
-/// Writes a [`ScalarProgram`], one instruction a call; equal instructions share a register, and constants are folded.
+/// Builds a [`ScalarProgram`], one instruction a call. Equal instructions share a register, and
+/// constants are folded.
 #[derive(Default)]
 pub struct ScalarBuilder {
     instructions: Vec<Instruction>,
@@ -123,7 +124,8 @@ impl ScalarBuilder {
         self.add(x, term)
     }
 
-    /// Appends a program whose inputs are the given registers; the registers of its results.
+    /// Appends a program whose inputs are the given registers; returns the registers of its
+    /// results.
     fn append(&mut self, program: &ScalarProgram, inputs: &[Register]) -> Vec<Register> {
         let registers = self.append_all(program, inputs);
         program.results.iter().map(|&it| registers[it as usize]).collect()
@@ -246,13 +248,15 @@ pub fn binary(function: Binary) -> ScalarProgram {
     builder.finish(result)
 }
 
-/// Whether a program has no instruction that costs more than a few cycles, so that computing it again is cheaper than storing it.
+/// Returns whether no instruction of a program costs more than a few cycles, so that computing it
+/// again is cheaper than storing it.
 #[must_use]
 pub fn is_cheap(program: &ScalarProgram) -> bool {
     n_flops(program) <= 4
 }
 
-/// Floating-point operations of a program; a transcendental function counts as many as its polynomial has terms.
+/// Returns the floating-point operations of a program. A transcendental function counts as many as
+/// its polynomial has terms.
 #[must_use]
 pub fn n_flops(program: &ScalarProgram) -> u64 {
     let flops = |instruction: &Instruction| match instruction {
@@ -282,7 +286,7 @@ pub fn inputs(program: &ScalarProgram) -> Vec<u8> {
     inputs
 }
 
-/// Whether noise alone reads an input of a program.
+/// Returns whether noise alone reads an input of a program.
 pub(crate) fn is_of_noise(program: &ScalarProgram, input: u8) -> bool {
     let is_input = |register: Register| {
         program.instructions[usize::from(register)] == Instruction::Input(input)
@@ -302,8 +306,8 @@ pub(crate) fn compact(program: &ScalarProgram) -> (Vec<u8>, ScalarProgram) {
     (read, program)
 }
 
-/// The program in which inputs are replaced: input `i` of `outer` becomes the result of `inner` if `i` is `at`, else input `others[i]`;
-/// the inputs of `inner` become `of_inner`.
+/// Returns `outer` with its inputs replaced: input `at` becomes the result of `inner`, and input
+/// `i` becomes input `others[i]`. The inputs of `inner` become `of_inner`.
 #[must_use]
 pub fn compose(
     outer: &ScalarProgram,

@@ -28,7 +28,7 @@ use soybean_plan::{ScalarProgram, Shape};
 
 use crate::{
     builder::{Argument, Builder},
-    fault::Fault,
+    diagnostic::CallDiagnostic,
     operators::elementwise::add_elementwise,
     operators::elementwise::all_dims,
     signature::FactorId,
@@ -42,17 +42,17 @@ use sample::{Sample, SampleArgument};
 pub(crate) struct Row {
     /// Its name.
     pub(crate) name: &'static str,
-    /// What it gives, in one line.
+    /// Its result, in one line.
     pub(crate) doc: &'static str,
     /// The names of its arguments; a method's first is the receiver.
     pub(crate) arguments: &'static [&'static str],
     /// Builds it.
-    pub(crate) build: fn(&mut Builder, &Arguments<'_>) -> Result<Argument, Fault>,
+    pub(crate) build: fn(&mut Builder, &Arguments<'_>) -> Result<Argument, CallDiagnostic>,
     /// Calls by which conformance tests try it.
     pub(crate) samples: &'static [&'static [SampleArgument]],
 }
 
-/// How users write the calls of an operator.
+/// The syntax of an operator's calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
     /// `x.relu()`
@@ -67,7 +67,7 @@ pub(crate) struct Family {
     pub(crate) name: &'static str,
     /// The module that defines them.
     pub(crate) module: &'static str,
-    /// How they are called.
+    /// The syntax of their calls.
     pub(crate) form: Form,
     /// The operators.
     pub(crate) rows: &'static [Row],
@@ -115,16 +115,16 @@ pub(crate) fn find(name: &str) -> Option<(Form, &'static Row)> {
     all.find(|(_, row)| row.name == name)
 }
 
-/// What there is to know of an operator that users can call.
+/// The description of an operator that users can call.
 #[derive(Clone, Debug)]
 pub struct Description {
     /// Its name.
     pub name: &'static str,
-    /// How it is called: `input.relu()`.
+    /// The syntax of a call: `input.relu()`.
     pub call: String,
-    /// What it gives, in one line.
+    /// Its result, in one line.
     pub doc: &'static str,
-    /// The heading under which it stands.
+    /// Its heading in the documentation.
     pub family: &'static str,
     /// The name of the module that defines it.
     pub module: &'static str,

@@ -5,11 +5,11 @@
 
 mod corrupted;
 mod disk;
+mod environment;
 mod folders;
 mod in_python;
 mod killed;
 mod network;
 mod resume;
 mod round_trip;
-mod surroundings;
 mod weights;

@@ -1,4 +1,5 @@
-//! Updates: the next values of a parameter and its optimiser's states, computed and put in their places.
+//! Updates: the next values of a parameter and its optimiser's states, computed and stored in
+//! place.
 
 use std::borrow::Cow;
 
@@ -10,7 +11,8 @@ use crate::{operators::elementwise::Elementwise, scalar, tiling::number, value::
 /// The maps of an update as one, over the operands of all of them.
 #[derive(Default)]
 struct Joined {
-    /// Each operand: the tensor, the tiling in which it is read, and how it lies over the index space.
+    /// Each operand: the tensor, the tiling in which it is read, and its strides over the index
+    /// space.
     operands: Vec<(Value, Tiling, Strides)>,
     programs: Vec<ScalarProgram>,
 }
@@ -24,7 +26,7 @@ impl Joined {
 }
 
 impl Lowering<'_> {
-    /// Computes the next values of a parameter and its states from the values that they have, and puts them in their places.
+    /// Computes the next values of a parameter and its states, and stores them in place.
     pub(super) fn update(&mut self, updates: &[(Value, Value)]) {
         let fresh: Vec<BufferId> = match self.joined(updates) {
             Some(joined) => self.run_joined(updates, &joined),

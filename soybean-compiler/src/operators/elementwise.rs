@@ -1,4 +1,5 @@
-//! `map`: a scalar program at every point of an index space, over operands that may lack some of its dims.
+//! `map`: a scalar program at every point of an index space, over operands that may lack some of
+//! its dims.
 
 use std::{borrow::Cow, fmt};
 
@@ -19,9 +20,9 @@ pub struct Elementwise {
     pub extents: Shape,
     /// Which dims of the index space each operand has, in its own order.
     pub operands: Vec<Vec<FactorId>>,
-    /// What is computed at each point; one result.
+    /// The program at each point; it has one result.
     pub program: ScalarProgram,
-    /// The type to which results are converted when they are stored; to integers by truncation towards zero.
+    /// The type in which results are stored; conversion to integers truncates towards zero.
     pub dtype: DType,
 }
 
@@ -33,7 +34,7 @@ impl Elementwise {
         Self { extents: shape, operands, program, dtype: DType::F32 }
     }
 
-    /// How a map's kernel walks its operands, given the shapes of one rank's parts.
+    /// Returns the map's kernel, given the shapes of one rank's parts.
     #[must_use]
     pub fn local(&self, operands: &[Shape], extents: Shape) -> Map {
         let strides = |(ids, shape): (&Vec<FactorId>, &Shape)| {
@@ -55,7 +56,8 @@ pub fn all_dims(shape: &Shape) -> Vec<FactorId> {
     (0..shape.len()).map(factor_id).collect()
 }
 
-/// Adds a map over those of the given operands that its program reads, each value once for each way in which it lies.
+/// Adds a map over those of the given operands that its program reads. A value is read once for
+/// each way in which it is indexed.
 pub(crate) fn add_elementwise(
     graph: &mut Graph,
     extents: Shape,
@@ -96,7 +98,8 @@ impl Rules for Elementwise {
         )
     }
 
-    // By the chain rule through the scalar program, then summed over the dims along which the operand was broadcast. Through integers none flows.
+    // The chain rule through the scalar program, then the sum over the dims along which the operand
+    // was broadcast. Integers have no gradient.
     fn gradient(
         &self,
         call: &OperatorCall<'_>,

@@ -10,14 +10,16 @@ use crate::{
     value::Value,
 };
 
-/// A window. Dims that it leaves as they are can be split. Source: the `Pad` of XLA, whose edges may be negative.
+/// A window. Dims that it does not change can be split. Source: the `Pad` of XLA, whose edges may
+/// be negative.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pad {
-    /// How many elements stand before the operand's first along each dim; negative where the window begins inside.
+    /// The number of elements before the operand's first along each dim; negative if the window
+    /// begins inside.
     pub low: Vec<i32>,
     /// The shape of the result.
     pub shape: Shape,
-    /// What stands where the operand has no element.
+    /// The value of elements outside the operand.
     pub fill: f64,
 }
 

@@ -7,7 +7,7 @@ use soybean_plan::{Placement, Tiling};
 use super::{LevelLoad, Pass, Report};
 use crate::{
     peak::Content,
-    signature::{Form, letter},
+    signature::{Partitioning, letter},
     tiling::Conversion,
     value::Value,
 };
@@ -57,7 +57,8 @@ pub(super) fn json(report: &Report) -> String {
     text
 }
 
-/// What is predicted where the cluster is known: the cluster, the time of a step, and the load of each level; then the times that were compared, if they were.
+/// Writes the prediction if the cluster is known: the cluster, the time of a step and the load of
+/// each level, then the compared times, if any.
 fn predicted(report: &Report) -> String {
     let Some(prediction) = &report.prediction else { return String::new() };
     let level = |it: &LevelLoad| {
@@ -88,7 +89,7 @@ fn predicted(report: &Report) -> String {
     text
 }
 
-/// What each rank's memory holds when it holds the most, in bytes.
+/// Writes the contents of each rank's memory at its peak, in bytes.
 fn memory(report: &Report) -> String {
     let bytes = report.peak.by_content();
     let member = |(name, _, content)| format!("\"{name}\": {}", bytes[&content]);
@@ -171,7 +172,7 @@ fn tiling(tiling: &Tiling) -> String {
 }
 
 /// A form as a list of factors; `-` where work is repeated.
-fn factors(form: &Form) -> String {
+fn factors(form: &Partitioning) -> String {
     let factor = |it: &Option<u8>| format!("\"{}\"", it.map_or('-', letter));
     format!("[{}]", form.0.iter().map(factor).collect::<Vec<_>>().join(", "))
 }

@@ -7,11 +7,12 @@ use crate::{network::Network, value::Value};
 /// A part of a training step; a prediction is all [`Self::Forward`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Pass {
-    /// What the loss and the outputs are computed of.
+    /// The computation of the loss and the outputs.
     Forward,
     /// The gradients.
     Backward,
-    /// The next values of parameters, states and buffers, and the norm of the gradients if they need it.
+    /// The next values of parameters, states and buffers, and the norm of the gradients if they
+    /// need it.
     Update,
 }
 

@@ -5,7 +5,7 @@ use soybean_plan::{DType, Register, Shape};
 use super::{Arguments, conversion, map};
 use crate::{
     builder::{Argument, Builder},
-    fault::Fault,
+    diagnostic::CallDiagnostic,
     operators::reshape::Reshape,
     scalar::ScalarBuilder,
     signature::{FactorId, factor_id},
@@ -23,7 +23,11 @@ pub(super) enum Operand {
 
 impl Arguments<'_> {
     /// A tensor of `f32` or a number.
-    pub(super) fn operand(&self, builder: &Builder, position: usize) -> Result<Operand, Fault> {
+    pub(super) fn operand(
+        &self,
+        builder: &Builder,
+        position: usize,
+    ) -> Result<Operand, CallDiagnostic> {
         match self.get(position).as_number() {
             Some(number) => Ok(Operand::Number(number)),
             None => Ok(Operand::Tensor(self.tensor(builder, position)?)),
@@ -35,7 +39,7 @@ impl Arguments<'_> {
         &self,
         builder: &mut Builder,
         position: usize,
-    ) -> Result<Operand, Fault> {
+    ) -> Result<Operand, CallDiagnostic> {
         match *self.get(position) {
             Argument::Tensor(value) if builder.dtype(value) == DType::I32 => {
                 Ok(Operand::Tensor(conversion::converted(builder, value, DType::F32)))
@@ -45,13 +49,14 @@ impl Arguments<'_> {
     }
 }
 
-/// A map of arguments at these positions, broadcast against each other: aligned at the last dim; dims that are missing or 1 are repeated.
+/// Adds a map of arguments at these positions, broadcast against each other: aligned at the last
+/// dim, with missing dims and dims of extent 1 repeated.
 pub(super) fn broadcast(
     builder: &mut Builder,
     arguments: &Arguments<'_>,
     operands: &[(usize, Operand)],
     program: impl FnOnce(&mut ScalarBuilder, &[Register]) -> Register,
-) -> Result<Argument, Fault> {
+) -> Result<Argument, CallDiagnostic> {
     let (mut tensors, mut scalar) = (Vec::new(), ScalarBuilder::default());
     let mut extents: Option<Shape> = None;
     let mut registers = vec![0; operands.len()];
@@ -85,7 +90,7 @@ fn does_not_broadcast(
     position: usize,
     left: &Shape,
     right: &Shape,
-) -> Fault {
+) -> CallDiagnostic {
     let message = format!("shapes {left} and {right} do not broadcast");
     let help =
         "aligned at the last dim, each pair of extents must be equal, or one of them 1 or missing";

@@ -12,7 +12,7 @@ pub struct Sample {
 /// An argument of a [`Sample`].
 #[derive(Clone, Copy, Debug)]
 pub enum SampleArgument {
-    /// A tensor of this shape, whose elements lie between the bounds.
+    /// A tensor of this shape, with elements between the bounds.
     Tensor {
         /// The shape.
         shape: &'static [usize],
@@ -21,7 +21,7 @@ pub enum SampleArgument {
         /// The greatest value.
         high: f64,
     },
-    /// A buffer of this shape, whose elements lie between the bounds.
+    /// A buffer of this shape, with elements between the bounds.
     Buffer {
         /// The shape.
         shape: &'static [usize],

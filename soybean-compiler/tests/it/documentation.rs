@@ -235,7 +235,8 @@ fn kind(graph: &Graph, value: Value) -> Option<String> {
     kernel.split(' ').next().map(str::to_owned)
 }
 
-/// Whether an operator carries a factor in a dim of an operand wherever it reads that; one that only shows it in another shape, if its own readers do.
+/// Returns whether an operator carries a factor in a dim of an operand wherever it reads that. An
+/// operator that only changes the shape does so if its own readers do.
 fn carries_in(graph: &Graph, user: Value, source: Value, dim: usize) -> bool {
     let Some(operator) = graph.operator(user) else { return true };
     let signature = operator.signature(&graph.operand_shapes(user));
@@ -250,7 +251,8 @@ fn carries_in(graph: &Graph, user: Value, source: Value, dim: usize) -> bool {
     uses.filter(|it| it.0 == source).all(carries)
 }
 
-/// Whether the operator that computes a tensor carries a factor in this dim of it, also where the tensor is another in another shape.
+/// Returns whether the operator that computes a tensor carries a factor in this dim of it, also
+/// through changes of shape.
 fn carries_out(graph: &Graph, value: Value, dim: usize) -> bool {
     let Some(operator) = graph.operator(value) else { return true };
     let signature = operator.signature(&graph.operand_shapes(value));

@@ -1,4 +1,4 @@
-//! Mode inference: the forward computation alone is planned, lowered and told of.
+//! Mode inference: the forward computation alone is planned, lowered and reported.
 
 use expect_test::expect;
 use soybean_compiler::{

@@ -216,7 +216,7 @@ fn a_number_of_gpus_that_nothing_can_be_split_over_is_a_fault() {
     let faults = compile(builder, loss, &[], &options, &|| 0.0).unwrap_err();
     expect![[r#"
         [
-            ModelFault {
+            ModelDiagnostic {
                 at: Gpus,
                 message: "no operator of this model can be split over 4 GPUs; the most is 1",
                 help: Some(

@@ -137,7 +137,7 @@ fn a_recipe_is_a_list_of_calls() {
     );
 }
 
-/// What is said of a recipe in which one text stands for another.
+/// Returns the error of a recipe in which one text is replaced by another.
 fn fault(from: &str, to: &str) -> String {
     let text = small("w").to_string();
     assert!(text.contains(from), "{from} in {text}");

@@ -1,4 +1,4 @@
-//! What reports say of plans.
+//! The texts of reports about plans.
 
 use expect_test::expect;
 use soybean_compiler::{Argument, Builder, Optimizer, Options, Pass, Report, Strategy, compile};

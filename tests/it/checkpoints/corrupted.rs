@@ -10,8 +10,8 @@ use soybean::{
 use soybean_plan::random::mixed;
 
 use super::{
+    environment::{files, folder, names},
     network::{progress, train, trainer},
-    surroundings::{files, folder, names},
 };
 
 /// The files of a checkpoint by name.

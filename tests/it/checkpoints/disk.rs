@@ -5,8 +5,8 @@ use std::{fs, path::Path, process::Command};
 use soybean::checkpoint::{Checkpoints, Progress};
 
 use super::{
+    environment::{folder, given_folder, names, rerun},
     network::{progress, train, trainer},
-    surroundings::{again, folder, given_folder, names},
 };
 
 /// Saves one checkpoint that fits and one that does not. Either `ballast` bytes leave too little
@@ -72,7 +72,7 @@ fn a_file_that_may_not_grow_is_named() {
     match given_folder() {
         Some(folder) => limited(&folder),
         None if cfg!(unix) => {
-            run(again(
+            run(rerun(
                 &LIMITED,
                 "checkpoints::disk::a_file_that_may_not_grow_is_named",
                 &folder("limited"),
@@ -106,7 +106,7 @@ fn a_full_disk_is_named() {
         .chain(unshared.iter().copied())
         .chain(["sh", "-c", &script])
         .collect();
-    run(again(&before, "checkpoints::disk::a_full_disk_is_named", &folder));
+    run(rerun(&before, "checkpoints::disk::a_full_disk_is_named", &folder));
 }
 
 #[test]

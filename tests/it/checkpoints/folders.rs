@@ -5,8 +5,8 @@ use std::fs;
 use soybean::checkpoint::Checkpoints;
 
 use super::{
+    environment::{files, folder, names},
     network::{progress, state, train, trainer},
-    surroundings::{files, folder, names},
 };
 
 #[test]

@@ -7,8 +7,8 @@ use soybean::{Array, checkpoint::Checkpoints};
 use soybean_test_support::python_with;
 
 use super::{
+    environment::folder,
     network::{progress, train, trainer},
-    surroundings::folder,
 };
 
 /// Prints the metadata of each file, and the name, type, shape and bits of each tensor.

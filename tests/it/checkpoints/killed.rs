@@ -12,8 +12,8 @@ use soybean::checkpoint::{Checkpoint, Checkpoints};
 use soybean_plan::random::mixed;
 
 use super::{
+    environment::{folder, given_folder, names, rerun},
     network::{progress, train, trainer},
-    surroundings::{again, folder, given_folder, names},
 };
 
 const N_KILLS: u64 = 20;
@@ -47,7 +47,7 @@ fn after_every_kill_the_latest_checkpoint_is_whole() {
     let folder = folder("killed");
     let (mut n_steps, mut n_interrupted) = (0, 0);
     for kill in 0..N_KILLS {
-        let mut child = again(
+        let mut child = rerun(
             &[],
             "checkpoints::killed::after_every_kill_the_latest_checkpoint_is_whole",
             &folder,

@@ -10,8 +10,8 @@ use soybean_plan::random::mixed;
 use soybean_test_support::models::{self, perceptron, sgd};
 
 use super::{
+    environment::folder,
     network::{adam, bits, network, progress, state, train, trainer},
-    surroundings::folder,
 };
 
 #[test]

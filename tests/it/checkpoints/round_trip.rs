@@ -6,8 +6,8 @@ use soybean_compiler::{Argument, Optimizer, optimizer};
 use soybean_test_support::models;
 
 use super::{
+    environment::{files, folder},
     network::{network, progress, state, train},
-    surroundings::{files, folder},
 };
 
 fn optimizers() -> Vec<(&'static str, Optimizer)> {

@@ -13,8 +13,8 @@ use soybean::{
 };
 
 use super::{
+    environment::{folder, names},
     network::{bits, progress, state, train, trainer},
-    surroundings::{folder, names},
 };
 
 /// The names of PyTorch's `Sequential`.

@@ -10,7 +10,7 @@ pub(super) struct Line {
     pub(super) data: Vec<Datum>,
 }
 
-/// A value as it is written; tensors are numbers.
+/// A written value; tensors are numbers.
 #[derive(Debug)]
 pub(in crate::recipe) enum Datum {
     Tensor(usize),
@@ -25,7 +25,7 @@ pub(in crate::recipe) enum Datum {
 impl Line {
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let (left, right) = match text.split_once(" = ") {
-            // Strings stand behind the word only, so that this is no string's.
+            // Strings follow the word, so this is not part of a string.
             Some((left, right)) if !left.contains('"') => (Some(left), right),
             Some(_) | None => (None, text),
         };

@@ -149,7 +149,7 @@ impl ProblemBuilder<'_> {
         is_measured: bool,
     ) -> u64 {
         let network = self.problem.network;
-        let is_copy = network.graph.is_replica(user);
+        let is_replica = network.graph.is_replica(user);
         let operands = network.graph.operands(user).into_iter().enumerate();
         let mut accesses: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
         let mut total = 0;
@@ -166,7 +166,7 @@ impl ProblemBuilder<'_> {
                 operator_kind,
                 operand,
                 is_measured,
-                is_copy,
+                is_replica,
             });
             total += bytes;
             accesses.entry(tensor).or_default().push(access);

@@ -44,7 +44,7 @@ pub(crate) fn given_folder() -> Option<PathBuf> {
 
 /// Returns a command that runs `before` followed by one test of this program in a second process
 /// with a folder.
-pub(crate) fn again(before: &[&str], test: &str, folder: &Path) -> Command {
+pub(crate) fn rerun(before: &[&str], test: &str, folder: &Path) -> Command {
     let this = env::current_exe().unwrap();
     let arguments = [this.to_str().unwrap(), test, "--exact", "--nocapture", "--test-threads=1"];
     let words: Vec<&str> = before.iter().copied().chain(arguments).collect();
