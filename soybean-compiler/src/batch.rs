@@ -78,7 +78,7 @@ fn is_of_noise(operator: &Operator, operand: usize) -> bool {
     map.is_some_and(|it| scalar::is_of_noise(&it.program, factor_id(operand)))
 }
 
-/// The rows of an operator's result, from those of the operands at these positions.
+/// Returns how an operator's result depends on the rows, given the operands at these positions.
 fn of_result(signature: &Signature, operands: &[(usize, Rows)], n_rows: usize) -> Rows {
     let mut found = Rows::Fixed;
     for &(at, rows) in operands {
@@ -104,7 +104,7 @@ fn of_result(signature: &Signature, operands: &[(usize, Rows)], n_rows: usize) -
     if n_rows > 1 && operands.iter().any(is_placed) { Rows::Mixed } else { found }
 }
 
-/// The dim of the result that has the rows of this dim of an operand.
+/// Returns the dim of the result that has the rows of this dim of an operand.
 fn carried(signature: &Signature, operand: usize, dim: usize, n_rows: usize) -> Option<usize> {
     let Some(factor) = signature.operands[operand][dim].factor else {
         // Reshapes have no factors for dims of extent 1. If the batch has one row, everything is

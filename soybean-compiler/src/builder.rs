@@ -45,7 +45,7 @@ impl Argument {
         }
     }
 
-    /// The number, if it is one.
+    /// Returns the number, if it is one.
     #[must_use]
     pub fn as_number(&self) -> Option<f64> {
         match self {
@@ -105,7 +105,7 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// A builder with an empty graph, of a model to be trained.
+    /// Returns a builder with an empty graph, for a model to be trained.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -124,7 +124,7 @@ impl Builder {
         self.mode
     }
 
-    /// The first tensor in training steps, the second in evaluations.
+    /// Returns the first tensor in training steps, the second in evaluations.
     pub(crate) fn by_phase(&mut self, train: Value, evaluate: Value) -> Value {
         match self.mode {
             Mode::Training => self.graph.add(PhaseSelect.into(), &[train, evaluate]),
@@ -249,19 +249,19 @@ impl Builder {
         Ok(result)
     }
 
-    /// The shape of a tensor.
+    /// Returns the shape of a tensor.
     #[must_use]
     pub fn shape(&self, value: Value) -> Shape {
         self.graph.shape(value)
     }
 
-    /// The type of a tensor's elements.
+    /// Returns the type of a tensor's elements.
     #[must_use]
     pub fn dtype(&self, value: Value) -> DType {
         self.graph.node(value).dtype
     }
 
-    /// The graph so far.
+    /// Returns the graph so far.
     #[must_use]
     pub fn graph(&self) -> &Graph {
         &self.graph

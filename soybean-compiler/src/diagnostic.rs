@@ -7,7 +7,7 @@ use crate::value::Value;
 pub struct CallDiagnostic {
     /// The part of the call that is wrong.
     pub at: CallPart,
-    /// What is required, then what was found.
+    /// The requirement, then what was found.
     pub message: String,
     /// A way to correct it.
     pub help: Option<String>,
@@ -48,7 +48,7 @@ impl CallDiagnostic {
 pub struct ModelDiagnostic {
     /// The part of the model that is wrong.
     pub at: ModelPart,
-    /// What is required, then what was found.
+    /// The requirement, then what was found.
     pub message: String,
     /// A way to correct it.
     pub help: Option<String>,

@@ -70,7 +70,7 @@ struct Known {
     kept: BTreeSet<Value>,
 }
 
-/// For each next value, the parameter and states that are updated together with it.
+/// Returns, for each next value, the parameter and states that are updated together with it.
 fn sources_by_next(network: &Network) -> BTreeMap<Value, BTreeSet<Value>> {
     let mut by_next = BTreeMap::new();
     for group in network.update_groups() {
@@ -139,7 +139,7 @@ impl Reader<'_> {
         self.own.as_ref().is_none_or(is_own) || !self.known.kept.contains(&memory)
     }
 
-    /// The map with one operand moved into it.
+    /// Returns the map with one operand computed inside it, if that is allowed and worth it.
     fn without(
         &self,
         map: &Elementwise,
@@ -164,7 +164,7 @@ fn has_dims(map: &Elementwise, needed: &[FactorId]) -> bool {
     needed.iter().all(|dim| map.operands.iter().any(|ids| ids.contains(dim)))
 }
 
-/// The map that computes one of its operands itself.
+/// Returns the map that computes one of its operands itself.
 fn compose(
     graph: &Graph,
     map: &Elementwise,

@@ -108,24 +108,24 @@ impl Graph {
         value
     }
 
-    /// The node of a tensor.
+    /// Returns the node of a tensor.
     #[must_use]
     pub fn node(&self, value: Value) -> &Node {
         &self.tensors[index_of(value)]
     }
 
-    /// The node of a tensor, to be changed.
+    /// Returns the node of a tensor for changes.
     pub fn node_mut(&mut self, value: Value) -> &mut Node {
         &mut self.tensors[index_of(value)]
     }
 
-    /// The shape of a tensor.
+    /// Returns the shape of a tensor.
     #[must_use]
     pub fn shape(&self, value: Value) -> Shape {
         self.node(value).shape
     }
 
-    /// The operator that computes a tensor, if one does.
+    /// Returns the operator that computes a tensor, if one does.
     #[must_use]
     pub fn operator(&self, value: Value) -> Option<&Operator> {
         match &self.node(value).source {
@@ -140,7 +140,7 @@ impl Graph {
         self.operator(value)?.downcast_ref()
     }
 
-    /// The tensors from which a tensor is computed, in the operator's order.
+    /// Returns the tensors from which a tensor is computed, in the operator's order.
     #[must_use]
     pub fn operands(&self, value: Value) -> Vec<Value> {
         // petgraph lists edges from the newest to the oldest.
@@ -196,28 +196,28 @@ impl Graph {
         })
     }
 
-    /// All tensors in order of creation, so that operands come before what is computed from them.
+    /// Returns all tensors in order of creation, which puts operands before their users.
     pub fn values(&self) -> impl DoubleEndedIterator<Item = Value> + use<> {
         self.tensors.node_indices().map(of_index)
     }
 
-    /// The tensors of the batch, in the order in which they were added.
+    /// Returns the tensors of the batch, in the order in which they were added.
     pub(crate) fn inputs(&self) -> impl Iterator<Item = Value> {
         self.values().filter(|it| matches!(self.node(*it).source, Source::Input { .. }))
     }
 
-    /// The trained tensors, in the order in which they were added.
+    /// Returns the trained tensors, in the order in which they were added.
     pub(crate) fn parameters(&self) -> impl Iterator<Item = Value> {
         self.values().filter(|it| matches!(self.node(*it).source, Source::Parameter(_)))
     }
 
-    /// The number of tensors.
+    /// Returns the number of tensors.
     #[must_use]
     pub fn n_values(&self) -> usize {
         self.tensors.node_count()
     }
 
-    /// The shapes of an operator's operands.
+    /// Returns the shapes of an operator's operands.
     #[must_use]
     pub fn operand_shapes(&self, value: Value) -> Vec<Shape> {
         self.operands(value).into_iter().map(|it| self.shape(it)).collect()
@@ -250,7 +250,7 @@ impl Graph {
         is_ancestor
     }
 
-    /// The line of one tensor in the text form.
+    /// Returns the line of one tensor in the text form.
     #[must_use]
     pub fn line(&self, value: Value) -> String {
         let node = self.node(value);

@@ -69,7 +69,7 @@ impl Holdings {
         Peak::new(self.persistent.iter().copied().chain(transient).collect(), self.arena_bytes)
     }
 
-    /// The bytes of each content at each of the steps of a phase, without gaps.
+    /// Returns the bytes of each content at each of the steps of a phase, without gaps.
     pub(crate) fn by_step(&self, phase: Phase, n_steps: usize) -> Vec<BTreeMap<Content, u64>> {
         let mut begin: Vec<Vec<&Held>> = vec![Vec::new(); n_steps];
         let mut end = begin.clone();

@@ -83,7 +83,7 @@ fn within(bound: f64) -> Init {
     Init::Uniform { low: -bound, high: bound }
 }
 
-/// The names of all initializers.
+/// Returns the names of all initializers.
 #[must_use]
 pub fn init_names() -> Vec<&'static str> {
     TABLE.iter().map(|row| row.name).collect()

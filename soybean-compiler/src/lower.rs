@@ -129,7 +129,7 @@ impl<'a> Lowering<'a> {
         self.tile(value, self.tiled.tilings[value.index()])
     }
 
-    /// A new buffer for a rank's part of a tensor in some tiling.
+    /// Adds a buffer for a rank's part of a tensor in some tiling.
     fn buffer(&mut self, value: Value, tiling: Tiling, is_persistent: bool) -> BufferId {
         let n_elements = self.tile(value, tiling).local_shape(&self.tiled.mesh).n_elements();
         let dtype = self.tiled.network.graph.node(value).dtype;
@@ -166,7 +166,7 @@ impl<'a> Lowering<'a> {
         }
     }
 
-    /// The steps of some tasks, from the state in which only sources are there.
+    /// Lowers tasks to steps, from the state in which only sources are stored.
     fn steps_of(&mut self, phase: Phase, tasks: &[Task]) -> Vec<Step> {
         self.phase = phase;
         self.converted.clear();
@@ -207,7 +207,7 @@ impl<'a> Lowering<'a> {
         result
     }
 
-    /// The one operand that is the result in this phase, in the tiling of the form.
+    /// Returns the operand that this phase selects, in the tiling of the partitioning.
     fn operand_of_phase(&mut self, value: Value) -> BufferId {
         let (signature, form) = self.tiled.signature(value);
         let position = PhaseSelect::operand(self.phase);
@@ -221,7 +221,8 @@ impl<'a> Lowering<'a> {
         self.steps.push(Step { kernel, inputs, results });
     }
 
-    /// The operands in the tilings of the form, and the shapes of the rank's parts of them.
+    /// Returns the operands in the tilings of the partitioning, and the shapes of the rank's parts
+    /// of them.
     fn operands(&mut self, value: Value) -> (Vec<BufferId>, Vec<soybean_plan::Shape>) {
         let (signature, form) = self.tiled.signature(value);
         let tiled = self.tiled;
@@ -345,7 +346,8 @@ impl<'a> Lowering<'a> {
         self.owners.iter().zip(&self.storage).map(held).collect()
     }
 
-    /// The loss if there is one and the model's further outputs, where the evaluation leaves them.
+    /// Returns the outputs with the buffers that the evaluation writes: the loss if there is one,
+    /// then the model's further outputs.
     fn outputs(&self) -> Vec<Output> {
         let network = &self.tiled.network;
         let loss = network.loss.map(|it| ("loss".to_owned(), it));

@@ -104,7 +104,7 @@ fn plan(storage: &[Storage], kernels: &[Kernel], phases: &[Steps<'_>]) -> Plan {
     }
 }
 
-/// The lives of a slot's buffers: each has the memory until the next is written over it.
+/// Returns the lifetimes of a slot's buffers: each lasts until the next buffer is written over it.
 fn lives(slot: &Slot) -> impl Iterator<Item = Life> {
     let ends = slot.buffers[1..].iter().map(|it| it.0 - 1).chain([slot.last]);
     let phase = slot.phase;

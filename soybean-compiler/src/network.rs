@@ -103,7 +103,7 @@ impl Network {
         Ok(self)
     }
 
-    /// The same network without pins.
+    /// Removes all pins.
     #[must_use]
     pub fn unpinned(mut self) -> Self {
         for value in self.graph.values() {
@@ -112,7 +112,7 @@ impl Network {
         self
     }
 
-    /// The tiling to which a user pins a tensor, if it fits the mesh.
+    /// Returns the tiling to which a tensor is pinned, if it fits the mesh.
     #[must_use]
     pub fn pin(&self, value: Value, mesh: &Mesh) -> Option<Tiling> {
         let node = self.graph.node(value);
@@ -120,13 +120,13 @@ impl Network {
         pin::is_legal(mesh, &node.shape, tiling).then_some(tiling)
     }
 
-    /// The tensors that users pinned.
+    /// Returns the tensors that users pinned.
     #[must_use]
     pub fn pins(&self) -> Vec<Value> {
         self.graph.values().filter(|&it| self.graph.node(it).pinned.is_some()).collect()
     }
 
-    /// The tensors that must be computed: the loss, the outputs and what a step leaves.
+    /// Returns the tensors that must be computed: the loss, the outputs and the results of a step.
     #[must_use]
     pub fn roots(&self) -> Vec<Value> {
         self.fetched().into_iter().chain(self.left_by_steps()).collect()
@@ -140,7 +140,7 @@ impl Network {
         self.loss.into_iter().chain(gradients).chain(next).chain(self.gradient_norm).collect()
     }
 
-    /// The next values of buffers, parameters and states.
+    /// Returns the next values of buffers, parameters and states.
     #[must_use]
     pub fn next_values(&self) -> BTreeSet<Value> {
         self.updates.iter().map(|&(_, next)| next).collect()
@@ -152,7 +152,7 @@ impl Network {
         self.sites.get(self.graph.node(value).origin?)
     }
 
-    /// The tensors that an evaluation gives: the loss if there is one, then the outputs.
+    /// Returns the results of an evaluation: the loss if there is one, then the outputs.
     #[must_use]
     pub fn fetched(&self) -> Vec<Value> {
         self.loss.into_iter().chain(self.outputs.iter().map(|&(_, value)| value)).collect()

@@ -33,7 +33,7 @@ pub(crate) fn order(network: &Network) -> Tasks {
     Tasks { train: train(network), evaluate: evaluate(network) }
 }
 
-/// The tasks of the computation by which plans are measured.
+/// Returns the tasks of the computation that plans are measured by.
 pub(crate) fn measured(network: &Network) -> Vec<Task> {
     match network.mode() {
         Mode::Training => train(network),
@@ -76,13 +76,13 @@ fn readers(graph: &Graph, value: Value) -> Vec<Value> {
     readers
 }
 
-/// The tasks of an evaluation: the loss if there is one, and the outputs.
+/// Returns the tasks of an evaluation: the loss if there is one, and the outputs.
 fn evaluate(network: &Network) -> Vec<Task> {
     let order = computed(&network.graph, Phase::Evaluate, &network.fetched(), |_| true);
     order.into_iter().map(Task::Compute).collect()
 }
 
-/// The computed tensors among the roots' ancestors of a phase, in order.
+/// Returns the computed tensors among the roots' ancestors of a phase, in order.
 fn computed(
     graph: &Graph,
     phase: Phase,

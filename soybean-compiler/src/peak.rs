@@ -56,7 +56,7 @@ pub struct Peak {
 }
 
 impl Peak {
-    /// The peak at which all this is held in an arena of so many bytes.
+    /// Returns the peak with these contents in an arena of this size.
     pub(crate) fn new(mut held: Vec<Held>, arena_bytes: u64) -> Self {
         let total: u64 = held.iter().map(|it| it.bytes).sum();
         if arena_bytes > total {
@@ -66,20 +66,20 @@ impl Peak {
         Self { held }
     }
 
-    /// The bytes on a rank: the size of the program's arena.
+    /// Returns the bytes on a rank: the size of the program's arena.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.held.iter().map(|it| it.bytes).sum()
     }
 
-    /// The bytes of each content, zeros among them.
+    /// Returns the bytes of each content, zeros among them.
     #[must_use]
     pub fn by_content(&self) -> BTreeMap<Content, u64> {
         by_content(&self.held)
     }
 }
 
-/// The bytes of each content, zeros among them.
+/// Returns the bytes of each content, zeros among them.
 pub(crate) fn by_content(held: &[Held]) -> BTreeMap<Content, u64> {
     let mut bytes: BTreeMap<Content, u64> =
         Content::NAMES.into_iter().map(|(.., it)| (it, 0)).collect();

@@ -74,7 +74,7 @@ impl Pin {
 }
 
 impl From<Tiling> for Pin {
-    /// The pin to a tiling of a stored tensor.
+    /// Returns the pin to a tiling of a stored tensor.
     fn from(tiling: Tiling) -> Self {
         Self(tiling)
     }
@@ -83,7 +83,7 @@ impl From<Tiling> for Pin {
 impl FromStr for Pin {
     type Err = String;
 
-    /// The pin of a text as plans print tilings: `[P0 r]`, with or without brackets.
+    /// Returns the pin of a text as plans print tilings: `[P0 r]`, with or without brackets.
     fn from_str(text: &str) -> Result<Self, String> {
         let trimmed = text.trim();
         let inner = trimmed.strip_prefix('[').and_then(|it| it.strip_suffix(']'));

@@ -102,7 +102,7 @@ impl Report {
         }
     }
 
-    /// The name of the model.
+    /// Returns the name of the model.
     #[must_use]
     pub fn model(&self) -> &str {
         &self.name
@@ -114,7 +114,7 @@ impl Report {
         self.found.tiled.network.mode()
     }
 
-    /// The number of ranks.
+    /// Returns the number of ranks.
     #[must_use]
     pub fn n_gpus(&self) -> usize {
         self.found.tiled.mesh.n_ranks()
@@ -129,7 +129,7 @@ impl Report {
         }
     }
 
-    /// The name of the strategy.
+    /// Returns the name of the strategy.
     #[must_use]
     pub fn strategy(&self) -> &'static str {
         self.strategy.name()
@@ -177,7 +177,7 @@ impl Report {
         self.holdings.by_step(phase, self.n_steps)
     }
 
-    /// The time that the search took.
+    /// Returns the time that the search took.
     #[must_use]
     pub fn milliseconds(&self) -> f64 {
         self.milliseconds
@@ -190,7 +190,7 @@ impl Report {
         layers::layers(&self.found.tiled.network)
     }
 
-    /// The pass in which each tensor is computed, by its index.
+    /// Returns the pass in which each tensor is computed, by its index.
     #[must_use]
     pub fn passes(&self) -> Vec<Pass> {
         pass::passes(&self.found.tiled.network)
@@ -223,13 +223,13 @@ impl Report {
         }
     }
 
-    /// A table for people.
+    /// Returns a table for people.
     #[must_use]
     pub fn text(&self) -> String {
         table::text(self)
     }
 
-    /// The stable interface for programs.
+    /// Returns the stable interface for programs.
     #[must_use]
     pub fn json(&self) -> String {
         json::json(self)
@@ -329,7 +329,7 @@ fn prediction(program: &Program, topology: &Topology) -> Prediction {
     }
 }
 
-/// A number of bytes for people: `402.7 MB`, with 1 MB = 10^6 bytes.
+/// Returns a number of bytes for people: `402.7 MB`, with 1 MB = 10^6 bytes.
 #[must_use]
 pub fn readable_bytes(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["B", "kB", "MB", "GB", "TB"];
@@ -342,7 +342,7 @@ pub fn readable_bytes(bytes: u64) -> String {
     if unit == 0 { format!("{bytes} B") } else { format!("{amount:.1} {}", UNITS[unit]) }
 }
 
-/// A time for people: `12.3 ms`.
+/// Returns a time for people: `12.3 ms`.
 #[must_use]
 pub fn readable_seconds(seconds: f64) -> String {
     const UNITS: [(&str, f64); 4] = [("s", 1.0), ("ms", 1e-3), ("us", 1e-6), ("ns", 1e-9)];

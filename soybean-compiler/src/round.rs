@@ -35,7 +35,7 @@ use crate::{
     value::Value,
 };
 
-/// The network with the types of its tensors as the precision asks for.
+/// Rounds the tensors of a network as the precision asks for.
 #[must_use]
 pub fn round(network: Network, precision: Precision) -> Network {
     let typed = match precision {
@@ -151,7 +151,7 @@ impl Pass {
         new
     }
 
-    /// The tensor in `bf16`.
+    /// Returns the tensor in `bf16`.
     fn cast(&mut self, graph: &mut Graph, value: Value) -> Value {
         let node = graph.node(value);
         if node.dtype != DType::F32 {

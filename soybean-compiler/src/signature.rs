@@ -75,7 +75,7 @@ impl Signature {
         self.factors.is_empty() && self.idle == Placement::Replicated
     }
 
-    /// The shape of the result.
+    /// Returns the shape of the result.
     #[must_use]
     pub fn result_shape(&self) -> Shape {
         self.result.iter().map(|dim| dim.extent).collect()
@@ -87,7 +87,7 @@ impl Signature {
         self.result.iter().all(|dim| dim.factor != Some(factor))
     }
 
-    /// The number of points of the operator's loops.
+    /// Returns the number of points of the operator's loops.
     #[must_use]
     pub fn n_points(&self) -> u64 {
         self.factors.iter().map(|&extent| extent as u64).product()
@@ -106,7 +106,7 @@ impl Signature {
             && soybean_plan::may_split(extent, mesh, axes)
     }
 
-    /// The dims of an operand, or of the result where there is none.
+    /// Returns the dims of an operand, or of the result for `None`.
     #[must_use]
     pub fn dims(&self, operand: Option<usize>) -> &[Dim] {
         operand.map_or(&self.result, |operand| &self.operands[operand])
@@ -140,7 +140,7 @@ impl Signature {
     }
 }
 
-/// The number of a factor as an id.
+/// Returns the number of a factor as an id.
 pub(crate) fn factor_id(factor: usize) -> FactorId {
     u8::try_from(factor).expect("an operator has a handful of factors")
 }
@@ -148,7 +148,7 @@ pub(crate) fn factor_id(factor: usize) -> FactorId {
 /// The letters of the factors in the text form.
 const LETTERS: &[u8] = b"ijklmnopqrstuvwxyzabcdefgh";
 
-/// The letter of a factor in the text form.
+/// Returns the letter of a factor in the text form.
 #[must_use]
 pub fn letter(factor: FactorId) -> char {
     LETTERS[factor as usize % LETTERS.len()] as char
@@ -179,7 +179,7 @@ impl fmt::Display for Signature {
 pub struct Partitioning(pub Vec<Option<FactorId>>);
 
 impl Partitioning {
-    /// The axes along which `factor` is split.
+    /// Returns the axes along which `factor` is split.
     #[must_use]
     pub fn axes_of(&self, factor: FactorId) -> AxisSet {
         (0..self.0.len()).filter(|&axis| self.0[axis] == Some(factor)).collect()

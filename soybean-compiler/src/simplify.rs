@@ -15,7 +15,7 @@ use crate::{
     value::Value,
 };
 
-/// The network without dead tensors and repeated work. Inputs and parameters stay, used or not.
+/// Removes dead tensors and repeated work. Inputs and parameters stay, used or not.
 #[must_use]
 pub fn simplify(network: &Network) -> Network {
     let simplified = pass(network);

@@ -108,7 +108,7 @@ families! {
     "Storage", storage, Method;
 }
 
-/// The row of this name, and how it is called.
+/// Returns the row of this name, and the syntax of its calls.
 pub(crate) fn find(name: &str) -> Option<(Form, &'static Row)> {
     let mut all =
         FAMILIES.iter().flat_map(|family| family.rows.iter().map(|row| (family.form, row)));
@@ -130,7 +130,7 @@ pub struct Description {
     pub module: &'static str,
 }
 
-/// All operators that users can call, family by family.
+/// Returns all operators that users can call, family by family.
 #[must_use]
 pub fn operator_descriptions() -> Vec<Description> {
     let describe = |family: &Family, row: &Row| Description {
@@ -154,19 +154,19 @@ fn call_text(form: Form, row: &Row) -> String {
     }
 }
 
-/// The names of all operators that users can call.
+/// Returns the names of all operators that users can call.
 #[must_use]
 pub fn operator_names() -> Vec<&'static str> {
     names(|_| true)
 }
 
-/// The names of the operators that are called as functions of arrays of tensors.
+/// Returns the names of the operators that are called as functions of arrays of tensors.
 #[must_use]
 pub fn function_names() -> Vec<&'static str> {
     names(|form| form == Form::Function)
 }
 
-/// The names of the operators that are methods of tensors.
+/// Returns the names of the operators that are methods of tensors.
 #[must_use]
 pub fn method_names() -> Vec<&'static str> {
     names(|form| form == Form::Method)
@@ -177,7 +177,7 @@ fn names(is_wanted: fn(Form) -> bool) -> Vec<&'static str> {
     wanted.flat_map(|family| family.rows.iter()).map(|row| row.name).collect()
 }
 
-/// The calls by which conformance tests try every operator.
+/// Returns the calls by which conformance tests try every operator.
 #[must_use]
 pub fn operator_samples() -> Vec<Sample> {
     let rows = FAMILIES.iter().flat_map(|family| family.rows.iter());

@@ -1,7 +1,7 @@
 //! The error type of a run: opaque, with a kind that programs can match on.
 //!
-//! It is in this crate because the crates of data, checkpoints and the runtime share it, and this is
-//! the only crate on which all of them depend.
+//! It is in this crate because the crates of data, checkpoints and the runtime share it, and this
+//! is the only crate on which all of them depend.
 
 use std::{any::Any, fmt};
 

@@ -38,7 +38,7 @@ const OUTER_CHANNEL: FactorId = 1;
 const OUTER_FILTER: FactorId = 2;
 
 impl Convolve {
-    /// The shape of the results.
+    /// Returns the shape of the results.
     #[must_use]
     pub fn result(&self) -> Shape {
         let extent = |dim: usize| {
@@ -66,7 +66,7 @@ impl Convolve {
         ]
     }
 
-    /// The same convolution with another form.
+    /// Returns the same convolution with another form.
     fn with_form(&self, form: ConvolutionForm) -> Self {
         Self { form, ..self.clone() }
     }

@@ -27,7 +27,7 @@ pub struct Elementwise {
 }
 
 impl Elementwise {
-    /// The map of this program over operands of this same shape.
+    /// Returns the map of this program over operands of this same shape.
     #[must_use]
     pub fn same(shape: Shape, n_operands: usize, program: ScalarProgram) -> Self {
         let operands = vec![all_dims(&shape); n_operands];
@@ -50,7 +50,7 @@ impl Elementwise {
     }
 }
 
-/// All dims of a shape as factors.
+/// Returns all dims of a shape as factors.
 #[must_use]
 pub fn all_dims(shape: &Shape) -> Vec<FactorId> {
     (0..shape.len()).map(factor_id).collect()
@@ -81,7 +81,7 @@ pub(crate) fn add_elementwise(
     graph.add(Elementwise { extents, operands, program, dtype: DType::F32 }.into(), &values)
 }
 
-/// The sum of two tensors of one shape.
+/// Returns the sum of two tensors of one shape.
 pub(crate) fn add(graph: &mut Graph, x: Value, y: Value) -> Value {
     let shape = graph.shape(x);
     let space = all_dims(&shape);

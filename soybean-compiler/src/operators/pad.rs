@@ -24,7 +24,7 @@ pub struct Pad {
 }
 
 impl Pad {
-    /// The window of this length along one dim that begins at `start`.
+    /// Returns the window of this length along one dim that begins at `start`.
     #[must_use]
     pub fn crop(shape: Shape, dim: usize, start: usize, length: usize) -> Self {
         let mut low = vec![0; shape.len()];
@@ -33,7 +33,7 @@ impl Pad {
     }
 }
 
-/// A number of elements along a dim, signed.
+/// Returns a number of elements along a dim, signed.
 fn distance(n_elements: usize) -> i32 {
     i32::try_from(n_elements).expect("extents are far below 2^31")
 }

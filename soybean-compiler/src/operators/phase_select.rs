@@ -17,7 +17,7 @@ use crate::{
 pub struct PhaseSelect;
 
 impl PhaseSelect {
-    /// The position of the operand that is the result in this phase.
+    /// Returns the position of the operand that is the result in this phase.
     #[must_use]
     pub const fn operand(phase: Phase) -> usize {
         match phase {

@@ -27,7 +27,7 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// The shape of the results.
+    /// Returns the shape of the results.
     #[must_use]
     pub fn result(&self) -> Shape {
         let extent = |dim: usize| {

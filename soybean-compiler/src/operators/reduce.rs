@@ -24,7 +24,7 @@ pub struct Reduce {
 }
 
 impl Reduce {
-    /// The reduction of a tensor of this shape to the dims in `kept`.
+    /// Returns the reduction of a tensor of this shape to the dims in `kept`.
     #[must_use]
     pub fn new(shape: Shape, combine: Combine, kept: Vec<FactorId>) -> Self {
         Self { map: Elementwise::same(shape, 1, scalar::identity()), combine, kept }

@@ -52,7 +52,7 @@ impl Rules for Total {
     }
 }
 
-/// The sum of so many inputs, one after another.
+/// Returns the program that adds up its inputs, one after another.
 fn sum(n_terms: usize) -> ScalarProgram {
     let mut it = ScalarBuilder::default();
     let first = it.input(0);

@@ -81,7 +81,7 @@ impl Reader {
         }
     }
 
-    /// A line that makes something.
+    /// Reads a line whose call makes a tensor.
     fn made(&mut self, word: &str, data: &[Datum]) -> Result<Argument, String> {
         let value = match (word, data) {
             ("call", [Datum::Text(operator), Datum::List(given)]) => {
@@ -105,7 +105,7 @@ impl Reader {
         Ok(Argument::Tensor(value))
     }
 
-    /// A line that says something.
+    /// Reads a line that sets an option or a name.
     fn said(&mut self, word: &str, data: &[Datum]) -> Result<(), String> {
         match (word, data) {
             ("model", [Datum::Text(name)]) => self.name = Some(name.clone()),

@@ -12,7 +12,7 @@ use crate::{
     value::Value,
 };
 
-/// The JSON text, one line for each tensor and each operator.
+/// Returns the JSON text, one line for each tensor and each operator.
 pub(super) fn json(report: &Report) -> String {
     let (found, mesh) = (&report.found, report.found.tiled.mesh);
     let baselines = found.baselines;
@@ -171,13 +171,13 @@ fn tiling(tiling: &Tiling) -> String {
     format!("[{}]", placements.join(", "))
 }
 
-/// A form as a list of factors; `-` where work is repeated.
+/// Returns a partitioning as a list of factors; `-` where work is repeated.
 fn factors(form: &Partitioning) -> String {
     let factor = |it: &Option<u8>| format!("\"{}\"", it.map_or('-', letter));
     format!("[{}]", form.0.iter().map(factor).collect::<Vec<_>>().join(", "))
 }
 
-/// A string with quotes and escapes.
+/// Returns a string with quotes and escapes.
 fn string(text: &str) -> String {
     let mut quoted = String::from("\"");
     for character in text.chars() {

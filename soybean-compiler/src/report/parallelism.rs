@@ -63,7 +63,7 @@ pub(super) fn parallelism(tiled: &TiledNetwork) -> Vec<(String, Parallelism)> {
     all.filter(|(_, it)| *it != Parallelism::default()).collect()
 }
 
-/// The optimiser's states of each parameter.
+/// Returns the optimiser's states of each parameter.
 fn states(network: &Network) -> BTreeMap<Value, Vec<Value>> {
     let of_group = |group: Vec<(Value, Value)>| {
         let mut sources = group.into_iter().map(|(source, _)| source);
@@ -107,7 +107,7 @@ fn of_work(tiled: &TiledNetwork, roles: &Roles<'_>, values: &[Value]) -> String 
     texts.into_iter().map(|it| it.1).collect::<Vec<_>>().join(", ")
 }
 
-/// A mixture of parallelisms by the roles of the axes: `data 2 x column 4`.
+/// Returns a mixture of parallelisms by the roles of the axes: `data 2 x column 4`.
 fn mixture(mesh: &Mesh, roles: &[Option<Role>]) -> String {
     let mut sizes: Vec<(Option<Role>, usize)> = Vec::new();
     for (axis, &role) in roles.iter().enumerate() {
@@ -125,18 +125,26 @@ fn mixture(mesh: &Mesh, roles: &[Option<Role>]) -> String {
     sizes.iter().map(text).collect::<Vec<_>>().join(" x ")
 }
 
-/// Finds the first forward operator that computes something from a parameter, and the position at
-/// which it reads it. Also returns whether the operand has the parameter's dims: the parameter
-/// itself, a replica or a cast.
-fn reader(graph: &Graph, roles: &Roles<'_>, value: Value) -> Option<(Value, usize, bool)> {
+/// A forward operator that computes something from a parameter.
+struct Reader {
+    /// The result of the operator.
+    value: Value,
+    /// The position of the operand that is the parameter, or an alias or a cast of it.
+    position: usize,
+    /// Whether the operand has the parameter's dims: the parameter itself, a replica or a cast.
+    has_same_dims: bool,
+}
+
+/// Returns the first forward operator that computes something from a parameter.
+fn reader(graph: &Graph, roles: &Roles<'_>, value: Value) -> Option<Reader> {
     graph.users(value).into_iter().filter(|&it| roles.is_forward(it)).find_map(|user| {
         if let Some(operator) = graph.operator(user).filter(|it| passes_on(it)) {
-            let has_same_dims = operator.is_replica() || operator.is_cast();
-            return reader(graph, roles, user)
-                .map(|(reader, at, has_dims)| (reader, at, has_dims && has_same_dims));
+            let keeps_dims = operator.is_replica() || operator.is_cast();
+            let reader = reader(graph, roles, user)?;
+            return Some(Reader { has_same_dims: reader.has_same_dims && keeps_dims, ..reader });
         }
         let position = graph.operands(user).iter().position(|&it| it == value)?;
-        Some((user, position, true))
+        Some(Reader { value: user, position, has_same_dims: true })
     })
 }
 
@@ -149,8 +157,8 @@ fn of_weight(
     states: &[Value],
 ) -> String {
     let found = reader(&tiled.network.graph, roles, parameter);
-    let Some((reader, position, has_dims)) = found else { return String::new() };
-    let (signature, form) = tiled.signature(reader);
+    let Some(Reader { value, position, has_same_dims }) = found else { return String::new() };
+    let (signature, form) = tiled.signature(value);
     let used = signature.operand_tiling(position, form);
     let stored = &tiled.tilings[parameter.index()];
     let is_split = |placement| matches!(placement, Placement::Split(_));
@@ -158,7 +166,7 @@ fn of_weight(
         let has_split_states = states.iter().any(|it| is_split(tiled.tilings[it.index()].on(axis)));
         match (is_split(stored.on(axis)), is_split(used.on(axis))) {
             // In another order or shape, dims have other numbers.
-            (true, true) if !has_dims || stored.on(axis) == used.on(axis) => "split",
+            (true, true) if !has_same_dims || stored.on(axis) == used.on(axis) => "split",
             (true, _) => "sharded",
             (false, _) if has_split_states => "sharded state",
             (false, _) => "replicated",

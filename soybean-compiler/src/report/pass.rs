@@ -26,7 +26,7 @@ impl fmt::Display for Pass {
     }
 }
 
-/// The pass in which each tensor is computed, by its index.
+/// Returns the pass in which each tensor is computed, by its index.
 pub(super) fn passes(network: &Network) -> Vec<Pass> {
     let is_of_updates = network.of_updates();
     let is_forward = network.forward();

@@ -179,7 +179,7 @@ pub(super) fn weight(graph: &Graph, value: Value) -> Option<Value> {
     }
 }
 
-/// For each tensor and dim, the role of what comes from the batch.
+/// Returns, for each tensor and dim, the role of the batch's dims in it.
 fn dims(network: &Network) -> Vec<Vec<Option<Role>>> {
     let graph = &network.graph;
     let mut dims: Vec<Vec<Option<Role>>> = Vec::new();
@@ -213,7 +213,7 @@ fn dims(network: &Network) -> Vec<Vec<Option<Role>>> {
     dims
 }
 
-/// The role that an operand's dim gives a factor.
+/// Returns the role that an operand's dim gives a factor.
 fn role_of_operands(
     dims: &[Vec<Option<Role>>],
     operands: &[Value],

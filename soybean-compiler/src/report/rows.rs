@@ -19,7 +19,7 @@ pub fn aligned<const N: usize>(rows: &[[String; N]]) -> String {
     text
 }
 
-/// A row for each group of things that are alike, after the heading.
+/// Returns a row for each group of similar items, after the heading.
 pub fn rows<const N: usize, T: PartialEq>(
     heading: [&str; N],
     items: Vec<(String, T)>,

@@ -13,8 +13,8 @@ use crate::{graph::Source, peak::Content, tiling::Objective, value::Value};
 /// The most conversions that are listed.
 const MAX_TRANSFERS: usize = 8;
 
-/// The tables: inputs and kept tensors with their tilings, the parallelism of each layer, and the
-/// largest transfers; then the bytes beside those of the baselines.
+/// Returns the tables: inputs and kept tensors with their tilings, the parallelism of each layer,
+/// and the largest transfers; then the bytes beside those of the baselines.
 pub(super) fn text(report: &Report) -> String {
     let mesh = report.found.tiled.mesh;
     let mode = match report.mode() {
@@ -91,7 +91,7 @@ fn layers(report: &Report) -> String {
     }
 }
 
-/// The largest transfers.
+/// Returns the largest transfers.
 fn conversions(report: &Report) -> String {
     let transfers = report.transfers();
     if transfers.is_empty() {

@@ -36,8 +36,8 @@ pub fn derivative(program: &ScalarProgram, input: u8, n: usize) -> Option<Scalar
     total.map(|result| builder.finish(result))
 }
 
-/// The rules: for each register that an instruction reads, its term of the gradient `g`; `y` is the
-/// instruction's result.
+/// Returns the rules: for each register that an instruction reads, its term of the gradient `g`;
+/// `y` is the instruction's result.
 fn terms(
     b: &mut ScalarBuilder,
     instruction: &Instruction,

@@ -22,7 +22,7 @@ struct Window {
     end: usize,
 }
 
-/// The sum as a concatenation, if it is one of two windows side by side.
+/// Returns the sum as a concatenation, if it is one of two windows side by side.
 pub(super) fn joined(graph: &mut Graph, map: &Elementwise, operands: &[Value]) -> Option<Value> {
     let space = all_dims(&map.extents);
     let is_sum =

@@ -88,7 +88,7 @@ pub(super) fn of_indices(
     map(builder, Shape::new(&extents), &operands, program)
 }
 
-/// The vectors along one dim, each multiplied by a matrix.
+/// Returns the vectors along one dim, each multiplied by a matrix.
 pub(super) fn along(builder: &mut Builder, value: Value, dim: usize, matrix: Value) -> Value {
     let mut letters: Vec<u8> = (b'a'..).take(builder.shape(value).len()).collect();
     let of_value = letters.clone();

@@ -48,7 +48,7 @@ impl<'a> Arguments<'a> {
         self.fault(position, format!("`{argument}` must be {what}, found {found}"))
     }
 
-    /// A fault of a number that is not of this kind.
+    /// Returns a diagnostic of a number that is not of this kind.
     pub(super) fn expected_number(
         &self,
         position: usize,
@@ -59,7 +59,7 @@ impl<'a> Arguments<'a> {
         self.fault(position, format!("`{argument}` must be {what}, found {found}"))
     }
 
-    /// A tensor of `f32`.
+    /// Returns a tensor of `f32`.
     pub(crate) fn tensor(
         &self,
         builder: &Builder,
@@ -74,7 +74,7 @@ impl<'a> Arguments<'a> {
         }
     }
 
-    /// A tensor of any type.
+    /// Returns a tensor of any type.
     pub(crate) fn any_tensor(&self, position: usize) -> Result<Value, CallDiagnostic> {
         match self.given[position] {
             Argument::Tensor(value) => Ok(value),
@@ -82,7 +82,7 @@ impl<'a> Arguments<'a> {
         }
     }
 
-    /// An array of at least one tensor, all of one type.
+    /// Returns an array of at least one tensor, all of one type.
     pub(crate) fn tensors(
         &self,
         builder: &Builder,
@@ -126,14 +126,14 @@ impl<'a> Arguments<'a> {
         }
     }
 
-    /// An integer of at least `least`.
+    /// Returns an integer of at least `least`.
     pub(crate) fn size(&self, position: usize, least: usize) -> Result<usize, CallDiagnostic> {
         let given = self.integer(position)?;
         let size = usize::try_from(given).ok().filter(|&it| it >= least);
         size.ok_or_else(|| self.expected_number(position, &format!("at least {least}"), given))
     }
 
-    /// A list of integers.
+    /// Returns a list of integers.
     pub(crate) fn integers(&self, position: usize) -> Result<Vec<i64>, CallDiagnostic> {
         let Argument::List(items) = &self.given[position] else {
             return Err(self.expected(position, "an array of integers"));

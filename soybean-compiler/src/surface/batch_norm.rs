@@ -132,7 +132,7 @@ fn normalized_channels(
     map(builder, shape, &operands, &it.finish(result))
 }
 
-/// A buffer of this extent that nothing updates yet.
+/// Returns a buffer of this extent that nothing updates yet.
 fn buffer(
     builder: &Builder,
     arguments: &Arguments<'_>,

@@ -22,7 +22,7 @@ pub(super) enum Operand {
 }
 
 impl Arguments<'_> {
-    /// A tensor of `f32` or a number.
+    /// Returns a tensor of `f32` or a number.
     pub(super) fn operand(
         &self,
         builder: &Builder,
@@ -34,7 +34,7 @@ impl Arguments<'_> {
         }
     }
 
-    /// A tensor or a number; tensors of `i32` become `f32`.
+    /// Returns a tensor or a number; tensors of `i32` become `f32`.
     pub(super) fn comparable(
         &self,
         builder: &mut Builder,
@@ -97,7 +97,7 @@ fn does_not_broadcast(
     arguments.fault(position, message).with_help(help)
 }
 
-/// The smallest shape to which both broadcast.
+/// Returns the smallest shape to which both broadcast.
 pub(super) fn broadcast_shape(left: &Shape, right: &Shape) -> Option<Shape> {
     let rank = left.len().max(right.len());
     let extent = |shape: &Shape, dim: usize| {
@@ -112,7 +112,8 @@ pub(super) fn broadcast_shape(left: &Shape, right: &Shape) -> Option<Shape> {
     (0..rank).map(both).collect()
 }
 
-/// A tensor without its dims that are repeated in `extents`, and the dims of `extents` that it has.
+/// Returns a tensor without its dims that are repeated in `extents`, and the dims of `extents` that
+/// it has.
 pub(super) fn squeezed(
     builder: &mut Builder,
     value: Value,

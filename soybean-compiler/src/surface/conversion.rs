@@ -42,7 +42,7 @@ fn convert(
     Ok(Argument::Tensor(converted(builder, arguments.any_tensor(0)?, dtype)))
 }
 
-/// The tensor with elements of another type.
+/// Returns the tensor with elements of another type.
 pub(super) fn converted(builder: &mut Builder, value: Value, dtype: DType) -> Value {
     if builder.dtype(value) == dtype {
         return value;

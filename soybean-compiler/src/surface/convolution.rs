@@ -109,7 +109,7 @@ pub(super) const TABLE: &[Row] = &[
     },
 ];
 
-/// A setting for both spatial dims: one number, or two.
+/// Returns a setting for both spatial dims: one number, or two.
 pub(super) fn pair(
     arguments: &Arguments<'_>,
     position: usize,
@@ -129,7 +129,7 @@ pub(super) fn pair(
     }
 }
 
-/// A tensor of images.
+/// Returns a tensor of images.
 pub(super) fn images(
     builder: &Builder,
     arguments: &Arguments<'_>,
@@ -143,7 +143,7 @@ pub(super) fn images(
     }
 }
 
-/// A weight with the groups that its channels form.
+/// Returns a weight with the groups that its channels form.
 fn filters(
     builder: &Builder,
     arguments: &Arguments<'_>,

@@ -72,7 +72,7 @@ fn embedding(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argumen
     Ok(Argument::Tensor(builder.graph.add(embed.into(), &[indices, weight, rows])))
 }
 
-/// A tensor of integers, which messages call `what`.
+/// Returns a tensor of integers, which messages call `what`.
 pub(super) fn integers(
     builder: &Builder,
     arguments: &Arguments<'_>,

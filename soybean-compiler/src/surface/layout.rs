@@ -144,7 +144,7 @@ fn given_shape(arguments: &Arguments<'_>) -> Result<Shape, CallDiagnostic> {
     Ok(Shape::new(&extents))
 }
 
-/// The fault of a result with more dims than tensors can have.
+/// Returns the diagnostic of a result with more dims than tensors can have.
 pub(super) fn too_many_dims(
     arguments: &Arguments<'_>,
     position: usize,

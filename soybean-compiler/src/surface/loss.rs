@@ -132,7 +132,7 @@ fn chosen(builder: &mut Builder, rows: Value, labels: Value) -> Value {
     reduction::reduce(builder, masked, Combine::Sum, &kept)
 }
 
-/// The mean of a function of each element and its target.
+/// Returns the mean of a function of each element and its target.
 fn mean_of(
     builder: &mut Builder,
     arguments: &Arguments<'_>,

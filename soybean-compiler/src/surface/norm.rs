@@ -217,7 +217,7 @@ impl Scaled {
     }
 }
 
-/// All dims but the last, and the last.
+/// Returns all dims but the last, and the last.
 fn last_dim(
     builder: &Builder,
     arguments: &Arguments<'_>,

@@ -115,7 +115,7 @@ pub(super) const TABLE: &[Row] = &[
     },
 ];
 
-/// The tensor, and the dims that remain of it.
+/// Returns the tensor, and the dims that remain.
 fn operand(
     builder: &Builder,
     arguments: &Arguments<'_>,
@@ -126,7 +126,7 @@ fn operand(
     Ok((value, (0..rank).filter(|dim| !dims.contains(dim)).map(factor_id).collect()))
 }
 
-/// The reduction of a tensor to some of its dims.
+/// Returns the reduction of a tensor to some of its dims.
 pub(super) fn reduce(
     builder: &mut Builder,
     value: Value,
@@ -137,7 +137,8 @@ pub(super) fn reduce(
     builder.graph.add(Reduce::new(shape, combine, kept.to_vec()).into(), &[value])
 }
 
-/// The mean of a tensor over all dims but some: the sum of the elements divided by their number.
+/// Returns the mean of a tensor over all dims but some: the sum of the elements divided by their
+/// number.
 pub(super) fn mean_to(builder: &mut Builder, value: Value, kept: &[FactorId]) -> Value {
     let shape = builder.shape(value);
     let n_kept: usize = kept.iter().map(|&dim| shape[dim as usize]).product();
@@ -153,7 +154,7 @@ fn mean(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, Ca
     Ok(Argument::Tensor(mean_to(builder, value, &kept)))
 }
 
-/// A tensor less its mean over all dims but some.
+/// Returns a tensor minus its mean over all dims but some.
 pub(super) fn centered(builder: &mut Builder, value: Value, kept: &[FactorId]) -> Value {
     less(builder, value, kept, |_, mean| mean)
 }
@@ -252,7 +253,7 @@ impl Shifted {
         })
     }
 
-    /// A map of the shifted elements and the sums.
+    /// Returns a map of the shifted elements and the sums.
     fn map(
         &self,
         builder: &mut Builder,

@@ -54,12 +54,12 @@ pub enum SampleArgument {
 }
 
 impl SampleArgument {
-    /// A tensor with elements between -2 and 2.
+    /// Returns a tensor with elements between -2 and 2.
     pub(super) const fn tensor(shape: &'static [usize]) -> Self {
         Self::Tensor { shape, low: -2.0, high: 2.0 }
     }
 
-    /// A tensor with elements between 0.5 and 2.
+    /// Returns a tensor with elements between 0.5 and 2.
     pub(super) const fn positive(shape: &'static [usize]) -> Self {
         Self::Tensor { shape, low: 0.5, high: 2.0 }
     }

@@ -102,13 +102,13 @@ fn split(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, C
     Ok(Argument::List(parts))
 }
 
-/// The elements of one dim from `start` on.
+/// Returns the elements of one dim from `start` on.
 fn part(builder: &mut Builder, value: Value, dim: usize, start: usize, length: usize) -> Value {
     let crop = Pad::crop(builder.shape(value), dim, start, length);
     windowed(builder, value, crop)
 }
 
-/// The window of a tensor, which is the tensor itself if it is all of it.
+/// Returns the window of a tensor, which is the tensor itself if it is all of it.
 pub(super) fn windowed(builder: &mut Builder, value: Value, pad: Pad) -> Value {
     let is_all = pad.shape == builder.shape(value) && pad.low.iter().all(|&it| it == 0);
     if is_all { value } else { builder.graph.add(pad.into(), &[value]) }

@@ -1,7 +1,7 @@
 //! Properties of every operator that users can call. The calls come from the operators' own table.
 //!
 //! - Its gradient is that of finite differences, in `f64`.
-//! - Splitting any factor of a signature in two, running the parts and joining them changes nothing.
+//! - Splitting any factor of a signature in two and joining the parts changes nothing.
 //! - Simplification and fusion change no value.
 //! - In `bf16` its loss and gradients are the same but for rounding.
 
@@ -33,7 +33,7 @@ struct Case {
     sources: BTreeMap<Value, Vec<f64>>,
 }
 
-/// The tensor that a call gives, or several as one vector; none if it gives another thing.
+/// Returns the tensor that a call gives, or several as one vector; `None` for other results.
 fn joined(builder: &mut Builder, result: Argument) -> Option<Value> {
     let mut tensor = |operator: &str, arguments: &[Argument]| call(builder, operator, arguments);
     match result {
@@ -196,7 +196,7 @@ fn bf16_changes_values_by_rounding_alone() {
     assert!(n_rounded > 20, "only {n_rounded} samples have numbers of bf16");
 }
 
-/// The tensors that no operator computes; passes keep their order.
+/// Returns the tensors that no operator computes; passes keep their order.
 fn sources_of(graph: &Graph) -> Vec<Value> {
     graph.values().filter(|&it| graph.operator(it).is_none()).collect()
 }

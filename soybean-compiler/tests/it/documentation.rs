@@ -174,7 +174,7 @@ impl Model {
         Self { forward, results, network: network.map(|it| fuse(&simplify(&it))) }
     }
 
-    /// The kernels that compute the results, each with its signature.
+    /// Returns the kernels that compute the results, each with its signature.
     fn kernels(&self) -> Vec<String> {
         let (graph, is_of_results) = match &self.network {
             Some(network) => (&network.graph, network.graph.ancestors(&network.fetched()[1..])),
@@ -187,7 +187,8 @@ impl Model {
             .collect()
     }
 
-    /// The dims of operands and results that carry a factor in all operators that touch them.
+    /// Returns the dims of operands and results that carry a factor in all operators that touch
+    /// them.
     fn splits(&self) -> String {
         let graph = &self.forward;
         let mut text = Vec::new();
@@ -221,7 +222,7 @@ fn tensor(argument: &Argument) -> Option<Value> {
     }
 }
 
-/// An operator with its signature; none for what is only there, or only seen in another shape.
+/// Returns an operator with its signature; `None` for sources and changes of shape.
 fn kernel(graph: &Graph, value: Value) -> Option<String> {
     let operator = graph.operator(value)?;
     let shapes = graph.operand_shapes(value);
@@ -229,7 +230,7 @@ fn kernel(graph: &Graph, value: Value) -> Option<String> {
     Some(format!("{operator} {}", operator.signature(&shapes)))
 }
 
-/// The first word of an operator.
+/// Returns the first word of an operator.
 fn kind(graph: &Graph, value: Value) -> Option<String> {
     let kernel = kernel(graph, value)?;
     kernel.split(' ').next().map(str::to_owned)

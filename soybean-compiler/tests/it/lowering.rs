@@ -54,7 +54,7 @@ fn programs_are_sound_and_move_the_bytes_of_their_plans() {
     }
 }
 
-/// The collectives of a training step in which each rank has one number.
+/// Returns the collectives of a training step in which each rank has one number.
 fn n_numbers_that_go_round(optimizer: &Optimizer, n_ranks: usize, strategy: Strategy) -> usize {
     // Some of the 82 gradients can be split along all axes, some along a few, some along none.
     let widths = [&[10, 36, 20, 12, 7][..], &[16; 36], &[10]].concat();

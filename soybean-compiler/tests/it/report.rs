@@ -6,7 +6,8 @@ use soybean_plan::{DType, Init, NonFinite, Precision};
 
 use crate::support;
 
-/// The report of the plan of a perceptron in one function, so that its layers have no names.
+/// Returns the report of the plan of a perceptron in one function, so that its layers have no
+/// names.
 fn report(widths: &[usize], strategy: Strategy) -> Report {
     let (builder, loss, _) = support::classifier(16, widths, false);
     let options = Options {

@@ -87,7 +87,7 @@ fn data(text: &str) -> Result<Vec<Datum>, String> {
     }
 }
 
-/// The next value; none at the end, of the line or of a list.
+/// Returns the next value; `None` at the end of the line or of a list.
 fn datum(characters: &mut Peekable<Chars<'_>>) -> Result<Option<Datum>, String> {
     while characters.next_if(|it| matches!(it, ' ' | ',')).is_some() {}
     match characters.peek() {
@@ -118,7 +118,7 @@ fn datum(characters: &mut Peekable<Chars<'_>>) -> Result<Option<Datum>, String> 
     }
 }
 
-/// The rest of a string in Rust's debug form, behind its first quote.
+/// Returns the rest of a string in Rust's debug form, after its first quote.
 fn string(characters: &mut Peekable<Chars<'_>>) -> Result<String, String> {
     let mut text = String::new();
     loop {
