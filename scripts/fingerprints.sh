@@ -3,8 +3,9 @@
 #
 #   scripts/fingerprints.sh [NETWORK..] >before.txt
 #
-# First come the plans of the zoo: all 16 networks, or those named, on 2, 4, 8, 16 and 64 GPUs under each strategy. Then come the
-# SHA-256 sums of the final weights of `digits`, `cnn_digits` and `gpt` (40 batches) at the seed 0.
+# Prints the plans of the zoo (all 16 networks, or those named) on 2, 4, 8, 16 and 64 GPUs under
+# each strategy, and then the SHA-256 sums of the final weights of `digits`, `cnn_digits` and `gpt`
+# (40 batches) at seed 0.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -17,7 +18,8 @@ trap 'rm -rf "$out"' EXIT
 weights() {
     local example=$1
     shift
-    cargo run --quiet --release --example "$example" -- train --device cpu --out "$out/$example" "$@" >&2
+    cargo run --quiet --release --example "$example" -- \
+        train --device cpu --out "$out/$example" "$@" >&2
     local file
     file=$(find "$out/$example" -name 'model*.safetensors' -path '*step-*' | sort | tail -1)
     printf '%s weights %s\n' "$example" "$(sha256sum <"$file" | cut -d' ' -f1)"

@@ -77,7 +77,7 @@ for line in sys.stdin:
     strip -o "$4/$3" "$file"
 }
 
-# Runs a program within the remaining time. Writes its output to a log and its result to a JSON line.
+# Runs a program within the remaining time, with its output in a log and its result in a JSON file.
 checked() {
     local name=$1 log=$RESULTS/logs/$1.log started=$SECONDS code=0
     shift

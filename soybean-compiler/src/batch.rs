@@ -1,7 +1,8 @@
 //! Which inputs predictions need, and what the rows of a batch are to outputs.
 //!
-//! An operator that can be split along a factor computes its parts apart. So a tensor whose dim carries the rows of a batch from operator to operator has a part for each row that is
-//! computed of that row alone.
+//! An operator computes the parts of a factor independently. A tensor whose dim carries the rows of
+//! a batch from operator to operator therefore has a part for each row, which depends on that row
+//! alone.
 
 use soybean_plan::Rows;
 
@@ -15,7 +16,7 @@ use crate::{
     value::Value,
 };
 
-/// What is known of a network's batches.
+/// The properties of a network's batches.
 pub(crate) struct Batch {
     /// For each tensor, whether predictions are computed of it.
     is_queried: Vec<bool>,
@@ -34,12 +35,12 @@ impl Batch {
         Self { rows: rows(graph, n_rows), is_queried }
     }
 
-    /// Whether predictions are computed of this tensor.
+    /// Returns whether predictions depend on this tensor.
     pub(crate) fn is_queried(&self, value: Value) -> bool {
         self.is_queried[value.index()]
     }
 
-    /// What the rows of a batch are to this tensor.
+    /// Returns how this tensor depends on the rows of a batch.
     pub(crate) fn rows(&self, value: Value) -> Rows {
         self.rows[value.index()]
     }
@@ -69,14 +70,15 @@ fn rows(graph: &Graph, n_rows: Option<usize>) -> Vec<Rows> {
     rows
 }
 
-/// Whether an operand serves noise alone, by which dropout drops what it drops: nothing in evaluations.
+/// Returns whether an operand is read by noise alone, such as the mask of dropout. Evaluations do
+/// not need it.
 fn is_of_noise(operator: &Operator, operand: usize) -> bool {
     let map = operator.downcast_ref::<Elementwise>();
     let map = map.or_else(|| operator.downcast_ref::<Reduce>().map(|it| &it.map));
     map.is_some_and(|it| scalar::is_of_noise(&it.program, factor_id(operand)))
 }
 
-/// The rows of an operator's result, from those of the operands at these positions.
+/// Returns how an operator's result depends on the rows, given the operands at these positions.
 fn of_result(signature: &Signature, operands: &[(usize, Rows)], n_rows: usize) -> Rows {
     let mut found = Rows::Fixed;
     for &(at, rows) in operands {
@@ -92,7 +94,8 @@ fn of_result(signature: &Signature, operands: &[(usize, Rows)], n_rows: usize) -
         }
     }
     let Rows::Own { dim } = found else { return found };
-    // What stays and has a part for each place in the batch is not the same for a row wherever it stands. A batch of one row has one place.
+    // A fixed tensor with a part for each position in the batch differs between positions. A batch
+    // of one row has one position.
     let has_rows = |at: usize| {
         let factor = signature.result[dim].factor;
         signature.operands[at].iter().any(|it| it.factor == factor)
@@ -101,10 +104,11 @@ fn of_result(signature: &Signature, operands: &[(usize, Rows)], n_rows: usize) -
     if n_rows > 1 && operands.iter().any(is_placed) { Rows::Mixed } else { found }
 }
 
-/// The dim of the result that has the rows of this dim of an operand.
+/// Returns the dim of the result that has the rows of this dim of an operand.
 fn carried(signature: &Signature, operand: usize, dim: usize, n_rows: usize) -> Option<usize> {
     let Some(factor) = signature.operands[operand][dim].factor else {
-        // Changes of shape have no factors for dims of one index. Where that is the batch, all is computed of its one row.
+        // Reshapes have no factors for dims of extent 1. If the batch has one row, everything is
+        // computed from it.
         let is_alone = |dim: &Dim| n_rows == 1 && dim.extent == 1;
         return signature.result.get(dim).is_some_and(is_alone).then_some(dim);
     };
@@ -128,7 +132,7 @@ mod tests {
         }
     }
 
-    /// What the rows are to the result of `make`, of an input of six rows of eight.
+    /// Checks how the result of `make` depends on the rows of an input `[6, 8]`.
     fn check(make: impl Fn(&mut Builder, Argument) -> Value, expected: Rows) {
         check_of(6, make, expected);
     }

@@ -3,7 +3,7 @@
 use soybean_plan::{DType, Init, Mode, RunScalar, Shape};
 
 use crate::{
-    fault::Fault,
+    diagnostic::CallDiagnostic,
     graph::{Graph, Source},
     initializers,
     operators::phase_select::PhaseSelect,
@@ -31,7 +31,7 @@ pub enum Argument {
 }
 
 impl Argument {
-    /// What it is, for error messages.
+    /// Returns the kind of the argument, for error messages.
     #[must_use]
     pub fn kind(&self) -> &'static str {
         match self {
@@ -45,7 +45,7 @@ impl Argument {
         }
     }
 
-    /// The number, if it is one.
+    /// Returns the number, if it is one.
     #[must_use]
     pub fn as_number(&self) -> Option<f64> {
         match self {
@@ -56,12 +56,13 @@ impl Argument {
     }
 }
 
-/// Where a call stands in the user's source.
+/// The position of a call in the user's source.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Site {
     /// The file and the line: `src/model.rs:12`; empty if that is not known.
     pub place: String,
-    /// The path of calls of the user's functions that leads to it: `block.3.dense`; empty in the model's own function.
+    /// The path of the user's functions that leads to the call: `block.3.dense`; empty in the
+    /// model's own function.
     pub layer: String,
     /// The name of the operator; empty for inputs, parameters and buffers.
     pub operator: String,
@@ -70,9 +71,10 @@ pub struct Site {
 /// One call of a [`Builder`], by which it can be made again.
 #[derive(Clone, Debug)]
 pub(crate) struct Made {
-    /// What it gave.
+    /// The result.
     pub(crate) result: Argument,
-    /// The operator and its arguments; none for inputs, parameters and buffers, of which the graph knows everything.
+    /// The operator and its arguments; `None` for inputs, parameters and buffers, which the graph
+    /// describes.
     pub(crate) operator: Option<(String, Vec<Argument>)>,
     place: String,
     /// The number of its layer.
@@ -82,20 +84,20 @@ pub(crate) struct Made {
 /// Makes a graph, call by call.
 #[derive(Clone, Debug, Default)]
 pub struct Builder {
-    /// What the model is to be compiled for.
+    /// The mode for which the model is compiled.
     pub(crate) mode: Mode,
     pub(crate) graph: Graph,
     /// Buffers with their next values.
     pub(crate) updates: Vec<(Value, Value)>,
     /// The scalars that programs read so far, in the order in which they number them.
     pub(crate) scalars: Vec<RunScalar>,
-    /// The number of tensors made so far of which parts are dropped.
+    /// The number of dropouts so far.
     pub(crate) n_dropouts: u32,
-    /// What the user calls tensors.
+    /// The user's names of tensors.
     pub(crate) names: Vec<(String, Value)>,
     /// The calls so far.
     pub(crate) calls: Vec<Made>,
-    /// Where the next calls stand.
+    /// The position of the next calls.
     place: String,
     layer: usize,
     /// The paths of the layers.
@@ -103,25 +105,26 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// A builder with an empty graph, of a model to be trained.
+    /// Returns a builder with an empty graph, for a model to be trained.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A builder with an empty graph. In inference operators give what they give in evaluations, and buffers stay as they are.
+    /// Returns a builder with an empty graph. In inference, operators return their result in
+    /// evaluations, and buffers are not updated.
     #[must_use]
     pub fn in_mode(mode: Mode) -> Self {
         Self { mode, ..Self::default() }
     }
 
-    /// What the model is to be compiled for.
+    /// Returns the mode for which the model is compiled.
     #[must_use]
     pub const fn mode(&self) -> Mode {
         self.mode
     }
 
-    /// The first tensor in training steps, the second in evaluations.
+    /// Returns the first tensor in training steps, the second in evaluations.
     pub(crate) fn by_phase(&mut self, train: Value, evaluate: Value) -> Value {
         match self.mode {
             Mode::Training => self.graph.add(PhaseSelect.into(), &[train, evaluate]),
@@ -165,7 +168,8 @@ impl Builder {
         self.calls.push(Made { result, operator, place, layer });
     }
 
-    /// Says where the next calls stand: the file and line, and the number of the layer, of which [`Self::name_layers`] tells the path.
+    /// Sets the position of the next calls: the file and line, and the number of the layer, whose
+    /// path [`Self::name_layers`] sets.
     pub fn stand_at(&mut self, place: &str, layer: usize) {
         place.clone_into(&mut self.place);
         self.layer = layer;
@@ -181,7 +185,8 @@ impl Builder {
         self.names.push((name.to_owned(), value));
     }
 
-    /// Where each call so far stands. A call of which the builder was not told belongs to the layer that its parameter's name begins with: `dense.2` of `dense.2.w`.
+    /// Returns the position of each call so far. A call without a position belongs to the layer in
+    /// its parameter's name: `dense.2` of `dense.2.w`.
     #[must_use]
     pub fn sites(&self) -> Vec<Site> {
         let layer = |it: &Made| match self.layers.get(it.layer) {
@@ -213,11 +218,16 @@ impl Builder {
         name.clone_into(&mut self.graph.node_mut(value).name);
     }
 
-    /// How a parameter of this shape is filled: `zeros()`, `he_normal()`, ..
+    /// Returns the initial values of a parameter of this shape: `zeros()`, `he_normal()`, ..
     ///
     /// # Errors
     /// If there is no such initializer, or its arguments are not what it takes.
-    pub fn init(&self, name: &str, arguments: &[Argument], shape: &[usize]) -> Result<Init, Fault> {
+    pub fn init(
+        &self,
+        name: &str,
+        arguments: &[Argument],
+        shape: &[usize],
+    ) -> Result<Init, CallDiagnostic> {
         initializers::resolve(name, arguments, shape)
     }
 
@@ -225,9 +235,13 @@ impl Builder {
     ///
     /// # Errors
     /// If there is no such operator, or its operands do not fit.
-    pub fn call(&mut self, operator: &str, arguments: &[Argument]) -> Result<Argument, Fault> {
+    pub fn call(
+        &mut self,
+        operator: &str,
+        arguments: &[Argument],
+    ) -> Result<Argument, CallDiagnostic> {
         let Some((form, row)) = surface::find(operator) else {
-            return Err(Fault::call(format!("unknown operator `{operator}`")));
+            return Err(CallDiagnostic::call(format!("unknown operator `{operator}`")));
         };
         self.graph.set_origin(Some(self.calls.len()));
         let result = (row.build)(self, &Arguments::new(form, row, arguments)?)?;
@@ -235,19 +249,19 @@ impl Builder {
         Ok(result)
     }
 
-    /// The shape of a tensor.
+    /// Returns the shape of a tensor.
     #[must_use]
     pub fn shape(&self, value: Value) -> Shape {
         self.graph.shape(value)
     }
 
-    /// The type of a tensor's elements.
+    /// Returns the type of a tensor's elements.
     #[must_use]
     pub fn dtype(&self, value: Value) -> DType {
         self.graph.node(value).dtype
     }
 
-    /// The graph so far.
+    /// Returns the graph so far.
     #[must_use]
     pub fn graph(&self) -> &Graph {
         &self.graph

@@ -4,7 +4,7 @@ use soybean_plan::{Mesh, Mode, Topology, TopologyError};
 
 use crate::{
     builder::Builder,
-    fault::{At, ModelFault},
+    diagnostic::{ModelDiagnostic, ModelPart},
     graph::Graph,
     optimizer::Optimizer,
     options::Options,
@@ -19,24 +19,24 @@ pub const MAX_GPUS: usize = 1 << 12;
 ///
 /// # Errors
 /// Returns a fault if the number of ranks is out of range, or the cluster has no place for them.
-pub(crate) fn mesh(options: &Options) -> Result<Mesh, ModelFault> {
+pub(crate) fn mesh(options: &Options) -> Result<Mesh, ModelDiagnostic> {
     let n_gpus = options.n_gpus;
     if n_gpus == 0 || n_gpus > MAX_GPUS {
         let message = format!("`gpus` must lie between 1 and {MAX_GPUS}, found {n_gpus}");
-        return Err(ModelFault { at: At::Gpus, message, help: None });
+        return Err(ModelDiagnostic { at: ModelPart::Gpus, message, help: None });
     }
     let topology = topology(options)?;
     Ok(topology.as_ref().map_or_else(|| Mesh::new(n_gpus), Topology::mesh))
 }
 
 /// Returns the positions of the ranks on the cluster, if one is given.
-fn topology(options: &Options) -> Result<Option<Topology>, ModelFault> {
+fn topology(options: &Options) -> Result<Option<Topology>, ModelDiagnostic> {
     if options.search.objective == Objective::Time && options.search.cluster.is_none() {
         let message = "the objective `time` needs a cluster, found none".to_owned();
-        return Err(ModelFault { at: At::Gpus, message, help: None });
+        return Err(ModelDiagnostic { at: ModelPart::Gpus, message, help: None });
     }
-    let fault = |error: TopologyError| ModelFault {
-        at: At::Gpus,
+    let fault = |error: TopologyError| ModelDiagnostic {
+        at: ModelPart::Gpus,
         message: error.to_string(),
         help: error.fitting().map(|it| format!("use `gpus = {it}`, or another cluster")),
     };
@@ -48,18 +48,18 @@ pub(crate) fn model(
     builder: &Builder,
     mesh: &Mesh,
     optimizer: &Optimizer,
-) -> Result<(), Vec<ModelFault>> {
+) -> Result<(), Vec<ModelDiagnostic>> {
     let mut faults = pins(builder.graph(), mesh);
     faults.extend(optimizer.faults(builder.graph()));
     if faults.is_empty() { Ok(()) } else { Err(faults) }
 }
 
 /// Returns a fault for each pin of a graph that does not fit a mesh.
-pub(crate) fn pins(graph: &Graph, mesh: &Mesh) -> Vec<ModelFault> {
+pub(crate) fn pins(graph: &Graph, mesh: &Mesh) -> Vec<ModelDiagnostic> {
     let fault = |value: Value| {
         let node = graph.node(value);
         let (message, help) = node.pinned?.fault_on(mesh, &node.shape)?;
-        Some(ModelFault { at: At::Pin(value), message, help: Some(help) })
+        Some(ModelDiagnostic { at: ModelPart::Pin(value), message, help: Some(help) })
     };
     graph.values().filter_map(fault).collect()
 }
@@ -69,7 +69,7 @@ pub(crate) fn results(
     mode: Mode,
     loss: Option<Value>,
     outputs: &[(String, Value)],
-) -> Result<(), Vec<ModelFault>> {
+) -> Result<(), Vec<ModelDiagnostic>> {
     let message = match (mode, loss) {
         (Mode::Training, Some(_)) => return Ok(()),
         (Mode::Inference, None) if !outputs.is_empty() => return Ok(()),
@@ -77,11 +77,11 @@ pub(crate) fn results(
         (Mode::Inference, Some(_)) => "a model of mode inference has no loss, found one",
         (Mode::Inference, None) => "a model of mode inference must have an output, found none",
     };
-    Err(vec![ModelFault { at: At::Loss, message: message.to_owned(), help: None }])
+    Err(vec![ModelDiagnostic { at: ModelPart::Loss, message: message.to_owned(), help: None }])
 }
 
 /// Checks that the work of some operator is split over all ranks.
-pub(crate) fn ranks_at_work(tiled: &TiledNetwork) -> Result<(), ModelFault> {
+pub(crate) fn ranks_at_work(tiled: &TiledNetwork) -> Result<(), ModelDiagnostic> {
     let n_ranks = tiled.mesh.n_ranks();
     let most = most_ranks_at_work(tiled);
     if most < n_ranks { Err(too_many_gpus(n_ranks, most)) } else { Ok(()) }
@@ -89,7 +89,7 @@ pub(crate) fn ranks_at_work(tiled: &TiledNetwork) -> Result<(), ModelFault> {
 
 /// Returns the largest number of ranks over which the work of any operator is split.
 pub(crate) fn most_ranks_at_work(tiled: &TiledNetwork) -> usize {
-    let ranks = |form: &crate::signature::Form| {
+    let ranks = |form: &crate::signature::Partitioning| {
         let axes = (0..form.0.len()).filter(|&axis| form.0[axis].is_some()).collect();
         tiled.mesh.group_size(axes)
     };
@@ -97,10 +97,10 @@ pub(crate) fn most_ranks_at_work(tiled: &TiledNetwork) -> usize {
 }
 
 /// Returns the fault of a model that cannot be split over so many ranks.
-pub(crate) fn too_many_gpus(n_gpus: usize, most: usize) -> ModelFault {
+pub(crate) fn too_many_gpus(n_gpus: usize, most: usize) -> ModelDiagnostic {
     let message =
         format!("no operator of this model can be split over {n_gpus} GPUs; the most is {most}");
     let help =
         format!("use `gpus = {most}`, or make the batch or a layer's width a multiple of {n_gpus}");
-    ModelFault { at: At::Gpus, message, help: Some(help) }
+    ModelDiagnostic { at: ModelPart::Gpus, message, help: Some(help) }
 }

@@ -5,8 +5,8 @@ use soybean_plan::Program;
 use crate::{
     builder::Builder,
     check,
+    diagnostic::ModelDiagnostic,
     differentiate::differentiate,
-    fault::ModelFault,
     fuse::fuse,
     lower::lower,
     memory::plan_memory,
@@ -56,7 +56,7 @@ pub fn compile(
     outputs: &[(String, Value)],
     options: &Options,
     now: &dyn Fn() -> f64,
-) -> Result<Compiled, Vec<ModelFault>> {
+) -> Result<Compiled, Vec<ModelDiagnostic>> {
     let model = Model { builder, loss: loss.into(), outputs };
     compile_observed(model, options, now, &mut |_, _| {})
 }
@@ -70,7 +70,7 @@ pub fn compile_observed(
     options: &Options,
     now: &dyn Fn() -> f64,
     observer: Observer<'_>,
-) -> Result<Compiled, Vec<ModelFault>> {
+) -> Result<Compiled, Vec<ModelDiagnostic>> {
     let Options { name, search: request, optimizer, .. } = options;
     let mesh = check::mesh(options).map_err(|fault| vec![fault])?;
     check::model(&model.builder, &mesh, optimizer)?;
@@ -97,8 +97,8 @@ pub fn compile_observed(
     Ok(Compiled { program: placed.program, report })
 }
 
-/// Returns a training step as it is before simplification: the passes `differentiate` and
-/// `add-updates` alone.
+/// Returns a training step before simplification: the passes `differentiate` and `add-updates`
+/// alone.
 ///
 /// # Errors
 /// Returns the faults of the loss, the outputs and the parameters, as [`compile`] does.
@@ -107,7 +107,7 @@ pub fn training_step(
     loss: impl Into<Option<Value>>,
     outputs: &[(String, Value)],
     optimizer: &Optimizer,
-) -> Result<Network, Vec<ModelFault>> {
+) -> Result<Network, Vec<ModelDiagnostic>> {
     let network = Network::from_model(Model { builder, loss: loss.into(), outputs })?;
     Ok(add_updates(differentiate(network, optimizer)?, optimizer))
 }
@@ -121,7 +121,7 @@ pub fn build_network(
     loss: impl Into<Option<Value>>,
     outputs: &[(String, Value)],
     optimizer: &Optimizer,
-) -> Result<Network, Vec<ModelFault>> {
+) -> Result<Network, Vec<ModelDiagnostic>> {
     let network = training_step(builder, loss, outputs, optimizer)?;
     Ok(fuse(&simplify(&network)))
 }

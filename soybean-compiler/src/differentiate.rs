@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use soybean_plan::{Combine, ScalarProgram, Shape};
 
 use crate::{
-    fault::{At, ModelFault},
+    diagnostic::{ModelDiagnostic, ModelPart},
     graph::{Graph, Source},
     network::Network,
     operator::{GradientBuilder, Operator, OperatorCall},
@@ -25,7 +25,10 @@ use crate::{
 /// # Errors
 /// Returns a fault if the loss is not a scalar, and one for each parameter that does not reach the
 /// loss; in inference, one for each parameter that reaches no output.
-pub fn differentiate(network: Network, optimizer: &Optimizer) -> Result<Network, Vec<ModelFault>> {
+pub fn differentiate(
+    network: Network,
+    optimizer: &Optimizer,
+) -> Result<Network, Vec<ModelDiagnostic>> {
     let mut network = network;
     let Some(loss) = network.loss else {
         check_inference(&network)?;
@@ -36,7 +39,11 @@ pub fn differentiate(network: Network, optimizer: &Optimizer) -> Result<Network,
     if !shape.is_empty() {
         let message = format!("the loss must be a scalar, found {shape}");
         let help = "end with `.mean(..)`, `.sum(..)`, `.mse(..)` or `.cross_entropy(..)`";
-        return Err(vec![ModelFault { at: At::Loss, message, help: Some(help.to_owned()) }]);
+        return Err(vec![ModelDiagnostic {
+            at: ModelPart::Loss,
+            message,
+            help: Some(help.to_owned()),
+        }]);
     }
     let found = gradients(graph, loss, parameters, &updates::seed(optimizer, scalars));
     let mut faults = Vec::new();
@@ -49,22 +56,22 @@ pub fn differentiate(network: Network, optimizer: &Optimizer) -> Result<Network,
     if faults.is_empty() { Ok(network) } else { Err(faults) }
 }
 
-fn check_inference(network: &Network) -> Result<(), Vec<ModelFault>> {
+fn check_inference(network: &Network) -> Result<(), Vec<ModelDiagnostic>> {
     let is_needed = network.forward();
     let fault = |parameter: Value| {
         let name = &network.graph.node(parameter).name;
-        ModelFault {
-            at: At::Value(parameter),
+        ModelDiagnostic {
+            at: ModelPart::Value(parameter),
             message: format!("no output depends on the parameter `{name}`"),
             help: Some("use it on the way to an output, or remove it".to_owned()),
         }
     };
     let unused = network.parameters.iter().filter(|it| !is_needed[it.index()]);
-    let faults: Vec<ModelFault> = unused.map(|&it| fault(it)).collect();
+    let faults: Vec<ModelDiagnostic> = unused.map(|&it| fault(it)).collect();
     if faults.is_empty() { Ok(()) } else { Err(faults) }
 }
 
-fn parameter_without_gradient(graph: &Graph, loss: Value, parameter: Value) -> ModelFault {
+fn parameter_without_gradient(graph: &Graph, loss: Value, parameter: Value) -> ModelDiagnostic {
     let name = &graph.node(parameter).name;
     let (message, help) = match graph.ancestors(&[loss])[parameter.index()] {
         true => (
@@ -76,7 +83,7 @@ fn parameter_without_gradient(graph: &Graph, loss: Value, parameter: Value) -> M
             "use it on the way to the loss, or remove it",
         ),
     };
-    ModelFault { at: At::Value(parameter), message, help: Some(help.to_owned()) }
+    ModelDiagnostic { at: ModelPart::Value(parameter), message, help: Some(help.to_owned()) }
 }
 
 /// The graph during differentiation.
@@ -119,7 +126,8 @@ impl GradientBuilder for Differentiation<'_> {
     }
 }
 
-/// Adds to the graph the gradients of a scalar loss, times the number that `seed` gives, by each of the parameters; none for those that it does not depend on.
+/// Adds the gradients of a scalar loss with respect to the parameters, times the number that `seed`
+/// computes. A parameter without influence on the loss gets `None`.
 fn gradients(
     graph: &mut Graph,
     loss: Value,

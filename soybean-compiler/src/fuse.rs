@@ -1,8 +1,9 @@
 //! Fusion: elementwise work moves into the kernels that read it.
 //!
-//! A map is computed inside its readers, and not stored, if all of them are maps or reductions, and it has one reader over the same index space or is so cheap
-//! that computing it again costs less than reading it. This loses nothing in the tiling search: a conversion between a map and its only
-//! reader costs as much before the map as after it. What a user pins is stored in any case.
+//! A map is computed inside its readers, and not stored, if all of them are maps or reductions. It
+//! must have one reader over the same index space, or be cheaper to compute again than to read. The
+//! tiling search loses nothing: a conversion between a map and its only reader costs the same
+//! before and after the map. Pinned tensors are always stored.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -69,7 +70,7 @@ struct Known {
     kept: BTreeSet<Value>,
 }
 
-/// For each next value, the parameter and states that are updated together with it.
+/// Returns, for each next value, the parameter and states that are updated together with it.
 fn sources_by_next(network: &Network) -> BTreeMap<Value, BTreeSet<Value>> {
     let mut by_next = BTreeMap::new();
     for group in network.update_groups() {
@@ -109,7 +110,8 @@ impl Reader<'_> {
         (operator, operands)
     }
 
-    /// Moves operands into the map as long as that is possible and some operand still has each of the dims in `needed`.
+    /// Moves operands into the map while that is possible and some operand still has each of the
+    /// dims in `needed`.
     fn absorb(
         &self,
         map: Elementwise,
@@ -137,7 +139,7 @@ impl Reader<'_> {
         self.own.as_ref().is_none_or(is_own) || !self.known.kept.contains(&memory)
     }
 
-    /// The map with one operand moved into it.
+    /// Returns the map with one operand computed inside it, if that is allowed and worth it.
     fn without(
         &self,
         map: &Elementwise,
@@ -151,7 +153,7 @@ impl Reader<'_> {
         let is_allowed = self.graph.operands(value).into_iter().all(|it| self.may_read(it));
         let is_worth_it =
             is_cheap || (has_same_space && self.known.has_one_reader.contains(&value));
-        // Results that are rounded when they are stored are not what the registers of a longer program would hold.
+        // The registers of a longer program would hold unrounded results.
         let is_exact = inner.dtype == DType::F32;
         (self.known.may_move.contains(&value) && is_exact && is_allowed && is_worth_it)
             .then(|| compose(self.graph, map, operands, position, inner))
@@ -162,7 +164,7 @@ fn has_dims(map: &Elementwise, needed: &[FactorId]) -> bool {
     needed.iter().all(|dim| map.operands.iter().any(|ids| ids.contains(dim)))
 }
 
-/// The map that computes one of its operands itself.
+/// Returns the map that computes one of its operands itself.
 fn compose(
     graph: &Graph,
     map: &Elementwise,

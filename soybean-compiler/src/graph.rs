@@ -1,7 +1,7 @@
 //! The graph: tensors as nodes, data flow as edges.
 //!
-//! A node is one tensor and says where it comes from; an edge leads from an operand to the tensor computed from it. The graph knows nothing of
-//! devices.
+//! A node is one tensor with its source; an edge leads from an operand to the tensor computed from
+//! it. The graph knows nothing of devices.
 
 use std::fmt::{self, Write as _};
 
@@ -27,15 +27,15 @@ pub struct Node {
     pub dtype: DType,
     /// Its shape.
     pub shape: Shape,
-    /// Where it comes from.
+    /// The source of its elements.
     pub source: Source,
     /// The number of the builder's call for which it was made; see [`crate::Network::sites`].
     pub origin: Option<usize>,
-    /// How it must be stored, if a user says so.
+    /// The tiling in which the user wants it stored, if any.
     pub pinned: Option<Pin>,
 }
 
-/// Where a tensor comes from.
+/// The source of a tensor's elements.
 #[derive(Clone, Debug)]
 pub enum Source {
     /// Fed with each batch.
@@ -57,7 +57,7 @@ pub enum Source {
 #[derive(Clone, Debug, Default)]
 pub struct Graph {
     tensors: DiGraph<Node, (), u32>,
-    /// What new tensors have as their origin.
+    /// The origin of new tensors.
     origin: Option<usize>,
 }
 
@@ -98,7 +98,7 @@ impl Graph {
         of_index(value)
     }
 
-    /// Adds the result of an operator that is stored as this tensor of another graph, and made for the same call.
+    /// Adds the result of an operator with the type, pin and origin of a tensor of another graph.
     pub fn add_like(&mut self, node: &Node, operator: Operator, operands: &[Value]) -> Value {
         self.set_origin(node.origin);
         let value = self.add(operator, operands);
@@ -108,24 +108,24 @@ impl Graph {
         value
     }
 
-    /// The node of a tensor.
+    /// Returns the node of a tensor.
     #[must_use]
     pub fn node(&self, value: Value) -> &Node {
         &self.tensors[index_of(value)]
     }
 
-    /// The node of a tensor, to be changed.
+    /// Returns the node of a tensor for changes.
     pub fn node_mut(&mut self, value: Value) -> &mut Node {
         &mut self.tensors[index_of(value)]
     }
 
-    /// The shape of a tensor.
+    /// Returns the shape of a tensor.
     #[must_use]
     pub fn shape(&self, value: Value) -> Shape {
         self.node(value).shape
     }
 
-    /// The operator that computes a tensor, if one does.
+    /// Returns the operator that computes a tensor, if one does.
     #[must_use]
     pub fn operator(&self, value: Value) -> Option<&Operator> {
         match &self.node(value).source {
@@ -140,7 +140,7 @@ impl Graph {
         self.operator(value)?.downcast_ref()
     }
 
-    /// The tensors from which a tensor is computed, in the operator's order.
+    /// Returns the tensors from which a tensor is computed, in the operator's order.
     #[must_use]
     pub fn operands(&self, value: Value) -> Vec<Value> {
         // petgraph lists edges from the newest to the oldest.
@@ -149,20 +149,21 @@ impl Graph {
         operands
     }
 
-    /// The operands of which a tensor is computed in this phase.
+    /// Returns the operands from which a tensor is computed in this phase.
     #[must_use]
     pub fn operands_in(&self, value: Value, phase: Phase) -> Vec<Value> {
         let operands = self.operands(value).into_iter().enumerate();
         operands.filter(|&(at, _)| self.reads(value, at, phase)).map(|(_, it)| it).collect()
     }
 
-    /// Whether a tensor is computed of its operand at this position in this phase.
+    /// Returns whether a tensor depends on its operand at this position in this phase.
     #[must_use]
     pub fn reads(&self, value: Value, position: usize, phase: Phase) -> bool {
         self.operator(value).is_none_or(|it| it.reads(position, phase))
     }
 
-    /// The tensors computed from a tensor, in order of creation; one that uses it twice stands here twice.
+    /// Returns the tensors computed from a tensor, in order of creation. A tensor that reads it
+    /// twice is listed twice.
     #[must_use]
     pub fn users(&self, value: Value) -> Vec<Value> {
         let mut users: Vec<Value> = self.neighbors(value, Direction::Outgoing).collect();
@@ -170,13 +171,14 @@ impl Graph {
         users
     }
 
-    /// Whether a tensor is a working copy of its operand.
+    /// Returns whether a tensor is a replica of its operand.
     #[must_use]
     pub fn is_replica(&self, value: Value) -> bool {
         self.operator(value).is_some_and(|it| it.is_replica())
     }
 
-    /// The tensor whose memory a tensor is: its own, unless it is another's in another shape. Working copies count as tensors of their own.
+    /// Returns the tensor whose memory a tensor uses: itself, unless it is an alias. Replicas have
+    /// memory of their own.
     #[must_use]
     pub fn memory_of(&self, value: Value) -> Value {
         match self.operator(value) {
@@ -194,40 +196,40 @@ impl Graph {
         })
     }
 
-    /// All tensors in order of creation, so that operands come before what is computed from them.
+    /// Returns all tensors in order of creation, which puts operands before their users.
     pub fn values(&self) -> impl DoubleEndedIterator<Item = Value> + use<> {
         self.tensors.node_indices().map(of_index)
     }
 
-    /// The tensors of the batch, in the order in which they were added.
+    /// Returns the tensors of the batch, in the order in which they were added.
     pub(crate) fn inputs(&self) -> impl Iterator<Item = Value> {
         self.values().filter(|it| matches!(self.node(*it).source, Source::Input { .. }))
     }
 
-    /// The trained tensors, in the order in which they were added.
+    /// Returns the trained tensors, in the order in which they were added.
     pub(crate) fn parameters(&self) -> impl Iterator<Item = Value> {
         self.values().filter(|it| matches!(self.node(*it).source, Source::Parameter(_)))
     }
 
-    /// The number of tensors.
+    /// Returns the number of tensors.
     #[must_use]
     pub fn n_values(&self) -> usize {
         self.tensors.node_count()
     }
 
-    /// The shapes of an operator's operands.
+    /// Returns the shapes of an operator's operands.
     #[must_use]
     pub fn operand_shapes(&self, value: Value) -> Vec<Shape> {
         self.operands(value).into_iter().map(|it| self.shape(it)).collect()
     }
 
-    /// The tensors from which any of `roots` is computed in any phase, and the roots themselves: a mark for each tensor.
+    /// Marks the roots, and the tensors from which any of them is computed in any phase.
     #[must_use]
     pub fn ancestors(&self, roots: &[Value]) -> Vec<bool> {
         self.ancestors_by(roots, |value| self.operands(value))
     }
 
-    /// The tensors from which any of `roots` is computed in this phase, and the roots themselves.
+    /// Marks the roots, and the tensors from which any of them is computed in this phase.
     #[must_use]
     pub fn ancestors_in(&self, phase: Phase, roots: &[Value]) -> Vec<bool> {
         self.ancestors_by(roots, |value| self.operands_in(value, phase))
@@ -248,7 +250,7 @@ impl Graph {
         is_ancestor
     }
 
-    /// The line of one tensor in the text form.
+    /// Returns the line of one tensor in the text form.
     #[must_use]
     pub fn line(&self, value: Value) -> String {
         let node = self.node(value);

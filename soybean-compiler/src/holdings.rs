@@ -1,4 +1,5 @@
-//! What a rank's memory holds over the steps of a program: the buffers that the memory plan placed, what each is for, and when it has its memory.
+//! The contents of a rank's memory over the steps of a program: the buffers of the memory plan,
+//! their purposes and their lifetimes.
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
@@ -10,7 +11,7 @@ use crate::{
     unplaced::Storage,
 };
 
-/// The steps of a phase during which a buffer that does not stay has its memory, the first and the last among them.
+/// The lifetime of a buffer that is not kept: its first and last step in a phase.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Life {
     pub(crate) buffer: BufferId,
@@ -44,7 +45,7 @@ impl Holdings {
         }
     }
 
-    /// What is held at the first step at which that is the most.
+    /// Returns the contents at the first step at which memory holds the most.
     pub(crate) fn peak(&self) -> Peak {
         // The sum rises only where a life begins.
         let mut changes: BTreeMap<(Phase, usize), i64> = BTreeMap::new();
@@ -68,13 +69,13 @@ impl Holdings {
         Peak::new(self.persistent.iter().copied().chain(transient).collect(), self.arena_bytes)
     }
 
-    /// The bytes of each content at each of the steps of a phase, without gaps.
+    /// Returns the bytes of each content at each of the steps of a phase, without gaps.
     pub(crate) fn by_step(&self, phase: Phase, n_steps: usize) -> Vec<BTreeMap<Content, u64>> {
         let mut begin: Vec<Vec<&Held>> = vec![Vec::new(); n_steps];
         let mut end = begin.clone();
         for (life, held) in self.transient.iter().filter(|it| it.0.phase == phase) {
             begin[life.first].push(held);
-            // What is fetched outlives the last step.
+            // Fetched buffers outlive the last step.
             if let Some(end) = end.get_mut(life.last) {
                 end.push(held);
             }

@@ -1,8 +1,9 @@
-//! How parameters are filled at the start, as PyTorch has it. Source of `he` and `xavier`: He et al. 2015, Glorot & Bengio 2010.
+//! Initial values of parameters, as in PyTorch. Source of `he` and `xavier`: He et al. 2015, Glorot
+//! & Bengio 2010.
 
 use soybean_plan::{Init, Shape};
 
-use crate::{builder::Argument, fault::Fault};
+use crate::{builder::Argument, diagnostic::CallDiagnostic};
 
 /// One initializer: its name, the names of its arguments, and what it gives for a shape.
 struct Row {
@@ -11,7 +12,7 @@ struct Row {
     init: Rule,
 }
 
-/// What an initializer depends on besides its arguments.
+/// The properties of a parameter that an initializer depends on.
 enum Rule {
     /// Nothing.
     Fixed(fn(&[f64]) -> Init),
@@ -21,7 +22,8 @@ enum Rule {
 
 use Rule::{Fixed, OfFans};
 
-/// The inputs of each output of a weight `[out, in, ..]`, and the outputs of each input; the dims after those two are counted in both.
+/// Returns the inputs of each output of a weight `[out, in, ..]`, and the outputs of each input.
+/// Both count the dims after the first two.
 #[derive(Clone, Copy)]
 struct Fans {
     n_inputs: f64,
@@ -81,29 +83,36 @@ fn within(bound: f64) -> Init {
     Init::Uniform { low: -bound, high: bound }
 }
 
-/// The names of all initializers.
+/// Returns the names of all initializers.
 #[must_use]
 pub fn init_names() -> Vec<&'static str> {
     TABLE.iter().map(|row| row.name).collect()
 }
 
-/// What an initializer gives for a parameter of this shape.
-pub(crate) fn resolve(name: &str, arguments: &[Argument], shape: &[usize]) -> Result<Init, Fault> {
+/// Returns the initial values of a parameter of this shape.
+pub(crate) fn resolve(
+    name: &str,
+    arguments: &[Argument],
+    shape: &[usize],
+) -> Result<Init, CallDiagnostic> {
     let Some(row) = TABLE.iter().find(|row| row.name == name) else {
-        return Err(Fault::call(format!("unknown initializer `{name}`"))
+        return Err(CallDiagnostic::call(format!("unknown initializer `{name}`"))
             .with_help(format!("the initializers are {}", init_names().join(", "))));
     };
     if arguments.len() != row.arguments.len() {
         let (expected, found) = (row.arguments.len(), arguments.len());
         let plural = if expected == 1 { "" } else { "s" };
         let call = format!("`{name}({})`", row.arguments.join(", "));
-        return Err(Fault::call(format!(
+        return Err(CallDiagnostic::call(format!(
             "{call} takes {expected} argument{plural}, found {found}"
         )));
     }
     let number = |(position, argument): (usize, &Argument)| {
         let fault = || {
-            Fault::argument(position, format!("`{name}` takes numbers, found {}", argument.kind()))
+            CallDiagnostic::argument(
+                position,
+                format!("`{name}` takes numbers, found {}", argument.kind()),
+            )
         };
         argument.as_number().ok_or_else(fault)
     };
@@ -114,12 +123,12 @@ pub(crate) fn resolve(name: &str, arguments: &[Argument], shape: &[usize]) -> Re
     }
 }
 
-fn fans(name: &str, shape: &[usize]) -> Result<Fans, Fault> {
+fn fans(name: &str, shape: &[usize]) -> Result<Fans, CallDiagnostic> {
     let [outputs, inputs, ref window @ ..] = *shape else {
         let found = Shape::new(shape);
         let message = format!("`{name}` fills weights of at least 2 dims, found {found}");
         let help = "the dims are [outputs, inputs, ..]; `normal(std)` fills any shape";
-        return Err(Fault::call(message).with_help(help));
+        return Err(CallDiagnostic::call(message).with_help(help));
     };
     let n_taps: usize = window.iter().product();
     Ok(Fans { n_inputs: (inputs * n_taps) as f64, n_outputs: (outputs * n_taps) as f64 })

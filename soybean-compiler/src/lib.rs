@@ -1,14 +1,16 @@
 //! Soybean's compiler: from a model's forward computation to a program for N ranks.
 //!
-//! The line is short: a [`Builder`] makes a [`graph`], which is differentiated, simplified and fused, tiled by a search that minimises the bytes
-//! moved between ranks, and lowered to a [`soybean_plan::Program`]. It knows nothing of tokens, files, clocks or the environment.
+//! A [`Builder`] makes a [`graph`]. The passes in [`compile`] differentiate, simplify and fuse it,
+//! search a tiling that minimises the bytes moved between ranks, and lower it to a
+//! [`soybean_plan::Program`]. The compiler knows nothing of tokens, files, clocks or the
+//! environment.
 
 mod batch;
 mod builder;
 mod check;
 mod compile;
+mod diagnostic;
 mod differentiate;
-mod fault;
 mod fuse;
 pub mod graph;
 mod holdings;
@@ -48,8 +50,8 @@ mod verify;
 pub use builder::{Argument, Builder, Site};
 pub use check::MAX_GPUS;
 pub use compile::{Compiled, build_network, compile, compile_observed, training_step};
+pub use diagnostic::{CallDiagnostic, CallPart, ModelDiagnostic, ModelPart};
 pub use differentiate::differentiate;
-pub use fault::{At, Fault, ModelFault, Place};
 pub use fuse::fuse;
 pub use initializers::init_names;
 pub use model::Model;
@@ -60,7 +62,7 @@ pub use pass::{Observer, Stage};
 pub use peak::{Content, Held, Peak};
 pub use pin::Pin;
 pub use program::{program, program_within};
-pub use recipe::{Recipe, RecipeFault};
+pub use recipe::{Recipe, RecipeError};
 pub use replicate::replicate;
 pub use report::{
     LevelLoad, Parallelism, Pass, Prediction, Report, Transfer, readable_bytes, readable_seconds,

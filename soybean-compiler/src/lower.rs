@@ -1,7 +1,8 @@
 //! Lowering: from a tiled network to the program that every rank runs.
 //!
-//! Each operator becomes the conversions of its operands, one kernel over the rank's parts, and the conversion of its result. Conversions are done anew for each
-//! operator, as the search counts them; those that move nothing are shared.
+//! Each operator becomes the conversions of its operands, one kernel over the rank's parts, and the
+//! conversion of its result. Every operator converts its operands anew, as the search counts them.
+//! Conversions that move nothing are shared.
 
 mod update;
 
@@ -71,11 +72,11 @@ fn without_offset(storage: &Storage) -> Buffer {
     Buffer { offset: 0, n_elements: storage.n_elements, dtype: storage.dtype }
 }
 
-/// The tensor of which a buffer holds a part.
+/// The tensor that a buffer holds a part of.
 #[derive(Clone, Copy, Debug)]
 struct Owner {
     value: Value,
-    /// Whether the buffer's tiling is not the one in which the tensor is stored.
+    /// True if the buffer's tiling is not the one in which the tensor is stored.
     is_converted: bool,
 }
 
@@ -92,9 +93,9 @@ struct Lowering<'a> {
     parameters: Vec<Parameter>,
     states: Vec<State>,
     constants: Vec<Constant>,
-    /// Where each tensor lies in its stored tiling.
+    /// The buffer of each tensor in its stored tiling.
     stored: BTreeMap<Value, BufferId>,
-    /// Where tensors lie in further tilings that cost nothing to reach.
+    /// The buffers of tensors in further tilings that cost nothing to reach.
     converted: BTreeMap<(Value, Tiling), BufferId>,
     phase: Phase,
     steps: Vec<Step>,
@@ -128,7 +129,7 @@ impl<'a> Lowering<'a> {
         self.tile(value, self.tiled.tilings[value.index()])
     }
 
-    /// A new buffer for a rank's part of a tensor in some tiling.
+    /// Adds a buffer for a rank's part of a tensor in some tiling.
     fn buffer(&mut self, value: Value, tiling: Tiling, is_persistent: bool) -> BufferId {
         let n_elements = self.tile(value, tiling).local_shape(&self.tiled.mesh).n_elements();
         let dtype = self.tiled.network.graph.node(value).dtype;
@@ -165,7 +166,7 @@ impl<'a> Lowering<'a> {
         }
     }
 
-    /// The steps of some tasks, from the state in which only sources are there.
+    /// Lowers tasks to steps, from the state in which only sources are stored.
     fn steps_of(&mut self, phase: Phase, tasks: &[Task]) -> Vec<Step> {
         self.phase = phase;
         self.converted.clear();
@@ -206,7 +207,7 @@ impl<'a> Lowering<'a> {
         result
     }
 
-    /// The one operand that is the result in this phase, in the tiling of the form.
+    /// Returns the operand that this phase selects, in the tiling of the partitioning.
     fn operand_of_phase(&mut self, value: Value) -> BufferId {
         let (signature, form) = self.tiled.signature(value);
         let position = PhaseSelect::operand(self.phase);
@@ -220,7 +221,8 @@ impl<'a> Lowering<'a> {
         self.steps.push(Step { kernel, inputs, results });
     }
 
-    /// The operands in the tilings of the form, and the shapes of the rank's parts of them.
+    /// Returns the operands in the tilings of the partitioning, and the shapes of the rank's parts
+    /// of them.
     fn operands(&mut self, value: Value) -> (Vec<BufferId>, Vec<soybean_plan::Shape>) {
         let (signature, form) = self.tiled.signature(value);
         let tiled = self.tiled;
@@ -234,7 +236,7 @@ impl<'a> Lowering<'a> {
             .unzip()
     }
 
-    /// Where a tensor lies in this tiling, converted if need be.
+    /// Returns the buffer of a tensor in this tiling, after a conversion if needed.
     fn in_tiling(&mut self, value: Value, tiling: Tiling) -> BufferId {
         let from = self.tiled.tilings[value.index()];
         if from == tiling {
@@ -289,7 +291,7 @@ impl<'a> Lowering<'a> {
         self.communicate(value, &collectives, result, target)
     }
 
-    /// Where ranks have equal shares of what they all have, as far as it becomes a partial sum.
+    /// Divides a replicated operand among its ranks along the axes that become partial sums.
     fn divided(&mut self, value: Value, input: BufferId, from: Tiling, to: Tiling) -> BufferId {
         let mesh = &self.tiled.mesh;
         let is_repeated = |&axis: &usize| from.on(axis) == Placement::Replicated;
@@ -344,7 +346,8 @@ impl<'a> Lowering<'a> {
         self.owners.iter().zip(&self.storage).map(held).collect()
     }
 
-    /// The loss if there is one and the model's further outputs, where the evaluation leaves them.
+    /// Returns the outputs with the buffers that the evaluation writes: the loss if there is one,
+    /// then the model's further outputs.
     fn outputs(&self) -> Vec<Output> {
         let network = &self.tiled.network;
         let loss = network.loss.map(|it| ("loss".to_owned(), it));

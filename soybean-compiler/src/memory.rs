@@ -1,8 +1,9 @@
 //! The memory plan: an offset in the one arena for every buffer.
 //!
-//! Buffers that stay come first. The others live from the step that writes them to the last that reads them; a map writes over an input that
-//! dies with it. What a collective reads and writes lives as long as the collective may be under way, in the order that lets it be. Larger buffers are placed first, each at the
-//! lowest offset that is free for all its life.
+//! Kept buffers come first. The others live from the step that writes them to the last that reads
+//! them; a map overwrites an input that dies with it. The buffers of a collective live as long as
+//! it may be under way in the chosen order. Larger buffers are placed first, each at the lowest
+//! offset that is free for all its lifetime.
 
 use std::{borrow::Cow, collections::BTreeMap};
 
@@ -34,7 +35,7 @@ struct Steps<'a> {
     order: Order,
 }
 
-/// Where everything lies, and when.
+/// The offsets and lifetimes of all buffers.
 struct Plan {
     buffers: Vec<Buffer>,
     /// The size of the arena.
@@ -103,7 +104,7 @@ fn plan(storage: &[Storage], kernels: &[Kernel], phases: &[Steps<'_>]) -> Plan {
     }
 }
 
-/// The lives of a slot's buffers: each has the memory until the next is written over it.
+/// Returns the lifetimes of a slot's buffers: each lasts until the next buffer is written over it.
 fn lives(slot: &Slot) -> impl Iterator<Item = Life> {
     let ends = slot.buffers[1..].iter().map(|it| it.0 - 1).chain([slot.last]);
     let phase = slot.phase;
@@ -166,7 +167,8 @@ fn assign_slots(
     }
 }
 
-/// The inputs of a map that one of its results may overwrite: read once, as many elements, in the same order.
+/// Returns the inputs of a map that one of its results may overwrite: read once, with as many
+/// elements in the same order.
 fn overwritable(
     step: &Step,
     kernels: &[Kernel],
@@ -194,7 +196,8 @@ fn place(slots: &mut [Slot]) -> usize {
     let mut total = 0;
     for slot in order {
         let &Slot { phase, first, last, bytes, .. } = &slots[slot];
-        // Slots of the phase by offset. Flat loops, because the macro that runs them is compiled without optimisation.
+        // Slots of the phase by offset. Flat loops are used because macros are compiled without
+        // optimisation.
         let placed = placed.entry(phase).or_default();
         let others = &placed[..];
         let (mut offset, mut at) = (0, 0);

@@ -1,4 +1,4 @@
-//! A model as it is compiled: what a builder made, and its results.
+//! The input of a compilation: what a builder made, and its results.
 
 use crate::{builder::Builder, value::Value};
 

@@ -1,4 +1,4 @@
-//! A model as a whole: the forward graph with its gradients and the optimiser's updates, simplified.
+//! A model as a whole: the forward graph, with gradients and updates once their passes have run.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,7 +11,7 @@ use soybean_plan::{Combine, Mesh, Mode, Precision, RunScalar, Tiling};
 use crate::{
     builder::{Builder, Site},
     check,
-    fault::ModelFault,
+    diagnostic::ModelDiagnostic,
     graph::{Graph, Source},
     model::Model,
     operator::{Operator, Phase},
@@ -36,19 +36,19 @@ pub struct Network {
     pub outputs: Vec<(String, Value)>,
     /// Parameters with their gradients, until the updates are added.
     pub gradients: Vec<(Value, Value)>,
-    /// Buffers, then parameters and optimiser states, with their next values; both have the same tiling.
+    /// Buffers, then parameters and optimiser states, each with its next value in the same tiling.
     pub updates: Vec<(Value, Value)>,
     /// The 2-norm of all gradients together, if updates need it.
     pub gradient_norm: Option<Value>,
-    /// The optimiser of which the updates are.
+    /// The optimiser that made the updates.
     pub optimizer: Optimizer,
     /// The scalars that programs read.
     pub scalars: Vec<RunScalar>,
     /// With which numbers it computes.
     pub precision: Precision,
-    /// What the user calls tensors: by name the tensor, or none if it is not computed by itself any more.
+    /// The user's names of tensors; `None` for a tensor that is no longer computed by itself.
     pub names: Vec<(String, Option<Value>)>,
-    /// Where the builder's calls stand, which tensors have as their origins.
+    /// The positions of the builder's calls, to which the origins of tensors refer.
     pub sites: Arc<[Site]>,
 }
 
@@ -57,7 +57,7 @@ impl Network {
     ///
     /// # Errors
     /// Returns a fault if the model lacks the loss or the outputs that its mode requires.
-    pub fn from_model(model: Model<'_>) -> Result<Self, Vec<ModelFault>> {
+    pub fn from_model(model: Model<'_>) -> Result<Self, Vec<ModelDiagnostic>> {
         let Model { builder, loss, outputs } = model;
         check::results(builder.mode(), loss, outputs)?;
         let sites = builder.sites().into();
@@ -79,7 +79,7 @@ impl Network {
         })
     }
 
-    /// What it computes: a network without a loss is not trained.
+    /// Returns the mode: training if there is a loss, inference otherwise.
     #[must_use]
     pub const fn mode(&self) -> Mode {
         match self.loss {
@@ -88,7 +88,8 @@ impl Network {
         }
     }
 
-    /// The same network with a tensor stored in this tiling. A parameter, buffer or state and its next value are pinned together.
+    /// Pins a tensor to a tiling. A parameter, buffer or state is pinned together with its next
+    /// value.
     ///
     /// # Errors
     /// If the tensor cannot be stored in this tiling on this mesh.
@@ -102,7 +103,7 @@ impl Network {
         Ok(self)
     }
 
-    /// The same network without pins.
+    /// Removes all pins.
     #[must_use]
     pub fn unpinned(mut self) -> Self {
         for value in self.graph.values() {
@@ -111,7 +112,7 @@ impl Network {
         self
     }
 
-    /// The tiling to which a user pins a tensor, if it fits the mesh.
+    /// Returns the tiling to which a tensor is pinned, if it fits the mesh.
     #[must_use]
     pub fn pin(&self, value: Value, mesh: &Mesh) -> Option<Tiling> {
         let node = self.graph.node(value);
@@ -119,38 +120,39 @@ impl Network {
         pin::is_legal(mesh, &node.shape, tiling).then_some(tiling)
     }
 
-    /// The tensors that users pinned.
+    /// Returns the tensors that users pinned.
     #[must_use]
     pub fn pins(&self) -> Vec<Value> {
         self.graph.values().filter(|&it| self.graph.node(it).pinned.is_some()).collect()
     }
 
-    /// The tensors that must be computed: the loss, the outputs and what a step leaves.
+    /// Returns the tensors that must be computed: the loss, the outputs and the results of a step.
     #[must_use]
     pub fn roots(&self) -> Vec<Value> {
         self.fetched().into_iter().chain(self.left_by_steps()).collect()
     }
 
-    /// What a training step leaves: the loss, the next values, and the gradients' norm. Nothing in inference.
+    /// Returns the results of a training step: the loss, the gradients or next values, and the
+    /// gradients' norm. In inference there are none.
     pub(crate) fn left_by_steps(&self) -> Vec<Value> {
         let next = self.updates.iter().map(|&(_, next)| next);
         let gradients = self.gradients.iter().map(|&(_, gradient)| gradient);
         self.loss.into_iter().chain(gradients).chain(next).chain(self.gradient_norm).collect()
     }
 
-    /// The next values of buffers, parameters and states.
+    /// Returns the next values of buffers, parameters and states.
     #[must_use]
     pub fn next_values(&self) -> BTreeSet<Value> {
         self.updates.iter().map(|&(_, next)| next).collect()
     }
 
-    /// Where the user's call stands for which a tensor is made, if that is known.
+    /// Returns the position of the user's call for which a tensor was made, if it is known.
     #[must_use]
     pub fn site(&self, value: Value) -> Option<&Site> {
         self.sites.get(self.graph.node(value).origin?)
     }
 
-    /// The tensors that an evaluation gives: the loss if there is one, then the outputs.
+    /// Returns the results of an evaluation: the loss if there is one, then the outputs.
     #[must_use]
     pub fn fetched(&self) -> Vec<Value> {
         self.loss.into_iter().chain(self.outputs.iter().map(|&(_, value)| value)).collect()
@@ -162,8 +164,8 @@ impl Network {
         self.graph.ancestors(&self.fetched())
     }
 
-    /// Which tensors the computation needs by which plans are measured, a training step or in inference a prediction: a mark for each. The others are
-    /// computed in evaluations only.
+    /// Marks the tensors of the computation that plans are measured by: a training step, or in
+    /// inference a prediction. The others are computed in evaluations only.
     #[must_use]
     pub fn measured(&self) -> Vec<bool> {
         match self.mode() {
@@ -172,8 +174,9 @@ impl Network {
         }
     }
 
-    /// For each tensor, whether ranks may repeat each other's work on it wherever that saves bytes, since there is none, or next to none. In inference that is so for maps and
-    /// changes of shape of weights alone, such as the scales of a batch norm: they are small beside what is computed of the batch.
+    /// Marks the tensors whose work ranks may repeat wherever that saves bytes, because it is
+    /// negligible. In inference, these include maps and changes of shape of weights alone, such as
+    /// the scales of a batch norm.
     #[must_use]
     pub fn may_repeat(&self) -> Vec<bool> {
         let graph = &self.graph;
@@ -195,9 +198,10 @@ impl Network {
         graph.values().map(may_repeat).collect()
     }
 
-    /// Which tensors are stored as partial sums, since only totals read them: there ranks add up what each of them has, and no term goes round by itself.
+    /// Marks the tensors that are stored as partial sums, because only totals read them. Ranks add
+    /// up their parts of all terms, and exchange one number for all of them.
     #[must_use]
-    pub fn summands(&self) -> Vec<bool> {
+    pub fn partial_sums(&self) -> Vec<bool> {
         let graph = &self.graph;
         let is_root: BTreeSet<Value> = self.roots().into_iter().collect();
         let is_total = |it: &Value| graph.operator_as::<Total>(*it).is_some();
@@ -205,23 +209,24 @@ impl Network {
             let signature = graph.operator(value)?.signature(&graph.operand_shapes(value));
             Some(signature.combine == Combine::Sum)
         };
-        let is_summand = |value: Value| {
+        let is_partial_sum = |value: Value| {
             let users = graph.users(value);
             let is_read_by_totals_alone = !users.is_empty() && users.iter().all(is_total);
             let is_bound = is_root.contains(&value) || graph.node(value).pinned.is_some();
             let is_number = graph.shape(value).is_empty();
             is_number && is_read_by_totals_alone && !is_bound && is_sum(value) == Some(true)
         };
-        graph.values().map(is_summand).collect()
+        graph.values().map(is_partial_sum).collect()
     }
 
-    /// Which tensors serve updates alone: the next values, the norm of all gradients and what it is added up of, and what follows from it.
+    /// Marks the tensors that serve updates alone: the next values, the norm of all gradients with
+    /// its terms, and what depends on it.
     pub(crate) fn of_updates(&self) -> Vec<bool> {
         let graph = &self.graph;
         let is_next = self.next_values();
         let mut marks: Vec<bool> = graph.values().map(|it| is_next.contains(&it)).collect();
         let Some(norm) = self.gradient_norm else { return marks };
-        // Gradients serve next values besides the norm; their squares and the sums of these serve the norm alone.
+        // Gradients serve next values and the norm; their squares and sums serve the norm alone.
         let mut serves_others = self.forward();
         is_next.iter().for_each(|it| serves_others[it.index()] = true);
         for value in graph.values().rev().filter(|it| *it != norm) {
@@ -239,10 +244,10 @@ impl Network {
         marks
     }
 
-    /// The updates of each buffer, and of each parameter with those of its states, which are made together.
+    /// Returns the updates of each buffer, and of each parameter together with its states.
     ///
     /// # Panics
-    /// If a state stands before its parameter.
+    /// If a state precedes its parameter.
     #[must_use]
     pub fn update_groups(&self) -> Vec<Vec<(Value, Value)>> {
         let mut groups: Vec<Vec<(Value, Value)>> = Vec::new();
@@ -260,7 +265,7 @@ impl Network {
         groups
     }
 
-    /// The same network on another graph, in which each tensor stands for one of this.
+    /// Returns the network on another graph, given the replacement of each tensor.
     ///
     /// # Panics
     /// If a tensor that the network names has no place in the other graph.

@@ -11,7 +11,7 @@ use soybean_plan::{NonFinite, Pattern, nearest_names};
 
 use crate::{
     builder::Argument,
-    fault::{At, Fault, ModelFault, Place},
+    diagnostic::{CallDiagnostic, CallPart, ModelDiagnostic, ModelPart},
     graph::Graph,
 };
 
@@ -60,31 +60,34 @@ impl Default for Optimizer {
 ///
 /// # Errors
 /// If there is no such optimizer or setting, or a setting does not take its value.
-/// [`Place::Argument`] numbers the setting.
-pub fn optimizer(name: &str, settings: &[(String, Argument)]) -> Result<Optimizer, Fault> {
+/// [`CallPart::Argument`] numbers the setting.
+pub fn optimizer(name: &str, settings: &[(String, Argument)]) -> Result<Optimizer, CallDiagnostic> {
     let mut optimizer = Optimizer::from(Rule::named(name)?);
     for (position, (setting, value)) in settings.iter().enumerate() {
         let set = match setting.as_str() {
             "no_decay" => patterns(name, value).map(|it| optimizer.no_decay = it),
             _ => optimizer.rule.set(setting, value),
         };
-        set.map_err(|fault| Fault { at: Place::Argument(position), ..fault })?;
+        set.map_err(|fault| CallDiagnostic { at: CallPart::Argument(position), ..fault })?;
     }
     optimizer.rule.check()?;
     if let Some(position) = settings.iter().position(|it| it.0 == "no_decay")
         && optimizer.rule.weight_decay() == 0.0
     {
         let message = format!("`{name}`: `no_decay` needs a `weight_decay` above 0");
-        return Err(Fault::argument(position, message));
+        return Err(CallDiagnostic::argument(position, message));
     }
     Ok(optimizer)
 }
 
-fn patterns(name: &str, value: &Argument) -> Result<Vec<String>, Fault> {
+fn patterns(name: &str, value: &Argument) -> Result<Vec<String>, CallDiagnostic> {
     let wrong = |found: &Argument| {
         let message = "a list of strings, which are names of parameters with `*` for any letters";
-        Fault::call(format!("`{name}`: `no_decay` must be {message}; found {}", found.kind()))
-            .with_help("write `no_decay = [\"*.b\", \"embed*\"]`")
+        CallDiagnostic::call(format!(
+            "`{name}`: `no_decay` must be {message}; found {}",
+            found.kind()
+        ))
+        .with_help("write `no_decay = [\"*.b\", \"embed*\"]`")
     };
     let Argument::List(members) = value else { return Err(wrong(value)) };
     let pattern = |member: &Argument| match member {
@@ -128,10 +131,11 @@ impl Optimizer {
     ///
     /// # Errors
     /// If there is no such setting, or it does not take the value.
-    pub fn set(&mut self, setting: &str, value: &Argument) -> Result<(), Fault> {
+    pub fn set(&mut self, setting: &str, value: &Argument) -> Result<(), CallDiagnostic> {
         let number = value.as_number();
-        let wrong =
-            |what: &str| Fault::call(format!("`{setting}` must be {what}, found {}", found(value)));
+        let wrong = |what: &str| {
+            CallDiagnostic::call(format!("`{setting}` must be {what}, found {}", found(value)))
+        };
         match (setting, value) {
             ("clip_norm", _) => {
                 let norm = number.filter(|it| single(*it) > 0.0 && single(*it).is_finite());
@@ -153,11 +157,12 @@ impl Optimizer {
                 self.ema = Some(decay.ok_or_else(|| wrong(expected))?);
             }
             ("non_finite", Argument::Text(name)) => {
-                let choice = name.parse().map_err(|it| Fault::call(format!("`non_finite` {it}")));
+                let choice =
+                    name.parse().map_err(|it| CallDiagnostic::call(format!("`non_finite` {it}")));
                 self.non_finite = choice?;
             }
             ("non_finite", _) => return Err(wrong(&NonFinite::expected())),
-            _ => return Err(Fault::call(format!("unknown setting `{setting}`"))),
+            _ => return Err(CallDiagnostic::call(format!("unknown setting `{setting}`"))),
         }
         Ok(())
     }
@@ -180,14 +185,14 @@ impl Optimizer {
     }
 
     /// Reports the patterns that match no parameter.
-    pub(crate) fn faults(&self, graph: &Graph) -> Vec<ModelFault> {
+    pub(crate) fn faults(&self, graph: &Graph) -> Vec<ModelDiagnostic> {
         let parameters = graph.parameters();
         let names: Vec<&str> = parameters.map(|it| graph.node(it).name.as_str()).collect();
         let is_idle = |pattern: &Pattern| !names.iter().any(|it| pattern.is_match(it));
         let patterns = self.no_decay.iter().enumerate();
         let patterns = patterns.filter(|it| is_idle(&Pattern::new(it.1)));
-        let fault = |(position, pattern): (usize, &String)| ModelFault {
-            at: At::NoDecay(position),
+        let fault = |(position, pattern): (usize, &String)| ModelDiagnostic {
+            at: ModelPart::NoDecay(position),
             message: format!("`no_decay`: no parameter has a name like `{pattern}`"),
             help: nearest(pattern, &names),
         };

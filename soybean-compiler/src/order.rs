@@ -16,7 +16,8 @@ use crate::{
 pub(crate) enum Task {
     /// Compute this tensor.
     Compute(Value),
-    /// Replace a parameter and its optimiser's states by their next values: pairs of each with its next value.
+    /// Replace a parameter and its optimiser's states by their next values: pairs of source and
+    /// next value.
     Update(Vec<(Value, Value)>),
 }
 
@@ -32,7 +33,7 @@ pub(crate) fn order(network: &Network) -> Tasks {
     Tasks { train: train(network), evaluate: evaluate(network) }
 }
 
-/// The tasks of the computation by which plans are measured.
+/// Returns the tasks of the computation that plans are measured by.
 pub(crate) fn measured(network: &Network) -> Vec<Task> {
     match network.mode() {
         Mode::Training => train(network),
@@ -40,7 +41,8 @@ pub(crate) fn measured(network: &Network) -> Vec<Task> {
     }
 }
 
-/// The tasks of a training step: the loss, the gradients, and each update as soon as nothing reads what it replaces. There are none in inference.
+/// Returns the tasks of a training step: the loss, the gradients, and each update as soon as
+/// nothing reads the old value. In inference there are none.
 fn train(network: &Network) -> Vec<Task> {
     let roots = network.left_by_steps();
     let is_next = network.next_values();
@@ -61,7 +63,7 @@ fn train(network: &Network) -> Vec<Task> {
     tasks
 }
 
-/// The tensors that are computed from this one's memory: its users, and the readers of those that are the same memory in another shape.
+/// Returns the readers of a tensor's memory: its users, and the readers of its aliases.
 fn readers(graph: &Graph, value: Value) -> Vec<Value> {
     let mut readers = graph.users(value);
     let mut at = 0;
@@ -74,13 +76,13 @@ fn readers(graph: &Graph, value: Value) -> Vec<Value> {
     readers
 }
 
-/// The tasks of an evaluation: the loss if there is one, and the outputs.
+/// Returns the tasks of an evaluation: the loss if there is one, and the outputs.
 fn evaluate(network: &Network) -> Vec<Task> {
     let order = computed(&network.graph, Phase::Evaluate, &network.fetched(), |_| true);
     order.into_iter().map(Task::Compute).collect()
 }
 
-/// The computed tensors among the roots' ancestors of a phase, in order.
+/// Returns the computed tensors among the roots' ancestors of a phase, in order.
 fn computed(
     graph: &Graph,
     phase: Phase,

@@ -1,9 +1,11 @@
 //! Overlap: the steps in an order in which a device can communicate while it computes.
 //!
-//! A device that has a queue for collectives beside that for kernels starts each step as soon as the memory that it uses is free, but kernels one after
-//! another. So a kernel that reads what a collective gives should stand some heavy steps behind it, as updates can: they are *delayed*. And a collective whose
-//! operand is there early, as a weight is, should stand some heavy steps before the kernel that reads it: it is *hoisted*, with the light kernels that make
-//! its operand. Both are bounded, because what waits takes memory.
+//! A device with separate queues for collectives and kernels starts each step as soon as its memory
+//! is free, but runs kernels one after another. A kernel that reads a collective's result should
+//! therefore come some heavy steps later, as updates can: it is *delayed*. A collective whose
+//! operand is available early, such as a weight, should come some heavy steps before its reader: it
+//! is *hoisted*, with the light kernels that make its operand. Both distances are bounded, because
+//! waiting buffers take memory.
 
 use std::collections::BTreeMap;
 
@@ -11,9 +13,11 @@ use soybean_plan::{BufferId, CollectiveKind, Kernel, Program, Step, WorkKind};
 
 use crate::unplaced::{Storage, Unplaced};
 
-/// How many heavy steps a reader of a collective's result is put behind it, if nothing needs it sooner.
+/// The number of heavy steps by which a reader of a collective's result is delayed, unless it is
+/// needed sooner.
 const N_BEHIND: usize = 2;
-/// How many heavy steps a collective is put before the first reader of its result, if its operand is there.
+/// The number of heavy steps by which a collective precedes the first reader of its result, if its
+/// operand is available.
 const N_AHEAD: usize = 1;
 
 /// Reorders the steps of both phases so that a device can communicate while it computes.
@@ -35,8 +39,9 @@ fn reordered(steps: Vec<Step>, kernels: &[Kernel], storage: &[Storage]) -> Vec<S
     sorted(steps, numbers)
 }
 
-/// For each collective, the last step during which it may be under way: the one before its result is read, or some heavy steps later if it is read later still.
-/// Nothing else should use its memory until then.
+/// Returns, for each collective, the last step during which it may be under way: the one before its
+/// result is read, or the `N_BEHIND`-th heavy step if that is earlier. Its memory must not be
+/// reused until then.
 pub(crate) fn ends(steps: &[Step], kernels: &[Kernel]) -> BTreeMap<usize, usize> {
     let mut under_way: BTreeMap<usize, usize> = BTreeMap::new();
     let mut ends = BTreeMap::new();
@@ -64,31 +69,31 @@ pub(crate) fn ends(steps: &[Step], kernels: &[Kernel]) -> BTreeMap<usize, usize>
     ends
 }
 
-/// Whether a kernel takes long enough that a collective can hide behind it.
+/// Returns whether a kernel takes long enough to hide a collective.
 fn is_heavy(kernel: &Kernel) -> bool {
     kernel.work_kind() == WorkKind::Product
 }
 
-/// Whether a step moves data between devices.
+/// Returns whether a step moves data between devices.
 fn is_transfer(kernel: &Kernel) -> bool {
     matches!(kernel, Kernel::Communicate(it) if it.kind != CollectiveKind::Slice)
 }
 
-/// What is known of a step.
-struct Place {
+/// The dependencies of a step.
+struct StepInfo {
     is_heavy: bool,
     is_transfer: bool,
-    /// Whether it gives a next value of what stays from step to step.
+    /// True if it writes a buffer that is kept from step to step.
     is_update: bool,
     /// The number of heavy steps before it.
     n_before: usize,
-    /// The earlier steps whose results it reads.
+    /// The earlier steps that write its inputs.
     reads: Vec<usize>,
     /// These, and the earlier steps that read or write what it overwrites.
     needs: Vec<usize>,
 }
 
-fn places(steps: &[Step], kernels: &[Kernel], storage: &[Storage]) -> Vec<Place> {
+fn places(steps: &[Step], kernels: &[Kernel], storage: &[Storage]) -> Vec<StepInfo> {
     let mut writer: BTreeMap<BufferId, usize> = BTreeMap::new();
     let mut readers: BTreeMap<BufferId, Vec<usize>> = BTreeMap::new();
     let mut n_before = 0;
@@ -101,7 +106,7 @@ fn places(steps: &[Step], kernels: &[Kernel], storage: &[Storage]) -> Vec<Place>
         let before = step.results.iter().filter_map(|it| readers.get(it)).flatten();
         let needs = reads.iter().chain(overwrites).chain(before).copied().collect();
         let is_heavy = is_heavy(kernel);
-        places.push(Place {
+        places.push(StepInfo {
             is_heavy,
             is_transfer: is_transfer(kernel),
             is_update: step.results.iter().any(|&it| storage[it].is_persistent),
@@ -116,15 +121,16 @@ fn places(steps: &[Step], kernels: &[Kernel], storage: &[Storage]) -> Vec<Place>
     places
 }
 
-/// The steps by their numbers. Those with equal numbers stay in order, and no step has a lower number than those that it needs.
+/// Sorts the steps by their numbers; steps with equal numbers stay in order. No step has a lower
+/// number than those it needs.
 fn sorted(steps: Vec<Step>, numbers: Vec<usize>) -> Vec<Step> {
     let mut numbered: Vec<(usize, Step)> = numbers.into_iter().zip(steps).collect();
     numbered.sort_by_key(|it| it.0);
     numbered.into_iter().map(|it| it.1).collect()
 }
 
-/// Whether each step is light and among those of `last`, or read by such steps alone.
-fn serving(places: &[Place], last: impl Fn(usize) -> bool) -> Vec<bool> {
+/// Marks the steps that are light and either satisfy `last` or are read by marked steps alone.
+fn serving(places: &[StepInfo], last: impl Fn(usize) -> bool) -> Vec<bool> {
     let mut readers: Vec<Vec<usize>> = vec![Vec::new(); places.len()];
     for (at, place) in places.iter().enumerate() {
         place.reads.iter().for_each(|&it| readers[it].push(at));
@@ -137,8 +143,9 @@ fn serving(places: &[Place], last: impl Fn(usize) -> bool) -> Vec<bool> {
     serves
 }
 
-/// How many heavy steps stand before each step; more for updates that wait for collectives, and for what is done for them alone.
-fn delayed(places: &[Place]) -> Vec<usize> {
+/// Returns the number of heavy steps before each step; more for updates that wait for collectives,
+/// and for steps that serve these alone.
+fn delayed(places: &[StepInfo]) -> Vec<usize> {
     let may_wait = serving(places, |at| places[at].is_update);
     let mut wanted: Vec<usize> = Vec::with_capacity(places.len());
     for (place, may_wait) in places.iter().zip(may_wait) {
@@ -159,8 +166,9 @@ fn delayed(places: &[Place]) -> Vec<usize> {
     latest
 }
 
-/// How many heavy steps stand before each step, and one; fewer for collectives, and for light steps that are done for them alone and do not wait for others.
-fn hoisted(places: &[Place]) -> Vec<usize> {
+/// Returns the number of heavy steps before each step, plus one; fewer for collectives, and for
+/// light steps that serve these alone and wait for no others.
+fn hoisted(places: &[StepInfo]) -> Vec<usize> {
     let mut waits: Vec<bool> = Vec::with_capacity(places.len());
     for place in places {
         let waits_for = |&it: &usize| places[it].is_transfer || waits[it];
@@ -170,7 +178,8 @@ fn hoisted(places: &[Place]) -> Vec<usize> {
     let mut numbers: Vec<usize> = Vec::with_capacity(places.len());
     for (at, place) in places.iter().enumerate() {
         let floor = place.needs.iter().map(|&it| numbers[it]).max().unwrap_or(0);
-        // What stays has numbers from 1: a step that comes stands behind the heavy step of its number, and may stand before the first.
+        // Steps that are not hoisted have numbers from 1. A hoisted step comes after the heavy step
+        // with its number, and may come before the first.
         let early = place.n_before.saturating_sub(N_AHEAD);
         let is_moved = may_come[at] && (place.is_transfer || !waits[at]);
         numbers.push(if is_moved { early.max(floor) } else { place.n_before + 1 });

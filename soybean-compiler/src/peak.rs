@@ -1,10 +1,10 @@
-//! What a rank's memory holds at the moment at which it holds the most.
+//! The contents of a rank's memory at its peak.
 
 use std::collections::BTreeMap;
 
 use crate::value::Value;
 
-/// What memory is for.
+/// The purpose of a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Content {
     /// Trained tensors.
@@ -13,11 +13,12 @@ pub enum Content {
     States,
     /// The tensors of the batch, and constants.
     Inputs,
-    /// What the forward computation gives.
+    /// Results of the forward computation.
     Activations,
-    /// What the backward computation gives.
+    /// Results of the backward computation.
     Gradients,
-    /// What collectives read and write besides the tensors as they are stored: partial sums, and copies in other tilings.
+    /// Operands and results of collectives besides the stored tensors: partial sums, and copies in
+    /// other tilings.
     Collectives,
     /// Memory between buffers that is free at the moment, but not in one piece when it was needed.
     Gaps,
@@ -39,15 +40,15 @@ impl Content {
 /// A buffer that memory holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Held {
-    /// The tensor of which it is a rank's part; none for what lies between buffers.
+    /// The tensor that it holds a part of; `None` for gaps between buffers.
     pub value: Option<Value>,
-    /// What it is for.
+    /// Its purpose.
     pub content: Content,
     /// The bytes that it takes on a rank.
     pub bytes: u64,
 }
 
-/// What a rank's memory holds at the moment at which it holds the most; the bytes add up to the size of the arena.
+/// The contents of a rank's memory at its peak; the bytes add up to the size of the arena.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Peak {
     /// All that it holds, the largest first.
@@ -55,7 +56,7 @@ pub struct Peak {
 }
 
 impl Peak {
-    /// The peak at which all this is held in an arena of so many bytes.
+    /// Returns the peak with these contents in an arena of this size.
     pub(crate) fn new(mut held: Vec<Held>, arena_bytes: u64) -> Self {
         let total: u64 = held.iter().map(|it| it.bytes).sum();
         if arena_bytes > total {
@@ -65,20 +66,20 @@ impl Peak {
         Self { held }
     }
 
-    /// The bytes on a rank: the size of the program's arena.
+    /// Returns the bytes on a rank: the size of the program's arena.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.held.iter().map(|it| it.bytes).sum()
     }
 
-    /// The bytes of each content, zeros among them.
+    /// Returns the bytes of each content, zeros among them.
     #[must_use]
     pub fn by_content(&self) -> BTreeMap<Content, u64> {
         by_content(&self.held)
     }
 }
 
-/// The bytes of each content, zeros among them.
+/// Returns the bytes of each content, zeros among them.
 pub(crate) fn by_content(held: &[Held]) -> BTreeMap<Content, u64> {
     let mut bytes: BTreeMap<Content, u64> =
         Content::NAMES.into_iter().map(|(.., it)| (it, 0)).collect();

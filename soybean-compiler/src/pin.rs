@@ -1,17 +1,19 @@
 //! Pins: how a user wants tensors to be stored, whatever the search would rather do.
 //!
-//! What a pin says of itself is checked where it is made; whether it fits a mesh, where a network is compiled for one.
+//! A pin's own form is checked where it is made; its fit to a mesh is checked by the compiler.
 
 use std::{fmt, str::FromStr};
 
 use soybean_plan::{MAX_AXES, Mesh, Placement, Shape, Tile, Tiling};
 
-/// The tiling in which a tensor is to be stored: a placement for each axis of the mesh, or one that stands for all axes.
+/// The tiling in which a tensor must be stored: a placement for each axis of the mesh, or one
+/// placement for all axes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pin(Tiling);
 
 impl Pin {
-    /// The tiling on a mesh; none if the pin has another number of placements than the mesh has axes.
+    /// Returns the tiling on a mesh; `None` if the number of placements differs from the number of
+    /// axes.
     #[must_use]
     pub fn on(&self, mesh: &Mesh) -> Option<Tiling> {
         match self.0.placements() {
@@ -20,7 +22,8 @@ impl Pin {
         }
     }
 
-    /// What both pins ask for, where that is the same: one placement for all axes is the same as as many as there are.
+    /// Returns the pin that satisfies both, if there is one. One placement for all axes equals a
+    /// list of that placement.
     #[must_use]
     pub(crate) fn joined(self, other: Self) -> Option<Self> {
         let is_same = |one: &Self, all: &Self| match one.0.placements() {
@@ -34,7 +37,7 @@ impl Pin {
         }
     }
 
-    /// What is wrong with it for a tensor of this shape on any mesh.
+    /// Returns why no mesh allows it for a tensor of this shape, if so.
     pub(crate) fn fault_for(self, shape: &Shape) -> Option<String> {
         let missing = self.0.placements().iter().find_map(|it| match it {
             Placement::Split(dim) => (usize::from(*dim) >= shape.len()).then_some(*dim),
@@ -43,7 +46,7 @@ impl Pin {
         Some(format!("dim {missing} is out of range for a tensor of {} dims", shape.len()))
     }
 
-    /// What is wrong with it for a tensor of this shape on a mesh.
+    /// Returns why this mesh does not allow it for a tensor of this shape, if so.
     pub(crate) fn fault_on(self, mesh: &Mesh, shape: &Shape) -> Option<(String, String)> {
         let (n_axes, n_found) = (mesh.n_axes(), self.0.placements().len());
         let Some(tiling) = self.on(mesh) else {
@@ -71,7 +74,7 @@ impl Pin {
 }
 
 impl From<Tiling> for Pin {
-    /// The pin to a tiling of a stored tensor.
+    /// Returns the pin to a tiling of a stored tensor.
     fn from(tiling: Tiling) -> Self {
         Self(tiling)
     }
@@ -80,7 +83,7 @@ impl From<Tiling> for Pin {
 impl FromStr for Pin {
     type Err = String;
 
-    /// The pin of a text as plans print tilings: `[P0 r]`, with or without brackets.
+    /// Returns the pin of a text as plans print tilings: `[P0 r]`, with or without brackets.
     fn from_str(text: &str) -> Result<Self, String> {
         let trimmed = text.trim();
         let inner = trimmed.strip_prefix('[').and_then(|it| it.strip_suffix(']'));
@@ -112,7 +115,7 @@ impl fmt::Display for Pin {
     }
 }
 
-/// Whether a tensor of this shape can be stored in a tiling.
+/// Returns whether a tensor of this shape can be stored in a tiling.
 pub(crate) fn is_legal(mesh: &Mesh, shape: &Shape, tiling: Tiling) -> bool {
     let is_of_shape = Pin(tiling).fault_for(shape).is_none();
     let is_of_mesh = tiling.placements().len() == mesh.n_axes();

@@ -1,7 +1,7 @@
 //! Recipes: models as text, by which a program compiles its own model again with other options.
 //!
-//! A recipe is the list of the builder's calls, one line each, with the options of the compilation. What it makes is what the calls made: the same
-//! graph, and with the same options the same program.
+//! A recipe lists the builder's calls, one line each, with the options of the compilation. Its
+//! calls make the same graph, and with the same options the same program.
 //!
 //! ```text
 //! soybean recipe 1
@@ -23,7 +23,7 @@ use soybean_plan::{Init, Mode};
 use crate::{
     builder::{Argument, Builder, Made, Site},
     compile::{Compiled, compile_observed},
-    fault::ModelFault,
+    diagnostic::ModelDiagnostic,
     graph::Source,
     model::Model,
     options::Options,
@@ -31,7 +31,7 @@ use crate::{
     value::Value,
 };
 
-pub use read::RecipeFault;
+pub use read::RecipeError;
 
 /// All that a compilation takes: a model, and what is asked.
 #[derive(Clone, Debug)]
@@ -42,7 +42,7 @@ pub struct Recipe {
     pub loss: Option<Value>,
     /// The model's further outputs, by name.
     pub outputs: Vec<(String, Value)>,
-    /// What is asked of the compiler besides the model itself.
+    /// The options of the compilation.
     pub options: Options,
 }
 
@@ -54,7 +54,7 @@ impl Recipe {
     ///
     /// # Errors
     /// As [`compile`](crate::compile).
-    pub fn compile(&self, now: &dyn Fn() -> f64) -> Result<Compiled, Vec<ModelFault>> {
+    pub fn compile(&self, now: &dyn Fn() -> f64) -> Result<Compiled, Vec<ModelDiagnostic>> {
         self.compile_observed(now, &mut |_, _| {})
     }
 
@@ -67,7 +67,7 @@ impl Recipe {
         &self,
         now: &dyn Fn() -> f64,
         observer: Observer<'_>,
-    ) -> Result<Compiled, Vec<ModelFault>> {
+    ) -> Result<Compiled, Vec<ModelDiagnostic>> {
         let (builder, outputs) = (self.builder.clone(), &self.outputs[..]);
         compile_observed(Model { builder, loss: self.loss, outputs }, &self.options, now, observer)
     }
@@ -151,7 +151,8 @@ impl fmt::Display for Text<'_> {
         match self.0 {
             Argument::Tensor(it) => write!(f, "{it}"),
             Argument::Integer(it) => write!(f, "{it}"),
-            // The debug form of a number has a point, an exponent or a word, and gives the same number back.
+            // The debug form of a number has a point, an exponent or a word, and parses back to the
+            // same number.
             Argument::Float(it) => write!(f, "{it:?}"),
             Argument::Boolean(it) => write!(f, "{it}"),
             Argument::Text(it) => write!(f, "{it:?}"),

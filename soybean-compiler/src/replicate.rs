@@ -1,11 +1,14 @@
-//! Working copies: a tensor whose stored tiling is bound, because it stays from step to step or a user pins it, may lie in a second tiling for those who read it.
+//! Replicas: a second tiling for the readers of a tensor whose stored tiling is fixed, because it
+//! is kept from step to step or pinned.
 //!
-//! A copy is an operator that gives its operand in a tiling of its own ([`Share`]), and all readers but the tensor's update read the copy. So a parameter that is stored
-//! in parts is gathered once a step, for products forward and backward, and not once for each. Where the copy's tiling is the tensor's nothing happens: the best plan with
-//! copies is never dearer than the best one without. Costs stay pairwise, and neither search nor program knows of more than one operator more.
+//! A replica is an operator that returns its operand in a tiling of its own ([`Replica`]). All
+//! readers but the tensor's update read the replica. A parameter that is stored split is then
+//! gathered once a step, not once for each product. A replica with the tensor's own tiling costs
+//! nothing, so the best plan with replicas never costs more than the best one without. Costs stay
+//! pairwise, and the search and the program know one more operator, nothing else.
 //!
-//! Other tensors need none: their stored tiling is chosen for their readers alone, and a second one for some of them saved nothing on any network that was
-//! measured (`docs/planner.md`).
+//! Other tensors need none: their stored tiling is chosen for their readers alone. A second tiling
+//! saved nothing on any network that was measured (`docs/planner.md`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -56,7 +59,8 @@ pub(crate) fn without_idle_replicas(tiled: &TiledNetwork) -> TiledNetwork {
     TiledNetwork { network, mesh: tiled.mesh, tilings, forms }
 }
 
-/// Which tensors have a copy: those with a bound tiling that are read twice or more besides their updates. One reader can convert for itself.
+/// Marks the tensors with a replica: those with a fixed tiling and at least two readers besides
+/// their updates. A single reader can convert the tensor for itself.
 fn having_replicas(network: &Network, next: &BTreeSet<Value>) -> Vec<bool> {
     let graph = &network.graph;
     let mut is_bound: Vec<bool> =

@@ -1,4 +1,4 @@
-//! What a plan shows of itself: a table for people, JSON for programs.
+//! Reports about plans: a table for people, JSON for programs.
 
 mod json;
 mod layers;
@@ -39,39 +39,41 @@ pub struct Report {
     /// The number of the program's steps that are measured.
     n_steps: usize,
     memory_limit: Option<u64>,
-    /// The bytes that one training step, or in inference one prediction, moves, over all ranks: what the program's collectives move.
+    /// The bytes that the collectives of one training step move over all ranks; in inference, of
+    /// one prediction.
     pub bytes_total: u64,
-    /// The same by axis of the mesh: a transfer counts for the slowest axis along which its two ranks differ.
+    /// The same by axis of the mesh. A transfer counts for the slowest axis along which its two
+    /// ranks differ.
     pub bytes_per_axis: Vec<u64>,
     /// The memory that each rank needs, in bytes.
     pub peak_memory_bytes_per_gpu: u64,
-    /// What is predicted of that step or prediction on the cluster, where one is known.
+    /// The prediction for that step on the cluster, if one is known.
     pub prediction: Option<Prediction>,
 }
 
-/// What is predicted of a training step, or in inference of a prediction, on a cluster.
+/// The predicted times of a training step, or in inference of a prediction, on a cluster.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Prediction {
     /// The cluster's name.
     pub cluster: String,
-    /// The time of all steps of the program one after another, in seconds: without what kernels and collectives do at the same time.
+    /// The time of all steps of the program one after another, in seconds, without overlap.
     pub seconds: f64,
     /// The part of it that is collectives, in seconds.
     pub communication_seconds: f64,
-    /// What joins the GPUs, slowest first.
+    /// The levels of links between the GPUs, slowest first.
     pub levels: Vec<LevelLoad>,
 }
 
-/// What a training step, or in inference a prediction, asks of a level of a cluster.
+/// The load of a training step, or in inference of a prediction, on a level of a cluster.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LevelLoad {
     /// The level's name.
     pub name: String,
-    /// The axes of the mesh that lie on it.
+    /// The axes of the mesh that belong to it.
     pub axes: Vec<usize>,
     /// The bytes moved over it, over all ranks.
     pub bytes: u64,
-    /// How long it is at work, in seconds; levels work at the same time.
+    /// The time during which it is busy, in seconds. Levels work at the same time.
     pub seconds: f64,
 }
 
@@ -100,25 +102,25 @@ impl Report {
         }
     }
 
-    /// The name of the model.
+    /// Returns the name of the model.
     #[must_use]
     pub fn model(&self) -> &str {
         &self.name
     }
 
-    /// What the model was compiled for.
+    /// Returns the mode for which the model was compiled.
     #[must_use]
     pub fn mode(&self) -> Mode {
         self.found.tiled.network.mode()
     }
 
-    /// The number of ranks.
+    /// Returns the number of ranks.
     #[must_use]
     pub fn n_gpus(&self) -> usize {
         self.found.tiled.mesh.n_ranks()
     }
 
-    /// What plans were compared by.
+    /// Returns the objective by which plans were compared.
     #[must_use]
     pub fn objective(&self) -> Objective {
         match self.found.times {
@@ -127,7 +129,7 @@ impl Report {
         }
     }
 
-    /// The name of the strategy.
+    /// Returns the name of the strategy.
     #[must_use]
     pub fn strategy(&self) -> &'static str {
         self.strategy.name()
@@ -139,32 +141,33 @@ impl Report {
         self.found.tiled.network.precision
     }
 
-    /// Whether no plan is better by the objective, and that is proved.
+    /// Returns whether the plan is proved to be the best by the objective.
     #[must_use]
     pub fn is_optimal(&self) -> bool {
         self.found.is_optimal
     }
 
-    /// What the search found.
+    /// Returns the result of the search.
     #[must_use]
     pub fn search(&self) -> &SearchResult {
         &self.found
     }
 
-    /// The bytes of memory that each rank has, if the search was told.
+    /// Returns the bytes of memory of each rank, if they limited the search.
     #[must_use]
     pub fn memory_limit(&self) -> Option<u64> {
         self.memory_limit
     }
 
-    /// What a rank's memory holds when it holds the most.
+    /// Returns the contents of a rank's memory at its peak.
     #[must_use]
     pub fn peak(&self) -> &Peak {
         &self.peak
     }
 
-    /// The bytes of each content that a rank's memory holds at each step of a training step, or in inference of a prediction, without gaps: at each what stays, what was
-    /// written and is still to be read, and what collectives that may be under way read and write.
+    /// Returns the bytes of each content of a rank's memory at each step of a training step, or in
+    /// inference of a prediction, without gaps. They count kept buffers, live buffers, and the
+    /// buffers of collectives that may be under way.
     #[must_use]
     pub fn memory_by_step(&self) -> Vec<BTreeMap<Content, u64>> {
         let phase = match self.mode() {
@@ -174,19 +177,20 @@ impl Report {
         self.holdings.by_step(phase, self.n_steps)
     }
 
-    /// The time that the search took.
+    /// Returns the time that the search took.
     #[must_use]
     pub fn milliseconds(&self) -> f64 {
         self.milliseconds
     }
 
-    /// The layer of each tensor by its index: the path of calls of the user's functions, empty for the model's own.
+    /// Returns the layer of each tensor by its index: the path of the user's functions, empty for
+    /// the model's own.
     #[must_use]
     pub fn layers(&self) -> Vec<String> {
         layers::layers(&self.found.tiled.network)
     }
 
-    /// The pass in which each tensor is computed, by its index.
+    /// Returns the pass in which each tensor is computed, by its index.
     #[must_use]
     pub fn passes(&self) -> Vec<Pass> {
         pass::passes(&self.found.tiled.network)
@@ -198,13 +202,14 @@ impl Report {
         parallelism::parallelism(&self.found.tiled)
     }
 
-    /// Where the bytes of a training step, or in inference of a prediction, go, those conversions first that move most.
+    /// Returns the transfers of a training step, or in inference of a prediction, largest first.
     #[must_use]
     pub fn transfers(&self) -> Vec<Transfer> {
         transfers::transfers(self)
     }
 
-    /// By how much the plan's bytes, or its time where that was minimised, can exceed the optimum at most, as a share of the optimum; none if nothing is proved.
+    /// Returns the largest possible excess of the plan's bytes, or of its time if that was
+    /// minimised, over the optimum, as a fraction of the optimum; `None` if nothing is proved.
     #[must_use]
     pub fn gap(&self) -> Option<f64> {
         let (plan, bound) = match self.found.times {
@@ -218,13 +223,13 @@ impl Report {
         }
     }
 
-    /// A table for people.
+    /// Returns a table for people.
     #[must_use]
     pub fn text(&self) -> String {
         table::text(self)
     }
 
-    /// The stable interface for programs.
+    /// Returns the stable interface for programs.
     #[must_use]
     pub fn json(&self) -> String {
         json::json(self)
@@ -234,7 +239,7 @@ impl Report {
         &self.found.tiled.network.graph
     }
 
-    /// What tensors are called: by the user's name, as the next value of what has one, or by number.
+    /// Returns the names of tensors: the user's name, `name'` for a next value, or the number.
     #[must_use]
     pub fn names(&self) -> BTreeMap<Value, String> {
         let network = &self.found.tiled.network;
@@ -266,7 +271,8 @@ impl Report {
         names
     }
 
-    /// What tensors are for: `input`, `param`, `state`, `activation`, `gradient` or `output`.
+    /// Returns the purposes of tensors: `input`, `param`, `state`, `activation`, `gradient` or
+    /// `output`.
     #[must_use]
     pub fn kinds(&self) -> BTreeMap<Value, &'static str> {
         let network = &self.found.tiled.network;
@@ -323,7 +329,7 @@ fn prediction(program: &Program, topology: &Topology) -> Prediction {
     }
 }
 
-/// A number of bytes for people: `402.7 MB`, with 1 MB = 10^6 bytes.
+/// Returns a number of bytes for people: `402.7 MB`, with 1 MB = 10^6 bytes.
 #[must_use]
 pub fn readable_bytes(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["B", "kB", "MB", "GB", "TB"];
@@ -336,7 +342,7 @@ pub fn readable_bytes(bytes: u64) -> String {
     if unit == 0 { format!("{bytes} B") } else { format!("{amount:.1} {}", UNITS[unit]) }
 }
 
-/// A time for people: `12.3 ms`.
+/// Returns a time for people: `12.3 ms`.
 #[must_use]
 pub fn readable_seconds(seconds: f64) -> String {
     const UNITS: [(&str, f64); 4] = [("s", 1.0), ("ms", 1e-3), ("us", 1e-6), ("ns", 1e-9)];

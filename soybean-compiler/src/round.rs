@@ -4,19 +4,22 @@
 //! | --- | --- |
 //! | parameters, the optimiser's states, buffers, and their next values | `f32` |
 //! | gradients of parameters: what updates read, through maps and changes of shape | `f32` |
-//! | results of reductions (sums, maxima, statistics of norms and softmax), gradients of embedding tables | `f32` |
+//! | results of reductions (sums, maxima, statistics of norms and softmax) | `f32` |
+//! | gradients of embedding tables | `f32` |
 //! | scalars, the loss among them | `f32` |
 //! | inputs, as users give them; indices along a dim | `f32` |
 //! | class labels and other integers | `i32` |
-//! | operands of matrix products, convolutions and attention | `bf16`, by a map that rounds where what they read is `f32` |
+//! | operands of matrix products, convolutions and attention | `bf16`, by a rounding map |
 //! | other results of these three; gathered rows of an embedding | `bf16` |
 //! | results of maps | `bf16` if an operand is, or if a product reads them; else `f32` |
 //! | pooled, permuted, padded, joined and reshaped tensors | as their operands |
 //!
-//! The rule of each operator stands in its own file ([`Rounding`]). Only what is stored is rounded: kernels compute in `f32`, and partial results in `bf16` are added
-//! up in `f32` and rounded once. The pass comes after fusion, because a map that is not stored is not rounded either, and a cast becomes part of the map
-//! that computes its operand. A parameter that products read is rounded by a map of its own: that its ranks get the rounded one is cheaper, and the search
-//! counts so.
+//! Each operator's own file states its rule ([`Rounding`]). Only stored tensors are rounded:
+//! kernels compute in `f32`, and partial results in `bf16` are added up in `f32` and rounded once.
+//! The pass comes after fusion, because a map that is not stored is not rounded either, and a cast
+//! becomes part of the map that computes its operand. A parameter that products read is rounded by
+//! a map of its own. Ranks then receive the rounded tensor, which is cheaper, and the search counts
+//! it so.
 
 use std::collections::BTreeMap;
 
@@ -32,7 +35,7 @@ use crate::{
     value::Value,
 };
 
-/// The network with the types of its tensors as the precision asks for.
+/// Rounds the tensors of a network as the precision asks for.
 #[must_use]
 pub fn round(network: Network, precision: Precision) -> Network {
     let typed = match precision {
@@ -69,11 +72,12 @@ struct Computed<'a> {
     operands: Vec<Value>,
 }
 
-/// What is known of each tensor of a network before any is rounded.
+/// The properties of each tensor of a network before any is rounded.
 struct Marks {
-    /// Whether it stays as it is: scalars, next values, and what becomes these elementwise or by a change of shape.
+    /// True if it is not rounded: scalars, next values, and tensors that become these elementwise
+    /// or by a change of shape.
     is_exact: Vec<bool>,
-    /// Whether a product reads it, perhaps in another shape or order.
+    /// True if a product reads it, perhaps in another shape or order.
     is_factor: Vec<bool>,
 }
 
@@ -147,7 +151,7 @@ impl Pass {
         new
     }
 
-    /// The tensor in `bf16`.
+    /// Returns the tensor in `bf16`.
     fn cast(&mut self, graph: &mut Graph, value: Value) -> Value {
         let node = graph.node(value);
         if node.dtype != DType::F32 {

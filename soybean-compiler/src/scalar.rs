@@ -8,7 +8,8 @@ use soybean_plan::{Binary, Instruction, Register, RunScalar, ScalarProgram, Unar
 
 pub use derivative::derivative;
 
-/// Writes a [`ScalarProgram`], one instruction a call; equal instructions share a register, and constants are folded.
+/// Builds a [`ScalarProgram`], one instruction a call. Equal instructions share a register, and
+/// constants are folded.
 #[derive(Default)]
 pub struct ScalarBuilder {
     instructions: Vec<Instruction>,
@@ -24,17 +25,17 @@ impl ScalarBuilder {
         Register::try_from(position).expect("scalar programs are short")
     }
 
-    /// The element of an input.
+    /// Adds the element of an input.
     pub fn input(&mut self, input: u8) -> Register {
         self.push(Instruction::Input(input))
     }
 
-    /// A run-time scalar.
+    /// Adds a run-time scalar.
     pub fn scalar(&mut self, scalar: u8) -> Register {
         self.push(Instruction::Scalar(scalar))
     }
 
-    /// A constant.
+    /// Adds a constant.
     pub fn constant(&mut self, value: f64) -> Register {
         self.push(Instruction::Constant(value))
     }
@@ -46,7 +47,7 @@ impl ScalarBuilder {
         }
     }
 
-    /// A function of one register.
+    /// Adds a function of one register.
     pub fn unary(&mut self, function: Unary, x: Register) -> Register {
         match (function, self.as_constant(x)) {
             (Unary::Negate, Some(value)) => self.constant(-value),
@@ -60,7 +61,7 @@ impl ScalarBuilder {
         self.push(Instruction::Unary(Unary::Detach, x))
     }
 
-    /// A function of two registers.
+    /// Adds a function of two registers.
     pub fn binary(&mut self, function: Binary, x: Register, y: Register) -> Register {
         match (function, self.as_constant(x), self.as_constant(y)) {
             (Binary::Add, Some(a), Some(b)) => self.constant(a + b),
@@ -123,13 +124,14 @@ impl ScalarBuilder {
         self.add(x, term)
     }
 
-    /// Appends a program whose inputs are the given registers; the registers of its results.
+    /// Appends a program whose inputs are the given registers; returns the registers of its
+    /// results.
     fn append(&mut self, program: &ScalarProgram, inputs: &[Register]) -> Vec<Register> {
         let registers = self.append_all(program, inputs);
         program.results.iter().map(|&it| registers[it as usize]).collect()
     }
 
-    /// The same, giving the register of every instruction of the program.
+    /// Appends a program in the same way; returns the register of each of its instructions.
     fn append_all(&mut self, program: &ScalarProgram, inputs: &[Register]) -> Vec<Register> {
         let mut registers: Vec<Register> = Vec::with_capacity(program.instructions.len());
         for instruction in program.instructions.iter() {
@@ -147,13 +149,13 @@ impl ScalarBuilder {
         registers
     }
 
-    /// The program with this result, without instructions that it does not need.
+    /// Finishes the program with this result, without instructions that it does not need.
     #[must_use]
     pub fn finish(self, result: Register) -> ScalarProgram {
         self.finish_all(&[result])
     }
 
-    /// The program with these results, without instructions that they do not need.
+    /// Finishes the program with these results, without instructions that they do not need.
     ///
     /// # Panics
     /// If there are more than 65,536 instructions.
@@ -181,7 +183,7 @@ impl ScalarBuilder {
     }
 }
 
-/// The registers that an instruction reads.
+/// Returns the registers that an instruction reads.
 fn sources(instruction: &Instruction) -> Vec<Register> {
     match *instruction {
         Instruction::Input(_) | Instruction::Scalar(_) | Instruction::Constant(_) => Vec::new(),
@@ -191,7 +193,7 @@ fn sources(instruction: &Instruction) -> Vec<Register> {
     }
 }
 
-/// The instruction with other registers to read.
+/// Returns the instruction with other registers to read.
 fn with_sources(instruction: Instruction, of: impl Fn(Register) -> Register) -> Instruction {
     match instruction {
         Instruction::Input(_) | Instruction::Scalar(_) | Instruction::Constant(_) => instruction,
@@ -201,7 +203,7 @@ fn with_sources(instruction: Instruction, of: impl Fn(Register) -> Register) -> 
     }
 }
 
-/// The number of a run-time scalar in a list, to which it is added if it is new.
+/// Returns the number of a run-time scalar in a list, to which it is added if it is new.
 pub(crate) fn number(scalars: &mut Vec<RunScalar>, scalar: RunScalar) -> u8 {
     let position = scalars.iter().position(|it| *it == scalar).unwrap_or_else(|| {
         scalars.push(scalar);
@@ -210,7 +212,7 @@ pub(crate) fn number(scalars: &mut Vec<RunScalar>, scalar: RunScalar) -> u8 {
     u8::try_from(position).expect("there are few kinds of scalars")
 }
 
-/// The program that gives its only input.
+/// Returns the program whose result is its only input.
 #[must_use]
 pub fn identity() -> ScalarProgram {
     let mut builder = ScalarBuilder::default();
@@ -218,7 +220,7 @@ pub fn identity() -> ScalarProgram {
     builder.finish(input)
 }
 
-/// The program that gives its only input times a constant.
+/// Returns the program whose result is its only input times a constant.
 #[must_use]
 pub fn multiple(factor: f64) -> ScalarProgram {
     let mut builder = ScalarBuilder::default();
@@ -227,7 +229,7 @@ pub fn multiple(factor: f64) -> ScalarProgram {
     builder.finish(result)
 }
 
-/// The program of one function of one input.
+/// Returns the program of one function of one input.
 #[must_use]
 pub fn unary(function: Unary) -> ScalarProgram {
     let mut builder = ScalarBuilder::default();
@@ -237,7 +239,7 @@ pub fn unary(function: Unary) -> ScalarProgram {
     builder.finish(result)
 }
 
-/// The program of one function of two inputs.
+/// Returns the program of one function of two inputs.
 #[must_use]
 pub fn binary(function: Binary) -> ScalarProgram {
     let mut builder = ScalarBuilder::default();
@@ -246,13 +248,15 @@ pub fn binary(function: Binary) -> ScalarProgram {
     builder.finish(result)
 }
 
-/// Whether a program has no instruction that costs more than a few cycles, so that computing it again is cheaper than storing it.
+/// Returns whether no instruction of a program costs more than a few cycles, so that computing it
+/// again is cheaper than storing it.
 #[must_use]
 pub fn is_cheap(program: &ScalarProgram) -> bool {
     n_flops(program) <= 4
 }
 
-/// Floating-point operations of a program; a transcendental function counts as many as its polynomial has terms.
+/// Returns the floating-point operations of a program. A transcendental function counts as many as
+/// its polynomial has terms.
 #[must_use]
 pub fn n_flops(program: &ScalarProgram) -> u64 {
     let flops = |instruction: &Instruction| match instruction {
@@ -270,7 +274,7 @@ pub fn n_flops(program: &ScalarProgram) -> u64 {
     program.instructions.iter().map(flops).sum()
 }
 
-/// The inputs that a program reads, in increasing order.
+/// Returns the inputs that a program reads, in increasing order.
 #[must_use]
 pub fn inputs(program: &ScalarProgram) -> Vec<u8> {
     let input = |instruction: &Instruction| match instruction {
@@ -282,7 +286,7 @@ pub fn inputs(program: &ScalarProgram) -> Vec<u8> {
     inputs
 }
 
-/// Whether noise alone reads an input of a program.
+/// Returns whether noise alone reads an input of a program.
 pub(crate) fn is_of_noise(program: &ScalarProgram, input: u8) -> bool {
     let is_input = |register: Register| {
         program.instructions[usize::from(register)] == Instruction::Input(input)
@@ -292,7 +296,7 @@ pub(crate) fn is_of_noise(program: &ScalarProgram, input: u8) -> bool {
     !program.instructions.iter().any(reads) && !program.results.iter().any(|it| is_input(*it))
 }
 
-/// The inputs that a program reads, in increasing order, and the program over these alone.
+/// Returns the inputs that a program reads, in increasing order, and the program over these alone.
 pub(crate) fn compact(program: &ScalarProgram) -> (Vec<u8>, ScalarProgram) {
     let read = inputs(program);
     let n_inputs = read.last().map_or(0, |it| it + 1);
@@ -302,8 +306,8 @@ pub(crate) fn compact(program: &ScalarProgram) -> (Vec<u8>, ScalarProgram) {
     (read, program)
 }
 
-/// The program in which inputs are replaced: input `i` of `outer` becomes the result of `inner` if `i` is `at`, else input `others[i]`;
-/// the inputs of `inner` become `of_inner`.
+/// Returns `outer` with its inputs replaced: input `at` becomes the result of `inner`, and input
+/// `i` becomes input `others[i]`. The inputs of `inner` become `of_inner`.
 #[must_use]
 pub fn compose(
     outer: &ScalarProgram,
@@ -322,7 +326,7 @@ pub fn compose(
     builder.finish_all(&results)
 }
 
-/// The program with its inputs renumbered.
+/// Returns the program with its inputs renumbered.
 #[must_use]
 pub fn renumber(program: &ScalarProgram, of: &[u8]) -> ScalarProgram {
     let mut builder = ScalarBuilder::default();
@@ -331,7 +335,7 @@ pub fn renumber(program: &ScalarProgram, of: &[u8]) -> ScalarProgram {
     builder.finish_all(&results)
 }
 
-/// The program without marks that only differentiation reads.
+/// Returns the program without marks that only differentiation reads.
 #[must_use]
 pub fn without_detach(program: &ScalarProgram) -> ScalarProgram {
     let mut builder = ScalarBuilder::default();

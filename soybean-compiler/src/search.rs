@@ -5,7 +5,7 @@ use soybean_plan::Mesh;
 
 use crate::{
     check::{MAX_GPUS, most_ranks_at_work, ranks_at_work, too_many_gpus},
-    fault::ModelFault,
+    diagnostic::ModelDiagnostic,
     limit::{self, OutOfMemory},
     network::Network,
     peak::Peak,
@@ -33,7 +33,7 @@ pub(crate) fn search(
     replicated: Option<&Network>,
     mesh: Mesh,
     request: &SearchRequest,
-) -> Result<SearchResult, ModelFault> {
+) -> Result<SearchResult, ModelDiagnostic> {
     let found = search_with(tiling::search, network, replicated, mesh, request);
     let found = found.map_err(|it| shortage(network, mesh, request.strategy, &it))?;
     ranks_at_work(&found.tiled)?;
@@ -97,7 +97,7 @@ fn search_replicated(
     }
 }
 
-fn shortage(network: &Network, mesh: Mesh, strategy: Strategy, unfit: &Unfit) -> ModelFault {
+fn shortage(network: &Network, mesh: Mesh, strategy: Strategy, unfit: &Unfit) -> ModelDiagnostic {
     let &Unfit { memory, most_at_work, ref peak } = unfit;
     match most_at_work < mesh.n_ranks() {
         true => too_many_gpus(mesh.n_ranks(), most_at_work),

@@ -1,7 +1,8 @@
 //! Signatures: what an operator does to the dims of its operands, in index notation.
 //!
-//! A *factor* is an index of the operator's loops: matmul has `i`, `j`, `k` and the signature `ik,kj->ij`. From the signature alone follow the
-//! shape of the result, the work, the legal splits, and where a split leaves partial results: along a factor that the result lacks.
+//! A *factor* is an index of the operator's loops: matmul has `i`, `j`, `k` and the signature
+//! `ik,kj->ij`. The signature alone determines the shape of the result, the work and the legal
+//! splits. It also determines partial results: they arise along a factor that the result lacks.
 
 use std::fmt;
 
@@ -19,9 +20,10 @@ pub struct Signature {
     pub operands: Vec<Vec<Dim>>,
     /// The dims of the result.
     pub result: Vec<Dim>,
-    /// How partial results are combined where a reduced factor is split.
+    /// The combination of partial results if a reduced factor is split.
     pub combine: Combine,
-    /// How operands and result lie along an axis that splits no factor: replicated, or as partial sums where ranks add up what each of them has.
+    /// The placement of operands and result along an axis that splits no factor: replicated, or
+    /// partial if ranks add up their own parts.
     pub idle: Placement,
 }
 
@@ -30,15 +32,17 @@ pub struct Signature {
 pub struct Dim {
     /// Its extent.
     pub extent: usize,
-    /// The factor that is its outermost part; none where the dim may not be split. The factor's extent divides the dim's.
+    /// The factor that is its outermost part; `None` if the dim cannot be split. The factor's
+    /// extent divides the dim's.
     pub factor: Option<FactorId>,
 }
 
 impl Signature {
-    /// The signature in which every dim is one factor: `operands` and `result` list the factor of each dim.
+    /// Returns the signature in which every dim is one factor: `operands` and `result` list the
+    /// factor of each dim.
     ///
     /// # Panics
-    /// If a factor lies beyond `factors`.
+    /// If a factor is not below the length of `factors`.
     #[must_use]
     pub fn plain(
         factors: Vec<usize>,
@@ -54,7 +58,7 @@ impl Signature {
         Self::new(factors, operands, result, combine)
     }
 
-    /// The signature in which tensors are replicated along the axes that split no factor.
+    /// Returns the signature in which tensors are replicated along the axes that split no factor.
     #[must_use]
     pub fn new(
         factors: Vec<usize>,
@@ -65,30 +69,31 @@ impl Signature {
         Self { factors, operands, result, combine, idle: Placement::Replicated }
     }
 
-    /// Whether every rank computes all of the result, which is best stored so and read in any tiling at no cost.
+    /// Returns whether every rank computes all of the result. Such a result is best stored so, and
+    /// read in any tiling at no cost.
     pub(crate) fn is_known_everywhere(&self) -> bool {
         self.factors.is_empty() && self.idle == Placement::Replicated
     }
 
-    /// The shape of the result.
+    /// Returns the shape of the result.
     #[must_use]
     pub fn result_shape(&self) -> Shape {
         self.result.iter().map(|dim| dim.extent).collect()
     }
 
-    /// Whether the result lacks this factor, so that splitting it leaves partial results.
+    /// Returns whether the result lacks this factor, so that splitting it leaves partial results.
     #[must_use]
     pub fn is_reduced(&self, factor: FactorId) -> bool {
         self.result.iter().all(|dim| dim.factor != Some(factor))
     }
 
-    /// The number of points of the operator's loops.
+    /// Returns the number of points of the operator's loops.
     #[must_use]
     pub fn n_points(&self) -> u64 {
         self.factors.iter().map(|&extent| extent as u64).product()
     }
 
-    /// Whether `axes` may together split this factor in all dims that carry it.
+    /// Returns whether `axes` may together split this factor in all dims that carry it.
     #[must_use]
     pub fn may_split(&self, factor: FactorId, mesh: &Mesh, axes: AxisSet) -> bool {
         let extent = self.factors[factor as usize];
@@ -101,26 +106,27 @@ impl Signature {
             && soybean_plan::may_split(extent, mesh, axes)
     }
 
-    /// The dims of an operand, or of the result where there is none.
+    /// Returns the dims of an operand, or of the result for `None`.
     #[must_use]
     pub fn dims(&self, operand: Option<usize>) -> &[Dim] {
         operand.map_or(&self.result, |operand| &self.operands[operand])
     }
 
-    /// The tiling in which an operand must lie for this form.
+    /// Returns the tiling that this partitioning requires of an operand.
     #[must_use]
-    pub fn operand_tiling(&self, operand: usize, form: &Form) -> Tiling {
+    pub fn operand_tiling(&self, operand: usize, form: &Partitioning) -> Tiling {
         self.tiling(&self.operands[operand], form, Placement::Replicated)
     }
 
-    /// The tiling in which the result comes out of this form.
+    /// Returns the tiling that this partitioning produces for the result.
     #[must_use]
-    pub fn result_tiling(&self, form: &Form) -> Tiling {
+    pub fn result_tiling(&self, form: &Partitioning) -> Tiling {
         self.tiling(&self.result, form, Placement::Partial)
     }
 
-    /// The tiling of a tensor with these dims, where an axis whose factor no dim carries is placed as `absent`.
-    fn tiling(&self, dims: &[Dim], form: &Form, absent: Placement) -> Tiling {
+    /// Returns the tiling of a tensor with these dims. An axis whose factor no dim carries is
+    /// placed as `absent`.
+    fn tiling(&self, dims: &[Dim], form: &Partitioning, absent: Placement) -> Tiling {
         let placement = |factor: &Option<FactorId>| match factor {
             None => self.idle,
             Some(_) => match dims.iter().position(|dim| dim.factor == *factor) {
@@ -134,15 +140,15 @@ impl Signature {
     }
 }
 
-/// The number of a factor as an id.
+/// Returns the number of a factor as an id.
 pub(crate) fn factor_id(factor: usize) -> FactorId {
     u8::try_from(factor).expect("an operator has a handful of factors")
 }
 
-/// The letters that stand for the factors in the text form.
+/// The letters of the factors in the text form.
 const LETTERS: &[u8] = b"ijklmnopqrstuvwxyzabcdefgh";
 
-/// The letter of a factor in the text form.
+/// Returns the letter of a factor in the text form.
 #[must_use]
 pub fn letter(factor: FactorId) -> char {
     LETTERS[factor as usize % LETTERS.len()] as char
@@ -166,12 +172,14 @@ impl fmt::Display for Signature {
     }
 }
 
-/// The form in which an operator runs: for each axis of the mesh the factor that is split along it, or none where its work is repeated, be it on parts of sums.
+/// The partitioning of an operator: for each axis of the mesh the factor that is split along it.
+/// `None` means that the ranks along the axis repeat the work, or hold parts of sums. Source:
+/// GSPMD, Xu et al. 2021.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Form(pub Vec<Option<FactorId>>);
+pub struct Partitioning(pub Vec<Option<FactorId>>);
 
-impl Form {
-    /// The axes along which `factor` is split.
+impl Partitioning {
+    /// Returns the axes along which `factor` is split.
     #[must_use]
     pub fn axes_of(&self, factor: FactorId) -> AxisSet {
         (0..self.0.len()).filter(|&axis| self.0[axis] == Some(factor)).collect()

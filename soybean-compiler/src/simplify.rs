@@ -1,4 +1,5 @@
-//! Simplification: dead tensors go, equal computations are done once, permutations are read in place by products, and sums of parts are concatenations.
+//! Simplification: removes dead tensors and repeated work, lets products read permuted operands in
+//! place, and turns sums of padded parts into concatenations.
 
 mod windows;
 
@@ -14,11 +15,11 @@ use crate::{
     value::Value,
 };
 
-/// The network without dead tensors and repeated work. Inputs and parameters stay, used or not.
+/// Removes dead tensors and repeated work. Inputs and parameters stay, used or not.
 #[must_use]
 pub fn simplify(network: &Network) -> Network {
     let simplified = pass(network);
-    // What nothing reads any more goes in the next pass.
+    // The next pass removes tensors that have lost their last reader.
     let is_done = simplified.graph.n_values() == network.graph.n_values() && !has_dead(&simplified);
     if is_done { simplified } else { simplify(&simplified) }
 }
@@ -50,12 +51,13 @@ fn pass(network: &Network) -> Network {
     })
 }
 
-/// What has been computed, by its operands.
+/// The tensors computed so far, by their operands.
 #[derive(Default)]
 struct Computed(BTreeMap<Vec<Value>, Vec<Value>>);
 
 impl Computed {
-    /// What the operator gives of these operands, added to the graph if nothing is the same and stored in the same way.
+    /// Returns the operator's result, added to the graph unless an equal one with the same pin
+    /// exists.
     fn value(
         &mut self,
         graph: &mut Graph,
@@ -80,7 +82,8 @@ impl Computed {
     }
 }
 
-/// A product of permuted tensors as a product of the tensors themselves, where that is still a matrix product.
+/// Returns a product of permuted tensors as a product of the tensors themselves, if that is still a
+/// matrix product.
 fn read_permutations_in_place(
     graph: &Graph,
     operator: Operator,

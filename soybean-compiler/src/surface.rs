@@ -28,7 +28,7 @@ use soybean_plan::{ScalarProgram, Shape};
 
 use crate::{
     builder::{Argument, Builder},
-    fault::Fault,
+    diagnostic::CallDiagnostic,
     operators::elementwise::add_elementwise,
     operators::elementwise::all_dims,
     signature::FactorId,
@@ -42,17 +42,17 @@ use sample::{Sample, SampleArgument};
 pub(crate) struct Row {
     /// Its name.
     pub(crate) name: &'static str,
-    /// What it gives, in one line.
+    /// Its result, in one line.
     pub(crate) doc: &'static str,
     /// The names of its arguments; a method's first is the receiver.
     pub(crate) arguments: &'static [&'static str],
     /// Builds it.
-    pub(crate) build: fn(&mut Builder, &Arguments<'_>) -> Result<Argument, Fault>,
+    pub(crate) build: fn(&mut Builder, &Arguments<'_>) -> Result<Argument, CallDiagnostic>,
     /// Calls by which conformance tests try it.
     pub(crate) samples: &'static [&'static [SampleArgument]],
 }
 
-/// How users write the calls of an operator.
+/// The syntax of an operator's calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
     /// `x.relu()`
@@ -67,7 +67,7 @@ pub(crate) struct Family {
     pub(crate) name: &'static str,
     /// The module that defines them.
     pub(crate) module: &'static str,
-    /// How they are called.
+    /// The syntax of their calls.
     pub(crate) form: Form,
     /// The operators.
     pub(crate) rows: &'static [Row],
@@ -108,29 +108,29 @@ families! {
     "Storage", storage, Method;
 }
 
-/// The row of this name, and how it is called.
+/// Returns the row of this name, and the syntax of its calls.
 pub(crate) fn find(name: &str) -> Option<(Form, &'static Row)> {
     let mut all =
         FAMILIES.iter().flat_map(|family| family.rows.iter().map(|row| (family.form, row)));
     all.find(|(_, row)| row.name == name)
 }
 
-/// What there is to know of an operator that users can call.
+/// The description of an operator that users can call.
 #[derive(Clone, Debug)]
 pub struct Description {
     /// Its name.
     pub name: &'static str,
-    /// How it is called: `input.relu()`.
+    /// The syntax of a call: `input.relu()`.
     pub call: String,
-    /// What it gives, in one line.
+    /// Its result, in one line.
     pub doc: &'static str,
-    /// The heading under which it stands.
+    /// Its heading in the documentation.
     pub family: &'static str,
     /// The name of the module that defines it.
     pub module: &'static str,
 }
 
-/// All operators that users can call, family by family.
+/// Returns all operators that users can call, family by family.
 #[must_use]
 pub fn operator_descriptions() -> Vec<Description> {
     let describe = |family: &Family, row: &Row| Description {
@@ -154,19 +154,19 @@ fn call_text(form: Form, row: &Row) -> String {
     }
 }
 
-/// The names of all operators that users can call.
+/// Returns the names of all operators that users can call.
 #[must_use]
 pub fn operator_names() -> Vec<&'static str> {
     names(|_| true)
 }
 
-/// The names of the operators that are called as functions of arrays of tensors.
+/// Returns the names of the operators that are called as functions of arrays of tensors.
 #[must_use]
 pub fn function_names() -> Vec<&'static str> {
     names(|form| form == Form::Function)
 }
 
-/// The names of the operators that are methods of tensors.
+/// Returns the names of the operators that are methods of tensors.
 #[must_use]
 pub fn method_names() -> Vec<&'static str> {
     names(|form| form == Form::Method)
@@ -177,7 +177,7 @@ fn names(is_wanted: fn(Form) -> bool) -> Vec<&'static str> {
     wanted.flat_map(|family| family.rows.iter()).map(|row| row.name).collect()
 }
 
-/// The calls by which conformance tests try every operator.
+/// Returns the calls by which conformance tests try every operator.
 #[must_use]
 pub fn operator_samples() -> Vec<Sample> {
     let rows = FAMILIES.iter().flat_map(|family| family.rows.iter());

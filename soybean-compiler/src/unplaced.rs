@@ -19,7 +19,7 @@ pub(crate) enum Order {
 pub(crate) struct Storage {
     pub(crate) n_elements: usize,
     pub(crate) dtype: DType,
-    /// Whether it is kept from step to step.
+    /// True if it is kept from step to step.
     pub(crate) is_persistent: bool,
 }
 

@@ -11,7 +11,8 @@ use crate::{
     value::Value,
 };
 
-/// Checks that every operator's operands have the shapes of its signature, and that the network's tensors are what they are said to be.
+/// Checks that operands have the shapes of their operators' signatures, and that the network's
+/// results are consistent.
 ///
 /// # Errors
 /// The first violation, in words.
@@ -75,7 +76,8 @@ fn verify_value(network: &Network, value: Value) -> Result<(), String> {
     Ok(())
 }
 
-/// Kernels of products read operands of one type; those that only move elements give them as they are.
+/// Checks the types of operands. Kernels of products read operands of one type; kernels that only
+/// move elements preserve the type.
 fn verify_types(network: &Network, value: Value, operator: &Operator) -> Result<(), String> {
     let graph = &network.graph;
     let found: Vec<DType> =
@@ -105,7 +107,8 @@ pub(crate) fn verify_steps(steps: &[Step], storage: &[Storage]) -> Result<(), St
     Ok(())
 }
 
-/// Checks that each phase of a program reads only what was written before and not overwritten since, and ends with its results in place.
+/// Checks that each phase of a program reads only values that were written and not overwritten
+/// since, and ends with its results in place.
 ///
 /// # Errors
 /// The first violation, in words.

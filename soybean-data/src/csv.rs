@@ -28,9 +28,11 @@ impl Table {
     /// column 1 its label.
     ///
     /// # Errors
-    /// If the file cannot be read or is truncated, a line has the wrong number of fields, a field
-    /// is not a number, a label is out of range, or there are no rows. The error names the file and
-    /// the line.
+    /// - If the file cannot be read, is truncated or has no rows.
+    /// - If a line has the wrong number of fields, a field is not a number, or a label is out of
+    ///   range.
+    ///
+    /// The error names the file and the line.
     pub fn from_csv(path: impl AsRef<Path>, spec: &CsvSpec) -> Result<Self, Error> {
         let path = path.as_ref();
         let to_error = |message: String| Error::data(format!("{}: {message}", path.display()));

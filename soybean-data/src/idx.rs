@@ -51,9 +51,10 @@ impl Table {
     /// with gzip. Column 0 has the pixels of each image, row-major, column 1 its label.
     ///
     /// # Errors
-    /// If a file cannot be read, its length does not match its header, or it has other dims; if the
-    /// numbers of labels and images differ, or a label is out of range. The error names the file
-    /// and the byte.
+    /// - If a file cannot be read, its length does not match its header, or it has other dims.
+    /// - If the numbers of labels and images differ, or a label is out of range.
+    ///
+    /// The error names the file and the byte.
     pub fn from_idx(
         images: impl AsRef<Path>,
         labels: impl AsRef<Path>,

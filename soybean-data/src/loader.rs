@@ -98,8 +98,9 @@ impl DataLoader {
     /// the first batch is asked for.
     ///
     /// # Errors
-    /// If the dataset or a batch has no rows, a batch is larger than the address space, `rows` are
-    /// not ranges of a batch's rows in rising order, or threads cannot be started.
+    /// - If the dataset or a batch has no rows, or a batch is larger than the address space.
+    /// - If `rows` are not ranges of a batch's rows in rising order.
+    /// - If threads cannot be started.
     pub fn new(dataset: impl Dataset + 'static, options: LoaderOptions) -> Result<Self, Error> {
         let (batch_rows, found) = (options.batch_rows, dataset.n_rows());
         if batch_rows == 0 || found == 0 {

@@ -42,9 +42,11 @@ impl Column {
     /// Fortran order. The column has the file's name.
     ///
     /// # Errors
-    /// If the file cannot be read, its length does not match its header, its elements are neither
-    /// bool nor integers nor floats, or a number cannot be converted to `form`. The error names the
-    /// file and the byte.
+    /// - If the file cannot be read, or its length does not match its header.
+    /// - If its elements are neither bool nor integers nor floats, or a number cannot be converted
+    ///   to `form`.
+    ///
+    /// The error names the file and the byte.
     pub fn from_npy(path: impl AsRef<Path>, form: Form) -> Result<Self, Error> {
         let path = path.as_ref();
         column(&mut open(path)?, stem(path), form).map_err(|message| named(path, &message))

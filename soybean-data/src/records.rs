@@ -72,8 +72,9 @@ impl Records {
     /// Opens files that contain only records of `record_bytes` bytes.
     ///
     /// # Errors
-    /// If a file cannot be opened or its size is not a multiple of a record, if there is no record
-    /// or no field, or if a field is not within a record or cannot be converted to its form.
+    /// - If a file cannot be opened, or its size is not a multiple of a record.
+    /// - If there is no record or no field.
+    /// - If a field is not within a record, or cannot be converted to its form.
     pub fn open(
         paths: &[impl AsRef<Path>],
         record_bytes: usize,
@@ -102,8 +103,9 @@ impl Records {
     /// file's name. [`Column::from_npy`](crate::Column::from_npy) reads other `.npy` files.
     ///
     /// # Errors
-    /// If the file cannot be opened, its length does not match its header, it is compressed or in
-    /// Fortran order, or its elements cannot be converted to `form`.
+    /// - If the file cannot be opened, or its length does not match its header.
+    /// - If it is compressed or in Fortran order.
+    /// - If its elements cannot be converted to `form`.
     pub fn open_npy(path: impl AsRef<Path>, form: Form) -> Result<Self, Error> {
         let path = path.as_ref();
         let to_error = |message: String| named(path, &message);

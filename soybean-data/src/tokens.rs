@@ -68,8 +68,8 @@ impl Tokens {
     /// larger than memory. Their tokens are compared with the vocabulary when they are read.
     ///
     /// # Errors
-    /// If the file cannot be opened, its size is not a multiple of a token, a window or the stride
-    /// has no token, or the file is too short for one window.
+    /// - If the file cannot be opened, or its size is not a multiple of a token.
+    /// - If a window or the stride has no token, or the file is too short for one window.
     pub fn open(path: impl AsRef<Path>, width: TokenWidth, spec: TokenSpec) -> Result<Self, Error> {
         let file = PositionedFile::open(path.as_ref())?;
         let (size, n_bytes) = (width.n_bytes() as u64, file.n_bytes());

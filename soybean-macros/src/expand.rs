@@ -5,7 +5,9 @@ use std::{path::PathBuf, time::Instant};
 
 use proc_macro2::{Ident, TokenStream};
 use quote::{ToTokens, quote};
-use soybean_compiler::{At, Builder, Compiled, ModelFault, Options, Recipe, SearchRequest};
+use soybean_compiler::{
+    Builder, Compiled, ModelDiagnostic, ModelPart, Options, Recipe, SearchRequest,
+};
 use soybean_plan::{DType, Mode, Shape};
 use syn::{Expr, ItemFn, Pat, Stmt};
 
@@ -324,7 +326,7 @@ fn name_parameters(evaluator: &mut Evaluator<'_>) {
 
 /// Reports an error of the model as a whole at the tokens that it is about.
 fn report(
-    at: At,
+    at: ModelPart,
     message: &Diagnostic,
     model: &Model,
     attribute: &Attribute,
@@ -343,23 +345,23 @@ fn report(
         }
     };
     let tokens = match at {
-        At::Value(value) => value_tokens(value),
-        At::Pin(value) => {
+        ModelPart::Value(value) => value_tokens(value),
+        ModelPart::Pin(value) => {
             let pin = evaluator.pins.iter().find(|(it, _)| *it == value);
             pin.map(|&(_, tokens)| tokens as &dyn ToTokens)
         }
-        At::Loss => Some(first_at),
-        At::Memory => Some(attribute.memory_tokens()),
-        At::NoDecay(position) => attribute.no_decay_tokens(position),
-        At::Gpus => None,
+        ModelPart::Loss => Some(first_at),
+        ModelPart::Memory => Some(attribute.memory_tokens()),
+        ModelPart::NoDecay(position) => attribute.no_decay_tokens(position),
+        ModelPart::Gpus => None,
     };
     evaluator.diagnostics.report(tokens.unwrap_or_else(|| attribute.gpus_tokens()), message);
 }
 
 /// Describes an error of the model as a whole.
-fn message(diagnostic: ModelFault, environment: &Environment) -> Diagnostic {
+fn message(diagnostic: ModelDiagnostic, environment: &Environment) -> Diagnostic {
     let mut message = Diagnostic::new(diagnostic.message);
-    if let (At::Gpus | At::Memory, Some(gpus)) = (diagnostic.at, &environment.gpus) {
+    if let (ModelPart::Gpus | ModelPart::Memory, Some(gpus)) = (diagnostic.at, &environment.gpus) {
         message = message.note("note", format!("SOYBEAN_GPUS={gpus} overrides `gpus`"));
     }
     match diagnostic.help {

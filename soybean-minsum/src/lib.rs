@@ -56,6 +56,7 @@ mod elimination_order;
 mod interner;
 mod mini_buckets;
 mod problem;
+mod progress;
 mod projection;
 mod quotient;
 mod reparametrisation;

@@ -17,6 +17,7 @@ use super::{
     elimination_order::{EliminationOrder, Limits},
     mini_buckets::eliminate_in_mini_buckets,
     problem::PairwiseProblem,
+    progress::{Aim, N_PASSES, Progress},
     quotient::Quotient,
     reparametrisation::{self, Pass, Reparametrisation},
 };
@@ -75,14 +76,6 @@ pub(crate) const ENTRIES_OF_COMBINATION: u64 = 8;
 
 /// The most work for the elimination of one variable before there is a bound.
 const FIRST_WORK: u64 = 1 << 13;
-/// The number of passes after which progress is judged.
-const N_PASSES: u64 = 4;
-/// The number of entries of the first mini-buckets.
-const FIRST_BUCKET: u64 = 1 << 14;
-/// The factor by which mini-buckets grow.
-const BUCKET_GROWTH: u64 = 8;
-/// The first aim is above the bound by this fraction of the gap: 1/128.
-const FIRST_AIM: i64 = 128;
 /// The fraction of the work that goes into an exact proof before a gap may be left: 1/16.
 const EXACT_SHARE: u64 = 16;
 
@@ -254,8 +247,8 @@ impl Core {
         self.solve_quotient(budget);
         let mut reparametrisation = Reparametrisation::new(self.problem.clone());
         let n_before = n_labels(&self.problem.unary);
-        let mut progress = Progress { gap: i64::MAX, n_passes: 0 };
-        let mut aim = Aim { bucket: FIRST_BUCKET, fraction: FIRST_AIM, expected: i64::MIN };
+        let mut progress = Progress::new();
+        let mut aim = Aim::new();
         for n_passes in 1.. {
             let within = self.pass(&mut reparametrisation, self.limit, budget);
             if self.is_settled(budget) || budget.work == 0 {
@@ -306,10 +299,9 @@ impl Core {
             self.best.lower_bound = self.best.lower_bound.max(aim.expected.min(target));
         }
         if self.best.lower_bound >= target {
-            aim.fraction = (aim.fraction / 4).max(1);
+            aim.was_proved();
         } else if self.limit == most {
-            aim.fraction = (aim.fraction / 2).max(1);
-            aim.bucket *= BUCKET_GROWTH;
+            aim.was_missed();
         }
     }
 
@@ -371,42 +363,6 @@ impl Core {
     fn is_settled(&mut self, budget: &Budget) -> bool {
         self.best.lower_bound = self.best.lower_bound.min(self.limit);
         self.limit - self.best.lower_bound <= budget.gap()
-    }
-}
-
-/// The next aim of mini-buckets.
-struct Aim {
-    /// The number of entries of a mini-bucket.
-    bucket: u64,
-    /// The aim is above the bound by 1/`fraction` of the gap.
-    fraction: i64,
-    /// The lower bound that the last mini-buckets gave for the labels below their aim.
-    expected: i64,
-}
-
-impl Aim {
-    fn target(&self, least: i64, most: i64) -> i64 {
-        let near = least + ((most - least) / self.fraction).max(1);
-        near.max(self.expected).min(most)
-    }
-}
-
-/// The progress of the lower bound.
-struct Progress {
-    gap: i64,
-    n_passes: u64,
-}
-
-impl Progress {
-    /// Returns true if the last passes have not closed an eighth of the gap.
-    fn is_slow(&mut self, gap: i64) -> bool {
-        self.n_passes += 1;
-        if self.n_passes < N_PASSES {
-            return false;
-        }
-        let is_slow = gap > self.gap / 8 * 7;
-        *self = Self { gap, n_passes: 0 };
-        is_slow
     }
 }
 

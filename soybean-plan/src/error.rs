@@ -1,6 +1,7 @@
-//! The error type of everything that a program does when it runs: opaque, with a kind that programs can match on.
+//! The error type of a run: opaque, with a kind that programs can match on.
 //!
-//! It is in this crate because data, checkpoints and the runtime share it and do not all depend on each other.
+//! It is in this crate because the crates of data, checkpoints and the runtime share it, and this
+//! is the only crate on which all of them depend.
 
 use std::{any::Any, fmt};
 
@@ -17,7 +18,7 @@ pub struct Error {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The batch does not fit the model: number of tensors, type, length, or a label out of range.
+    /// The batch does not fit the model: number of tensors, type, length, or range of a label.
     Batch,
     /// The parameters given do not fit the model: name or shape.
     Parameters,
@@ -25,19 +26,19 @@ pub enum ErrorKind {
     Loss,
     /// The device that was asked for cannot be used.
     Device,
-    /// The program contradicts itself, such as a kernel that reads past the end of a buffer.
+    /// The program is inconsistent: for example, a kernel reads past the end of a buffer.
     Program,
     /// A rank failed, now or in an earlier step.
     Rank,
-    /// Several processes cannot be started together, or do not do the same.
+    /// Several processes cannot be started together, or execute different commands.
     Process,
-    /// A choice of the run cannot be understood, or contradicts another.
+    /// An option of the run cannot be parsed, or contradicts another.
     Choice,
     /// A file of results cannot be written.
     Output,
-    /// A data file cannot be read or does not hold what it should.
+    /// A data file cannot be read or has unexpected contents.
     Data,
-    /// A checkpoint or a file of tensors cannot be written or read, or does not hold what it should.
+    /// A checkpoint or a file of tensors cannot be written or read, or has unexpected contents.
     Checkpoint,
 }
 

@@ -31,11 +31,11 @@ impl View<'_> {
     }
 }
 
-/// A whole tensor, row-major: a parameter or an output.
+/// A whole tensor on the host, row-major: a parameter or an output.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Array {
     /// The extents, outermost first; empty for a scalar.
     pub shape: Vec<usize>,
-    /// The elements; integers as the nearest numbers.
+    /// The elements. Integers are converted to the nearest `f32`.
     pub data: Vec<f32>,
 }

@@ -13,9 +13,9 @@ use crate::{
 
 /// Passes the list of all kernels that one rank runs by itself to a macro.
 ///
-/// Each line names the file of a kernel, its variant of [`Kernel`], its descriptor, and the types
-/// of the descriptor's fields that the same file declares. Crates that do something for every
-/// kernel generate their dispatch from this list, so that the compiler reports a missing one.
+/// Each line has the file of a kernel, its variant of [`Kernel`], and its descriptor. Other types
+/// that the same file declares for the descriptor follow. Crates that do something for every kernel
+/// generate their dispatch from this list, so the compiler reports a missing implementation.
 #[macro_export]
 macro_rules! for_each_kernel {
     ($macro:ident) => {
@@ -34,7 +34,7 @@ macro_rules! for_each_kernel {
     };
 }
 
-/// What a kernel declares about itself.
+/// The properties that every kernel declares about itself.
 ///
 /// [`Display`](fmt::Display) is its text form in programs.
 pub trait KernelDescriptor: fmt::Display + ConstExpression {
@@ -66,7 +66,7 @@ macro_rules! kernel_enum {
             pub use $file::{$descriptor $(, $part)*};
         )*
 
-        /// What a rank does in one step of a program.
+        /// The computation of a rank in one step of a program.
         ///
         /// The buffers that it reads and writes are listed in the [`Step`](crate::Step).
         #[derive(Clone, Debug, PartialEq)]
@@ -77,7 +77,7 @@ macro_rules! kernel_enum {
         }
 
         impl Kernel {
-            /// The names of all types that stand in descriptors of kernels.
+            /// The names of all types that descriptors of kernels contain.
             pub const TYPES: &[&str] =
                 &[$(stringify!($descriptor), $(stringify!($part),)*)* "Collective"];
 

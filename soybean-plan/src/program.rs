@@ -217,7 +217,7 @@ pub enum Rows {
 }
 
 /// The initial values of a parameter. Element `i` of the whole tensor is a function of the seed,
-/// the number of the parameter and `i` alone, so values do not depend on the tiling.
+/// the number of the parameter and `i` alone. Values thus do not depend on the tiling.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Init {
     /// Every element is this number.

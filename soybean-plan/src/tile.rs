@@ -137,8 +137,8 @@ pub fn splitting_sets(extent: usize, mesh: &Mesh) -> Vec<bool> {
     (0..n_sets).map(may_split).collect()
 }
 
-/// Returns true if a split of the outermost part, of extent `outer`, of a dim of extent `whole`
-/// along `axes` is the split of the whole dim along them.
+/// Returns true if splitting the outermost part of a dim along `axes` splits the whole dim along
+/// them. The outermost part has extent `outer`, the dim has extent `whole`.
 ///
 /// Flattening `[c, h]` into one dim keeps a split of `c` if this holds for `c` and `c * h`.
 #[must_use]
@@ -146,8 +146,8 @@ pub fn carries_split(outer: usize, whole: usize, mesh: &Mesh, axes: AxisSet) -> 
     axes.0 & !carried_axes(outer, whole, mesh).0 == 0
 }
 
-/// Returns the axes along which a split of the outermost part, of extent `outer`, of a dim of
-/// extent `whole` is the split of the whole dim.
+/// Returns the axes along which splitting the outermost part of a dim splits the whole dim. The
+/// outermost part has extent `outer`, the dim has extent `whole`.
 #[must_use]
 pub fn carried_axes(outer: usize, whole: usize, mesh: &Mesh) -> AxisSet {
     let axes = 0..mesh.n_axes();

@@ -159,8 +159,8 @@ fn steps() -> (Vec<Step>, usize) {
     (steps, 5)
 }
 
-/// Returns the scaled and masked scores. With one input for each row, its largest score, they become
-/// `exp(score - largest)`. With a second, their total, they are divided by it.
+/// Returns the scaled and masked scores. With one input for each row, its largest score, they
+/// become `exp(score - largest)`. With a second, their total, they are divided by it.
 fn softmax(is_causal: bool, n_rows: usize) -> Vec<Instruction> {
     let mut program = vec![
         Instruction::Input(0),

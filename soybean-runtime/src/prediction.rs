@@ -15,12 +15,12 @@ pub(crate) struct PredictionRequest<'a> {
     inputs: &'a [Input],
     given: &'a [View<'a>],
     /// The number of rows; `None` if the model takes only one whole batch.
-    extent: Option<Extent>,
+    row_counts: Option<RowCounts>,
 }
 
 /// The numbers of rows of inputs that share dim 0.
 #[derive(Clone, Copy)]
-struct Extent {
+struct RowCounts {
     n_given: usize,
     /// The number of rows in a batch.
     n_rows: usize,
@@ -30,7 +30,7 @@ struct Extent {
 pub(crate) struct PredictionBatch<'a> {
     columns: Vec<Column<'a>>,
     /// The number of rows that were given, and of those in the batch; `None` as in the request.
-    extent: Option<Extent>,
+    row_counts: Option<RowCounts>,
 }
 
 /// One input of a batch.
@@ -53,8 +53,8 @@ impl<'a> PredictionRequest<'a> {
         check_count(&tables.inputs, given)?;
         let pairs = tables.inputs.iter().zip(given).filter(|(input, _)| input.is_queried);
         let queried: Vec<(&Input, &View<'_>)> = pairs.collect();
-        let request = Self { inputs: &tables.inputs, given, extent: extent(&queried)? };
-        let Some(Extent { n_given, n_rows }) = request.extent else { return Ok(request) };
+        let request = Self { inputs: &tables.inputs, given, row_counts: row_counts(&queried)? };
+        let Some(RowCounts { n_given, n_rows }) = request.row_counts else { return Ok(request) };
         let is_mixed = |it: &&Output| it.rows == Rows::Mixed;
         let mixed = tables.predictions().iter().find(is_mixed);
         if let Some(output) = mixed.filter(|_| n_given != n_rows) {
@@ -74,21 +74,23 @@ impl<'a> PredictionRequest<'a> {
 
     /// Returns the batches. The last is padded by repeating its last row.
     pub(crate) fn batches(&self) -> impl Iterator<Item = PredictionBatch<'a>> {
-        let Extent { n_given, n_rows } = self.extent.unwrap_or(Extent { n_given: 1, n_rows: 1 });
+        let RowCounts { n_given, n_rows } =
+            self.row_counts.unwrap_or(RowCounts { n_given: 1, n_rows: 1 });
         (0..n_given)
             .step_by(n_rows)
             .map(move |start| self.batch(start..n_given.min(start + n_rows)))
     }
 
     fn batch(&self, rows: Range<usize>) -> PredictionBatch<'a> {
-        let column = |(input, view): (&Input, &View<'a>)| match (input.is_queried, self.extent) {
+        let column = |(input, view): (&Input, &View<'a>)| match (input.is_queried, self.row_counts)
+        {
             (false, _) => Column::zeros(input),
             (true, None) => Column::whole(*view),
             (true, Some(_)) => Column::of_rows(*view, input, &rows),
         };
         let columns = self.inputs.iter().zip(self.given).map(column).collect();
-        let extent = self.extent.map(|it| Extent { n_given: rows.len(), ..it });
-        PredictionBatch { columns, extent }
+        let row_counts = self.row_counts.map(|it| RowCounts { n_given: rows.len(), ..it });
+        PredictionBatch { columns, row_counts }
     }
 }
 
@@ -100,8 +102,8 @@ impl PredictionBatch<'_> {
 
     /// Removes the padding rows from an output.
     pub(crate) fn cut(&self, array: Array, rows: Rows) -> Array {
-        match (rows, self.extent) {
-            (Rows::Own { dim }, Some(Extent { n_given, n_rows })) if n_given < n_rows => {
+        match (rows, self.row_counts) {
+            (Rows::Own { dim }, Some(RowCounts { n_given, n_rows })) if n_given < n_rows => {
                 let n_kept = array.shape[dim] / n_rows * n_given;
                 first_of_dim(array, dim, n_kept)
             }
@@ -158,7 +160,7 @@ fn row(input: &Input) -> usize {
 }
 
 /// Returns the number of rows that are given, or `None` if the inputs do not share dim 0.
-fn extent(queried: &[(&Input, &View<'_>)]) -> Result<Option<Extent>, Error> {
+fn row_counts(queried: &[(&Input, &View<'_>)]) -> Result<Option<RowCounts>, Error> {
     let of_batch = |it: &(&Input, &View<'_>)| it.0.tile.shape.first().copied();
     let shared = queried.first().and_then(of_batch);
     let Some(n_rows) = shared.filter(|it| queried.iter().all(|other| of_batch(other) == Some(*it)))
@@ -184,7 +186,7 @@ fn extent(queried: &[(&Input, &View<'_>)]) -> Result<Option<Extent>, Error> {
             Some(_) | None => known = Some((n_given, name)),
         }
     }
-    Ok(known.map(|(n_given, _)| Extent { n_given, n_rows }))
+    Ok(known.map(|(n_given, _)| RowCounts { n_given, n_rows }))
 }
 
 /// Takes the first `n_kept` indices of a dim.

@@ -1,8 +1,8 @@
 //! Runs in several processes: `mpirun` starts the program several times, and each process runs a
 //! block of the ranks of one model.
 //!
-//! Every process gives the same orders. After each order the reports of all ranks are exchanged, so
-//! that trainers have the same state in all processes.
+//! Every process gives the same commands. After each command the reports of all ranks are
+//! exchanged, so that trainers have the same state in all processes.
 
 #[cfg(feature = "mpi")]
 mod control;

@@ -86,7 +86,8 @@ fn the_summary_and_the_doc_tests_have_every_page() {
     for page in files("docs", "md") {
         let name = page.strip_prefix("docs").unwrap().to_str().unwrap();
         if name != "SUMMARY.md" {
-            assert!(summary.contains(&format!("]({name})")), "{name} is missing in SUMMARY.md");
+            let n_entries = summary.matches(&format!("]({name})")).count();
+            assert_eq!(n_entries, 1, "entries of {name} in SUMMARY.md");
             assert!(doc_tests.contains(&format!("../docs/{name}")), "{name} is not in src/book.rs");
         }
     }
@@ -176,4 +177,46 @@ fn unknown<'a>(command: &'a str, sources: &str) -> Option<&'a str> {
             && !sources.contains(&format!("\"{name}\""))
             && !sources.contains(&format!("\"--{name}\""))
     })
+}
+
+#[test]
+fn source_files_in_pages_exist() {
+    let folders = [
+        ".ci",
+        "benches",
+        "examples",
+        "scripts",
+        "src",
+        "tests",
+        "soybean-checkpoint",
+        "soybean-cluster",
+        "soybean-codegen",
+        "soybean-compiler",
+        "soybean-data",
+        "soybean-explain",
+        "soybean-macros",
+        "soybean-minsum",
+        "soybean-plan",
+        "soybean-runtime",
+        "soybean-simulator",
+    ];
+    let found: Vec<String> = ["rs", "sh", "cu", "py", "toml"]
+        .iter()
+        .flat_map(|extension| folders.iter().flat_map(|folder| files(folder, extension)))
+        .map(|file| format!("/{}", file.display()))
+        .collect();
+    let mut faults = Vec::new();
+    for page in pages() {
+        for name in text_of(&page).commands {
+            let is_source = [".rs", ".cu"].iter().any(|it| name.ends_with(it));
+            if is_source
+                && name != "src/main.rs"
+                && !name.contains([' ', '*', '<'])
+                && !found.iter().any(|file| file.ends_with(&format!("/{name}")))
+            {
+                faults.push(format!("{}: {name}", page.display()));
+            }
+        }
+    }
+    assert!(faults.is_empty(), "source files that do not exist:\n{}", faults.join("\n"));
 }

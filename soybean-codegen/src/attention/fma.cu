@@ -1,7 +1,7 @@
 //! Tiles in shared memory, and their products in registers by fused multiply-add.
 //!
 //! The 256 threads of a block form 16 rows of 16. Rows of tiles have an odd number of groups of
-//! four numbers, so that a quarter of a warp that reads such groups of 8 rows reads from all banks.
+//! four numbers. A quarter of a warp that reads such groups of 8 rows then reads from all banks.
 //! Tiles are padded with zeros to whole groups.
 
 constexpr int THREADS = SIDE * SIDE;

@@ -53,8 +53,8 @@ template <int LENGTH, class Element> __device__ __forceinline__ uint4 four_words
 __device__ __forceinline__ unsigned lower_halves(unsigned x, unsigned y) { return (x & 0xffffu) | y << 16; }
 __device__ __forceinline__ unsigned upper_halves(unsigned x, unsigned y) { return x >> 16 | (y & 0xffff0000u); }
 
-// The part of a thread in a copy of ROWS rows of a matrix from global to shared memory, with zeros
-// past its end and the ends of its rows.
+// The part of a thread in a copy of ROWS rows of a matrix from global to shared memory. Beyond the
+// matrix and the ends of its rows there are zeros.
 template <int ROWS, int LENGTH, class Element> struct Loader {
   static constexpr int CHUNKS = (LENGTH + STEP - 1) / STEP * (STEP_WORDS / 4);
   static constexpr int N = (ROWS / 2 * CHUNKS + THREADS - 1) / THREADS;

@@ -7,7 +7,7 @@ use soybean_plan::{Mesh, Shape, readable_memory};
 use super::column_generation::leanest;
 use crate::{
     check,
-    fault::{At, ModelFault},
+    diagnostic::{ModelDiagnostic, ModelPart},
     network::Network,
     peak::{Content, Held, Peak},
     tiling::Strategy,
@@ -32,7 +32,7 @@ pub(crate) struct OutOfMemory<'a> {
 impl OutOfMemory<'_> {
     /// Returns the diagnostic: how much memory is needed, for what, and on how many GPUs the model
     /// fits.
-    pub(crate) fn fault(&self, most_gpus: usize) -> ModelFault {
+    pub(crate) fn fault(&self, most_gpus: usize) -> ModelDiagnostic {
         let (plan, help) = match self.strategy {
             Strategy::Auto => ("the leanest plan found".to_owned(), self.gpus(most_gpus)),
             other => {
@@ -48,7 +48,7 @@ impl OutOfMemory<'_> {
             self.contents(),
             self.largest(),
         );
-        ModelFault { at: At::Memory, message, help: Some(help) }
+        ModelDiagnostic { at: ModelPart::Memory, message, help: Some(help) }
     }
 
     /// Lists the contents: `parameters 3.1 GiB, activations 2.0 GiB`
@@ -59,13 +59,13 @@ impl OutOfMemory<'_> {
         named.map(text).collect::<Vec<_>>().join(", ")
     }
 
-    /// Lists the largest tensors: ``parameters `w` [1024, 4096] 2.0 MiB, 3 activations [64, 4096]
-    /// 3.0 MiB``
+    /// Lists the largest tensors:
+    /// ``parameters `w` [1024, 4096] 2.0 MiB, 3 activations [64, 4096] 3.0 MiB``
     fn largest(&self) -> String {
         let mut groups: Vec<TensorGroup<'_>> = Vec::new();
         for held in &self.peak.held {
             let Some(group) = self.group(held) else { continue };
-            match groups.iter_mut().find(|it| it.is_alike(&group)) {
+            match groups.iter_mut().find(|it| it.is_equal(&group)) {
                 Some(known) => {
                     known.n_tensors += 1;
                     known.bytes += group.bytes;
@@ -90,8 +90,9 @@ impl OutOfMemory<'_> {
         let numbers = (2..).map(|it| it * n_gpus).take_while(|&it| it <= most_gpus);
         let keeps_pins =
             |n_gpus: usize| check::pins(&self.network.graph, &Mesh::new(n_gpus)).is_empty();
-        let mut tried =
-            numbers.filter(|&it| it >= at_least && is_searched(it) && keeps_pins(it)).take(N_TRIES);
+        let mut tried = numbers
+            .filter(|&it| it >= at_least && has_small_factors(it) && keeps_pins(it))
+            .take(N_TRIES);
         let fits = |n_gpus: &usize| {
             leanest(self.network, Mesh::new(*n_gpus), self.memory).bytes() <= self.memory
         };
@@ -115,7 +116,7 @@ impl OutOfMemory<'_> {
 }
 
 /// Returns whether a number of ranks has small prime factors only, as machines have.
-fn is_searched(n_gpus: usize) -> bool {
+fn has_small_factors(n_gpus: usize) -> bool {
     Mesh::new(n_gpus).sizes().all(|it| it <= 3)
 }
 
@@ -130,7 +131,7 @@ struct TensorGroup<'a> {
 }
 
 impl TensorGroup<'_> {
-    fn is_alike(&self, other: &Self) -> bool {
+    fn is_equal(&self, other: &Self) -> bool {
         self.content == other.content && self.name == other.name && self.shape == other.shape
     }
 }

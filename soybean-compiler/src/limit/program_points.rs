@@ -67,7 +67,7 @@ impl<'a> ProgramPoints<'a> {
         let mut changes = vec![0_i64; self.len() + 1];
         for value in self.network.graph.values() {
             let Range { start, end } = self.lives[value.index()];
-            if start < end && !self.is_idle_copy(value, tiled) {
+            if start < end && !self.is_idle_replica(value, tiled) {
                 let bytes = self.local(value, tiled.tilings[value.index()], &tiled.mesh);
                 changes[start] += bytes.cast_signed();
                 changes[end] -= bytes.cast_signed();
@@ -83,7 +83,7 @@ impl<'a> ProgramPoints<'a> {
     }
 
     /// Returns whether a replica has the tiling of its tensor, and so shares its memory.
-    fn is_idle_copy(&self, value: Value, tiled: &TiledNetwork) -> bool {
+    fn is_idle_replica(&self, value: Value, tiled: &TiledNetwork) -> bool {
         let graph = &self.network.graph;
         let source = || graph.operands(value)[0];
         graph.is_replica(value) && tiled.tilings[value.index()] == tiled.tilings[source().index()]

@@ -1,4 +1,5 @@
-//! Updates: the next values of a parameter and its optimiser's states, computed and put in their places.
+//! Updates: the next values of a parameter and its optimiser's states, computed and stored in
+//! place.
 
 use std::borrow::Cow;
 
@@ -10,21 +11,30 @@ use crate::{operators::elementwise::Elementwise, scalar, tiling::number, value::
 /// The maps of an update as one, over the operands of all of them.
 #[derive(Default)]
 struct Joined {
-    /// Each operand: the tensor, the tiling in which it is read, and how it lies over the index space.
-    operands: Vec<(Value, Tiling, Strides)>,
+    operands: Vec<JoinedOperand>,
     programs: Vec<ScalarProgram>,
 }
 
+/// An operand of joined maps.
+#[derive(Clone, Copy, PartialEq)]
+struct JoinedOperand {
+    value: Value,
+    /// The tiling in which it is read.
+    tiling: Tiling,
+    /// Its strides over the index space.
+    strides: Strides,
+}
+
 impl Joined {
-    /// The number of an operand, which is added if it is new.
-    fn place(&mut self, operand: (Value, Tiling, Strides)) -> u8 {
+    /// Returns the number of an operand, which is added if it is new.
+    fn place(&mut self, operand: JoinedOperand) -> u8 {
         let at = number(&mut self.operands, operand);
         u8::try_from(at).expect("updates read few tensors")
     }
 }
 
 impl Lowering<'_> {
-    /// Computes the next values of a parameter and its states from the values that they have, and puts them in their places.
+    /// Computes the next values of a parameter and its states, and stores them in place.
     pub(super) fn update(&mut self, updates: &[(Value, Value)]) {
         let fresh: Vec<BufferId> = match self.joined(updates) {
             Some(joined) => self.run_joined(updates, &joined),
@@ -48,9 +58,9 @@ impl Lowering<'_> {
         self.step(permutation.into(), vec![input], vec![result]);
     }
 
-    /// Joins the maps of an update into one kernel, if they have the same shape and partitioning. If
-    /// there are several, no operand may have a conversion with a cost, because the search counts
-    /// conversions for each map.
+    /// Joins the maps of an update into one kernel, if they have the same shape and partitioning.
+    /// Several maps are joined only if all conversions of their operands are free, because the
+    /// search counts a conversion for each map.
     fn joined(&self, updates: &[(Value, Value)]) -> Option<Joined> {
         let tiled = self.tiled;
         let mut joined = Joined::default();
@@ -75,10 +85,12 @@ impl Lowering<'_> {
             };
             let shapes: Vec<_> = operands.iter().zip(&tilings).map(local).collect();
             let extents = self.tile(next, signature.result_tiling(form)).local_shape(&tiled.mesh);
-            let lies = map.local(&shapes, extents).inputs;
-            let operands = operands.into_iter().zip(tilings).zip(lies.iter());
+            let all_strides = map.local(&shapes, extents).inputs;
+            let operands = operands.into_iter().zip(tilings).zip(all_strides.iter());
             let of: Vec<u8> = operands
-                .map(|((value, tiling), lie)| joined.place((value, tiling, *lie)))
+                .map(|((value, tiling), &strides)| {
+                    joined.place(JoinedOperand { value, tiling, strides })
+                })
                 .collect();
             joined.programs.push(scalar::renumber(&map.program, &of));
         }
@@ -87,17 +99,14 @@ impl Lowering<'_> {
 
     /// Runs the joined maps. Results that come out in their stored tiling are written in place.
     fn run_joined(&mut self, updates: &[(Value, Value)], joined: &Joined) -> Vec<BufferId> {
-        let inputs: Vec<BufferId> = joined
-            .operands
-            .iter()
-            .map(|&(value, tiling, _)| self.in_tiling(value, tiling))
-            .collect();
+        let inputs: Vec<BufferId> =
+            joined.operands.iter().map(|it| self.in_tiling(it.value, it.tiling)).collect();
         let (signature, form) = self.tiled.signature(updates[0].1);
         let tiling = signature.result_tiling(form);
         let tile = self.tile(updates[0].1, tiling);
         let map = Map {
             extents: tile.local_shape(&self.tiled.mesh),
-            inputs: Cow::Owned(joined.operands.iter().map(|&(_, _, lie)| lie).collect()),
+            inputs: Cow::Owned(joined.operands.iter().map(|it| it.strides).collect()),
             program: scalar::join(&joined.programs, inputs.len()),
         };
         let mut results = Vec::new();

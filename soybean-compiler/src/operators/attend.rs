@@ -11,11 +11,13 @@ use crate::{
     value::Value,
 };
 
-/// `softmax(scale * query key^T) value` for queries `[.., n, d]`, keys `[.., m, d]` and values `[.., m, e]`; the leading dims can be split. The gradient
-/// reads the gradient `[.., n, e]` as fourth operand and gives those of queries, keys and values one after another, `[.., n d + m d + m e]`.
+/// `softmax(scale * query key^T) value` for queries `[.., n, d]`, keys `[.., m, d]` and values
+/// `[.., m, e]`. The leading dims can be split. The gradient form reads the result's gradient `[..,
+/// n, e]` as fourth operand. It returns the gradients of queries, keys and values one after
+/// another, `[.., n d + m d + m e]`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Attend {
-    /// What is computed from what.
+    /// Forward or gradient.
     pub form: AttentionForm,
     /// The number of queries, `n`.
     pub queries: usize,
@@ -25,14 +27,14 @@ pub struct Attend {
     pub features: usize,
     /// The elements of a value, `e`.
     pub width: usize,
-    /// Whether query `i` sees keys `0..=i` only.
+    /// True if query `i` attends to keys `0..=i` only.
     pub is_causal: bool,
     /// The factor of the scores.
     pub scale: f64,
 }
 
 impl Attend {
-    /// How many elements of a head's gradients are of queries, of keys and of values.
+    /// Returns the elements of a head's gradients: of queries, of keys and of values.
     fn lengths(&self) -> [usize; 3] {
         [self.queries * self.features, self.keys * self.features, self.keys * self.width]
     }

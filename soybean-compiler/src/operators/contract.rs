@@ -1,4 +1,5 @@
-//! `contract`: the product of two tensors, summed over the factors that the result lacks; einsum of two operands.
+//! `contract`: the product of two tensors, summed over the factors that the result lacks; an einsum
+//! of two operands.
 
 use std::fmt;
 
@@ -10,7 +11,8 @@ use crate::{
     value::Value,
 };
 
-/// Index notation of a product: the factor of each dim. Every factor stands in at least two of the three lists.
+/// Index notation of a product: the factor of each dim. Every factor occurs in at least two of the
+/// three lists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Contract {
     /// The factors of the left operand.
@@ -31,7 +33,8 @@ impl Contract {
         (0..n_factors).map(extent).collect()
     }
 
-    /// The kernel, if rows, columns and depth are each one stride in all operands; it is a loop over matrices where there are batch dims.
+    /// Returns the kernel, if rows, columns and depth each have one stride in all operands. With
+    /// batch dims it is a loop over matrices.
     #[must_use]
     pub fn as_matrices(&self, left: &Shape, right: &Shape, result: &Shape) -> Option<Contraction> {
         let extents = self.extents(left, right);
@@ -73,7 +76,7 @@ impl Contract {
     }
 }
 
-/// How the factors of one dense tensor lie in memory.
+/// The memory layout of the factors of one dense tensor.
 struct Lie<'a> {
     ids: &'a [FactorId],
     shape: &'a Shape,
@@ -93,7 +96,8 @@ impl<'a> Lie<'a> {
         self.strides.0[self.dim(id)]
     }
 
-    /// The one stride by which these factors, outermost first, can be walked; none if they are not neighbours in this order.
+    /// Returns the one stride of these factors, outermost first; `None` if they are not adjacent in
+    /// this order.
     fn common_stride(&self, ids: &[FactorId]) -> Option<usize> {
         let follows = |pair: &[FactorId]| {
             self.stride(pair[0]) == self.stride(pair[1]) * self.shape[self.dim(pair[1])]

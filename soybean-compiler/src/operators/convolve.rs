@@ -1,4 +1,5 @@
-//! `convolve`: convolution of images `[n, c, h, w]` with filters `[o, c / groups, kh, kw]`, and its two gradients.
+//! `convolve`: convolution of images `[n, c, h, w]` with filters `[o, c / groups, kh, kw]`, and its
+//! two gradients.
 
 use std::fmt;
 
@@ -13,7 +14,7 @@ use crate::{
 /// A convolution. Images and windows stay whole; batch, groups, channels and filters can be split.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Convolve {
-    /// What is computed from what.
+    /// Forward, or one of the two gradients.
     pub form: ConvolutionForm,
     /// The shape of the images.
     pub image: Shape,
@@ -29,14 +30,15 @@ pub struct Convolve {
     pub dilation: [usize; 2],
 }
 
-/// The factors: images; groups; channels of a group; filters of a group. Where there are several groups, channels and filters of a group
-/// stay whole, because a tile of a dim is a part of its outermost factor.
+/// The factors: images; groups; channels of a group; filters of a group. With several groups,
+/// channels and filters of a group are not split, because a tile of a dim is a part of its
+/// outermost factor.
 const BATCH: FactorId = 0;
 const OUTER_CHANNEL: FactorId = 1;
 const OUTER_FILTER: FactorId = 2;
 
 impl Convolve {
-    /// The shape of the results.
+    /// Returns the shape of the results.
     #[must_use]
     pub fn result(&self) -> Shape {
         let extent = |dim: usize| {
@@ -46,7 +48,8 @@ impl Convolve {
         Shape::new(&[self.image[0], self.filter[0], extent(0), extent(1)])
     }
 
-    /// Images, filters and results as dims with their factors. With several groups, channels and filters share the factor of the groups.
+    /// Returns the dims of images, filters and results with their factors. With several groups,
+    /// channels and filters share the factor of the groups.
     fn dims(&self) -> [Vec<Dim>; 3] {
         let is_grouped = self.groups > 1;
         let (channel, filter) =
@@ -63,7 +66,7 @@ impl Convolve {
         ]
     }
 
-    /// The same convolution with another form.
+    /// Returns the same convolution with another form.
     fn with_form(&self, form: ConvolutionForm) -> Self {
         Self { form, ..self.clone() }
     }

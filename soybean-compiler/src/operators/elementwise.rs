@@ -1,4 +1,5 @@
-//! `map`: a scalar program at every point of an index space, over operands that may lack some of its dims.
+//! `map`: a scalar program at every point of an index space, over operands that may lack some of
+//! its dims.
 
 use std::{borrow::Cow, fmt};
 
@@ -19,21 +20,21 @@ pub struct Elementwise {
     pub extents: Shape,
     /// Which dims of the index space each operand has, in its own order.
     pub operands: Vec<Vec<FactorId>>,
-    /// What is computed at each point; one result.
+    /// The program at each point; it has one result.
     pub program: ScalarProgram,
-    /// The type to which results are converted when they are stored; to integers by truncation towards zero.
+    /// The type in which results are stored; conversion to integers truncates towards zero.
     pub dtype: DType,
 }
 
 impl Elementwise {
-    /// The map of this program over operands of this same shape.
+    /// Returns the map of this program over operands of this same shape.
     #[must_use]
     pub fn same(shape: Shape, n_operands: usize, program: ScalarProgram) -> Self {
         let operands = vec![all_dims(&shape); n_operands];
         Self { extents: shape, operands, program, dtype: DType::F32 }
     }
 
-    /// How a map's kernel walks its operands, given the shapes of one rank's parts.
+    /// Returns the map's kernel, given the shapes of one rank's parts.
     #[must_use]
     pub fn local(&self, operands: &[Shape], extents: Shape) -> Map {
         let strides = |(ids, shape): (&Vec<FactorId>, &Shape)| {
@@ -49,13 +50,14 @@ impl Elementwise {
     }
 }
 
-/// All dims of a shape as factors.
+/// Returns all dims of a shape as factors.
 #[must_use]
 pub fn all_dims(shape: &Shape) -> Vec<FactorId> {
     (0..shape.len()).map(factor_id).collect()
 }
 
-/// Adds a map over those of the given operands that its program reads, each value once for each way in which it lies.
+/// Adds a map over those of the given operands that its program reads. A value is read once for
+/// each way in which it is indexed.
 pub(crate) fn add_elementwise(
     graph: &mut Graph,
     extents: Shape,
@@ -79,7 +81,7 @@ pub(crate) fn add_elementwise(
     graph.add(Elementwise { extents, operands, program, dtype: DType::F32 }.into(), &values)
 }
 
-/// The sum of two tensors of one shape.
+/// Returns the sum of two tensors of one shape.
 pub(crate) fn add(graph: &mut Graph, x: Value, y: Value) -> Value {
     let shape = graph.shape(x);
     let space = all_dims(&shape);
@@ -96,7 +98,8 @@ impl Rules for Elementwise {
         )
     }
 
-    // By the chain rule through the scalar program, then summed over the dims along which the operand was broadcast. Through integers none flows.
+    // The chain rule through the scalar program, then the sum over the dims along which the operand
+    // was broadcast. Integers have no gradient.
     fn gradient(
         &self,
         call: &OperatorCall<'_>,

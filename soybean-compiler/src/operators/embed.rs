@@ -10,18 +10,20 @@ use crate::{
     value::Value,
 };
 
-/// A look-up. Its operands are indices `[..]`, then the table `[vocabulary, width]` or the gradient of its rows `[.., width]`, then the indices
-/// below `vocabulary`, by which a rank knows which rows it holds. Every dim can be split: rows that are elsewhere give zeros.
+/// A look-up. Its operands are indices `[..]`, then the table `[vocabulary, width]` or the gradient
+/// of its rows `[.., width]`, then the indices below `vocabulary`, which number a rank's rows.
+/// Every dim can be split: rows of other ranks contribute zeros.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Embed {
-    /// What is computed from what.
+    /// Gather or scatter-add.
     pub form: EmbeddingForm,
     /// The rows of the table.
     pub vocabulary: usize,
 }
 
 impl Rules for Embed {
-    // The dims of the indices, then the rows of the table, then their elements: gather ij,kl,k->ijl, scatter-add ij,ijl,k->kl.
+    // The dims of the indices, then the rows of the table, then their elements: gather
+    // ij,kl,k->ijl, scatter-add ij,ijl,k->kl.
     fn signature(&self, operands: &[Shape]) -> Signature {
         let (indices, other) = (&operands[0], &operands[1]);
         let of_indices: Vec<FactorId> = (0..indices.len()).map(factor_id).collect();

@@ -1,4 +1,5 @@
-//! `iota`: the vector `0, 1, 2, ..`, by which a kernel knows the global index of its elements along a dim, however that is tiled.
+//! `iota`: the vector `0, 1, 2, ..`, which gives a kernel the global index of its elements along a
+//! dim in any tiling.
 
 use std::fmt;
 

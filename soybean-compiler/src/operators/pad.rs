@@ -10,19 +10,21 @@ use crate::{
     value::Value,
 };
 
-/// A window. Dims that it leaves as they are can be split. Source: the `Pad` of XLA, whose edges may be negative.
+/// A window. Dims that it does not change can be split. Source: the `Pad` of XLA, whose edges may
+/// be negative.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pad {
-    /// How many elements stand before the operand's first along each dim; negative where the window begins inside.
+    /// The number of elements before the operand's first along each dim; negative if the window
+    /// begins inside.
     pub low: Vec<i32>,
     /// The shape of the result.
     pub shape: Shape,
-    /// What stands where the operand has no element.
+    /// The value of elements outside the operand.
     pub fill: f64,
 }
 
 impl Pad {
-    /// The window of this length along one dim that begins at `start`.
+    /// Returns the window of this length along one dim that begins at `start`.
     #[must_use]
     pub fn crop(shape: Shape, dim: usize, start: usize, length: usize) -> Self {
         let mut low = vec![0; shape.len()];
@@ -31,7 +33,7 @@ impl Pad {
     }
 }
 
-/// A number of elements along a dim, signed.
+/// Returns a number of elements along a dim, signed.
 fn distance(n_elements: usize) -> i32 {
     i32::try_from(n_elements).expect("extents are far below 2^31")
 }

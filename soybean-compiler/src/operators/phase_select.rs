@@ -1,4 +1,5 @@
-//! `by-phase`: one tensor in training, another in evaluation, where what a model computes depends on which of the two it is; costs nothing.
+//! `by-phase`: one tensor in training and another in evaluation, for models that differ between the
+//! two; costs nothing.
 
 use std::fmt;
 
@@ -16,7 +17,7 @@ use crate::{
 pub struct PhaseSelect;
 
 impl PhaseSelect {
-    /// The position of the operand that is the result in this phase.
+    /// Returns the position of the operand that is the result in this phase.
     #[must_use]
     pub const fn operand(phase: Phase) -> usize {
         match phase {

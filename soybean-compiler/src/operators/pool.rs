@@ -1,4 +1,5 @@
-//! `pool`: each plane of images `[n, c, h, w]` combined window by window, and the gradients of that.
+//! `pool`: each plane of images `[n, c, h, w]` combined window by window, and the gradients of
+//! pooling.
 
 use std::fmt;
 
@@ -13,7 +14,7 @@ use crate::{
 /// A pooling. Images stay whole; batch and channels can be split.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pool {
-    /// What is computed from what.
+    /// Forward or gradient, of the maximum or the sum.
     pub form: PoolingForm,
     /// The shape of the images.
     pub image: Shape,
@@ -26,7 +27,7 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// The shape of the results.
+    /// Returns the shape of the results.
     #[must_use]
     pub fn result(&self) -> Shape {
         let extent = |dim: usize| {
@@ -55,7 +56,8 @@ impl Rules for Pool {
         Signature::new(self.image[..2].to_vec(), operands, result, Combine::Sum)
     }
 
-    // The gradient of a maximum goes to the first pixel that has it; that of a sum to all pixels of the window.
+    // The gradient of a maximum goes to the first pixel that attains it; that of a sum goes to all
+    // pixels of the window.
     fn gradient(
         &self,
         call: &OperatorCall<'_>,

@@ -15,16 +15,16 @@ use crate::{
 /// A reduction. Its factors are the dims of the map's index space.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reduce {
-    /// What is combined; as users write it, one operand as it is. Fusion puts programs here.
+    /// The combined values. Users' reductions read one operand unchanged; fusion adds programs.
     pub map: Elementwise,
-    /// How.
+    /// The combination.
     pub combine: Combine,
     /// The dims that remain, in increasing order.
     pub kept: Vec<FactorId>,
 }
 
 impl Reduce {
-    /// The reduction of a tensor of this shape to the dims in `kept`.
+    /// Returns the reduction of a tensor of this shape to the dims in `kept`.
     #[must_use]
     pub fn new(shape: Shape, combine: Combine, kept: Vec<FactorId>) -> Self {
         Self { map: Elementwise::same(shape, 1, scalar::identity()), combine, kept }
@@ -36,7 +36,8 @@ impl Rules for Reduce {
         Signature::plain(self.map.extents.to_vec(), &self.map.operands, &self.kept, self.combine)
     }
 
-    // d sum(x) = gradient, repeated; d max(x) = gradient where x is the maximum, shared equally among ties
+    // d sum(x) = gradient, repeated
+    // d max(x) = gradient where x is the maximum, shared equally among ties
     fn gradient(
         &self,
         call: &OperatorCall<'_>,

@@ -1,4 +1,5 @@
-//! `share`: a working copy of a tensor, for some of its readers; costs nothing where it lies as the tensor does.
+//! `share`: a replica of a tensor, for some of its readers; costs nothing in the tensor's own
+//! tiling.
 
 use std::fmt;
 

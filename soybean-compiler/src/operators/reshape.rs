@@ -17,14 +17,15 @@ pub struct Reshape {
     pub shape: Shape,
 }
 
-/// Dims of the operand and of the result that hold the same elements between them: positions, `from..to`.
+/// Ranges `from..to` of dims of the operand and the result that hold the same elements.
 struct Group {
     operand: (usize, usize),
     result: (usize, usize),
 }
 
 impl Reshape {
-    /// The finest groups of neighbouring dims with equal products. Dims of extent 1 join the group before them.
+    /// Returns the finest groups of neighbouring dims with equal products. Dims of extent 1 join
+    /// the group before them.
     fn groups(&self, operand: &Shape) -> Vec<Group> {
         let mut groups = Vec::new();
         let (mut i, mut j) = (0, 0);
@@ -54,7 +55,8 @@ impl Reshape {
 }
 
 impl Rules for Reshape {
-    // In each group the outermost dims share their leading digits: the greatest common divisor of the extents is a factor of both.
+    // In each group the outermost dims share their leading digits: the greatest common divisor of
+    // the extents is a factor of both.
     fn signature(&self, operands: &[Shape]) -> Signature {
         let shape = &operands[0];
         let whole = |shape: &Shape| -> Vec<Dim> {

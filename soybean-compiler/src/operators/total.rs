@@ -1,4 +1,5 @@
-//! `total`: the sum of some numbers of which every rank may hold a part. Ranks add up the parts that they have, and one number goes round instead of one for each.
+//! `total`: the sum of numbers that may be partial sums. Ranks add up their parts, and exchange one
+//! number instead of one for each term.
 
 use std::fmt;
 
@@ -15,7 +16,7 @@ use crate::{
 /// A sum of so many numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Total {
-    /// How many they are.
+    /// The number of terms.
     pub n_terms: usize,
 }
 
@@ -51,7 +52,7 @@ impl Rules for Total {
     }
 }
 
-/// The sum of so many inputs, one after another.
+/// Returns the program that adds up its inputs, one after another.
 fn sum(n_terms: usize) -> ScalarProgram {
     let mut it = ScalarBuilder::default();
     let first = it.input(0);

@@ -7,7 +7,7 @@ use super::{
     method::{Method, Setting, SettingValue, WEIGHT_DECAY},
     methods::METHODS,
 };
-use crate::{builder::Argument, fault::Fault};
+use crate::{builder::Argument, diagnostic::CallDiagnostic};
 
 /// An optimizer's [`Method`] with the values of its settings.
 #[derive(Clone)]
@@ -41,11 +41,11 @@ impl fmt::Debug for Rule {
 
 impl Rule {
     /// Returns the rule with this name and its default settings.
-    pub(super) fn named(name: &str) -> Result<Self, Fault> {
+    pub(super) fn named(name: &str) -> Result<Self, CallDiagnostic> {
         let method = METHODS.iter().find(|it| it.name == name);
         method.map(|it| Self::of(it)).ok_or_else(|| {
             let names: Vec<&str> = METHODS.iter().map(|it| it.name).collect();
-            Fault::call(format!("unknown optimizer `{name}`"))
+            CallDiagnostic::call(format!("unknown optimizer `{name}`"))
                 .with_help(format!("the optimizers are {}", names.join(", ")))
         })
     }
@@ -137,27 +137,29 @@ impl Rule {
     }
 
     /// Gives a setting another value.
-    pub(super) fn set(&mut self, setting: &str, value: &Argument) -> Result<(), Fault> {
+    pub(super) fn set(&mut self, setting: &str, value: &Argument) -> Result<(), CallDiagnostic> {
         let position = self.position(setting).ok_or_else(|| self.unknown(setting))?;
         let declared = &self.method.settings[position];
         self.values[position] = read(declared, value).ok_or_else(|| {
             let (name, expected, found) = (self.method.name, declared.expected(), found(value));
-            Fault::call(format!("`{name}`: `{setting}` must be {expected}, found {found}"))
+            CallDiagnostic::call(format!("`{name}`: `{setting}` must be {expected}, found {found}"))
         })?;
         Ok(())
     }
 
-    fn unknown(&self, setting: &str) -> Fault {
+    fn unknown(&self, setting: &str) -> CallDiagnostic {
         let mut known: Vec<&str> = self.method.settings.iter().map(|it| it.name).collect();
         known.push("no_decay");
-        Fault::call(format!("`{}` has no setting `{setting}`", self.method.name))
+        CallDiagnostic::call(format!("`{}` has no setting `{setting}`", self.method.name))
             .with_help(format!("its settings are {}", known.join(", ")))
     }
 
     /// Checks the settings together.
-    pub(super) fn check(&self) -> Result<(), Fault> {
+    pub(super) fn check(&self) -> Result<(), CallDiagnostic> {
         match (self.method.check)(self) {
-            Some(message) => Err(Fault::call(format!("`{}`: {message}", self.method.name))),
+            Some(message) => {
+                Err(CallDiagnostic::call(format!("`{}`: {message}", self.method.name)))
+            }
             None => Ok(()),
         }
     }

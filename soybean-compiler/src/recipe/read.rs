@@ -1,4 +1,4 @@
-//! The reader of recipes: each line is a call, made as it is read.
+//! The reader of recipes: each line is a call, which is made when it is read.
 
 pub(super) mod datum;
 
@@ -16,33 +16,33 @@ use crate::{
 };
 use datum::{Datum, Line};
 
-/// What is wrong with a recipe.
+/// An error in the text of a recipe.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RecipeFault {
+pub struct RecipeError {
     /// The number of the line, from 1.
     pub line: usize,
-    /// What was expected, and what was found.
+    /// The expected and the found text.
     pub message: String,
 }
 
-impl fmt::Display for RecipeFault {
+impl fmt::Display for RecipeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "line {} of the recipe: {}", self.line, self.message)
     }
 }
 
-impl std::error::Error for RecipeFault {}
+impl std::error::Error for RecipeError {}
 
 impl FromStr for Recipe {
-    type Err = RecipeFault;
+    type Err = RecipeError;
 
-    fn from_str(text: &str) -> Result<Self, RecipeFault> {
-        let at = |line: usize| move |message: String| RecipeFault { line: line + 1, message };
+    fn from_str(text: &str) -> Result<Self, RecipeError> {
+        let at = |line: usize| move |message: String| RecipeError { line: line + 1, message };
         let mut lines = text.lines().enumerate();
         if lines.next().is_none_or(|(_, heading)| heading != HEADING) {
             return Err(at(0)(format!("expected `{HEADING}`")));
         }
-        // Calls above the first place stand in the model itself.
+        // Calls before the first position belong to the model itself.
         let mut reader = Reader { layers: vec![String::new()], ..Reader::default() };
         let mut n_lines = 1;
         for (number, line) in lines {
@@ -81,7 +81,7 @@ impl Reader {
         }
     }
 
-    /// A line that makes something.
+    /// Reads a line whose call makes a tensor.
     fn made(&mut self, word: &str, data: &[Datum]) -> Result<Argument, String> {
         let value = match (word, data) {
             ("call", [Datum::Text(operator), Datum::List(given)]) => {
@@ -105,7 +105,7 @@ impl Reader {
         Ok(Argument::Tensor(value))
     }
 
-    /// A line that says something.
+    /// Reads a line that sets an option or a name.
     fn said(&mut self, word: &str, data: &[Datum]) -> Result<(), String> {
         match (word, data) {
             ("model", [Datum::Text(name)]) => self.name = Some(name.clone()),
@@ -169,7 +169,7 @@ impl Reader {
         self.builder.stand_at(place, number);
     }
 
-    /// The optimiser of a line; the lines of what is set besides stand below it.
+    /// Reads the optimiser of a line; its further settings follow on lines of their own.
     fn optimizer(&self, name: &str, settings: &[Datum]) -> Result<Optimizer, String> {
         let setting = |pair: &[Datum]| match pair {
             [Datum::Text(name), value] => Ok((name.clone(), self.argument(value)?)),

@@ -1,4 +1,4 @@
-//! What is asked of the search, as lines of a recipe: those that are not as they are where nothing is said.
+//! The options of the search as lines of a recipe; options with default values are omitted.
 
 use std::{borrow::Cow, fmt};
 

@@ -7,12 +7,12 @@ use soybean_plan::{Placement, Tiling};
 use super::{LevelLoad, Pass, Report};
 use crate::{
     peak::Content,
-    signature::{Form, letter},
+    signature::{Partitioning, letter},
     tiling::Conversion,
     value::Value,
 };
 
-/// The JSON text, one line for each tensor and each operator.
+/// Returns the JSON text, one line for each tensor and each operator.
 pub(super) fn json(report: &Report) -> String {
     let (found, mesh) = (&report.found, report.found.tiled.mesh);
     let baselines = found.baselines;
@@ -57,7 +57,8 @@ pub(super) fn json(report: &Report) -> String {
     text
 }
 
-/// What is predicted where the cluster is known: the cluster, the time of a step, and the load of each level; then the times that were compared, if they were.
+/// Writes the prediction if the cluster is known: the cluster, the time of a step and the load of
+/// each level, then the compared times, if any.
 fn predicted(report: &Report) -> String {
     let Some(prediction) = &report.prediction else { return String::new() };
     let level = |it: &LevelLoad| {
@@ -88,7 +89,7 @@ fn predicted(report: &Report) -> String {
     text
 }
 
-/// What each rank's memory holds when it holds the most, in bytes.
+/// Writes the contents of each rank's memory at its peak, in bytes.
 fn memory(report: &Report) -> String {
     let bytes = report.peak.by_content();
     let member = |(name, _, content)| format!("\"{name}\": {}", bytes[&content]);
@@ -170,13 +171,13 @@ fn tiling(tiling: &Tiling) -> String {
     format!("[{}]", placements.join(", "))
 }
 
-/// A form as a list of factors; `-` where work is repeated.
-fn factors(form: &Form) -> String {
+/// Returns a partitioning as a list of factors; `-` where work is repeated.
+fn factors(form: &Partitioning) -> String {
     let factor = |it: &Option<u8>| format!("\"{}\"", it.map_or('-', letter));
     format!("[{}]", form.0.iter().map(factor).collect::<Vec<_>>().join(", "))
 }
 
-/// A string with quotes and escapes.
+/// Returns a string with quotes and escapes.
 fn string(text: &str) -> String {
     let mut quoted = String::from("\"");
     for character in text.chars() {

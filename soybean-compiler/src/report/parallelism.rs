@@ -15,19 +15,20 @@ use crate::{
     value::Value,
 };
 
-/// How a layer's work and its weights are split; each is empty where there is nothing to split.
+/// The parallelism of a layer's work and its weights; each is empty if nothing is split.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Parallelism {
     /// Of the forward computation: `data 2 x column 4`; several where its products differ.
     pub forward: String,
     /// Of the gradients.
     pub backward: String,
-    /// Of the largest parameter: `split` as its readers take it, `sharded` otherwise than that, replicated with `sharded state` of the optimiser, or
-    /// `replicated` with all of it.
+    /// The storage of the largest parameter: `split` as its readers take it, `sharded` in another
+    /// way, replicated with `sharded state` of the optimiser, or `replicated` entirely.
     pub weights: String,
 }
 
-/// The parallelism of each layer, in the order of the model. The model's own function has an empty name.
+/// Returns the parallelism of each layer, in the order of the model. The model's own function has
+/// an empty name.
 pub(super) fn parallelism(tiled: &TiledNetwork) -> Vec<(String, Parallelism)> {
     let network = &tiled.network;
     let (roles, layers) = (Roles::new(tiled), layers(network));
@@ -62,7 +63,7 @@ pub(super) fn parallelism(tiled: &TiledNetwork) -> Vec<(String, Parallelism)> {
     all.filter(|(_, it)| *it != Parallelism::default()).collect()
 }
 
-/// The optimiser's states of each parameter.
+/// Returns the optimiser's states of each parameter.
 fn states(network: &Network) -> BTreeMap<Value, Vec<Value>> {
     let of_group = |group: Vec<(Value, Value)>| {
         let mut sources = group.into_iter().map(|(source, _)| source);
@@ -77,7 +78,8 @@ fn largest_parameter(graph: &Graph, values: &[Value]) -> Option<Value> {
     parameters.max_by_key(|&it| graph.shape(it).n_elements())
 }
 
-/// How the products among these tensors are split, or where there are none, all that is computed.
+/// Returns the parallelism of the products among these tensors; of all operators if there are no
+/// products.
 fn of_work(tiled: &TiledNetwork, roles: &Roles<'_>, values: &[Value]) -> String {
     let graph = &tiled.network.graph;
     let has_products = values.iter().any(|&it| is_product(graph, it));
@@ -98,14 +100,14 @@ fn of_work(tiled: &TiledNetwork, roles: &Roles<'_>, values: &[Value]) -> String 
             None => texts.push((work, text)),
         }
     }
-    // What most of the work is stands first; what is next to nothing of it is left out.
+    // The partitioning with the most work comes first; negligible ones are omitted.
     texts.sort_by_key(|it| std::cmp::Reverse(it.0));
     let all: u64 = texts.iter().map(|it| it.0).sum();
     texts.retain(|it| it.0 * 100 >= all);
     texts.into_iter().map(|it| it.1).collect::<Vec<_>>().join(", ")
 }
 
-/// A mixture of parallelisms by the roles of the axes: `data 2 x column 4`.
+/// Returns a mixture of parallelisms by the roles of the axes: `data 2 x column 4`.
 fn mixture(mesh: &Mesh, roles: &[Option<Role>]) -> String {
     let mut sizes: Vec<(Option<Role>, usize)> = Vec::new();
     for (axis, &role) in roles.iter().enumerate() {
@@ -114,7 +116,7 @@ fn mixture(mesh: &Mesh, roles: &[Option<Role>]) -> String {
             None => sizes.push((role, mesh.size(axis))),
         }
     }
-    // What ranks repeat stands last.
+    // Repeated work comes last.
     sizes.sort_by_key(|it| (it.0.is_none(), it.0));
     let text = |&(role, size): &(Option<Role>, usize)| match role {
         Some(role) => format!("{role} {size}"),
@@ -123,21 +125,31 @@ fn mixture(mesh: &Mesh, roles: &[Option<Role>]) -> String {
     sizes.iter().map(text).collect::<Vec<_>>().join(" x ")
 }
 
-/// The first forward operator that computes something of a parameter, with the position at which it reads it, and whether what it reads has the parameter's dims:
-/// it is the parameter itself, or a copy or a cast of it.
-fn reader(graph: &Graph, roles: &Roles<'_>, value: Value) -> Option<(Value, usize, bool)> {
+/// A forward operator that computes something from a parameter.
+struct Reader {
+    /// The result of the operator.
+    value: Value,
+    /// The position of the operand that is the parameter, or an alias or a cast of it.
+    position: usize,
+    /// Whether the operand has the parameter's dims: the parameter itself, a replica or a cast.
+    has_same_dims: bool,
+}
+
+/// Returns the first forward operator that computes something from a parameter.
+fn reader(graph: &Graph, roles: &Roles<'_>, value: Value) -> Option<Reader> {
     graph.users(value).into_iter().filter(|&it| roles.is_forward(it)).find_map(|user| {
         if let Some(operator) = graph.operator(user).filter(|it| passes_on(it)) {
-            let has_same_dims = operator.is_replica() || operator.is_cast();
-            return reader(graph, roles, user)
-                .map(|(reader, at, has_dims)| (reader, at, has_dims && has_same_dims));
+            let keeps_dims = operator.is_replica() || operator.is_cast();
+            let reader = reader(graph, roles, user)?;
+            return Some(Reader { has_same_dims: reader.has_same_dims && keeps_dims, ..reader });
         }
         let position = graph.operands(user).iter().position(|&it| it == value)?;
-        Some((user, position, true))
+        Some(Reader { value: user, position, has_same_dims: true })
     })
 }
 
-/// How a parameter and its optimiser's states lie, beside how the forward computation takes it.
+/// Returns the storage of a parameter and its optimiser's states, compared with the tiling that the
+/// forward computation reads.
 fn of_weight(
     tiled: &TiledNetwork,
     roles: &Roles<'_>,
@@ -145,8 +157,8 @@ fn of_weight(
     states: &[Value],
 ) -> String {
     let found = reader(&tiled.network.graph, roles, parameter);
-    let Some((reader, position, has_dims)) = found else { return String::new() };
-    let (signature, form) = tiled.signature(reader);
+    let Some(Reader { value, position, has_same_dims }) = found else { return String::new() };
+    let (signature, form) = tiled.signature(value);
     let used = signature.operand_tiling(position, form);
     let stored = &tiled.tilings[parameter.index()];
     let is_split = |placement| matches!(placement, Placement::Split(_));
@@ -154,7 +166,7 @@ fn of_weight(
         let has_split_states = states.iter().any(|it| is_split(tiled.tilings[it.index()].on(axis)));
         match (is_split(stored.on(axis)), is_split(used.on(axis))) {
             // In another order or shape, dims have other numbers.
-            (true, true) if !has_dims || stored.on(axis) == used.on(axis) => "split",
+            (true, true) if !has_same_dims || stored.on(axis) == used.on(axis) => "split",
             (true, _) => "sharded",
             (false, _) if has_split_states => "sharded state",
             (false, _) => "replicated",

@@ -7,11 +7,12 @@ use crate::{network::Network, value::Value};
 /// A part of a training step; a prediction is all [`Self::Forward`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Pass {
-    /// What the loss and the outputs are computed of.
+    /// The computation of the loss and the outputs.
     Forward,
     /// The gradients.
     Backward,
-    /// The next values of parameters, states and buffers, and the norm of the gradients if they need it.
+    /// The next values of parameters, states and buffers, and the norm of the gradients if they
+    /// need it.
     Update,
 }
 
@@ -25,7 +26,7 @@ impl fmt::Display for Pass {
     }
 }
 
-/// The pass in which each tensor is computed, by its index.
+/// Returns the pass in which each tensor is computed, by its index.
 pub(super) fn passes(network: &Network) -> Vec<Pass> {
     let is_of_updates = network.of_updates();
     let is_forward = network.forward();

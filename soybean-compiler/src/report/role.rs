@@ -1,7 +1,9 @@
 //! Roles: which kind of parallelism it is to split a factor of an operator.
 //!
-//! Roles follow from what a factor's dims are: a dim of the batch wherever it goes, a dim of a weight by what the layer's product does with it. Gradients of a
-//! layer have the roles of its forward product: who splits the columns of a weight splits them in all three.
+//! The role of a factor follows from its dims: a dim of the batch keeps its role through all
+//! operators, and a dim of a weight is classified by the layer's product. Gradients of a layer have
+//! the roles of its forward product: a split of a weight's columns has one role in all three
+//! products.
 
 use std::fmt;
 
@@ -14,7 +16,7 @@ use crate::{
     operators::{
         attend::Attend, contract::Contract, convolve::Convolve, embed::Embed, permute::Permute,
     },
-    signature::{FactorId, Form, Signature},
+    signature::{FactorId, Partitioning, Signature},
     tiling::TiledNetwork,
     value::Value,
 };
@@ -30,7 +32,7 @@ pub(super) enum Role {
     Head,
     /// Output features of a layer.
     Column,
-    /// Input features of a layer, whose products are added up.
+    /// Input features of a layer; its products are summed over them.
     Row,
     /// Words: rows of an embedding's table, columns of logits.
     Vocabulary,
@@ -52,12 +54,12 @@ impl fmt::Display for Role {
     }
 }
 
-/// What is known of a network's factors.
+/// The properties of a network's factors.
 pub(super) struct Roles<'a> {
     tiled: &'a TiledNetwork,
     /// For each tensor and dim, the role of what comes from the batch.
     dims: Vec<Vec<Option<Role>>>,
-    /// Whether a tensor serves the loss or an output.
+    /// For each tensor, whether it serves the loss or an output.
     is_forward: Vec<bool>,
     /// The numbers of words of the embeddings.
     vocabularies: Vec<usize>,
@@ -92,8 +94,9 @@ impl<'a> Roles<'a> {
         self.is_forward[value.index()]
     }
 
-    /// The role of each axis in the form of the operator that computes this tensor; none where its ranks repeat each other's work.
-    pub(super) fn of_form(&self, value: Value, form: &Form) -> Vec<Option<Role>> {
+    /// Returns the role of each axis in the partitioning of the operator that computes this tensor;
+    /// `None` if its ranks repeat each other's work.
+    pub(super) fn of_form(&self, value: Value, form: &Partitioning) -> Vec<Option<Role>> {
         let (signature, _) = self.tiled.signature(value);
         form.0.iter().map(|factor| Some(self.of_factor(value, &signature, (*factor)?))).collect()
     }
@@ -120,7 +123,8 @@ impl<'a> Roles<'a> {
         if is_of_words && self.vocabularies.contains(&extent) { Role::Vocabulary } else { role }
     }
 
-    /// The role in a product of a factor that the batch does not have. `carries` says whether an operand does.
+    /// Returns the role in a product of a factor that the batch lacks. `carries` says whether an
+    /// operand has the factor.
     fn of_product(
         &self,
         value: Value,
@@ -152,19 +156,19 @@ impl<'a> Roles<'a> {
     }
 }
 
-/// Whether an operator computes the tensor that most of a layer's work is.
+/// Returns whether a tensor is computed by a product, which is most of a layer's work.
 pub(super) fn is_product(graph: &Graph, value: Value) -> bool {
     graph.operator(value).is_some_and(|it| {
         it.is::<Contract>() || it.is::<Convolve>() || it.is::<Attend>() || it.is::<Embed>()
     })
 }
 
-/// Whether an operator gives its operand in another shape, order or type.
+/// Returns whether an operator returns its operand in another shape, order or type.
 pub(super) fn passes_on(operator: &Operator) -> bool {
     operator.is_alias() || operator.is_cast() || operator.is::<Permute>()
 }
 
-/// The parameter of which a tensor is, in another shape, order or type.
+/// Returns the parameter that a tensor is in another shape, order or type, if any.
 pub(super) fn weight(graph: &Graph, value: Value) -> Option<Value> {
     match &graph.node(value).source {
         Source::Parameter(_) => Some(value),
@@ -175,7 +179,7 @@ pub(super) fn weight(graph: &Graph, value: Value) -> Option<Value> {
     }
 }
 
-/// For each tensor and dim, the role of what comes from the batch.
+/// Returns, for each tensor and dim, the role of the batch's dims in it.
 fn dims(network: &Network) -> Vec<Vec<Option<Role>>> {
     let graph = &network.graph;
     let mut dims: Vec<Vec<Option<Role>>> = Vec::new();
@@ -209,7 +213,7 @@ fn dims(network: &Network) -> Vec<Vec<Option<Role>>> {
     dims
 }
 
-/// The role that an operand's dim gives a factor.
+/// Returns the role that an operand's dim gives a factor.
 fn role_of_operands(
     dims: &[Vec<Option<Role>>],
     operands: &[Value],

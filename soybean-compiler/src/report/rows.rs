@@ -19,7 +19,7 @@ pub fn aligned<const N: usize>(rows: &[[String; N]]) -> String {
     text
 }
 
-/// A row for each group of things that are alike, after the heading.
+/// Returns a row for each group of similar items, after the heading.
 pub fn rows<const N: usize, T: PartialEq>(
     heading: [&str; N],
     items: Vec<(String, T)>,
@@ -42,7 +42,8 @@ pub fn rows<const N: usize, T: PartialEq>(
     rows
 }
 
-/// A path with `*` for its numbers, which layers and tensors that repeat have in common: `block.*.dense`.
+/// Returns a path with `*` for its numbers, which repeated layers and tensors have in common:
+/// `block.*.dense`.
 #[must_use]
 pub fn pattern(path: &str) -> String {
     let is_number = |part: &str| !part.is_empty() && part.bytes().all(|it| it.is_ascii_digit());
@@ -50,14 +51,14 @@ pub fn pattern(path: &str) -> String {
     path.split('.').map(part).collect::<Vec<_>>().join(".")
 }
 
-/// Things of equal content, whose names have a pattern in common.
+/// Items of equal content whose names share a pattern.
 struct Group<T> {
     pattern: String,
     names: Vec<String>,
     content: T,
 }
 
-/// The groups of things, in the order in which the first of each stands.
+/// Groups items, in the order of the first item of each group.
 fn grouped<T: PartialEq>(items: Vec<(String, T)>) -> Vec<Group<T>> {
     let mut groups: Vec<Group<T>> = Vec::new();
     for (name, content) in items {
@@ -71,7 +72,7 @@ fn grouped<T: PartialEq>(items: Vec<(String, T)>) -> Vec<Group<T>> {
 }
 
 impl<T> Group<T> {
-    /// What the group is called, where there are so many things of its pattern altogether.
+    /// Returns the name of the group, given the total number of items of its pattern.
     fn name(&self, n_of_pattern: usize) -> String {
         match &self.names[..] {
             [one] => one.clone(),

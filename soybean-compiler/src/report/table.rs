@@ -13,8 +13,8 @@ use crate::{graph::Source, peak::Content, tiling::Objective, value::Value};
 /// The most conversions that are listed.
 const MAX_TRANSFERS: usize = 8;
 
-/// The tables: tensors that come from outside or stay, with their tilings; the parallelism of each layer; where the bytes go; then the bytes beside those of the
-/// baselines.
+/// Returns the tables: inputs and kept tensors with their tilings, the parallelism of each layer,
+/// and the largest transfers; then the bytes beside those of the baselines.
 pub(super) fn text(report: &Report) -> String {
     let mesh = report.found.tiled.mesh;
     let mode = match report.mode() {
@@ -43,7 +43,7 @@ fn tensors(report: &Report) -> Vec<[String; 4]> {
     let fetched = tiled.network.fetched();
     let is_shown = |&value: &Value| match graph.node(value).source {
         Source::Input { .. } | Source::Parameter(_) | Source::Buffer(_) => true,
-        // They stand beside their parameters.
+        // They are listed beside their parameters.
         Source::State => false,
         Source::Operator(_) => fetched.contains(&value) || graph.node(value).pinned.is_some(),
     };
@@ -91,7 +91,7 @@ fn layers(report: &Report) -> String {
     }
 }
 
-/// What moves most.
+/// Returns the largest transfers.
 fn conversions(report: &Report) -> String {
     let transfers = report.transfers();
     if transfers.is_empty() {
@@ -170,7 +170,8 @@ fn summary(report: &Report) -> String {
     text
 }
 
-/// The predicted time of a step on the cluster and the load of its levels; where times were compared, also those of the other strategies.
+/// Writes the predicted time of a step on the cluster and the load of its levels; if times were
+/// compared, also those of the other strategies.
 fn predicted(report: &Report) -> String {
     let Some(prediction) = &report.prediction else { return String::new() };
     let mut text = String::new();

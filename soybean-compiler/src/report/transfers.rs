@@ -1,4 +1,4 @@
-//! Where the bytes go: the conversions that move most, with what they are for.
+//! Transfers: the conversions that move the most bytes, and their purposes.
 
 use std::collections::BTreeMap;
 
@@ -16,9 +16,9 @@ use crate::{
 pub struct Transfer {
     /// The bytes that they move in a training step, or in inference a prediction, over all ranks.
     pub bytes: u64,
-    /// How many they are.
+    /// The number of equal conversions.
     pub n_conversions: usize,
-    /// What is converted, the first of them.
+    /// The converted tensor; the first of them.
     pub tensor: Value,
     /// Its name, with `*` for the numbers of layers where there are several names.
     pub name: String,
@@ -28,9 +28,9 @@ pub struct Transfer {
     pub to: Tiling,
     /// The collectives by which it is done: `reduce-scatter, all-gather`.
     pub collectives: String,
-    /// The operator for which it is done, or of whose result: the user's where that is known.
+    /// The operator that reads or computes the tensor: the user's, if it is known.
     pub operator: String,
-    /// The file and line where the user's operator stands; empty if that is not known.
+    /// The file and line of the user's operator; empty if that is not known.
     pub place: String,
     /// The operator's layer, with `*` for its numbers where there are several layers.
     pub layer: String,
@@ -38,7 +38,8 @@ pub struct Transfer {
     pub pass: Pass,
 }
 
-/// All conversions of a training step, or in inference of a prediction, that move anything, those that move most first.
+/// Returns all conversions of a training step, or in inference of a prediction, that move anything,
+/// largest first.
 pub(super) fn transfers(report: &Report) -> Vec<Transfer> {
     let network = &report.found.tiled.network;
     let context = Context::new(report);
@@ -80,7 +81,7 @@ fn add(transfers: &mut Vec<Transfer>, new: Transfer) {
     }
 }
 
-/// What all transfers of a report need.
+/// The data that all transfers of a report need.
 struct Context<'a> {
     report: &'a Report,
     names: BTreeMap<Value, String>,
@@ -93,7 +94,8 @@ impl<'a> Context<'a> {
         Self { report, names: report.names(), layers: report.layers(), passes: report.passes() }
     }
 
-    /// What a tensor is called; one that the user gave no name, by the operator: `dense.0.matmul`, or `dense.0.matmul gradient`.
+    /// Returns the name of a tensor. A tensor without a name gets that of its operator:
+    /// `dense.0.matmul`, or `dense.0.matmul gradient`.
     fn name(&self, value: Value) -> String {
         let name = self.names[&value].clone();
         let network = &self.report.found.tiled.network;

@@ -4,8 +4,10 @@ use soybean_plan::{Binary, Instruction, Register, ScalarProgram, Unary};
 
 use super::ScalarBuilder;
 
-/// The gradient of a program of `n` inputs by one of them; none if it does not depend on it. The inputs of the gradient are the program's, then
-/// its result, then the gradient by its result. Rules use the result where they can, so that its operands need not be kept.
+/// Returns the gradient of a program of `n` inputs with respect to one of them; `None` if the
+/// program does not depend on it. The inputs of the gradient are the program's, then its result,
+/// then the gradient of the result. Rules use the result if they can, so that operands need not be
+/// kept.
 ///
 /// # Panics
 /// If there are more than 254 inputs.
@@ -34,7 +36,8 @@ pub fn derivative(program: &ScalarProgram, input: u8, n: usize) -> Option<Scalar
     total.map(|result| builder.finish(result))
 }
 
-/// The rules: for each register that an instruction reads, its share of the gradient `g`; `y` is the instruction's result.
+/// Returns the rules: for each register that an instruction reads, its term of the gradient `g`;
+/// `y` is the instruction's result.
 fn terms(
     b: &mut ScalarBuilder,
     instruction: &Instruction,

@@ -1,4 +1,5 @@
-//! Sums of tensors that are each padded with zeros where the other is not, as one concatenation: what is left of the gradients of a tensor's parts.
+//! Sums of tensors with disjoint zero padding, as one concatenation. They arise from the gradients
+//! of a tensor's parts.
 
 use soybean_plan::Binary;
 
@@ -13,7 +14,7 @@ use crate::{
     value::Value,
 };
 
-/// A tensor that stands between zeros along one dim.
+/// A tensor that is padded with zeros along one dim.
 struct Window {
     part: Value,
     dim: usize,
@@ -21,7 +22,7 @@ struct Window {
     end: usize,
 }
 
-/// The sum as a concatenation, if it is one of two windows side by side.
+/// Returns the sum as a concatenation, if it is one of two windows side by side.
 pub(super) fn joined(graph: &mut Graph, map: &Elementwise, operands: &[Value]) -> Option<Value> {
     let space = all_dims(&map.extents);
     let is_sum =
@@ -62,7 +63,8 @@ fn window(graph: &Graph, value: Value) -> Option<Window> {
     (end <= pad.shape[dim]).then_some(Window { part, dim, start, end })
 }
 
-/// What a tensor is made of along a dim: itself, if nothing else.
+/// Returns the parts that are concatenated to a tensor along a dim; the tensor itself if there are
+/// none.
 fn parts(graph: &Graph, value: Value, dim: usize) -> Vec<Value> {
     match graph.operator_as::<Concatenate>(value) {
         Some(it) if it.dim == dim && graph.node(value).pinned.is_none() => graph.operands(value),

@@ -5,7 +5,7 @@ use soybean_plan::{Binary, Register, Unary};
 use super::{Arguments, Row, SampleArgument, map_one};
 use crate::{
     builder::{Argument, Builder},
-    fault::Fault,
+    diagnostic::CallDiagnostic,
     scalar::ScalarBuilder,
 };
 
@@ -60,7 +60,7 @@ fn elementwise(
     builder: &mut Builder,
     arguments: &Arguments<'_>,
     program: impl Fn(&mut ScalarBuilder, Register) -> Register,
-) -> Result<Argument, Fault> {
+) -> Result<Argument, CallDiagnostic> {
     let value = arguments.tensor(builder, 0)?;
     let mut scalar = ScalarBuilder::default();
     let x = scalar.input(0);

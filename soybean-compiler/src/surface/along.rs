@@ -1,11 +1,11 @@
-//! What depends on where an element stands along a dim.
+//! Operators that depend on an element's index along a dim.
 
 use soybean_plan::{Binary, Combine, DType, Shape, Unary};
 
 use super::{Arguments, Row, SampleArgument, conversion, einsum, map, map_one, reduction};
 use crate::{
     builder::{Argument, Builder},
-    fault::Fault,
+    diagnostic::CallDiagnostic,
     operators::{elementwise::all_dims, iota::Iota},
     scalar::{self, ScalarBuilder},
     signature::{FactorId, factor_id},
@@ -40,8 +40,9 @@ pub(super) const TABLE: &[Row] = &[
     },
 ];
 
-// -max over i of -i where x[i] is not less than max(x); then a NaN is no less either, and the index lies in the dim.
-fn argmax(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, Fault> {
+// -max over i of -i at the maxima: x[i] not less than max(x). A NaN is not less either, so that the
+// index is in range.
+fn argmax(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, CallDiagnostic> {
     let value = arguments.tensor(builder, 0)?;
     let shape = builder.shape(value);
     let dim = arguments.dim(1, shape.len())?;
@@ -63,7 +64,7 @@ fn argmax(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, 
 }
 
 // y[j] = sum over i of x[i] t[i, j], where t[i, j] is 1 if i <= j, else 0
-fn cumsum(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, Fault> {
+fn cumsum(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, CallDiagnostic> {
     let value = arguments.tensor(builder, 0)?;
     let shape = builder.shape(value);
     let dim = arguments.dim(1, shape.len())?;
@@ -76,7 +77,7 @@ fn cumsum(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, 
     Ok(Argument::Tensor(along(builder, value, dim, triangle)))
 }
 
-/// The matrix whose elements are a function of their two indices.
+/// Returns the matrix whose elements are a function of their two indices.
 pub(super) fn of_indices(
     builder: &mut Builder,
     extents: [usize; 2],
@@ -87,7 +88,7 @@ pub(super) fn of_indices(
     map(builder, Shape::new(&extents), &operands, program)
 }
 
-/// The vectors along one dim, each multiplied by a matrix.
+/// Returns the vectors along one dim, each multiplied by a matrix.
 pub(super) fn along(builder: &mut Builder, value: Value, dim: usize, matrix: Value) -> Value {
     let mut letters: Vec<u8> = (b'a'..).take(builder.shape(value).len()).collect();
     let of_value = letters.clone();

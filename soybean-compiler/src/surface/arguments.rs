@@ -5,7 +5,7 @@ use soybean_plan::DType;
 use super::{Form, Row};
 use crate::{
     builder::{Argument, Builder},
-    fault::Fault,
+    diagnostic::CallDiagnostic,
     value::Value,
 };
 
@@ -16,7 +16,11 @@ pub(crate) struct Arguments<'a> {
 }
 
 impl<'a> Arguments<'a> {
-    pub(crate) fn new(form: Form, row: &'a Row, given: &'a [Argument]) -> Result<Self, Fault> {
+    pub(crate) fn new(
+        form: Form,
+        row: &'a Row,
+        given: &'a [Argument],
+    ) -> Result<Self, CallDiagnostic> {
         if given.len() == row.arguments.len() {
             return Ok(Self { row, given });
         }
@@ -24,39 +28,43 @@ impl<'a> Arguments<'a> {
         let call = format!("`{}({})`", row.name, row.arguments[n_receivers..].join(", "));
         let expected = row.arguments.len() - n_receivers;
         let found = given.len().saturating_sub(n_receivers);
-        Err(Fault::call(format!(
+        Err(CallDiagnostic::call(format!(
             "{call} takes {expected} argument{}, found {found}",
             if expected == 1 { "" } else { "s" }
         )))
     }
 
-    /// A fault of one argument whose message begins with the operator's name.
-    pub(crate) fn fault(&self, position: usize, message: impl std::fmt::Display) -> Fault {
-        Fault::argument(position, format!("`{}`: {message}", self.row.name))
+    /// Returns a diagnostic of one argument whose message begins with the operator's name.
+    pub(crate) fn fault(&self, position: usize, message: impl std::fmt::Display) -> CallDiagnostic {
+        CallDiagnostic::argument(position, format!("`{}`: {message}", self.row.name))
     }
 
     pub(crate) fn get(&self, position: usize) -> &'a Argument {
         &self.given[position]
     }
 
-    pub(super) fn expected(&self, position: usize, what: &str) -> Fault {
+    pub(super) fn expected(&self, position: usize, what: &str) -> CallDiagnostic {
         let (argument, found) = (self.row.arguments[position], self.given[position].kind());
         self.fault(position, format!("`{argument}` must be {what}, found {found}"))
     }
 
-    /// A fault of a number that is not of this kind.
+    /// Returns a diagnostic of a number that is not of this kind.
     pub(super) fn expected_number(
         &self,
         position: usize,
         what: &str,
         found: impl std::fmt::Display,
-    ) -> Fault {
+    ) -> CallDiagnostic {
         let argument = self.row.arguments[position];
         self.fault(position, format!("`{argument}` must be {what}, found {found}"))
     }
 
-    /// A tensor of `f32`.
-    pub(crate) fn tensor(&self, builder: &Builder, position: usize) -> Result<Value, Fault> {
+    /// Returns a tensor of `f32`.
+    pub(crate) fn tensor(
+        &self,
+        builder: &Builder,
+        position: usize,
+    ) -> Result<Value, CallDiagnostic> {
         let value = self.any_tensor(position)?;
         match builder.dtype(value) {
             DType::F32 | DType::Bf16 => Ok(value),
@@ -66,16 +74,20 @@ impl<'a> Arguments<'a> {
         }
     }
 
-    /// A tensor of any type.
-    pub(crate) fn any_tensor(&self, position: usize) -> Result<Value, Fault> {
+    /// Returns a tensor of any type.
+    pub(crate) fn any_tensor(&self, position: usize) -> Result<Value, CallDiagnostic> {
         match self.given[position] {
             Argument::Tensor(value) => Ok(value),
             _ => Err(self.expected(position, "a tensor")),
         }
     }
 
-    /// An array of at least one tensor, all of one type.
-    pub(crate) fn tensors(&self, builder: &Builder, position: usize) -> Result<Vec<Value>, Fault> {
+    /// Returns an array of at least one tensor, all of one type.
+    pub(crate) fn tensors(
+        &self,
+        builder: &Builder,
+        position: usize,
+    ) -> Result<Vec<Value>, CallDiagnostic> {
         let Argument::List(items) = &self.given[position] else {
             return Err(self.expected(position, "an array of tensors"));
         };
@@ -103,26 +115,26 @@ impl<'a> Arguments<'a> {
         }
     }
 
-    pub(crate) fn number(&self, position: usize) -> Result<f64, Fault> {
+    pub(crate) fn number(&self, position: usize) -> Result<f64, CallDiagnostic> {
         self.given[position].as_number().ok_or_else(|| self.expected(position, "a number"))
     }
 
-    pub(crate) fn integer(&self, position: usize) -> Result<i64, Fault> {
+    pub(crate) fn integer(&self, position: usize) -> Result<i64, CallDiagnostic> {
         match self.given[position] {
             Argument::Integer(value) => Ok(value),
             _ => Err(self.expected(position, "an integer")),
         }
     }
 
-    /// An integer of at least `least`.
-    pub(crate) fn size(&self, position: usize, least: usize) -> Result<usize, Fault> {
+    /// Returns an integer of at least `least`.
+    pub(crate) fn size(&self, position: usize, least: usize) -> Result<usize, CallDiagnostic> {
         let given = self.integer(position)?;
         let size = usize::try_from(given).ok().filter(|&it| it >= least);
         size.ok_or_else(|| self.expected_number(position, &format!("at least {least}"), given))
     }
 
-    /// A list of integers.
-    pub(crate) fn integers(&self, position: usize) -> Result<Vec<i64>, Fault> {
+    /// Returns a list of integers.
+    pub(crate) fn integers(&self, position: usize) -> Result<Vec<i64>, CallDiagnostic> {
         let Argument::List(items) = &self.given[position] else {
             return Err(self.expected(position, "an array of integers"));
         };
@@ -136,14 +148,14 @@ impl<'a> Arguments<'a> {
         items.iter().map(integer).collect()
     }
 
-    pub(crate) fn text(&self, position: usize) -> Result<&'a str, Fault> {
+    pub(crate) fn text(&self, position: usize) -> Result<&'a str, CallDiagnostic> {
         match self.get(position) {
             Argument::Text(text) => Ok(text),
             _ => Err(self.expected(position, "a string")),
         }
     }
 
-    pub(crate) fn boolean(&self, position: usize) -> Result<bool, Fault> {
+    pub(crate) fn boolean(&self, position: usize) -> Result<bool, CallDiagnostic> {
         match self.get(position) {
             Argument::Boolean(value) => Ok(*value),
             _ => Err(self.expected(position, "`true` or `false`")),
@@ -151,11 +163,11 @@ impl<'a> Arguments<'a> {
     }
 
     /// One dim of a tensor of this rank; negative ones count from the end.
-    pub(crate) fn dim(&self, position: usize, rank: usize) -> Result<usize, Fault> {
+    pub(crate) fn dim(&self, position: usize, rank: usize) -> Result<usize, CallDiagnostic> {
         self.resolve_dim(position, self.integer(position)?, rank)
     }
 
-    fn resolve_dim(&self, position: usize, dim: i64, rank: usize) -> Result<usize, Fault> {
+    fn resolve_dim(&self, position: usize, dim: i64, rank: usize) -> Result<usize, CallDiagnostic> {
         let signed_rank = i64::try_from(rank).expect("ranks are small");
         let resolved = if dim < 0 { dim + signed_rank } else { dim };
         let found = usize::try_from(resolved).ok().filter(|&it| it < rank);
@@ -165,7 +177,7 @@ impl<'a> Arguments<'a> {
     }
 
     /// Dims of a tensor of this rank, in increasing order: `..`, one, or a list.
-    pub(crate) fn dims(&self, position: usize, rank: usize) -> Result<Vec<usize>, Fault> {
+    pub(crate) fn dims(&self, position: usize, rank: usize) -> Result<Vec<usize>, CallDiagnostic> {
         let given = match self.get(position) {
             Argument::All => return Ok((0..rank).collect()),
             Argument::Integer(dim) => vec![*dim],

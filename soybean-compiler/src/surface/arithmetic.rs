@@ -5,7 +5,7 @@ use soybean_plan::{Binary, Unary};
 use super::{Arguments, Row, SampleArgument, broadcast::broadcast, map_one};
 use crate::{
     builder::{Argument, Builder},
-    fault::Fault,
+    diagnostic::CallDiagnostic,
     scalar::{self, ScalarBuilder},
 };
 
@@ -85,12 +85,12 @@ fn binary(
     builder: &mut Builder,
     arguments: &Arguments<'_>,
     function: Binary,
-) -> Result<Argument, Fault> {
+) -> Result<Argument, CallDiagnostic> {
     let operands = [(0, arguments.operand(builder, 0)?), (1, arguments.operand(builder, 1)?)];
     broadcast(builder, arguments, &operands, |it, x| it.binary(function, x[0], x[1]))
 }
 
-fn powi(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, Fault> {
+fn powi(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, CallDiagnostic> {
     let (value, exponent) = (arguments.tensor(builder, 0)?, arguments.integer(1)?);
     if exponent.abs() > 64 {
         return Err(arguments

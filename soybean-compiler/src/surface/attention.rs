@@ -5,7 +5,7 @@ use soybean_plan::{AttentionForm, Binary, Shape};
 use super::{Arguments, Row, SampleArgument, map, reduction::Shifted};
 use crate::{
     builder::{Argument, Builder},
-    fault::Fault,
+    diagnostic::CallDiagnostic,
     operators::{attend::Attend, contract::Contract, elementwise::all_dims, iota::Iota},
     scalar::ScalarBuilder,
     signature::{FactorId, factor_id},
@@ -38,14 +38,16 @@ pub(super) const TABLE: &[Row] = &[Row {
     ],
 }];
 
-/// What a masked score becomes: its exponential is 0 beside any other, and unlike an infinity it stays a number in every difference.
+/// The value of a masked score. Its exponential is 0 beside any other, and unlike an infinity it is
+/// a number in every difference.
 const MASKED: f64 = -1e30;
 
-/// From this many scores of a head on, one kernel that never stores them all is faster than products and a softmax that do.
+/// From this many scores of a head on, one kernel that never stores all scores is faster than
+/// products and a softmax.
 const LEAST_FUSED_SCORES: usize = 32 * 32;
 
 // softmax(query key^T / sqrt(d)) value. Source: Vaswani et al. 2017.
-fn attention(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, Fault> {
+fn attention(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, CallDiagnostic> {
     let query = arguments.tensor(builder, 0)?;
     let key = arguments.tensor(builder, 1)?;
     let value = arguments.tensor(builder, 2)?;
@@ -83,7 +85,8 @@ fn composed(
     scores: impl FnOnce(&mut Builder, Value) -> Value,
 ) -> Value {
     let n_batch = builder.shape(query).len() - 2;
-    // Factors: batch dims first, then the positions of queries and keys, then the features that are summed or kept.
+    // Factors: batch dims first, then the positions of queries and keys, then the features that are
+    // summed or kept.
     let dims = |rest: [usize; 2]| -> Vec<FactorId> {
         (0..n_batch).chain(rest.map(|it| it + n_batch)).map(factor_id).collect()
     };
@@ -95,7 +98,7 @@ fn composed(
     builder.graph.add(contract.into(), &[weights, value])
 }
 
-fn check(arguments: &Arguments<'_>, shapes: &[Shape; 3]) -> Result<(), Fault> {
+fn check(arguments: &Arguments<'_>, shapes: &[Shape; 3]) -> Result<(), CallDiagnostic> {
     const FORM: &str =
         "query [.., n, d], key [.., m, d], value [.., m, e], with equal leading dims";
     let [query, key, value] = shapes;

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     builder::{Argument, Builder},
-    fault::Fault,
+    diagnostic::CallDiagnostic,
     graph::Source,
     operators::elementwise::all_dims,
     scalar::ScalarBuilder,
@@ -39,9 +39,13 @@ pub(super) const TABLE: &[Row] = &[Row {
     samples: &[sample!(&[4, 6, 3], &[6]), sample!(&[4, 2], &[2]), sample!(&[3, 1, 2, 5], &[1])],
 }];
 
-// (x - mean) / sqrt(var + eps) * weight + bias for each channel: in training with the mean and variance of the batch, which both buffers follow as
-// moving means (the variance with correction 1), in evaluation with the buffers. Source: Ioffe & Szegedy 2015.
-fn batch_norm(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, Fault> {
+// (x - mean) / sqrt(var + eps) * weight + bias for each channel. Training uses the mean and
+// variance of the batch, and updates both buffers as moving averages (the variance with correction
+// 1). Evaluation uses the buffers. Source: Ioffe & Szegedy 2015.
+fn batch_norm(
+    builder: &mut Builder,
+    arguments: &Arguments<'_>,
+) -> Result<Argument, CallDiagnostic> {
     let value = arguments.tensor(builder, 0)?;
     let shape = builder.shape(value);
     if shape.len() < 2 {
@@ -90,8 +94,9 @@ fn follow(builder: &mut Builder, (buffer, value): (Value, Value), momentum: f64,
     builder.updates.push((buffer, next));
 }
 
-// (x - mean) a + c with a = weight / sqrt(var + eps) and c = bias. The mean is constant in the first term, and its gradient comes through c = bias -
-// (mean - constant mean) a, so that the gradients of all four vectors follow from two sums over x: those of g and of g (x - mean).
+// (x - mean) a + c with a = weight / sqrt(var + eps) and c = bias. The mean is constant in the
+// first term; its gradient comes through c = bias - (mean - constant mean) a. The gradients of all
+// four vectors then follow from two sums over x: of g and of g (x - mean).
 fn normalized_channels(
     builder: &mut Builder,
     value: Value,
@@ -127,13 +132,13 @@ fn normalized_channels(
     map(builder, shape, &operands, &it.finish(result))
 }
 
-/// A buffer of this extent that nothing updates yet.
+/// Returns a buffer of this extent that nothing updates yet.
 fn buffer(
     builder: &Builder,
     arguments: &Arguments<'_>,
     position: usize,
     extent: usize,
-) -> Result<Value, Fault> {
+) -> Result<Value, CallDiagnostic> {
     let value = vector(builder, arguments, position, extent)?;
     if !matches!(builder.graph.node(value).source, Source::Buffer(_)) {
         let help = "write `buffer(\"running_mean\", [channels], zeros())`";

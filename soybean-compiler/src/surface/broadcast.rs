@@ -5,7 +5,7 @@ use soybean_plan::{DType, Register, Shape};
 use super::{Arguments, conversion, map};
 use crate::{
     builder::{Argument, Builder},
-    fault::Fault,
+    diagnostic::CallDiagnostic,
     operators::reshape::Reshape,
     scalar::ScalarBuilder,
     signature::{FactorId, factor_id},
@@ -22,20 +22,24 @@ pub(super) enum Operand {
 }
 
 impl Arguments<'_> {
-    /// A tensor of `f32` or a number.
-    pub(super) fn operand(&self, builder: &Builder, position: usize) -> Result<Operand, Fault> {
+    /// Returns a tensor of `f32` or a number.
+    pub(super) fn operand(
+        &self,
+        builder: &Builder,
+        position: usize,
+    ) -> Result<Operand, CallDiagnostic> {
         match self.get(position).as_number() {
             Some(number) => Ok(Operand::Number(number)),
             None => Ok(Operand::Tensor(self.tensor(builder, position)?)),
         }
     }
 
-    /// A tensor or a number; tensors of `i32` become `f32`.
+    /// Returns a tensor or a number; tensors of `i32` become `f32`.
     pub(super) fn comparable(
         &self,
         builder: &mut Builder,
         position: usize,
-    ) -> Result<Operand, Fault> {
+    ) -> Result<Operand, CallDiagnostic> {
         match *self.get(position) {
             Argument::Tensor(value) if builder.dtype(value) == DType::I32 => {
                 Ok(Operand::Tensor(conversion::converted(builder, value, DType::F32)))
@@ -45,13 +49,14 @@ impl Arguments<'_> {
     }
 }
 
-/// A map of arguments at these positions, broadcast against each other: aligned at the last dim; dims that are missing or 1 are repeated.
+/// Adds a map of arguments at these positions, broadcast against each other: aligned at the last
+/// dim, with missing dims and dims of extent 1 repeated.
 pub(super) fn broadcast(
     builder: &mut Builder,
     arguments: &Arguments<'_>,
     operands: &[(usize, Operand)],
     program: impl FnOnce(&mut ScalarBuilder, &[Register]) -> Register,
-) -> Result<Argument, Fault> {
+) -> Result<Argument, CallDiagnostic> {
     let (mut tensors, mut scalar) = (Vec::new(), ScalarBuilder::default());
     let mut extents: Option<Shape> = None;
     let mut registers = vec![0; operands.len()];
@@ -85,14 +90,14 @@ fn does_not_broadcast(
     position: usize,
     left: &Shape,
     right: &Shape,
-) -> Fault {
+) -> CallDiagnostic {
     let message = format!("shapes {left} and {right} do not broadcast");
     let help =
         "aligned at the last dim, each pair of extents must be equal, or one of them 1 or missing";
     arguments.fault(position, message).with_help(help)
 }
 
-/// The smallest shape to which both broadcast.
+/// Returns the smallest shape to which both broadcast.
 pub(super) fn broadcast_shape(left: &Shape, right: &Shape) -> Option<Shape> {
     let rank = left.len().max(right.len());
     let extent = |shape: &Shape, dim: usize| {
@@ -107,7 +112,8 @@ pub(super) fn broadcast_shape(left: &Shape, right: &Shape) -> Option<Shape> {
     (0..rank).map(both).collect()
 }
 
-/// A tensor without its dims that are repeated in `extents`, and the dims of `extents` that it has.
+/// Returns a tensor without its dims that are repeated in `extents`, and the dims of `extents` that
+/// it has.
 pub(super) fn squeezed(
     builder: &mut Builder,
     value: Value,

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     builder::{Argument, Builder},
-    fault::Fault,
+    diagnostic::CallDiagnostic,
     scalar::ScalarBuilder,
 };
 
@@ -121,7 +121,7 @@ fn minimum(it: &mut ScalarBuilder, x: Register, y: Register) -> Register {
 }
 
 // The gradient flows where low <= x <= high.
-fn clamp(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, Fault> {
+fn clamp(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, CallDiagnostic> {
     let value = arguments.tensor(builder, 0)?;
     let (low, high) = (arguments.number(1)?, arguments.number(2)?);
     if low > high {
@@ -136,7 +136,7 @@ fn clamp(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, F
     })
 }
 
-fn where_(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, Fault> {
+fn where_(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, CallDiagnostic> {
     let operands = [
         (0, arguments.operand(builder, 0)?),
         (1, arguments.comparable(builder, 1)?),

@@ -5,7 +5,7 @@ use soybean_plan::DType;
 use super::{Arguments, Row, SampleArgument};
 use crate::{
     builder::{Argument, Builder},
-    fault::Fault,
+    diagnostic::CallDiagnostic,
     operators::elementwise::Elementwise,
     scalar,
     value::Value,
@@ -38,11 +38,11 @@ fn convert(
     builder: &mut Builder,
     arguments: &Arguments<'_>,
     dtype: DType,
-) -> Result<Argument, Fault> {
+) -> Result<Argument, CallDiagnostic> {
     Ok(Argument::Tensor(converted(builder, arguments.any_tensor(0)?, dtype)))
 }
 
-/// The tensor with elements of another type.
+/// Returns the tensor with elements of another type.
 pub(super) fn converted(builder: &mut Builder, value: Value, dtype: DType) -> Value {
     if builder.dtype(value) == dtype {
         return value;

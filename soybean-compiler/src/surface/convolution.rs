@@ -5,7 +5,7 @@ use soybean_plan::{ConvolutionForm, Shape};
 use super::{Arguments, Row, SampleArgument, layout, slicing};
 use crate::{
     builder::{Argument, Builder},
-    fault::Fault,
+    diagnostic::CallDiagnostic,
     operators::{convolve::Convolve, pad::Pad},
     value::Value,
 };
@@ -109,12 +109,12 @@ pub(super) const TABLE: &[Row] = &[
     },
 ];
 
-/// A setting for both spatial dims: one number, or two.
+/// Returns a setting for both spatial dims: one number, or two.
 pub(super) fn pair(
     arguments: &Arguments<'_>,
     position: usize,
     least: usize,
-) -> Result<[usize; 2], Fault> {
+) -> Result<[usize; 2], CallDiagnostic> {
     let given = match arguments.get(position) {
         Argument::Integer(value) => vec![*value, *value],
         _ => arguments.integers(position)?,
@@ -129,11 +129,11 @@ pub(super) fn pair(
     }
 }
 
-/// A tensor of images.
+/// Returns a tensor of images.
 pub(super) fn images(
     builder: &Builder,
     arguments: &Arguments<'_>,
-) -> Result<(Value, Shape), Fault> {
+) -> Result<(Value, Shape), CallDiagnostic> {
     let value = arguments.tensor(builder, 0)?;
     let shape = builder.shape(value);
     match shape.len() {
@@ -143,14 +143,14 @@ pub(super) fn images(
     }
 }
 
-/// A weight with the groups that its channels form.
+/// Returns a weight with the groups that its channels form.
 fn filters(
     builder: &Builder,
     arguments: &Arguments<'_>,
     input: &Shape,
     groups: usize,
     form: &str,
-) -> Result<(Value, Shape), Fault> {
+) -> Result<(Value, Shape), CallDiagnostic> {
     let weight = arguments.tensor(builder, 1)?;
     let filter = builder.shape(weight);
     if filter.len() != input.len() {
@@ -174,7 +174,7 @@ fn filters(
     Ok((weight, filter))
 }
 
-fn conv1d(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, Fault> {
+fn conv1d(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, CallDiagnostic> {
     let value = arguments.tensor(builder, 0)?;
     let input = builder.shape(value);
     if input.len() != 3 {
@@ -206,7 +206,7 @@ fn conv1d(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, 
     Ok(Argument::Tensor(layout::reshaped(builder, result, Shape::new(&[n, o, length]))))
 }
 
-fn conv2d(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, Fault> {
+fn conv2d(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, CallDiagnostic> {
     let (value, image) = images(builder, arguments)?;
     let groups = arguments.size(5, 1)?;
     let (weight, filter) =
@@ -220,13 +220,13 @@ fn conv2d(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, 
     Ok(Argument::Tensor(builder.graph.add(convolve.into(), &[value, weight])))
 }
 
-/// Windows must lie within the padded input.
+/// Windows must be within the padded input.
 pub(super) fn check_reach(
     arguments: &Arguments<'_>,
     input: &[usize],
     reach: &[usize],
     padding: &[usize],
-) -> Result<(), Fault> {
+) -> Result<(), CallDiagnostic> {
     let padded: Vec<usize> = input.iter().zip(padding).map(|(it, by)| it + 2 * by).collect();
     if reach.iter().zip(&padded).all(|(reach, padded)| reach <= padded) {
         return Ok(());
@@ -238,8 +238,12 @@ pub(super) fn check_reach(
     ))
 }
 
-// The gradient of a convolution by its images, with the input in the place of the results' gradient. Source: Zeiler et al. 2010.
-fn conv_transpose2d(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, Fault> {
+// The gradient of a convolution with respect to its images, with the input in place of the result's
+// gradient. Source: Zeiler et al. 2010.
+fn conv_transpose2d(
+    builder: &mut Builder,
+    arguments: &Arguments<'_>,
+) -> Result<Argument, CallDiagnostic> {
     const FORM: &str = "[channels, filters / groups, height, width]";
     let (value, input) = images(builder, arguments)?;
     let weight = arguments.tensor(builder, 1)?;

@@ -1,11 +1,12 @@
-//! Dropout, by numbers that depend on the step and on an element's place in the whole tensor, so that every tiling drops the same.
+//! Dropout, by numbers that depend on the step and on an element's index in the whole tensor, so
+//! that every tiling drops the same elements.
 
 use soybean_plan::{Binary, Mode, RunScalar, Shape};
 
 use super::{Arguments, Row, SampleArgument, map};
 use crate::{
     builder::{Argument, Builder},
-    fault::Fault,
+    diagnostic::CallDiagnostic,
     operators::{elementwise::all_dims, iota::Iota},
     scalar::{self, ScalarBuilder},
     signature::factor_id,
@@ -24,9 +25,10 @@ pub(super) const TABLE: &[Row] = &[Row {
     ],
 }];
 
-// 0 with probability p, else x / (1 - p); in evaluation x. Source: Srivastava et al. 2014.
-// The number of element [i, j, ..] is noise(noise(noise(number of the step, number of the dropout), i), j) ..
-fn dropout(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, Fault> {
+// 0 with probability p, else x / (1 - p); in evaluation x. Source: Srivastava et al. 2014. The
+// number of element [i, j, ..] is noise(noise(noise(number of the step, number of the dropout), i),
+// j) ..
+fn dropout(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, CallDiagnostic> {
     let value = arguments.tensor(builder, 0)?;
     let p = arguments.number(1)?;
     if !(0.0..1.0).contains(&p) {

@@ -1,11 +1,12 @@
-//! `einsum` of two operands: a product for every point of an index space, summed over the letters that the result lacks.
+//! `einsum` of two operands: a product for every point of an index space, summed over the letters
+//! that the result lacks.
 
 use soybean_plan::{Combine, MAX_RANK, Register, Shape};
 
 use super::{Arguments, Row, SampleArgument, layout, map, reduction};
 use crate::{
     builder::{Argument, Builder},
-    fault::Fault,
+    diagnostic::CallDiagnostic,
     operator::Rules,
     operators::{contract::Contract, elementwise::all_dims, iota::Iota},
     scalar::ScalarBuilder,
@@ -31,9 +32,9 @@ pub(super) const TABLE: &[Row] = &[Row {
     samples: &[
         sample!([4, 6], "ik,kj->ij", [6, 3]),
         sample!([2, 4, 6], "bij, bjk -> bik", [2, 6, 3]),
-        // Heads that lie between: batches of strided matrices.
+        // Heads between other dims: batches of strided matrices.
         sample!([2, 3, 4, 5], "bnhd,bmhd->bhnm", [2, 6, 4, 5]),
-        // Not a matrix product as the operands lie.
+        // Not a matrix product of the operands in this order.
         sample!([2, 3, 4], "ibj,bkj->bki", [3, 5, 4]),
         sample!([2, 3, 4, 5], "abij,jabk->kiab", [5, 2, 3, 2]),
         sample!([4, 3, 2], "iaj,aj->i", [3, 2]),
@@ -65,7 +66,7 @@ struct Lettered {
     letters: Vec<u8>,
 }
 
-fn einsum(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, Fault> {
+fn einsum(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, CallDiagnostic> {
     let (left, right) = (arguments.tensor(builder, 0)?, arguments.tensor(builder, 2)?);
     let equation = Equation::parse(arguments)?;
     let shapes = [builder.shape(left), builder.shape(right)];
@@ -84,7 +85,8 @@ fn einsum(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, 
     Ok(Argument::Tensor(result))
 }
 
-/// The product of two tensors without repeated letters that is a product of matrices: `(value, letters)` each, and the letters of the result.
+/// Returns the product of two tensors without repeated letters as a product of matrices. The
+/// arguments are `(value, letters)` of each, and the letters of the result.
 pub(super) fn product(
     builder: &mut Builder,
     left: (Value, Vec<u8>),
@@ -96,7 +98,7 @@ pub(super) fn product(
 }
 
 impl Equation {
-    fn parse(arguments: &Arguments<'_>) -> Result<Self, Fault> {
+    fn parse(arguments: &Arguments<'_>) -> Result<Self, CallDiagnostic> {
         const HELP: &str =
             "letters for the dims of both operands and of the result, as in `ij,jk->ik`";
         let text = arguments.text(1)?;
@@ -119,7 +121,7 @@ impl Equation {
         Ok(Self { operands: [letters(left), letters(right)], result: letters(result) })
     }
 
-    fn check(&self, arguments: &Arguments<'_>, shapes: &[Shape; 2]) -> Result<(), Fault> {
+    fn check(&self, arguments: &Arguments<'_>, shapes: &[Shape; 2]) -> Result<(), CallDiagnostic> {
         for (position, letters, shape) in
             [(0, &self.operands[0], &shapes[0]), (2, &self.operands[1], &shapes[1])]
         {
@@ -159,7 +161,8 @@ impl Equation {
 }
 
 impl Lettered {
-    /// The diagonal along dims with the same letter: the elements whose indices along both are equal, summed along the second.
+    /// Returns the diagonal along dims with the same letter: the elements whose indices along both
+    /// are equal, summed along the second.
     fn without_repeats(self, builder: &mut Builder) -> Self {
         let repeat = (1..self.letters.len()).find_map(|dim| {
             let first = self.letters[..dim].iter().position(|it| *it == self.letters[dim])?;
@@ -213,7 +216,8 @@ fn position(letters: &[u8], letter: u8) -> Option<usize> {
     letters.iter().position(|it| *it == letter)
 }
 
-/// A product of two tensors without repeated letters, in which each letter stands in at least two of operands and result.
+/// A product of two tensors without repeated letters, in which each letter occurs in at least two
+/// of operands and result.
 struct Product<'a> {
     left: Lettered,
     right: Lettered,

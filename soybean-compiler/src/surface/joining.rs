@@ -5,7 +5,7 @@ use soybean_plan::{MAX_RANK, Shape};
 use super::{Arguments, Row, SampleArgument, layout};
 use crate::{
     builder::{Argument, Builder},
-    fault::Fault,
+    diagnostic::CallDiagnostic,
     operators::concatenate::Concatenate,
     value::Value,
 };
@@ -50,7 +50,7 @@ pub(super) const TABLE: &[Row] = &[
     },
 ];
 
-fn concat(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, Fault> {
+fn concat(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, CallDiagnostic> {
     let tensors = arguments.tensors(builder, 0)?;
     let first = builder.shape(tensors[0]);
     let dim = arguments.dim(1, first.len())?;
@@ -73,7 +73,7 @@ fn concatenated(builder: &mut Builder, tensors: &[Value], dim: usize) -> Value {
     }
 }
 
-fn stack(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, Fault> {
+fn stack(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, CallDiagnostic> {
     let tensors = arguments.tensors(builder, 0)?;
     let first = builder.shape(tensors[0]);
     let other = tensors.iter().map(|&it| builder.shape(it)).enumerate().find(|it| it.1 != first);

@@ -5,7 +5,7 @@ use soybean_plan::{Binary, DType, EmbeddingForm, MAX_RANK, Shape};
 use super::{Arguments, Row, SampleArgument, layout, map};
 use crate::{
     builder::{Argument, Builder},
-    fault::Fault,
+    diagnostic::CallDiagnostic,
     graph::Source,
     operators::{elementwise::all_dims, embed::Embed, iota::Iota, pad::Pad},
     scalar,
@@ -41,7 +41,7 @@ pub(super) const TABLE: &[Row] = &[
     },
 ];
 
-fn one_hot(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, Fault> {
+fn one_hot(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, CallDiagnostic> {
     let n_classes = arguments.size(1, 1)?;
     let labels = integers(builder, arguments, 0, "labels")?;
     let of_labels = builder.shape(labels);
@@ -56,7 +56,7 @@ fn one_hot(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument,
 }
 
 // Rows of a table by their numbers; PyTorch's `F.embedding` without its options.
-fn embedding(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, Fault> {
+fn embedding(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, CallDiagnostic> {
     let weight = arguments.tensor(builder, 1)?;
     let table = builder.shape(weight);
     let [vocabulary, _] = table[..] else {
@@ -72,13 +72,13 @@ fn embedding(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argumen
     Ok(Argument::Tensor(builder.graph.add(embed.into(), &[indices, weight, rows])))
 }
 
-/// A tensor of integers, which messages call `what`.
+/// Returns a tensor of integers, which messages call `what`.
 pub(super) fn integers(
     builder: &Builder,
     arguments: &Arguments<'_>,
     position: usize,
     what: &str,
-) -> Result<Value, Fault> {
+) -> Result<Value, CallDiagnostic> {
     let &Argument::Tensor(integers) = arguments.get(position) else {
         let found = arguments.get(position).kind();
         return Err(
@@ -97,14 +97,15 @@ pub(super) fn integers(
     }
 }
 
-/// Integers of the batch are checked to be less than a number, also where they come rearranged. What pads them must be less too.
+/// Integers of the batch are checked to be less than a number, also after a rearrangement. Their
+/// padding must be less, too.
 pub(super) fn limit(
     builder: &mut Builder,
     arguments: &Arguments<'_>,
     position: usize,
     integers: Value,
     n_classes: usize,
-) -> Result<(), Fault> {
+) -> Result<(), CallDiagnostic> {
     if let Source::Input { n_classes: limit } = &mut builder.graph.node_mut(integers).source {
         *limit = Some(limit.map_or(n_classes, |other| other.min(n_classes)));
     }

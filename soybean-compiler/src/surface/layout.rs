@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     builder::{Argument, Builder},
-    fault::Fault,
+    diagnostic::CallDiagnostic,
     operators::{permute::Permute, reshape::Reshape},
     scalar,
     value::Value,
@@ -120,7 +120,7 @@ pub(super) const TABLE: &[Row] = &[
     },
 ];
 
-fn reshape(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, Fault> {
+fn reshape(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, CallDiagnostic> {
     let value = arguments.any_tensor(0)?;
     let (from, shape) = (builder.shape(value), given_shape(arguments)?);
     if from.n_elements() != shape.n_elements() {
@@ -132,7 +132,7 @@ fn reshape(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument,
     Ok(Argument::Tensor(reshaped(builder, value, shape)))
 }
 
-fn given_shape(arguments: &Arguments<'_>) -> Result<Shape, Fault> {
+fn given_shape(arguments: &Arguments<'_>) -> Result<Shape, CallDiagnostic> {
     let given = arguments.integers(1)?;
     let extent = |&extent: &i64| usize::try_from(extent).ok().filter(|&it| it > 0);
     let Some(extents) = given.iter().map(extent).collect::<Option<Vec<usize>>>() else {
@@ -144,8 +144,12 @@ fn given_shape(arguments: &Arguments<'_>) -> Result<Shape, Fault> {
     Ok(Shape::new(&extents))
 }
 
-/// The fault of a result with more dims than tensors can have.
-pub(super) fn too_many_dims(arguments: &Arguments<'_>, position: usize, found: usize) -> Fault {
+/// Returns the diagnostic of a result with more dims than tensors can have.
+pub(super) fn too_many_dims(
+    arguments: &Arguments<'_>,
+    position: usize,
+    found: usize,
+) -> CallDiagnostic {
     arguments.fault(position, format!("a tensor has at most {MAX_RANK} dims, found {found}"))
 }
 
@@ -153,7 +157,7 @@ pub(super) fn reshaped(builder: &mut Builder, value: Value, shape: Shape) -> Val
     builder.graph.add(Reshape { shape }.into(), &[value])
 }
 
-fn unsqueeze(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, Fault> {
+fn unsqueeze(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, CallDiagnostic> {
     let value = arguments.any_tensor(0)?;
     let mut extents = builder.shape(value).to_vec();
     if extents.len() == MAX_RANK {
@@ -163,7 +167,7 @@ fn unsqueeze(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argumen
     Ok(Argument::Tensor(reshaped(builder, value, Shape::new(&extents))))
 }
 
-fn squeeze(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, Fault> {
+fn squeeze(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, CallDiagnostic> {
     let value = arguments.any_tensor(0)?;
     let mut extents = builder.shape(value).to_vec();
     let dim = arguments.dim(1, extents.len())?;
@@ -175,7 +179,7 @@ fn squeeze(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument,
     Ok(Argument::Tensor(reshaped(builder, value, Shape::new(&extents))))
 }
 
-fn expand(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, Fault> {
+fn expand(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, CallDiagnostic> {
     let value = arguments.tensor(builder, 0)?;
     let (from, shape) = (builder.shape(value), given_shape(arguments)?);
     if from == shape {
@@ -191,7 +195,7 @@ fn expand(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, 
     Ok(Argument::Tensor(map(builder, shape, &[operand], &scalar::identity())))
 }
 
-fn permute(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, Fault> {
+fn permute(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, CallDiagnostic> {
     let value = arguments.any_tensor(0)?;
     let rank = builder.shape(value).len();
     let given = arguments.integers(1)?;

@@ -5,7 +5,7 @@ use soybean_plan::{Binary, Combine, Register, Unary};
 use super::{Arguments, Row, SampleArgument, activation, labels, map, reduction};
 use crate::{
     builder::{Argument, Builder},
-    fault::Fault,
+    diagnostic::CallDiagnostic,
     operators::{elementwise::all_dims, iota::Iota},
     scalar::ScalarBuilder,
     signature::{FactorId, factor_id},
@@ -79,8 +79,12 @@ const LIMITED: &[&[SampleArgument]] = &[
     &[SampleArgument::tensor(&[7]), SampleArgument::tensor(&[7]), SampleArgument::Integer(2)],
 ];
 
-// mean over n of log(sum over c of e^(x[n, c] - m[n])) - (x[n, y[n]] - m[n]), with m the maximum of each row
-fn cross_entropy(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, Fault> {
+// mean over n of log(sum over c of e^(x[n, c] - m[n])) - (x[n, y[n]] - m[n]), with m the maximum of
+// each row
+fn cross_entropy(
+    builder: &mut Builder,
+    arguments: &Arguments<'_>,
+) -> Result<Argument, CallDiagnostic> {
     let logits = arguments.tensor(builder, 0)?;
     let shape = builder.shape(logits);
     let Some((&classes, leading)) = shape.split_last() else {
@@ -110,7 +114,8 @@ fn cross_entropy(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Arg
     Ok(Argument::Tensor(reduction::mean_to(builder, losses, &[])))
 }
 
-/// The element of each row that its label names: the sum over the row of the elements whose index equals the label.
+/// Returns the element of each row that its label selects: the sum over the row of the elements
+/// whose index equals the label.
 fn chosen(builder: &mut Builder, rows: Value, labels: Value) -> Value {
     let shape = builder.shape(rows);
     let last = shape.len() - 1;
@@ -127,12 +132,12 @@ fn chosen(builder: &mut Builder, rows: Value, labels: Value) -> Value {
     reduction::reduce(builder, masked, Combine::Sum, &kept)
 }
 
-/// The mean of a function of each element and its target.
+/// Returns the mean of a function of each element and its target.
 fn mean_of(
     builder: &mut Builder,
     arguments: &Arguments<'_>,
     program: impl Fn(&mut ScalarBuilder, Register, Register) -> Register,
-) -> Result<Argument, Fault> {
+) -> Result<Argument, CallDiagnostic> {
     let (input, target) = (arguments.tensor(builder, 0)?, arguments.tensor(builder, 1)?);
     let (of_input, of_target) = (builder.shape(input), builder.shape(target));
     if of_input != of_target {
@@ -163,13 +168,13 @@ fn distance(it: &mut ScalarBuilder, x: Register, t: Register) -> Register {
 }
 
 // d^2 / 2 where |d| <= delta, else delta (|d| - delta / 2), with d = x - t. Source: Huber 1964.
-fn huber(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, Fault> {
+fn huber(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, CallDiagnostic> {
     let delta = positive(arguments, 2)?;
     mean_of(builder, arguments, |it, x, t| huber_of(it, x, t, delta))
 }
 
 // The same divided by beta. Source: Girshick 2015.
-fn smooth_l1(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, Fault> {
+fn smooth_l1(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, CallDiagnostic> {
     let beta = positive(arguments, 2)?;
     mean_of(builder, arguments, |it, x, t| {
         let huber = huber_of(it, x, t, beta);
@@ -177,7 +182,7 @@ fn smooth_l1(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argumen
     })
 }
 
-fn positive(arguments: &Arguments<'_>, position: usize) -> Result<f64, Fault> {
+fn positive(arguments: &Arguments<'_>, position: usize) -> Result<f64, CallDiagnostic> {
     let number = arguments.number(position)?;
     if number > 0.0 {
         return Ok(number);
@@ -194,8 +199,9 @@ fn huber_of(it: &mut ScalarBuilder, x: Register, t: Register, delta: f64) -> Reg
     it.select(is_far, far, near)
 }
 
-// log(1 + e^x) - t x, where log(1 + e^x) = m + log(e^-m + e^(x - m)) with m = max(x, 0), so that no exponential overflows. For the gradient m is a
-// constant, which makes it sigmoid(x) - t everywhere.
+// log(1 + e^x) - t x, with log(1 + e^x) = m + log(e^-m + e^(x - m)) and m = max(x, 0), so that no
+// exponential overflows. m is a constant for the gradient, which is therefore sigmoid(x) - t
+// everywhere.
 fn binary_cross_entropy(it: &mut ScalarBuilder, x: Register, t: Register) -> Register {
     let maximum = it.unary(Unary::Relu, x);
     let m = it.detach(maximum);

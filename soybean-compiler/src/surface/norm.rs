@@ -5,7 +5,7 @@ use soybean_plan::{MAX_RANK, PoolingForm, Shape, Unary};
 use super::{Arguments, Row, SampleArgument, activation, layout, map, map_one, reduction, slicing};
 use crate::{
     builder::{Argument, Builder},
-    fault::Fault,
+    diagnostic::CallDiagnostic,
     operators::{elementwise::all_dims, pad::Pad, pool::Pool},
     scalar::ScalarBuilder,
     signature::{FactorId, factor_id},
@@ -71,7 +71,10 @@ pub(super) const TABLE: &[Row] = &[
 ];
 
 // (x - mean(x)) / sqrt(var(x) + eps) * weight + bias over the last dim. Source: Ba et al. 2016.
-fn layer_norm(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, Fault> {
+fn layer_norm(
+    builder: &mut Builder,
+    arguments: &Arguments<'_>,
+) -> Result<Argument, CallDiagnostic> {
     let value = arguments.tensor(builder, 0)?;
     let (kept, last) = last_dim(builder, arguments, value)?;
     let n = builder.shape(value)[last];
@@ -85,7 +88,7 @@ fn layer_norm(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argume
 }
 
 // x / sqrt(mean(x^2) + eps) * weight over the last dim. Source: Zhang & Sennrich 2019.
-fn rms_norm(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, Fault> {
+fn rms_norm(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, CallDiagnostic> {
     let value = arguments.tensor(builder, 0)?;
     let (kept, last) = last_dim(builder, arguments, value)?;
     let weight = vector(builder, arguments, 1, builder.shape(value)[last])?;
@@ -93,9 +96,13 @@ fn rms_norm(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument
     Ok(Argument::Tensor(scaled.build(builder, &[(weight, vec![factor_id(last)])])))
 }
 
-// As layer_norm, over the channels of one group and all dims after the channels, with weight and bias for each channel. The channels become two
-// dims, [groups, channels of a group], so that batch, groups and the other dims can be split. Source: Wu & He 2018.
-fn group_norm(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, Fault> {
+// As layer_norm, over the channels of one group and all dims after the channels, with weight and
+// bias for each channel. The channels become two dims, [groups, channels of a group], so that
+// batch, groups and the other dims can be split. Source: Wu & He 2018.
+fn group_norm(
+    builder: &mut Builder,
+    arguments: &Arguments<'_>,
+) -> Result<Argument, CallDiagnostic> {
     let value = arguments.tensor(builder, 0)?;
     let shape = builder.shape(value);
     if shape.len() < 2 {
@@ -128,12 +135,13 @@ fn group_norm(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argume
     Ok(Argument::Tensor(layout::reshaped(builder, result, shape)))
 }
 
-// x (k + alpha s / size)^-beta, with s the sum of x^2 over the channels from size / 2 before to (size - 1) / 2 after, those outside counted as
-// zeros: PyTorch's. Source: Krizhevsky et al. 2012.
+// x (k + alpha s / size)^-beta, with s the sum of x^2 over the channels from size / 2 before to
+// (size - 1) / 2 after, where missing channels are zeros, as in PyTorch. Source: Krizhevsky et al.
+// 2012.
 fn local_response_norm(
     builder: &mut Builder,
     arguments: &Arguments<'_>,
-) -> Result<Argument, Fault> {
+) -> Result<Argument, CallDiagnostic> {
     let value = arguments.tensor(builder, 0)?;
     let shape = builder.shape(value);
     let [n, channels, ref rest @ ..] = shape[..] else {
@@ -181,7 +189,8 @@ struct Scaled {
 }
 
 impl Scaled {
-    /// The quotient, times the first and plus the second of the other tensors, if there is one; those come with the dims that they have.
+    /// Returns the quotient, times the first and plus the second of the other tensors, if they are
+    /// given; each comes with its dims.
     fn build(&self, builder: &mut Builder, others: &[(Value, Vec<FactorId>)]) -> Value {
         let shape = builder.shape(self.value);
         let mut it = ScalarBuilder::default();
@@ -208,12 +217,12 @@ impl Scaled {
     }
 }
 
-/// All dims but the last, and the last.
+/// Returns all dims but the last, and the last.
 fn last_dim(
     builder: &Builder,
     arguments: &Arguments<'_>,
     value: Value,
-) -> Result<(Vec<FactorId>, usize), Fault> {
+) -> Result<(Vec<FactorId>, usize), CallDiagnostic> {
     match builder.shape(value).len().checked_sub(1) {
         Some(last) => Ok(((0..last).map(factor_id).collect(), last)),
         None => Err(arguments.fault(0, "takes tensors of at least 1 dim, found a scalar")),
@@ -225,7 +234,7 @@ pub(super) fn vector(
     arguments: &Arguments<'_>,
     position: usize,
     extent: usize,
-) -> Result<Value, Fault> {
+) -> Result<Value, CallDiagnostic> {
     let value = arguments.tensor(builder, position)?;
     let shape = builder.shape(value);
     match shape[..] == [extent] {
@@ -234,7 +243,7 @@ pub(super) fn vector(
     }
 }
 
-pub(super) fn eps(arguments: &Arguments<'_>, position: usize) -> Result<f64, Fault> {
+pub(super) fn eps(arguments: &Arguments<'_>, position: usize) -> Result<f64, CallDiagnostic> {
     let eps = arguments.number(position)?;
     match eps >= 0.0 {
         true => Ok(eps),

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     builder::{Argument, Builder},
-    fault::Fault,
+    diagnostic::CallDiagnostic,
     operators::{elementwise::all_dims, pool::Pool},
     scalar::{self, ScalarBuilder},
     value::Value,
@@ -76,7 +76,7 @@ fn pool(
     builder: &mut Builder,
     arguments: &Arguments<'_>,
     form: PoolingForm,
-) -> Result<(Pool, Value), Fault> {
+) -> Result<(Pool, Value), CallDiagnostic> {
     let (value, image) = images(builder, arguments)?;
     let (window, stride, padding) =
         (pair(arguments, 1, 1)?, pair(arguments, 2, 1)?, pair(arguments, 3, 0)?);
@@ -92,7 +92,10 @@ fn pool(
 }
 
 // The sum of each window divided by its size, pixels outside counted as zeros: PyTorch's default.
-fn avg_pool2d(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, Fault> {
+fn avg_pool2d(
+    builder: &mut Builder,
+    arguments: &Arguments<'_>,
+) -> Result<Argument, CallDiagnostic> {
     let (pool, sums) = pool(builder, arguments, PoolingForm::Sum)?;
     Ok(Argument::Tensor(scaled(builder, sums, 1.0 / (pool.window[0] * pool.window[1]) as f64)))
 }
@@ -105,17 +108,21 @@ fn scaled(builder: &mut Builder, value: Value, factor: f64) -> Value {
 }
 
 // The mean over both spatial dims, [n, c, h, w] -> [n, c].
-fn global_avg_pool2d(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, Fault> {
+fn global_avg_pool2d(
+    builder: &mut Builder,
+    arguments: &Arguments<'_>,
+) -> Result<Argument, CallDiagnostic> {
     let (value, _) = images(builder, arguments)?;
     Ok(Argument::Tensor(reduction::mean_to(builder, value, &[0, 1])))
 }
 
-// Window o of m along n pixels is floor(o n / m)..ceil((o + 1) n / m), as PyTorch has it. Where m divides n these are windows of n / m pixels side by
-// side; elsewhere the means along a dim are a product with a matrix.
+// Window o of m along n pixels is floor(o n / m)..ceil((o + 1) n / m), as in PyTorch. If m divides
+// n, these are windows of n / m pixels side by side; otherwise the means along a dim are a product
+// with a matrix.
 fn adaptive_avg_pool2d(
     builder: &mut Builder,
     arguments: &Arguments<'_>,
-) -> Result<Argument, Fault> {
+) -> Result<Argument, CallDiagnostic> {
     let (value, image) = images(builder, arguments)?;
     let size = pair(arguments, 1, 1)?;
     if (0..2).all(|dim| image[dim + 2].is_multiple_of(size[dim])) {
@@ -124,7 +131,8 @@ fn adaptive_avg_pool2d(
         let sums = builder.graph.add(pool.into(), &[value]);
         return Ok(Argument::Tensor(scaled(builder, sums, 1.0 / (window[0] * window[1]) as f64)));
     }
-    // The last dim first: its product needs no permutation, and leaves less to permute for the other.
+    // The last dim comes first: its product needs no permutation, and leaves less to permute for
+    // the other.
     let along = |value, dim: usize| {
         let matrix = averages(builder, image[dim + 2], size[dim]);
         along::along(builder, value, dim + 2, matrix)
@@ -132,8 +140,9 @@ fn adaptive_avg_pool2d(
     Ok(Argument::Tensor([1, 0].into_iter().fold(value, along)))
 }
 
-/// The matrix `[n, m]` that takes the means of `m` windows of `n` pixels: for pixel `i` and window `o`, 1 where `o n < (i + 1) m` and `i m < (o + 1) n`, divided by the
-/// sum of the window's column.
+/// Returns the matrix `[n, m]` that takes the means of `m` windows of `n` pixels. Its element for
+/// pixel `i` and window `o` is 1 if `o n < (i + 1) m` and `i m < (o + 1) n`, divided by the sum of
+/// the window's column.
 fn averages(builder: &mut Builder, n: usize, m: usize) -> Value {
     let mut it = ScalarBuilder::default();
     let (pixel, window) = (it.input(0), it.input(1));

@@ -3,7 +3,7 @@
 use super::{Arguments, Row, SampleArgument};
 use crate::{
     builder::{Argument, Builder},
-    fault::Fault,
+    diagnostic::CallDiagnostic,
     operators::contract::Contract,
     signature::factor_id,
 };
@@ -25,7 +25,7 @@ pub(super) const TABLE: &[Row] = &[Row {
 }];
 
 /// `[.., m, k] x [k, n]`, or `[.., m, k] x [.., k, n]` with equal leading dims.
-fn matmul(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, Fault> {
+fn matmul(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, CallDiagnostic> {
     let (left, right) = (arguments.tensor(builder, 0)?, arguments.tensor(builder, 1)?);
     let (of_left, of_right) = (builder.shape(left), builder.shape(right));
     for (position, shape) in [&of_left, &of_right].into_iter().enumerate() {

@@ -5,7 +5,7 @@ use soybean_plan::{Combine, Register, Unary};
 use super::{Arguments, Row, SampleArgument, map, map_one};
 use crate::{
     builder::{Argument, Builder},
-    fault::Fault,
+    diagnostic::CallDiagnostic,
     operators::{elementwise::all_dims, reduce::Reduce},
     scalar::{self, ScalarBuilder},
     signature::{FactorId, factor_id},
@@ -115,15 +115,18 @@ pub(super) const TABLE: &[Row] = &[
     },
 ];
 
-/// The tensor, and the dims that remain of it.
-fn operand(builder: &Builder, arguments: &Arguments<'_>) -> Result<(Value, Vec<FactorId>), Fault> {
+/// Returns the tensor, and the dims that remain.
+fn operand(
+    builder: &Builder,
+    arguments: &Arguments<'_>,
+) -> Result<(Value, Vec<FactorId>), CallDiagnostic> {
     let value = arguments.tensor(builder, 0)?;
     let rank = builder.shape(value).len();
     let dims = arguments.dims(1, rank)?;
     Ok((value, (0..rank).filter(|dim| !dims.contains(dim)).map(factor_id).collect()))
 }
 
-/// The reduction of a tensor to some of its dims.
+/// Returns the reduction of a tensor to some of its dims.
 pub(super) fn reduce(
     builder: &mut Builder,
     value: Value,
@@ -134,7 +137,8 @@ pub(super) fn reduce(
     builder.graph.add(Reduce::new(shape, combine, kept.to_vec()).into(), &[value])
 }
 
-/// The mean of a tensor over all dims but some: the sum of the elements divided by their number.
+/// Returns the mean of a tensor over all dims but some: the sum of the elements divided by their
+/// number.
 pub(super) fn mean_to(builder: &mut Builder, value: Value, kept: &[FactorId]) -> Value {
     let shape = builder.shape(value);
     let n_kept: usize = kept.iter().map(|&dim| shape[dim as usize]).product();
@@ -145,12 +149,12 @@ pub(super) fn mean_to(builder: &mut Builder, value: Value, kept: &[FactorId]) ->
     reduce(builder, shares, Combine::Sum, kept)
 }
 
-fn mean(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, Fault> {
+fn mean(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, CallDiagnostic> {
     let (value, kept) = operand(builder, arguments)?;
     Ok(Argument::Tensor(mean_to(builder, value, &kept)))
 }
 
-/// A tensor less its mean over all dims but some.
+/// Returns a tensor minus its mean over all dims but some.
 pub(super) fn centered(builder: &mut Builder, value: Value, kept: &[FactorId]) -> Value {
     less(builder, value, kept, |_, mean| mean)
 }
@@ -171,7 +175,7 @@ fn less(
 }
 
 // The sum of squares of what is less its mean, divided by n - correction.
-fn variance(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Value, Fault> {
+fn variance(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Value, CallDiagnostic> {
     let (value, kept) = operand(builder, arguments)?;
     let correction = arguments.integer(2)?;
     let shape = builder.shape(value);
@@ -210,7 +214,8 @@ pub(super) fn spread(
     reduce(builder, shares, Combine::Sum, kept)
 }
 
-/// The parts of a softmax: the elements less their maximum along the dim, and the sums of the exponentials of those.
+/// Returns the parts of a softmax: the elements minus their maximum along the dim, and the sums of
+/// the exponentials of these.
 ///
 /// No gradient flows through the maximum: the result does not depend on it.
 pub(super) struct Shifted {
@@ -248,7 +253,7 @@ impl Shifted {
         })
     }
 
-    /// A map of the shifted elements and the sums.
+    /// Returns a map of the shifted elements and the sums.
     fn map(
         &self,
         builder: &mut Builder,
@@ -263,18 +268,21 @@ impl Shifted {
     }
 }
 
-fn shifted(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Shifted, Fault> {
+fn shifted(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Shifted, CallDiagnostic> {
     let value = arguments.tensor(builder, 0)?;
     let dim = arguments.dim(1, builder.shape(value).len())?;
     Ok(Shifted::new(builder, value, dim))
 }
 
-fn softmax(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, Fault> {
+fn softmax(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, CallDiagnostic> {
     Ok(Argument::Tensor(shifted(builder, arguments)?.softmax(builder)))
 }
 
-// log(sum(e^(x - m))) + m; the gradient of the first term is the softmax, and m stands for a constant.
-fn log_sum_exp(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, Fault> {
+// log(sum(e^(x - m))) + m; the gradient of the first term is the softmax, and m is a constant.
+fn log_sum_exp(
+    builder: &mut Builder,
+    arguments: &Arguments<'_>,
+) -> Result<Argument, CallDiagnostic> {
     let parts = shifted(builder, arguments)?;
     let mut scalar = ScalarBuilder::default();
     let (sum, maximum) = (scalar.input(0), scalar.input(1));
@@ -285,7 +293,10 @@ fn log_sum_exp(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argum
     Ok(Argument::Tensor(map(builder, shape, &operands, &scalar.finish(result))))
 }
 
-fn log_softmax(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, Fault> {
+fn log_softmax(
+    builder: &mut Builder,
+    arguments: &Arguments<'_>,
+) -> Result<Argument, CallDiagnostic> {
     let shifted = shifted(builder, arguments)?;
     let result = shifted.map(builder, |it, shifted, sum| {
         let log = it.unary(Unary::Log, sum);

@@ -12,7 +12,7 @@ pub struct Sample {
 /// An argument of a [`Sample`].
 #[derive(Clone, Copy, Debug)]
 pub enum SampleArgument {
-    /// A tensor of this shape, whose elements lie between the bounds.
+    /// A tensor of this shape, with elements between the bounds.
     Tensor {
         /// The shape.
         shape: &'static [usize],
@@ -21,7 +21,7 @@ pub enum SampleArgument {
         /// The greatest value.
         high: f64,
     },
-    /// A buffer of this shape, whose elements lie between the bounds.
+    /// A buffer of this shape, with elements between the bounds.
     Buffer {
         /// The shape.
         shape: &'static [usize],
@@ -54,12 +54,12 @@ pub enum SampleArgument {
 }
 
 impl SampleArgument {
-    /// A tensor with elements between -2 and 2.
+    /// Returns a tensor with elements between -2 and 2.
     pub(super) const fn tensor(shape: &'static [usize]) -> Self {
         Self::Tensor { shape, low: -2.0, high: 2.0 }
     }
 
-    /// A tensor with elements between 0.5 and 2.
+    /// Returns a tensor with elements between 0.5 and 2.
     pub(super) const fn positive(shape: &'static [usize]) -> Self {
         Self::Tensor { shape, low: 0.5, high: 2.0 }
     }

@@ -5,7 +5,7 @@ use soybean_plan::Shape;
 use super::{Arguments, Row, SampleArgument};
 use crate::{
     builder::{Argument, Builder},
-    fault::Fault,
+    diagnostic::CallDiagnostic,
     operators::pad::Pad,
     value::Value,
 };
@@ -64,7 +64,7 @@ pub(super) const TABLE: &[Row] = &[
     },
 ];
 
-fn slice(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, Fault> {
+fn slice(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, CallDiagnostic> {
     let value = arguments.any_tensor(0)?;
     let shape = builder.shape(value);
     let dim = arguments.dim(1, shape.len())?;
@@ -78,7 +78,7 @@ fn slice(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, F
     Ok(Argument::Tensor(part(builder, value, dim, start, end - start)))
 }
 
-fn split(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, Fault> {
+fn split(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, CallDiagnostic> {
     let value = arguments.any_tensor(0)?;
     let shape = builder.shape(value);
     let dim = arguments.dim(2, shape.len())?;
@@ -102,20 +102,20 @@ fn split(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, F
     Ok(Argument::List(parts))
 }
 
-/// The elements of one dim from `start` on.
+/// Returns the elements of one dim from `start` on.
 fn part(builder: &mut Builder, value: Value, dim: usize, start: usize, length: usize) -> Value {
     let crop = Pad::crop(builder.shape(value), dim, start, length);
     windowed(builder, value, crop)
 }
 
-/// The window of a tensor, which is the tensor itself if it is all of it.
+/// Returns the window of a tensor, which is the tensor itself if it is all of it.
 pub(super) fn windowed(builder: &mut Builder, value: Value, pad: Pad) -> Value {
     let is_all = pad.shape == builder.shape(value) && pad.low.iter().all(|&it| it == 0);
     if is_all { value } else { builder.graph.add(pad.into(), &[value]) }
 }
 
 // PyTorch's `F.pad` with a constant; negative numbers take elements away.
-fn pad(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, Fault> {
+fn pad(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, CallDiagnostic> {
     let value = arguments.any_tensor(0)?;
     let (shape, given) = (builder.shape(value), arguments.integers(1)?);
     let fill = arguments.number(2)?;

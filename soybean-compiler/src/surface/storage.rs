@@ -1,9 +1,9 @@
-//! How tensors are stored.
+//! The storage of tensors.
 
 use super::{Arguments, Row, SampleArgument};
 use crate::{
     builder::{Argument, Builder},
-    fault::Fault,
+    diagnostic::CallDiagnostic,
     pin::Pin,
 };
 
@@ -18,7 +18,7 @@ pub(super) const TABLE: &[Row] = &[Row {
     ],
 }];
 
-fn tiled(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, Fault> {
+fn tiled(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, CallDiagnostic> {
     let value = arguments.any_tensor(0)?;
     let pin: Pin = arguments.text(1)?.parse().map_err(|fault: String| {
         let help = "write `\"P0 r\"`, an entry for each axis of the mesh, or `\"P0\"` for all axes";

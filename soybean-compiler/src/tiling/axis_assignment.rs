@@ -8,7 +8,7 @@ use super::{
     problem::{Label, TilingProblem, Variable},
     splittable::Redundancy,
 };
-use crate::signature::{Form, factor_id};
+use crate::signature::{Partitioning, factor_id};
 
 /// The dim or factor that is split along an axis, if there is one.
 type AxisSplit = Option<u8>;
@@ -144,7 +144,7 @@ impl Label {
                     tiling.with(axis, placement(split))
                 }))
             }
-            Self::Operator(_) => Self::Operator(Form(splits.to_vec())),
+            Self::Operator(_) => Self::Operator(Partitioning(splits.to_vec())),
         }
     }
 }

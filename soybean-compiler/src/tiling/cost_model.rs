@@ -11,7 +11,7 @@ use super::{conversion::ConversionStep, tiling_space::LegalSplits};
 use crate::{
     network::Network,
     operator::Operator,
-    signature::{Dim, Form},
+    signature::{Dim, Partitioning},
     value::Value,
 };
 
@@ -150,7 +150,7 @@ impl CostModel {
     }
 
     /// Returns the units of computing a tensor in this partitioning, without its conversions.
-    pub(super) fn kernel(&self, network: &Network, value: Value, form: &Form) -> i64 {
+    pub(super) fn kernel(&self, network: &Network, value: Value, form: &Partitioning) -> i64 {
         match self {
             Self::Bytes => 0,
             Self::Time(clock) if clock.tasks[value.index()].is_none() => 0,
@@ -237,7 +237,7 @@ fn kernel_seconds(
     topology: &Topology,
     operator: &Operator,
     value: Value,
-    form: Option<&Form>,
+    form: Option<&Partitioning>,
 ) -> f64 {
     let graph = &network.graph;
     let signature = operator.signature(&graph.operand_shapes(value));
@@ -262,7 +262,7 @@ fn kernel_seconds(
 }
 
 /// Returns the shape of a rank's part of a tensor with these dims.
-fn local_shape(topology: &Topology, dims: &[Dim], form: Option<&Form>) -> Shape {
+fn local_shape(topology: &Topology, dims: &[Dim], form: Option<&Partitioning>) -> Shape {
     let n_parts = |dim: &Dim| match (form, dim.factor) {
         (Some(form), Some(factor)) => topology.mesh().group_size(form.axes_of(factor)),
         _ => 1,

@@ -16,7 +16,7 @@ use super::{
     splittable::enumerate_forms,
     tiling_space::TilingSpace,
 };
-use crate::{signature::Form, value::Value};
+use crate::{signature::Partitioning, value::Value};
 
 /// A problem with the labels that a resolution distinguishes.
 pub(super) struct Instance<'a> {
@@ -25,7 +25,7 @@ pub(super) struct Instance<'a> {
     /// The tilings of each kind of tensor.
     spaces: Vec<TilingSpace>,
     /// The partitionings of each kind of operator.
-    forms: Vec<Vec<Form>>,
+    forms: Vec<Vec<Partitioning>>,
     /// For each access and each partitioning of its operator, the position of the tiling that it
     /// needs or gives.
     positions: Vec<Rc<[usize]>>,
@@ -43,7 +43,7 @@ impl<'a> Instance<'a> {
             TilingSpace::new(tensor_kind, &resolution, orbits.as_ref(), &problem.cost_model)
         };
         let spaces: Vec<TilingSpace> = problem.tensor_kinds.iter().map(space).collect();
-        let forms: Vec<Vec<Form>> = problem
+        let forms: Vec<Vec<Partitioning>> = problem
             .operator_kinds
             .iter()
             .map(|it| enumerate_forms(&it.splittable, &resolution, mesh, it.redundancy))
@@ -51,7 +51,7 @@ impl<'a> Instance<'a> {
         let mut known: BTreeMap<(usize, usize, Option<usize>), Rc<[usize]>> = BTreeMap::new();
         let mut positions = Vec::with_capacity(problem.accesses.len());
         for access in &problem.accesses {
-            let position = |form: &Form| {
+            let position = |form: &Partitioning| {
                 let tiling = problem.accessed_tiling(access, form);
                 spaces[access.tensor_kind]
                     .position(&tiling)
@@ -153,7 +153,7 @@ impl<'a> Instance<'a> {
         let place_of_tilings: Vec<Vec<Option<usize>>> = of_kinds
             .map(|(fine, coarse)| fine.stored().iter().map(|it| coarse.position(it)).collect())
             .collect();
-        let place = |forms: &[Form], form: &Form| {
+        let place = |forms: &[Partitioning], form: &Partitioning| {
             let form = coarse.resolution.sorted(form);
             forms.iter().position(|it| *it == form)
         };
@@ -206,7 +206,8 @@ impl<'a> Instance<'a> {
     /// Returns the cost of computing a tensor in this partitioning, without conversions and memory.
     fn kernel_cost(&self, value: Value, operator_kind: usize, form: usize) -> i64 {
         let Some(task) = self.problem.cost_model.task(value) else { return 0 };
-        let cost = |form: &Form| self.problem.cost_model.kernel(self.problem.network, value, form);
+        let cost =
+            |form: &Partitioning| self.problem.cost_model.kernel(self.problem.network, value, form);
         let of_all = || self.forms[operator_kind].iter().map(cost).collect();
         let cost =
             self.kernels.borrow_mut().entry((task, operator_kind)).or_insert_with(of_all)[form];

@@ -16,7 +16,7 @@ impl TilingProblem<'_> {
     /// Returns the tie-break of converting a tensor to a tiling with this many parts: a replica in
     /// another tiling takes memory of its own.
     pub(super) fn replica_tie_break(&self, access: &Access, n_parts: u64) -> i64 {
-        if access.is_copy { self.tie_break(access.bytes / n_parts) } else { 0 }
+        if access.is_replica { self.tie_break(access.bytes / n_parts) } else { 0 }
     }
 
     fn tie_break(&self, bytes: u64) -> i64 {

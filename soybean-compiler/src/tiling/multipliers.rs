@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use super::problem::{AccessEdge, TilingProblem, Variable, bytes_of};
-use crate::{signature::Form, value::Value};
+use crate::{signature::Partitioning, value::Value};
 
 /// The prices of each rank's memory, in bytes moved per byte held.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -53,7 +53,7 @@ impl TilingProblem<'_> {
         &self,
         user: Value,
         operator_kind: usize,
-        form: &Form,
+        form: &Partitioning,
     ) -> i64 {
         let Some(kernel) = self.multipliers.kernels.get(&user) else { return 0 };
         let result = [(user, None)].into_iter();
@@ -111,7 +111,7 @@ impl TilingProblem<'_> {
         value: Value,
         operator_kind: usize,
         operand: Option<usize>,
-        form: &Form,
+        form: &Partitioning,
     ) -> u64 {
         let signature = &self.operator_kinds[operator_kind].signature;
         let tiling = match operand {

@@ -26,7 +26,7 @@ use super::{
 use crate::{
     network::Network,
     operator::Operator,
-    signature::{Form, Signature},
+    signature::{Partitioning, Signature},
     value::Value,
 };
 
@@ -77,7 +77,7 @@ pub(super) enum Variable {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Label {
     Tensor(Tiling),
-    Operator(Form),
+    Operator(Partitioning),
 }
 
 /// A label for every variable.
@@ -114,7 +114,7 @@ pub(super) struct Access {
     /// True if the access counts for the objective; otherwise only evaluations need it.
     pub(super) is_measured: bool,
     /// True if the operator makes a replica.
-    pub(super) is_copy: bool,
+    pub(super) is_replica: bool,
 }
 
 impl<'a> TilingProblem<'a> {
@@ -188,7 +188,7 @@ impl<'a> TilingProblem<'a> {
     }
 
     /// Returns the tiling that an operator's partitioning needs or gives at an access.
-    pub(super) fn accessed_tiling(&self, access: &Access, form: &Form) -> Tiling {
+    pub(super) fn accessed_tiling(&self, access: &Access, form: &Partitioning) -> Tiling {
         let signature = &self.operator_kinds[access.operator_kind].signature;
         match access.operand {
             Some(operand) => signature.operand_tiling(operand, form),
@@ -243,7 +243,7 @@ impl<'a> TilingProblem<'a> {
         cost_model: &CostModel,
         edge: &AccessEdge,
         tiling: Tiling,
-        form: &Form,
+        form: &Partitioning,
     ) -> i64 {
         let of_access = |access: &Access| {
             self.cost_of_conversion(cost_model, access, tiling, self.accessed_tiling(access, form))
@@ -274,7 +274,7 @@ impl<'a> TilingProblem<'a> {
         &self,
         edge: &AccessEdge,
         tiling: Tiling,
-        form: &Form,
+        form: &Partitioning,
     ) -> i64 {
         let n_parts = |access: usize| {
             let Access { tensor_kind, operand, .. } = self.accesses[access];
@@ -328,7 +328,7 @@ impl Label {
     }
 
     /// Returns the partitioning of an operator's label.
-    pub(super) fn form(&self) -> &Form {
+    pub(super) fn form(&self) -> &Partitioning {
         match self {
             Self::Operator(form) => form,
             Self::Tensor(_) => unreachable!("only operators have forms"),

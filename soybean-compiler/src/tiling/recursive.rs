@@ -14,7 +14,7 @@ use super::{
     problem::{Access, AccessEdge, Label, Plan, TilingProblem, Variable},
     splittable::Redundancy,
 };
-use crate::signature::{FactorId, Form, Signature, factor_id};
+use crate::signature::{FactorId, Partitioning, Signature, factor_id};
 
 /// The work for one cut, in table entries.
 const WORK: u64 = 1 << 25;
@@ -24,7 +24,7 @@ pub(super) fn recursive(problem: &TilingProblem<'_>) -> Plan {
     let n_axes = problem.mesh.n_axes();
     let uncut = |of_variable: &Variable| match of_variable {
         Variable::Tensor { .. } => Label::Tensor(Tiling::replicated(n_axes)),
-        Variable::Operator { .. } => Label::Operator(Form(vec![None; n_axes])),
+        Variable::Operator { .. } => Label::Operator(Partitioning(vec![None; n_axes])),
     };
     let mut plan: Plan = problem.variables.iter().map(uncut).collect();
     for axis in 0..n_axes {
@@ -147,7 +147,7 @@ fn table_of_cut(
             let (from, to) =
                 if access.operand.is_some() { (stored, needed) } else { (needed, stored) };
             // Of equal cuts, prefer the one whose replicas have the tilings of their tensors.
-            let is_held = access.is_copy && from != to;
+            let is_held = access.is_replica && from != to;
             elements * shares_moved(from, to, size) + i64::from(is_held)
         };
         accesses.iter().map(of_access).sum()
@@ -156,7 +156,7 @@ fn table_of_cut(
 
 /// Returns the placement of an operand, or of the result, along an axis that splits this factor.
 fn placement(signature: &Signature, access: &Access, factor: Option<FactorId>) -> Placement {
-    let form = Form(vec![factor]);
+    let form = Partitioning(vec![factor]);
     match access.operand {
         Some(operand) => signature.operand_tiling(operand, &form).on(0),
         None => signature.result_tiling(&form).on(0),

@@ -9,7 +9,7 @@
 
 use soybean_plan::{AxisSet, Mesh};
 
-use crate::signature::{FactorId, Form};
+use crate::signature::{FactorId, Partitioning};
 
 /// The resolution of a search.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,7 +52,7 @@ impl Resolution {
     }
 
     /// Returns the representative of a partitioning's orbit: in each class, its factors in order.
-    pub(super) fn sorted(&self, form: &Form) -> Form {
+    pub(super) fn sorted(&self, form: &Partitioning) -> Partitioning {
         let mut sorted = form.clone();
         for class in self.classes() {
             let mut factors: Vec<Option<FactorId>> =

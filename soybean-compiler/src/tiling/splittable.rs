@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use soybean_plan::{AxisSet, Mesh, carried_axes, splitting_sets};
 
 use super::resolution::Resolution;
-use crate::signature::{FactorId, Form, Signature, factor_id};
+use crate::signature::{FactorId, Partitioning, Signature, factor_id};
 
 /// The conditions under which several ranks may compute the same elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,14 +78,14 @@ pub(super) fn enumerate_forms(
     resolution: &Resolution,
     mesh: &Mesh,
     redundancy: Redundancy,
-) -> Vec<Form> {
+) -> Vec<Partitioning> {
     let possible = splittable.at_resolution(|marks| resolution.possible(marks));
     let certain = splittable.at_resolution(|marks| resolution.certain(marks));
     let n_factors = splittable.0.len();
-    let mut forms = vec![Form(vec![None; mesh.n_axes()])];
+    let mut forms = vec![Partitioning(vec![None; mesh.n_axes()])];
     for axis in 0..mesh.n_axes() {
         let before = resolution.before(axis);
-        let extend = |form: &Form| {
+        let extend = |form: &Partitioning| {
             // Within a class, splits are in order: factors first, then none.
             let first = before.map_or(0, |it| form.0[it].map_or(n_factors, usize::from));
             let factors = (first..n_factors).map(factor_id);
@@ -100,7 +100,7 @@ pub(super) fn enumerate_forms(
         forms = forms.iter().flat_map(extend).collect();
     }
     if redundancy == Redundancy::Unavoidable {
-        let could_split = |form: &Form, axis: usize| {
+        let could_split = |form: &Partitioning, axis: usize| {
             let may_split = |it: FactorId| certain.may_split(it, form.axes_of(it).with(axis));
             form.0[axis].is_none() && (0..n_factors).map(factor_id).any(may_split)
         };
@@ -110,7 +110,7 @@ pub(super) fn enumerate_forms(
 }
 
 /// Splits a factor along every axis that splits none, where that is possible.
-pub(super) fn completed(splittable: &SplittableFactors, form: &Form) -> Form {
+pub(super) fn completed(splittable: &SplittableFactors, form: &Partitioning) -> Partitioning {
     let mut form = form.clone();
     for axis in 0..form.0.len() {
         let mut factors = (0..splittable.0.len()).map(factor_id);

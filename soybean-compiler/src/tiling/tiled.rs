@@ -8,7 +8,7 @@ use super::conversion::route;
 use crate::{
     network::Network,
     operator::Phase,
-    signature::{Form, Signature, letter},
+    signature::{Partitioning, Signature, letter},
     value::Value,
 };
 
@@ -23,7 +23,7 @@ pub struct TiledNetwork {
     pub tilings: Vec<Tiling>,
     /// The partitioning in which each tensor is computed, by its index; `None` for tensors that no
     /// operator computes.
-    pub forms: Vec<Option<Form>>,
+    pub forms: Vec<Option<Partitioning>>,
 }
 
 /// A conversion of a tensor's tiling, before or after an operator.
@@ -47,7 +47,7 @@ impl TiledNetwork {
     /// # Panics
     /// If no operator computes the tensor.
     #[must_use]
-    pub fn signature(&self, value: Value) -> (Signature, &Form) {
+    pub fn signature(&self, value: Value) -> (Signature, &Partitioning) {
         let graph = &self.network.graph;
         let operator = graph.operator(value).expect("an operator computes the tensor");
         let form = self.forms[value.index()].as_ref().expect("every operator has a form");

@@ -1,7 +1,7 @@
-//! What must hold of every operator that users can call; the calls come from the operators' own table.
+//! Properties of every operator that users can call. The calls come from the operators' own table.
 //!
 //! - Its gradient is that of finite differences, in `f64`.
-//! - Splitting any factor of a signature in two, running the parts and putting them together changes nothing.
+//! - Splitting any factor of a signature in two and joining the parts changes nothing.
 //! - Simplification and fusion change no value.
 //! - In `bf16` its loss and gradients are the same but for rounding.
 
@@ -25,14 +25,15 @@ const WITHOUT_GRADIENT: [&str; 1] = ["detach"];
 /// Operators that give no tensor.
 const WITHOUT_TENSOR: [&str; 1] = ["dim"];
 
-/// A sample as a model whose loss is a weighted sum of the operator's result, and values for all its sources.
+/// A sample as a model, with values for all its sources. Its loss is a weighted sum of the
+/// operator's result.
 struct Case {
     sample: Sample,
     network: Network,
     sources: BTreeMap<Value, Vec<f64>>,
 }
 
-/// The tensor that a call gives, or several as one vector; none if it gives another thing.
+/// Returns the tensor that a call gives, or several as one vector; `None` for other results.
 fn joined(builder: &mut Builder, result: Argument) -> Option<Value> {
     let mut tensor = |operator: &str, arguments: &[Argument]| call(builder, operator, arguments);
     match result {
@@ -64,7 +65,8 @@ fn case(sample: Sample) -> Option<Case> {
     sources.insert(weights, (0..shape.n_elements()).map(|it| noise(it + 7777) - 0.4).collect());
     let weighted =
         call(&mut builder, "mul", &[Argument::Tensor(result), Argument::Tensor(weights)]);
-    // Every parameter reaches the loss also directly, with weight 0, so that operators without a gradient can be compiled too.
+    // Every parameter also reaches the loss directly, with weight 0, so that operators without a
+    // gradient can be compiled, too.
     let mut loss = call(&mut builder, "sum", &[Argument::Tensor(weighted), Argument::All]);
     for tensor in
         tensors.into_iter().filter(|&it| builder.dtype(it) == DType::F32).collect::<Vec<_>>()
@@ -97,7 +99,8 @@ fn loss(case: &Case, sources: &BTreeMap<Value, Vec<f64>>) -> f64 {
 
 #[test]
 fn gradients_are_those_of_finite_differences() {
-    // Central differences in f64: an error of about 1e-10 relative, from the third derivative and from rounding alike.
+    // Central differences in f64: a relative error of about 1e-10, from the third derivative and
+    // from rounding alike.
     const STEP: f64 = 1e-5;
     const TOLERANCE: f64 = 1e-7;
     for case in cases() {
@@ -154,8 +157,9 @@ fn passes_change_no_value() {
 
 #[test]
 fn bf16_changes_values_by_rounding_alone() {
-    // A number of bf16 is off by 2^-9 at most, relative; a gradient is computed of at most some ten such numbers one after another, and compared with the
-    // largest of its tensor, because sums cancel. The loss is a sum of terms of order 1.
+    // A `bf16` number has a relative error of at most 2^-9. A gradient is computed from at most ten
+    // such numbers in sequence, and compared with the largest of its tensor, because sums cancel.
+    // The loss is a sum of terms of order 1.
     const TOLERANCE: f64 = 2e-2;
     let mut n_rounded = 0;
     for case in cases() {
@@ -192,7 +196,7 @@ fn bf16_changes_values_by_rounding_alone() {
     assert!(n_rounded > 20, "only {n_rounded} samples have numbers of bf16");
 }
 
-/// The tensors that no operator computes; passes keep their order.
+/// Returns the tensors that no operator computes; passes keep their order.
 fn sources_of(graph: &Graph) -> Vec<Value> {
     graph.values().filter(|&it| graph.operator(it).is_none()).collect()
 }
@@ -276,7 +280,8 @@ fn part_shape(dims: &[Dim], factor: u8) -> Shape {
         .collect()
 }
 
-/// The first or second half of a tensor along the dim that carries a factor; all of it if none does.
+/// Returns the first or second half of a tensor along the dim that carries a factor; all of it if
+/// none does.
 fn part(dims: &[Dim], factor: u8, half: usize, data: &[f64]) -> (Shape, Vec<f64>) {
     let shape = part_shape(dims, factor);
     let whole: Shape = dims.iter().map(|dim| dim.extent).collect();
@@ -291,8 +296,8 @@ fn part(dims: &[Dim], factor: u8, half: usize, data: &[f64]) -> (Shape, Vec<f64>
     (shape, shape.points().iter().map(element).collect())
 }
 
-/// The weighted sum of attention over parameters, and values for all sources; `attend` builds it from queries, keys, values and the mask of what each
-/// query sees.
+/// Returns the weighted sum of attention over parameters, and values for all sources. `attend`
+/// builds it from queries, keys, values and the mask of visible keys.
 fn attention_case(
     sample: Sample,
     attend: impl FnOnce(&mut Builder, [Argument; 4]) -> Value,

@@ -174,7 +174,7 @@ impl Model {
         Self { forward, results, network: network.map(|it| fuse(&simplify(&it))) }
     }
 
-    /// The kernels that compute the results, each with its signature.
+    /// Returns the kernels that compute the results, each with its signature.
     fn kernels(&self) -> Vec<String> {
         let (graph, is_of_results) = match &self.network {
             Some(network) => (&network.graph, network.graph.ancestors(&network.fetched()[1..])),
@@ -187,7 +187,8 @@ impl Model {
             .collect()
     }
 
-    /// The dims of operands and results that carry a factor in all operators that touch them.
+    /// Returns the dims of operands and results that carry a factor in all operators that touch
+    /// them.
     fn splits(&self) -> String {
         let graph = &self.forward;
         let mut text = Vec::new();
@@ -221,7 +222,7 @@ fn tensor(argument: &Argument) -> Option<Value> {
     }
 }
 
-/// An operator with its signature; none for what is only there, or only seen in another shape.
+/// Returns an operator with its signature; `None` for sources and changes of shape.
 fn kernel(graph: &Graph, value: Value) -> Option<String> {
     let operator = graph.operator(value)?;
     let shapes = graph.operand_shapes(value);
@@ -229,13 +230,14 @@ fn kernel(graph: &Graph, value: Value) -> Option<String> {
     Some(format!("{operator} {}", operator.signature(&shapes)))
 }
 
-/// The first word of an operator.
+/// Returns the first word of an operator.
 fn kind(graph: &Graph, value: Value) -> Option<String> {
     let kernel = kernel(graph, value)?;
     kernel.split(' ').next().map(str::to_owned)
 }
 
-/// Whether an operator carries a factor in a dim of an operand wherever it reads that; one that only shows it in another shape, if its own readers do.
+/// Returns whether an operator carries a factor in a dim of an operand wherever it reads that. An
+/// operator that only changes the shape does so if its own readers do.
 fn carries_in(graph: &Graph, user: Value, source: Value, dim: usize) -> bool {
     let Some(operator) = graph.operator(user) else { return true };
     let signature = operator.signature(&graph.operand_shapes(user));
@@ -250,7 +252,8 @@ fn carries_in(graph: &Graph, user: Value, source: Value, dim: usize) -> bool {
     uses.filter(|it| it.0 == source).all(carries)
 }
 
-/// Whether the operator that computes a tensor carries a factor in this dim of it, also where the tensor is another in another shape.
+/// Returns whether the operator that computes a tensor carries a factor in this dim of it, also
+/// through changes of shape.
 fn carries_out(graph: &Graph, value: Value, dim: usize) -> bool {
     let Some(operator) = graph.operator(value) else { return true };
     let signature = operator.signature(&graph.operand_shapes(value));

@@ -1,9 +1,10 @@
-//! What is said of calls whose operands do not fit: a call as users write it, then the message, the argument that it stands at, and the help.
+//! Diagnostics of calls whose operands do not fit: a call as users write it, then the message, the
+//! argument and the help.
 
-use soybean_compiler::{Argument, Builder, Place, Value};
+use soybean_compiler::{Argument, Builder, CallPart, Value};
 use soybean_plan::{DType, Init};
 
-/// What a call is given, the receiver first.
+/// The arguments of a call, the receiver first.
 enum Given {
     /// A tensor of `f32`.
     Tensor(&'static [usize]),
@@ -46,8 +47,8 @@ fn check(operator: &str, given: &[Given], expected: &str) {
     let arguments: Vec<Argument> = given.iter().map(argument).collect();
     let fault = builder.call(operator, &arguments).unwrap_err();
     let place = match fault.at {
-        Place::Call => "call".to_owned(),
-        Place::Argument(position) => position.to_string(),
+        CallPart::Call => "call".to_owned(),
+        CallPart::Argument(position) => position.to_string(),
     };
     let help = fault.help.map_or(String::new(), |it| format!("; help: {it}"));
     let message = fault.message.strip_prefix(&format!("`{operator}`: ")).unwrap();

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use expect_test::{Expect, expect};
 use soybean_compiler::{
     Network, Strategy, Value, build_network, optimizer,
-    signature::Form,
+    signature::Partitioning,
     tiling::{SearchResult, TiledNetwork, search},
 };
 use soybean_plan::{Mesh, Placement, Tile, Tiling};
@@ -116,7 +116,7 @@ fn hybrid(parts: &[&TiledNetwork]) -> TiledNetwork {
     }
     for value in values.into_iter().filter(|it| parts[0].forms[it.index()].is_some()) {
         let all = all_forms(&hybrid.network, value, &hybrid.mesh);
-        let mut bytes = |form: &Form| {
+        let mut bytes = |form: &Partitioning| {
             hybrid.forms[value.index()] = Some(form.clone());
             hybrid.conversions(value).iter().map(|it| it.bytes).sum::<u64>()
         };

@@ -50,7 +50,8 @@ fn a_classifier_with_plain_sgd() {
     );
 }
 
-/// What no loss and no output is computed of: gradients, states and updates; and the run-time scalars.
+/// Tensors that neither the loss nor an output depends on: gradients, states and updates; and the
+/// run-time scalars.
 fn check_updates(optimizer: &Optimizer, expected: &Expect) {
     let (builder, loss, _) = support::classifier(8, &[4, 2], true);
     let network = build_network(builder, loss, &[], optimizer).expect("the model is sound");

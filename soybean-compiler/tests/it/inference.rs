@@ -1,4 +1,4 @@
-//! Mode inference: the forward computation alone is planned, lowered and told of.
+//! Mode inference: the forward computation alone is planned, lowered and reported.
 
 use expect_test::expect;
 use soybean_compiler::{
@@ -20,7 +20,7 @@ fn options(n_gpus: usize, search: SearchRequest) -> Options {
     }
 }
 
-/// The recipe of what a training model gives beside its loss, in mode inference.
+/// Returns the recipe of a training model's outputs without its loss, in mode inference.
 fn recipe(model: Model, options: Options) -> Recipe {
     let Model { builder, loss, output } = model;
     let outputs = vec![("logits".to_owned(), output)];
@@ -35,7 +35,7 @@ fn compiled(model: Model, n_gpus: usize, search: impl Into<SearchRequest>) -> Co
     recipe(model, options(n_gpus, search.into())).compile(&|| 0.0).unwrap()
 }
 
-/// A small convolutional network with batch norm and dropout.
+/// Returns a small convolutional network with batch norm and dropout.
 fn cnn(batch: usize) -> Model {
     let it = Layers::new(DType::F32, &[batch, 3, 8, 8], true).conv(8, 3, 1, 1);
     let here = it.here();

@@ -54,7 +54,7 @@ fn programs_are_sound_and_move_the_bytes_of_their_plans() {
     }
 }
 
-/// The collectives of a training step in which each rank has one number.
+/// Returns the collectives of a training step in which each rank has one number.
 fn n_numbers_that_go_round(optimizer: &Optimizer, n_ranks: usize, strategy: Strategy) -> usize {
     // Some of the 82 gradients can be split along all axes, some along a few, some along none.
     let widths = [&[10, 36, 20, 12, 7][..], &[16; 36], &[10]].concat();
@@ -216,7 +216,7 @@ fn a_number_of_gpus_that_nothing_can_be_split_over_is_a_fault() {
     let faults = compile(builder, loss, &[], &options, &|| 0.0).unwrap_err();
     expect![[r#"
         [
-            ModelFault {
+            ModelDiagnostic {
                 at: Gpus,
                 message: "no operator of this model can be split over 4 GPUs; the most is 1",
                 help: Some(

@@ -3,7 +3,7 @@
 use expect_test::{Expect, expect};
 use proptest::prelude::*;
 use soybean_compiler::{
-    Argument, At, Builder, Compiled, Content, ModelFault, Network, Optimizer, Options,
+    Argument, Builder, Compiled, Content, ModelDiagnostic, ModelPart, Network, Optimizer, Options,
     SearchRequest, Strategy, Value, build_network, compile, optimizer, program, program_within,
     tiling::{TiledNetwork, search},
     verify_program,
@@ -21,7 +21,7 @@ fn planned(
     (builder, loss): (Builder, Value),
     n_gpus: usize,
     search: SearchRequest,
-) -> Result<Compiled, Vec<ModelFault>> {
+) -> Result<Compiled, Vec<ModelDiagnostic>> {
     let (name, precision) = ("model".to_owned(), Precision::F32);
     let options = Options { name, n_gpus, search, precision, optimizer: adam() };
     compile(builder, loss, &[], &options, &|| 0.0)
@@ -91,7 +91,7 @@ fn a_model_that_does_not_fit_under_data_parallelism_fits_with_little_more_traffi
 
 fn check_fault(model: (Builder, Value), n_gpus: usize, request: SearchRequest, expected: &Expect) {
     let faults = planned(model, n_gpus, request).unwrap_err();
-    let [ModelFault { at: At::Memory, message, help: Some(help) }] = &faults[..] else {
+    let [ModelDiagnostic { at: ModelPart::Memory, message, help: Some(help) }] = &faults[..] else {
         unreachable!("one fault, at the memory: {faults:?}")
     };
     expected.assert_eq(&format!("{message}\nhelp: {help}\n"));
@@ -266,12 +266,15 @@ fn a_model_without_work_is_a_fault_where_memory_is_short() {
     let loss = builder.parameter("w", &[], Init::Constant(0.1));
     for memory in [0, 1] {
         let faults = planned((builder.clone(), loss), 1, within(memory)).unwrap_err();
-        assert!(matches!(&faults[..], [ModelFault { at: At::Memory, .. }]), "{faults:?}");
+        assert!(
+            matches!(&faults[..], [ModelDiagnostic { at: ModelPart::Memory, .. }]),
+            "{faults:?}"
+        );
     }
 }
 
 #[test]
 fn too_many_gpus_are_the_fault_where_memory_is_short_too() {
     let faults = planned(classifier(8, &[8, 8]), 7, within(1000)).unwrap_err();
-    assert!(matches!(&faults[..], [ModelFault { at: At::Gpus, .. }]), "{faults:?}");
+    assert!(matches!(&faults[..], [ModelDiagnostic { at: ModelPart::Gpus, .. }]), "{faults:?}");
 }

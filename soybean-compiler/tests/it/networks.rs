@@ -1,4 +1,5 @@
-//! The search on deep networks, through the whole line: optima are proved, and no other strategy is better.
+//! The search on deep networks, through the whole pipeline: optima are proved, and no other
+//! strategy is better.
 
 use soybean_compiler::{Compiled, Options, Strategy, compile, optimizer};
 use soybean_plan::Precision;
@@ -17,7 +18,8 @@ fn compiled(Model { builder, loss, .. }: Model, n_gpus: usize, updates: &str) ->
     compile(builder, loss, &[], &options, &|| 0.0).unwrap()
 }
 
-/// Checks that the plan moves what it says and no more than others; gives by how much it may be above the optimum.
+/// Checks that the plan moves the bytes that it reports, and no more than others; returns its
+/// largest possible excess over the optimum.
 fn gap(network: &str, compiled: &Compiled) -> f64 {
     let (report, search) = (&compiled.report, compiled.report.search());
     let bytes = report.bytes_total;
@@ -59,7 +61,8 @@ fn small_transformers_are_proved() {
     check_proved("encoder", encoder, &[2, 4, 8], "adam");
 }
 
-/// With so few samples that the batch cannot be split as far as for larger ones, proofs take more work.
+/// With so few samples, the batch cannot be split as far as for larger ones, and proofs take more
+/// work.
 #[test]
 fn small_batches_are_proved_or_nearly_so() {
     check_proved("gpt", || Transformer { batch: 2, ..GPT }.decoder(), &[8], "adamw");

@@ -1,4 +1,4 @@
-//! Steps stand in an order in which a device can communicate while it computes.
+//! Steps are ordered so that a device can communicate while it computes.
 
 use std::ops::Range;
 
@@ -15,7 +15,7 @@ use crate::support;
 const SMALL: Transformer =
     Transformer { batch: 8, tokens: 64, width: 64, n_heads: 4, n_blocks: 2, n_words: 96 };
 
-/// How many heavy steps updates stand behind collectives.
+/// The number of heavy steps by which updates follow collectives.
 const N_BEHIND: usize = 2;
 
 fn programs() -> Vec<(String, Program)> {
@@ -52,7 +52,8 @@ fn n_heavy(program: &Program, steps: &[Step]) -> usize {
     steps.iter().filter(|it| is_heavy(program, it)).count()
 }
 
-/// The positions of the collectives of a training step, each with that of the first step that reads its result.
+/// Returns the positions of the collectives of a training step, each with that of the first step
+/// that reads its result.
 fn transfers(program: &Program) -> Vec<(usize, usize)> {
     let steps = &program.train;
     let first_reader = |at: usize| {

@@ -1,8 +1,8 @@
 //! Pins: tensors that are stored in the tilings that users choose.
 
 use soybean_compiler::{
-    Argument, At, Builder, Compiled, ModelFault, Network, Optimizer, Options, SearchRequest,
-    Strategy, Value, build_network, compile, round,
+    Argument, Builder, Compiled, ModelDiagnostic, ModelPart, Network, Optimizer, Options,
+    SearchRequest, Strategy, Value, build_network, compile, round,
     tiling::{SearchResult, search},
 };
 use soybean_plan::{DType, Init, Mesh, Placement, Precision, Tiling};
@@ -123,7 +123,7 @@ fn compiled(
     pins: [Option<&str>; 3],
     n_gpus: usize,
     search: SearchRequest,
-) -> Result<Compiled, Vec<ModelFault>> {
+) -> Result<Compiled, Vec<ModelDiagnostic>> {
     let (builder, loss) = perceptron(pins);
     let (name, precision) = ("perceptron".to_owned(), Precision::F32);
     let options = Options { name, n_gpus, search, precision, optimizer: Optimizer::default() };
@@ -133,8 +133,10 @@ fn compiled(
 /// Returns the diagnostics of `compile` for these pins, with the tensor's name or number.
 fn faults(pins: [Option<&str>; 3], n_gpus: usize) -> Vec<String> {
     let Err(faults) = compiled(pins, n_gpus, SearchRequest::default()) else { return Vec::new() };
-    let text = |fault: ModelFault| match fault.at {
-        At::Pin(value) => format!("{value}: {}; help: {}", fault.message, fault.help.unwrap()),
+    let text = |fault: ModelDiagnostic| match fault.at {
+        ModelPart::Pin(value) => {
+            format!("{value}: {}; help: {}", fault.message, fault.help.unwrap())
+        }
         other => panic!("{other:?}"),
     };
     faults.into_iter().map(text).collect()
@@ -161,7 +163,7 @@ fn pins_that_do_not_fit_the_mesh_are_faults() {
 /// Returns the first line and the help of the diagnostic when memory is short.
 fn shortage(pins: [Option<&str>; 3], search: SearchRequest) -> [String; 2] {
     let faults = compiled(pins, 4, search).unwrap_err();
-    let [ModelFault { at: At::Memory, message, help: Some(help) }] = &faults[..] else {
+    let [ModelDiagnostic { at: ModelPart::Memory, message, help: Some(help) }] = &faults[..] else {
         panic!("one fault, at the memory: {faults:?}")
     };
     [message.lines().next().unwrap().to_owned(), help.clone()]

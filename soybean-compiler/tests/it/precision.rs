@@ -67,7 +67,8 @@ fn a_perceptron() {
     );
 }
 
-/// The types that operators read and give, with the number of operators; maps and reductions by what they give alone.
+/// Returns the types of operands and results, with the number of operators; maps and reductions by
+/// their results alone.
 fn types(network: &Network) -> String {
     let graph = &network.graph;
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();
@@ -202,7 +203,8 @@ fn programs_are_sound_and_move_the_bytes_of_their_plans() {
     }
 }
 
-/// Data parallelism moves the gradients of all parameters, which are exact; a model whose weights are split moves activations, at half the bytes.
+/// Data parallelism moves the gradients of all parameters, which are exact; a model with split
+/// weights moves activations, at half the bytes.
 #[test]
 fn activations_and_weights_move_at_half_the_bytes_but_gradients_do_not() {
     let of = |strategy, precision| {

@@ -137,7 +137,7 @@ fn a_recipe_is_a_list_of_calls() {
     );
 }
 
-/// What is said of a recipe in which one text stands for another.
+/// Returns the error of a recipe in which one text is replaced by another.
 fn fault(from: &str, to: &str) -> String {
     let text = small("w").to_string();
     assert!(text.contains(from), "{from} in {text}");
@@ -182,7 +182,7 @@ fn numbers() -> impl proptest::strategy::Strategy<Value = f64> {
     ]
 }
 
-/// A machine of two groups of so many GPUs.
+/// Returns a machine of two groups of so many GPUs.
 fn cluster(n_gpus: usize, speeds: [f64; 8]) -> Cluster {
     let [f32_flops, tf32_flops, bf16_flops, memory, launch, link, latency, other] = speeds;
     let level = |name: &'static str, count| Level {
@@ -206,7 +206,7 @@ fn cluster(n_gpus: usize, speeds: [f64; 8]) -> Cluster {
     Cluster { name: "two".into(), levels: levels.into(), device }
 }
 
-/// The optimiser with what goes on around its rule; all parameters are named by a pattern, or none.
+/// Returns the optimizer with all further settings; all parameters match a pattern, or none.
 fn with_further(
     (clip_norm, accumulate, ema, non_finite, is_masked): (
         Option<f64>,
@@ -223,7 +223,7 @@ fn with_further(
     Optimizer { clip_norm, accumulate, ema, non_finite, no_decay: patterns, ..optimizer }
 }
 
-/// The optimizer with each of its settings at one of these numbers, where it takes that.
+/// Returns the optimizer with each of its settings at one of these numbers, where it takes that.
 fn with_settings(name: &str, momentum: f64, number: f64) -> Optimizer {
     let method = METHODS.iter().find(|it| it.name == name).expect("known");
     let mut settings = Vec::new();

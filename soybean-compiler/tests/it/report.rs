@@ -1,4 +1,4 @@
-//! What reports say of plans.
+//! The texts of reports about plans.
 
 use expect_test::expect;
 use soybean_compiler::{Argument, Builder, Optimizer, Options, Pass, Report, Strategy, compile};
@@ -6,7 +6,8 @@ use soybean_plan::{DType, Init, NonFinite, Precision};
 
 use crate::support;
 
-/// The report of the plan of a perceptron in one function, so that its layers have no names.
+/// Returns the report of the plan of a perceptron in one function, so that its layers have no
+/// names.
 fn report(widths: &[usize], strategy: Strategy) -> Report {
     let (builder, loss, _) = support::classifier(16, widths, false);
     let options = Options {

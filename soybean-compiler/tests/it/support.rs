@@ -19,7 +19,8 @@ pub(crate) fn call(builder: &mut Builder, operator: &str, arguments: &[Argument]
     }
 }
 
-/// An MLP through layers of these widths, with ReLU between them: the builder and the logits.
+/// Returns an MLP through layers of these widths, with ReLU between them: the builder and the
+/// logits.
 pub(crate) fn mlp(batch: usize, widths: &[usize], has_bias: bool) -> (Builder, Value) {
     let mut builder = Builder::new();
     let mut x = builder.input("x", DType::F32, &[batch, widths[0]]);
@@ -37,7 +38,7 @@ pub(crate) fn mlp(batch: usize, widths: &[usize], has_bias: bool) -> (Builder, V
     (builder, x)
 }
 
-/// An MLP classifier: the builder, the loss and the logits.
+/// Returns an MLP classifier: the builder, the loss and the logits.
 pub(crate) fn classifier(
     batch: usize,
     widths: &[usize],

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use soybean_compiler::{
     Network, Objective, Optimizer, Options, SearchRequest, Strategy, Value, build_network, compile,
     optimizer, program,
-    signature::Form,
+    signature::Partitioning,
     tiling::{SearchResult, route, search},
 };
 use soybean_plan::{
@@ -156,7 +156,7 @@ struct Descent<'a> {
     network: &'a Network,
     topology: &'a Topology,
     choices: Vec<Vec<Tiling>>,
-    forms: Vec<Vec<Form>>,
+    forms: Vec<Vec<Partitioning>>,
     tilings: Vec<Tiling>,
     least: f64,
 }
@@ -187,7 +187,7 @@ impl Descent<'_> {
         let graph = &self.network.graph;
         let Some(operator) = graph.operator(value) else { return 0.0 };
         let signature = operator.signature(&graph.operand_shapes(value));
-        let seconds = |form: &Form| {
+        let seconds = |form: &Partitioning| {
             let needed = |at: usize| signature.operand_tiling(at, form);
             let operands: Vec<(Value, Tiling)> = graph
                 .operands(value)

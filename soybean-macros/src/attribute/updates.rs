@@ -2,7 +2,7 @@
 //! others.
 
 use quote::ToTokens;
-use soybean_compiler::{Argument, Optimizer, Place, optimizer};
+use soybean_compiler::{Argument, CallPart, Optimizer, optimizer};
 use soybean_plan::NonFinite;
 use syn::{Expr, punctuated::Punctuated, token::Comma};
 
@@ -128,7 +128,9 @@ fn read_optimizer<'a>(expression: &'a Expr, evaluator: &mut Evaluator<'a>) -> Op
         Err(diagnostic) => diagnostic,
     };
     let at: &dyn ToTokens = match (diagnostic.at, arguments) {
-        (Place::Argument(index), Some(arguments)) if index < arguments.len() => &arguments[index],
+        (CallPart::Argument(index), Some(arguments)) if index < arguments.len() => {
+            &arguments[index]
+        }
         _ => callee,
     };
     let mut message = Diagnostic::new(diagnostic.message);

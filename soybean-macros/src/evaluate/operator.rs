@@ -2,7 +2,7 @@
 //! compiler.
 
 use quote::ToTokens;
-use soybean_compiler::{Argument, Place, function_names, method_names};
+use soybean_compiler::{Argument, CallPart, function_names, method_names};
 use soybean_plan::DType;
 use syn::{BinOp, Expr, ExprBinary, ExprMethodCall, ExprUnary, UnOp};
 
@@ -185,10 +185,10 @@ impl<'a> Evaluator<'a> {
                     message = message.help(help);
                 }
                 match diagnostic.at {
-                    Place::Argument(operand) if operand < operands.len() => {
+                    CallPart::Argument(operand) if operand < operands.len() => {
                         self.report(operands[operand].0, message)
                     }
-                    Place::Argument(_) | Place::Call => self.report(name_tokens, message),
+                    CallPart::Argument(_) | CallPart::Call => self.report(name_tokens, message),
                 }
             }
         }

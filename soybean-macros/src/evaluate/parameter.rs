@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use soybean_compiler::{Place, init_names};
+use soybean_compiler::{CallPart, init_names};
 use soybean_plan::{Init, MAX_RANK};
 use syn::{Expr, ExprCall};
 
@@ -146,8 +146,8 @@ impl<'a> Evaluator<'a> {
                     message = message.help(help);
                 }
                 match diagnostic.at {
-                    Place::Argument(index) => self.report(&call.call.args[index], message),
-                    Place::Call => self.report(call.call, message),
+                    CallPart::Argument(index) => self.report(&call.call.args[index], message),
+                    CallPart::Call => self.report(call.call, message),
                 };
                 Ok(None)
             }

@@ -19,7 +19,7 @@ impl Topology {
     /// Places a mesh of `n_gpus` ranks on a cluster.
     ///
     /// Fast levels are filled first. Each level, from the fastest on, takes the greatest divisor of
-    /// the remaining number that it has room for and that leaves a number for which the slower
+    /// the remaining number that it has room for. The rest must be a number for which the slower
     /// levels have room.
     ///
     /// # Errors

@@ -142,7 +142,7 @@ pub(crate) fn values(map: &Map, inputs: &[(Vec<f32>, DType)], scalars: &[f32]) -
 
 /// Returns the elements of a vector; elements of 2 bytes fill its first half.
 fn decoded(elements: &[f32], dtype: DType) -> Vec<f64> {
-    let half = |bits: u32| f64::from(bf16::to_f32(bits as u16));
+    let half = |bits: u32| f64::from(bf16::to_f32(u16::try_from(bits).unwrap()));
     match dtype {
         DType::F32 => elements.iter().map(|it| f64::from(*it)).collect(),
         DType::I32 => elements.iter().map(|it| f64::from(it.to_bits())).collect(),

@@ -29,7 +29,7 @@ pub(crate) struct Part<'a> {
     pub(crate) ranks: Range<usize>,
     /// The cores that they may use.
     pub(crate) n_cores: usize,
-    /// How a rank reaches those of other processes, where there are any.
+    /// The transport of a rank to the ranks of other processes, if there are any.
     pub(crate) transport: &'a dyn Fn(usize) -> Option<Box<dyn Transport>>,
 }
 
@@ -141,7 +141,8 @@ impl Ranks for CpuRanks {
 
 impl Drop for CpuRanks {
     fn drop(&mut self) {
-        // Where not all threads could be started, those that were wait for ever: nobody can be told to stop but all of them.
+        // If some threads could not be started, the others wait for ever: only all of them together
+        // can be told to stop.
         if self.threads.len() == self.shared.dispatcher.n_ranks() {
             self.shared.dispatcher.stop();
             for thread in self.threads.drain(..) {

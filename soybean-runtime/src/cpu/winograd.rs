@@ -50,8 +50,8 @@ struct Shape {
 }
 
 impl Winograd {
-    /// Prepares a forward convolution, if transforms pay off. `is_transposed` means that its filters
-    /// are stored with channels and filters swapped.
+    /// Prepares a forward convolution, if transforms pay off. `is_transposed` means that its
+    /// filters are stored with channels and filters swapped.
     pub(crate) fn new(
         convolution: &Convolution,
         is_transposed: bool,

@@ -173,7 +173,7 @@ impl Control {
         inbox.diagnose(progress, &self.trainers, self.process)
     }
 
-    /// Tells the other processes once that this one waits in an order of this trainer.
+    /// Tells the other processes once that this one waits in a command of this trainer.
     pub(super) fn announce_wait(&self, progress: &Progress) {
         let (sequence, operation) = progress.current();
         if progress.announce(sequence) {
@@ -239,7 +239,7 @@ impl Inbox {
         }
     }
 
-    /// Returns an error if a process that waits in an order of the trainer `progress` cannot
+    /// Returns an error if a process that waits in a command of the trainer `progress` cannot
     /// continue. `trainers` are all trainers of this process.
     fn diagnose(
         &mut self,
@@ -251,7 +251,7 @@ impl Inbox {
             return Some(Error::new(ErrorKind::Rank, with_process(*from, text)));
         }
         let progress = progress?;
-        // Messages about completed orders are obsolete.
+        // Messages about completed commands are obsolete.
         self.statuses.retain(|status| match status.message {
             ControlMessage::Waiting { trainer, sequence, .. } => match trainers.find(trainer) {
                 Some(own) => sequence >= own.current().0,
@@ -271,7 +271,7 @@ impl Inbox {
     }
 
     /// Returns true if a process has ended, or closed the trainer, without reaching the current
-    /// order.
+    /// command.
     fn has_left(&self, from: usize, message: &ControlMessage, progress: &Progress) -> bool {
         let is_closed = |it: &ControlMessage| matches!(it, ControlMessage::Closed { trainer, .. } if *trainer == progress.trainer);
         match message {
@@ -357,7 +357,7 @@ mod tests {
         Operation { kind: OperationKind::Train, id, argument: 0 }
     }
 
-    /// Returns the progress of a trainer at this order, given by the calling thread.
+    /// Returns the progress of a trainer at this command, given by the calling thread.
     fn progress(trainers: &ProgressList, trainer: u64, sequence: u64) -> Arc<Progress> {
         let progress = Arc::new(Progress::new(trainer, 1, Operation::of(OperationKind::Start)));
         trainers.add(&progress);
@@ -365,8 +365,9 @@ mod tests {
         progress
     }
 
-    /// Diagnoses process 0, which waits in order 5 of trainer 1 and has reached order 3 of trainer
-    /// 2. Process 1 waits in order `theirs` of trainer 2 and has reached order `position` of
+    /// Diagnoses process 0, which waits in command 5 of trainer 1 and has reached command 3 of
+    /// trainer
+    /// 2. Process 1 waits in command `theirs` of trainer 2 and has reached command `position` of
     /// trainer 1.
     fn diagnosed(theirs: u64, position: Option<u64>, in_two_threads: bool) -> Option<String> {
         let trainers = ProgressList::default();

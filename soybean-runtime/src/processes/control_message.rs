@@ -7,10 +7,10 @@ use super::progress::{OPERATION_BYTES, Operation};
 pub(super) enum ControlMessage {
     /// The process has failed for this reason.
     Failed(String),
-    /// The process has waited for long in this order of a trainer. `positions` lists all its
-    /// trainers with the last order that each has begun.
+    /// The process has waited for long in this command of a trainer. `positions` lists all its
+    /// trainers with the last command that each has begun.
     Waiting { trainer: u64, sequence: u64, operation: Operation, positions: Vec<(u64, u64)> },
-    /// The process has closed a trainer after this order.
+    /// The process has closed a trainer after this command.
     Closed { trainer: u64, sequence: u64 },
     /// The process has ended.
     Ended,
@@ -76,7 +76,7 @@ impl ControlMessage {
     }
 }
 
-/// Writes a trainer and the number of its order.
+/// Writes a trainer and the number of its command.
 fn write_position(bytes: &mut Vec<u8>, (trainer, sequence): (u64, u64)) {
     bytes.extend([trainer, sequence].iter().flat_map(|it| it.to_le_bytes()));
 }

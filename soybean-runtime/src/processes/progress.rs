@@ -1,4 +1,4 @@
-//! Progress of a trainer through its orders, which are the same in all processes.
+//! Progress of a trainer through its commands, which are the same in all processes.
 
 use std::{
     fmt,
@@ -14,7 +14,7 @@ use crate::{
     ranks::{Command, StepContext, TrainStep},
 };
 
-/// The aspects of an order on which processes must agree.
+/// The aspects of a command on which processes must agree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Operation {
     pub(super) kind: OperationKind,
@@ -25,7 +25,7 @@ pub(super) struct Operation {
     pub(super) argument: u32,
 }
 
-/// Kinds of orders, and other events at which processes wait for each other.
+/// Kinds of commands, and other events at which processes wait for each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OperationKind {
     Start,
@@ -62,7 +62,7 @@ impl Operation {
         Self { kind, id: first as u64, argument: u32::try_from(n_tensors).unwrap_or(u32::MAX) }
     }
 
-    /// Returns the operation of an order, or `None` if no process waits for another.
+    /// Returns the operation of a command, or `None` if no process waits for another.
     pub(super) fn of_command(command: &Command<'_>) -> Option<Self> {
         match command {
             Command::Train(TrainStep {
@@ -140,66 +140,66 @@ pub(super) struct Progress {
     pub(super) trainer: u64,
     /// Number of its communicator.
     pub(super) communicator: u32,
-    current_order: Mutex<CurrentOrder>,
-    /// The last completed order.
+    current_command: Mutex<CurrentCommand>,
+    /// The last completed command.
     done: AtomicU64,
-    /// The last order for which this process has announced that it waits.
+    /// The last command for which this process has announced that it waits.
     announced: AtomicU64,
 }
 
-/// The current order, or the last one.
-struct CurrentOrder {
+/// The current command, or the last one.
+struct CurrentCommand {
     sequence: u64,
     operation: Operation,
-    /// Thread that gave the order.
+    /// Thread that gave the command.
     thread: ThreadId,
 }
 
 impl Progress {
-    /// Creates the progress of a new trainer, whose start is order 0.
+    /// Creates the progress of a new trainer, whose start is command 0.
     pub(super) fn new(trainer: u64, communicator: u32, start: Operation) -> Self {
         let (done, announced) = (AtomicU64::new(0), AtomicU64::new(u64::MAX));
         let operation = Operation { argument: communicator, ..start };
-        let current_order =
-            Mutex::new(CurrentOrder { sequence: 0, operation, thread: thread::current().id() });
-        Self { trainer, communicator, current_order, done, announced }
+        let current_command =
+            Mutex::new(CurrentCommand { sequence: 0, operation, thread: thread::current().id() });
+        Self { trainer, communicator, current_command, done, announced }
     }
 
-    /// Begins the next order.
+    /// Begins the next command.
     pub(super) fn begin(&self, operation: Operation) {
-        let mut current_order = lock(&self.current_order);
-        *current_order = CurrentOrder {
-            sequence: current_order.sequence + 1,
+        let mut current_command = lock(&self.current_command);
+        *current_command = CurrentCommand {
+            sequence: current_command.sequence + 1,
             operation,
             thread: thread::current().id(),
         };
     }
 
-    /// Completes the order in all processes.
+    /// Completes the command in all processes.
     pub(super) fn finish(&self) {
         let (sequence, _) = self.current();
         self.done.store(sequence, Ordering::SeqCst);
     }
 
-    /// Returns the last completed order.
+    /// Returns the last completed command.
     pub(super) fn last_done(&self) -> u64 {
         self.done.load(Ordering::SeqCst)
     }
 
-    /// Returns the number and the operation of the current order.
+    /// Returns the number and the operation of the current command.
     pub(super) fn current(&self) -> (u64, Operation) {
-        let current_order = lock(&self.current_order);
-        (current_order.sequence, current_order.operation)
+        let current_command = lock(&self.current_command);
+        (current_command.sequence, current_command.operation)
     }
 
-    /// Returns true if the same thread drives another trainer. It then begins no order of one while
-    /// it waits in the other.
+    /// Returns true if the same thread drives another trainer. It then begins no command of one
+    /// while it waits in the other.
     pub(super) fn has_same_thread_as(&self, other: &Self) -> bool {
-        let thread = lock(&self.current_order).thread;
-        thread == lock(&other.current_order).thread
+        let thread = lock(&self.current_command).thread;
+        thread == lock(&other.current_command).thread
     }
 
-    /// Marks an order as announced. Returns true if it was not announced before.
+    /// Marks a command as announced. Returns true if it was not announced before.
     pub(super) fn announce(&self, sequence: u64) -> bool {
         self.announced.swap(sequence, Ordering::SeqCst) != sequence
     }

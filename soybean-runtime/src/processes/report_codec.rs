@@ -8,7 +8,7 @@ use crate::{Error, ErrorKind, KernelCategory, Profile, ranks::Report, trace::Spa
 /// Header of the reports of a process.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct ReportHeader {
-    /// Number of the order.
+    /// Number of the command.
     pub(super) sequence: u64,
     pub(super) operation: Operation,
     /// Answer of the process to a question asked of all.
@@ -105,7 +105,7 @@ impl ReportReader<'_> {
         Ok(ReportHeader { sequence, operation, flag: flag != 0, n_extra_bytes: self.word()? })
     }
 
-    /// Reads the output of [`write`].
+    /// Reads the output of [`write()`].
     pub(super) fn report(&mut self, report: &mut Report) -> Result<(), Error> {
         report.moved_bytes = self.word()?;
         report.loss = self.bytes().map(f32::from_le_bytes)?;

@@ -135,8 +135,8 @@ impl Trainer {
     }
 }
 
-/// Returns the names of all parameters, and a map from tensors of the state to parameters: the
-/// tensor is the parameter's average, or the parameter itself if it has none.
+/// Returns the names of all parameters, and a map from numbers of tensors to numbers of parameters.
+/// The tensor is the average of the parameter, or the parameter itself if it has no average.
 fn averages(tables: &Tables) -> (Vec<String>, BTreeMap<usize, usize>) {
     let states = tables.states.iter().map(|it| it.name.as_ref());
     let states: BTreeMap<&str, usize> = states.zip(tables.parameters.len()..).collect();

@@ -1,8 +1,8 @@
 //! Virtual CUDA devices for tests of the CUDA backend.
 //!
-//! [`compile`] builds a shared library from the source that NVRTC would compile, and [`Module`]
+//! [`compile()`] builds a shared library from the source that NVRTC would compile, and [`Module`]
 //! runs its kernels on the CPU. The library itself, loaded in place of CUDA's libraries after
-//! [`install`], implements the driver, NVRTC, cuBLASLt, cuDNN and NCCL for any number of devices.
+//! [`install()`], implements the driver, NVRTC, cuBLASLt, cuDNN and NCCL for any number of devices.
 //! The README lists the settings.
 
 mod capture;

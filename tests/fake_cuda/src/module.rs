@@ -71,7 +71,7 @@ static LAUNCHING: Mutex<()> = Mutex::new(());
 const MAX_THREADS: u64 = 1024;
 
 impl Module {
-    /// Loads the output of [`crate::compile`].
+    /// Loads the output of [`crate::compile()`].
     ///
     /// # Errors
     ///

@@ -1,8 +1,9 @@
 //! Fingerprints of the zoo's plans: one line per network, number of GPUs and strategy.
 //!
-//! `cargo run --release -p soybean-zoo --example fingerprints -- [NETWORK..]` compiles each network under every strategy. A line
-//! holds a hash of the plan's JSON (with all times as 0) and a hash of the program's text. Two versions of the compiler that
-//! print the same lines make the same plans. `scripts/fingerprints.sh` adds the final weights of three trainings.
+//! `cargo run --release -p soybean-zoo --example fingerprints -- [NETWORK..]` compiles each network
+//! under every strategy. A line holds a hash of the plan's JSON, with all times as 0, and a hash of
+//! the program's text. Two versions of the compiler that print the same lines make the same plans.
+//! `scripts/fingerprints.sh` adds the final weights of three trainings.
 #![expect(clippy::print_stdout, reason = "it prints a table")]
 
 use std::env;

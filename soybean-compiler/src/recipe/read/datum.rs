@@ -10,7 +10,7 @@ pub(super) struct Line {
     pub(super) data: Vec<Datum>,
 }
 
-/// A value as it is written; tensors are numbers.
+/// A written value; tensors are numbers.
 #[derive(Debug)]
 pub(in crate::recipe) enum Datum {
     Tensor(usize),
@@ -25,7 +25,7 @@ pub(in crate::recipe) enum Datum {
 impl Line {
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let (left, right) = match text.split_once(" = ") {
-            // Strings stand behind the word only, so that this is no string's.
+            // Strings follow the word, so this is not part of a string.
             Some((left, right)) if !left.contains('"') => (Some(left), right),
             Some(_) | None => (None, text),
         };
@@ -87,7 +87,7 @@ fn data(text: &str) -> Result<Vec<Datum>, String> {
     }
 }
 
-/// The next value; none at the end, of the line or of a list.
+/// Returns the next value; `None` at the end of the line or of a list.
 fn datum(characters: &mut Peekable<Chars<'_>>) -> Result<Option<Datum>, String> {
     while characters.next_if(|it| matches!(it, ' ' | ',')).is_some() {}
     match characters.peek() {
@@ -118,7 +118,7 @@ fn datum(characters: &mut Peekable<Chars<'_>>) -> Result<Option<Datum>, String> 
     }
 }
 
-/// The rest of a string in Rust's debug form, behind its first quote.
+/// Returns the rest of a string in Rust's debug form, after its first quote.
 fn string(characters: &mut Peekable<Chars<'_>>) -> Result<String, String> {
     let mut text = String::new();
     loop {

@@ -4,7 +4,7 @@ use soybean_compiler::{Argument, Network, Optimizer, build_network};
 
 use super::{call, mlp};
 
-/// An MLP through layers of these widths, with ReLU between them.
+/// Returns an MLP through layers of these widths, with ReLU between them.
 pub(crate) fn averaged_mlp(batch: usize, widths: &[usize], has_bias: bool) -> Network {
     let (mut builder, outputs) = mlp(batch, widths, has_bias);
     let loss = call(&mut builder, "mean", &[Argument::Tensor(outputs), Argument::All]);

@@ -10,7 +10,7 @@ use std::{cell::RefCell, collections::BTreeMap, rc::Rc};
 use soybean_compiler::{
     Network, Value,
     operator::Phase,
-    signature::{Form, Signature},
+    signature::{Partitioning, Signature},
     tiling::route,
 };
 use soybean_plan::{Combine, Mesh, Placement, Tile, Tiling};
@@ -214,7 +214,7 @@ fn least_of_operator(all: &Tensors<'_>, value: Value) -> Table {
 }
 
 /// Returns the bytes of the conversions of a tensor for an operator in this partitioning.
-fn of_tensor(all: &Tensors<'_>, value: Value, form: &Form, tensor: usize) -> Table {
+fn of_tensor(all: &Tensors<'_>, value: Value, form: &Partitioning, tensor: usize) -> Table {
     let signature = signature(all, value);
     let mut least = vec![0; all.tilings[tensor].len()];
     for (used, operand) in all.accesses(value) {

@@ -2,18 +2,18 @@
 
 use soybean_compiler::{
     Network, Value,
-    signature::{FactorId, Form},
+    signature::{FactorId, Partitioning},
 };
 use soybean_plan::Mesh;
 
 /// Returns all partitionings of an operator: along each axis a factor that may be split there, or
 /// none. None is for work that ranks may repeat, and for axes along which nothing can be split.
-pub(crate) fn all_forms(network: &Network, value: Value, mesh: &Mesh) -> Vec<Form> {
+pub(crate) fn all_forms(network: &Network, value: Value, mesh: &Mesh) -> Vec<Partitioning> {
     let graph = &network.graph;
     let operator = graph.operator(value).unwrap();
     let signature = operator.signature(&graph.operand_shapes(value));
     let factors = 0..FactorId::try_from(signature.factors.len()).unwrap();
-    let extended = |form: &Form, axis: usize| -> Vec<Form> {
+    let extended = |form: &Partitioning, axis: usize| -> Vec<Partitioning> {
         let may_split = |&it: &FactorId| signature.may_split(it, mesh, form.axes_of(it).with(axis));
         let with = |factor: FactorId| {
             let mut form = form.clone();
@@ -22,12 +22,12 @@ pub(crate) fn all_forms(network: &Network, value: Value, mesh: &Mesh) -> Vec<For
         };
         factors.clone().filter(may_split).map(with).collect()
     };
-    let mut forms = vec![Form(vec![None; mesh.n_axes()])];
+    let mut forms = vec![Partitioning(vec![None; mesh.n_axes()])];
     for axis in 0..mesh.n_axes() {
-        let split: Vec<Form> = forms.iter().flat_map(|it| extended(it, axis)).collect();
+        let split: Vec<Partitioning> = forms.iter().flat_map(|it| extended(it, axis)).collect();
         forms.extend(split);
     }
-    let is_idle_in_vain = |form: &Form| {
+    let is_idle_in_vain = |form: &Partitioning| {
         (0..mesh.n_axes()).any(|axis| form.0[axis].is_none() && !extended(form, axis).is_empty())
     };
     if !may_repeat(network, value) {

@@ -28,7 +28,7 @@ pub(crate) struct Sizes {
     pub(crate) n_operators: usize,
     /// The extents of dims; the number of ranks divides some of them.
     pub(crate) extents: &'static [usize],
-    /// Whether operators take parameters, and training them is part of the network.
+    /// True if operators take parameters, which the network trains.
     pub(crate) is_trained: bool,
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use soybean_compiler::{Argument, Builder, SampleArgument, Value};
 use soybean_plan::{DType, Init};
 
-/// An argument of a sample as one of a call; its tensors are sources with values.
+/// Returns an argument of a sample as one of a call; its tensors are sources with values.
 pub(crate) fn argument(
     builder: &mut Builder,
     sources: &mut BTreeMap<Value, Vec<f64>>,

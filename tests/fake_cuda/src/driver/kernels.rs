@@ -119,7 +119,7 @@ driver! {
     }
 }
 
-/// Loads an image: a header line, and the path of a library from [`crate::compile`].
+/// Loads an image: a header line, and the path of a library from [`crate::compile()`].
 fn load(state: &mut State, module: Out<Handle>, image: In<c_char>) -> ApiResult {
     let device = state.current_device()?;
     if !image.starts_with(CUBIN) {

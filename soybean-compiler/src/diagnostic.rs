@@ -1,41 +1,41 @@
-//! Faults: what is wrong with a model, and where.
+//! Diagnostics: the mistakes in a user's model, each with the part of the model that is wrong.
 
 use crate::value::Value;
 
-/// What is wrong with one call.
+/// A mistake in one call.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fault {
+pub struct CallDiagnostic {
     /// The part of the call that is wrong.
-    pub at: Place,
-    /// What is required and what was found.
+    pub at: CallPart,
+    /// The requirement, then what was found.
     pub message: String,
-    /// What to do about it.
+    /// A way to correct it.
     pub help: Option<String>,
 }
 
 /// A part of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum CallPart {
     /// The call as a whole, or its name.
     Call,
     /// This argument; 0 is the receiver.
     Argument(usize),
 }
 
-impl Fault {
-    /// A fault of the call as a whole.
+impl CallDiagnostic {
+    /// Returns a diagnostic of the call as a whole.
     #[must_use]
     pub fn call(message: String) -> Self {
-        Self { at: Place::Call, message, help: None }
+        Self { at: CallPart::Call, message, help: None }
     }
 
-    /// A fault of one argument.
+    /// Returns a diagnostic of one argument.
     #[must_use]
     pub fn argument(argument: usize, message: String) -> Self {
-        Self { at: Place::Argument(argument), message, help: None }
+        Self { at: CallPart::Argument(argument), message, help: None }
     }
 
-    /// The fault with advice.
+    /// Adds a way to correct the mistake.
     #[must_use]
     pub fn with_help(mut self, help: impl Into<String>) -> Self {
         self.help = Some(help.into());
@@ -43,29 +43,29 @@ impl Fault {
     }
 }
 
-/// What is wrong with a model as a whole.
+/// A mistake in a model as a whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ModelFault {
+pub struct ModelDiagnostic {
     /// The part of the model that is wrong.
-    pub at: At,
-    /// What is required and what was found.
+    pub at: ModelPart,
+    /// The requirement, then what was found.
     pub message: String,
-    /// What to do about it.
+    /// A way to correct it.
     pub help: Option<String>,
 }
 
 /// A part of a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum At {
+pub enum ModelPart {
     /// An input or parameter.
     Value(Value),
-    /// Where a tensor's tiling was pinned.
+    /// The pin of a tensor's tiling.
     Pin(Value),
     /// The loss.
     Loss,
     /// The number of GPUs.
     Gpus,
-    /// The memory that each GPU has.
+    /// The memory of each GPU.
     Memory,
     /// The pattern with this number in the optimiser's setting `no_decay`.
     NoDecay(usize),
