@@ -201,7 +201,7 @@ impl Network {
     /// Marks the tensors that are stored as partial sums, because only totals read them. Ranks add
     /// up their parts of all terms, and exchange one number for all of them.
     #[must_use]
-    pub fn summands(&self) -> Vec<bool> {
+    pub fn partial_sums(&self) -> Vec<bool> {
         let graph = &self.graph;
         let is_root: BTreeSet<Value> = self.roots().into_iter().collect();
         let is_total = |it: &Value| graph.operator_as::<Total>(*it).is_some();
@@ -209,14 +209,14 @@ impl Network {
             let signature = graph.operator(value)?.signature(&graph.operand_shapes(value));
             Some(signature.combine == Combine::Sum)
         };
-        let is_summand = |value: Value| {
+        let is_partial_sum = |value: Value| {
             let users = graph.users(value);
             let is_read_by_totals_alone = !users.is_empty() && users.iter().all(is_total);
             let is_bound = is_root.contains(&value) || graph.node(value).pinned.is_some();
             let is_number = graph.shape(value).is_empty();
             is_number && is_read_by_totals_alone && !is_bound && is_sum(value) == Some(true)
         };
-        graph.values().map(is_summand).collect()
+        graph.values().map(is_partial_sum).collect()
     }
 
     /// Marks the tensors that serve updates alone: the next values, the norm of all gradients with

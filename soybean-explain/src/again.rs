@@ -20,7 +20,7 @@ pub struct Changes {
     pub cluster: Option<Cluster>,
     /// The objective of the search.
     pub objective: Option<Objective>,
-    /// Whether tensors that several operators read may be converted once for all of them.
+    /// True if tensors that several operators read may be converted once for all of them.
     pub shares: Option<bool>,
 }
 

@@ -142,7 +142,7 @@ fn tensors(left: &Side, right: &Side, pairs: &Pairs) -> String {
     let table = rows(heading, items, |name, [shape, ours, theirs]| {
         [name, shape.clone(), ours.clone(), theirs.clone()]
     });
-    section(&format!("tensors that lie differently ({n_alike} lie alike)"), &table)
+    section(&format!("tensors with different tilings ({n_alike} have equal ones)"), &table)
 }
 
 /// Lists the operators with different partitionings.

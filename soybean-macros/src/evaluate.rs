@@ -172,8 +172,8 @@ impl<'a> Evaluator<'a> {
         Value::Poison
     }
 
-    fn unsupported(&mut self, (at, what, instead): Unsupported<'_>) -> Value<'a> {
-        let headline = format!("{what} is not part of the model language");
-        self.report(at, Diagnostic::new(headline).help(instead))
+    fn unsupported(&mut self, found: Unsupported<'_>) -> Value<'a> {
+        let headline = format!("{} is not part of the model language", found.kind);
+        self.report(found.tokens, Diagnostic::new(headline).help(found.instead))
     }
 }

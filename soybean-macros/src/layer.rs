@@ -114,9 +114,9 @@ fn checked<'a>(
     }
     let message = match (kind, item) {
         (Kind::Layer, Item::Fn(it)) => {
-            if let Some((at, what, instead)) = unsupported::function(it) {
-                let headline = format!("{what} is not part of the model language");
-                diagnostics.report(at, &Diagnostic::new(headline).help(instead));
+            if let Some(found) = unsupported::function(it) {
+                let headline = format!("{} is not part of the model language", found.kind);
+                diagnostics.report(found.tokens, &Diagnostic::new(headline).help(found.instead));
             }
             report_cfg(it.block.to_token_stream(), diagnostics);
             report_dollar(it.block.to_token_stream(), diagnostics);

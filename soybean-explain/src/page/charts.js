@@ -8,7 +8,7 @@ function showBars() {
     ["recursive search", recursive, ""],
     ...(unpinned === undefined ? [] : [["this search without pins", unpinned, ""]]),
     [`this plan (${plan.strategy})`, plan.bytes_total, "ours"],
-    // Where bytes are not what was minimised, no bound is known.
+    // No bound is known if bytes are not the objective.
     ...(plan.search.lower_bound_bytes ? [["lower bound", plan.search.lower_bound_bytes, "bound"]] : []),
   ];
   const most = Math.max(...rows.map((it) => it[1]), 1);
@@ -25,13 +25,13 @@ function showBars() {
 
 const CHART = { width: 1200, height: 260, left: 64, right: 8, top: 12, bottom: 22 };
 
-/** A round number of bytes for about four lines of a grid. */
+/** Returns a round number of bytes for about four lines of a grid. */
 function tick(most) {
   const power = 10 ** Math.floor(Math.log10(most / 4));
   return [1, 2, 5, 10].map((it) => it * power).find((it) => most / it <= 5);
 }
 
-/** The outline of one kind's area: its upper edge there, its lower edge back. */
+/** Returns the outline of an area: its upper edge forward, its lower edge backward. */
 function outline(lower, upper, x, y) {
   const corners = (tops) => tops.flatMap((top, at) => [[x(at), y(top)], [x(at + 1), y(top)]]);
   const points = [...corners(upper), ...corners(lower).reverse()];
@@ -68,7 +68,7 @@ function showTimeline() {
   startCursor(chart, x);
 }
 
-/** The step under the cursor, in words. */
+/** Describes the step under the cursor. */
 function startCursor(chart, x) {
   const { used, kinds, arena } = data.memory;
   const slider = byId("step");

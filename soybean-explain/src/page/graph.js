@@ -1,4 +1,4 @@
-// The graph: zoom, pan, and which tensor is chosen.
+// The graph: zoom, pan, and the choice of a tensor.
 
 const canvas = byId("canvas");
 const picture = canvas.querySelector("svg");
@@ -20,10 +20,10 @@ function show() {
   picture.setAttribute("viewBox", `${view.x} ${view.y} ${view.width} ${view.height}`);
 }
 
-/** Pixels of the picture for one of the screen. */
+/** Returns the number of the picture's pixels for one pixel of the screen. */
 const scale = () => Math.max(view.width / canvas.clientWidth, view.height / canvas.clientHeight);
 
-/** Sets the part that is seen, by its middle and scale; the view has the shape of the canvas. */
+/** Sets the visible part by its centre and scale. The view has the shape of the canvas. */
 function look(x, y, wanted) {
   view.width = canvas.clientWidth * wanted;
   view.height = canvas.clientHeight * wanted;
@@ -32,7 +32,7 @@ function look(x, y, wanted) {
   show();
 }
 
-/** The middle of a tensor's box. */
+/** Returns the centre of a tensor's box. */
 function middle(tensor) {
   const box = boxes.get(tensor.id);
   const { width, height } = box.getBBox();
@@ -40,12 +40,12 @@ function middle(tensor) {
   return [e + width / 2, f + height / 2];
 }
 
-/** All of the graph. */
+/** Shows the whole graph. */
 function showAll() {
   look(size.width / 2, size.height / 2, 1.04 * Math.max(size.width / canvas.clientWidth, size.height / canvas.clientHeight));
 }
 
-/** All of the graph, or where that would be too small to read, its beginning. */
+/** Shows the whole graph, or its beginning if the whole would be too small to read. */
 function showFirst() {
   showAll();
   if (scale() < 2.5) return;
@@ -63,7 +63,7 @@ function pan(right, down) {
   look(view.x + view.width / 2 + right, view.y + view.height / 2 + down, scale());
 }
 
-/** The place of the picture under the pointer. */
+/** Returns the picture's position under the pointer. */
 function under(event) {
   const bounds = canvas.getBoundingClientRect();
   return [view.x + (event.clientX - bounds.left) * scale(), view.y + (event.clientY - bounds.top) * scale()];
@@ -71,7 +71,7 @@ function under(event) {
 
 let chosen = null;
 
-/** Marks a tensor and its edges, and brings it into view. */
+/** Marks a tensor and its edges, and moves it into view. */
 function mark(tensor) {
   for (const it of picture.querySelectorAll(".chosen, .near")) it.classList.remove("chosen", "near");
   chosen = tensor.id;
@@ -87,7 +87,7 @@ const goTo = (tensor) => {
   location.hash = `tensor=${token(tensor)}`;
 };
 
-/** The next or previous tensor of the list. */
+/** Chooses the next or previous tensor of the list. */
 function step(by) {
   const n = plan.tensors.length;
   goTo(plan.tensors[chosen === null ? 0 : (chosen + by + n) % n]);

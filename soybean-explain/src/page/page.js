@@ -1,10 +1,10 @@
-// The page: facts, legend, and details of the selected tensor, which the fragment of the URL names.
+// The page as a whole: facts, legend, and details of the tensor in the URL's fragment.
 
 function fact(...children) {
   return element("li", {}, ...children);
 }
 
-/** How good the plan is, by what was minimised. */
+/** Returns the quality of the plan by its objective. */
 function proof() {
   const { search, times } = plan;
   const [cost, bound] = times ? [times.plan, times.lower_bound] : [plan.bytes_total, search.lower_bound_bytes];
@@ -51,7 +51,7 @@ function showLegend() {
     "edges before the operator, frames behind it. Dashed frames are gradients, dark ones parameters and states. Gradients lead up, beside the tensors that they read."));
 }
 
-/** The changes of a tensor's tiling at an operator, in words. */
+/** Describes the changes of a tensor's tiling at an operator. */
 function changes(operator, id) {
   return operator.conversions.filter((it) => it.tensor === id).map((it, at) =>
     element("span", { class: it.bytes ? "cost" : "free" }, `${at ? ";" : ""} ${tilingText(it.from)} → ${tilingText(it.to)}, ${it.bytes ? bytes(it.bytes) : "moves nothing"}`));
@@ -96,10 +96,10 @@ function choose(tensor) {
   showTiles(tensor);
 }
 
-/** The tensor of a name, or of a number: `v12`. */
+/** Returns the tensor with a name or number, such as `v12`. */
 const named = (name) => plan.tensors.find((it) => it.name === name) ?? plan.tensors.find((it) => `v${it.id}` === name);
 
-/** The tensor of the URL's fragment. */
+/** Returns the tensor in the URL's fragment. */
 function ofFragment() {
   const name = new URLSearchParams(location.hash.slice(1)).get("tensor");
   return name === null ? undefined : named(name);

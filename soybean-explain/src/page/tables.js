@@ -1,12 +1,12 @@
-// Where the bytes go, and which parallelism came out.
+// The tables of the largest transfers and of the parallelism of layers.
 
-/** A table's rows; each cell is text or an element. */
+/** Makes a table's rows. Each cell is text or an element. */
 function fill(table, heads, lines) {
   const row = (kind, cells) => element("tr", {}, ...cells.map((it) => element(kind, {}, it)));
   table.append(element("thead", {}, row("th", heads)), element("tbody", {}, ...lines.map((it) => row("td", it))));
 }
 
-/** The way to a tensor, under another name where one is given. */
+/** Makes a link to a tensor, with another text if one is given. */
 const link = (id, name = plan.tensors[id].name) => element("a", { href: `#tensor=${token(plan.tensors[id])}` }, name);
 
 function showTransfers() {

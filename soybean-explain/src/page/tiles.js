@@ -1,6 +1,6 @@
-// Each GPU's tile of the chosen tensor: the part that it holds of two dims.
+// Each GPU's tile of the chosen tensor: its parts of two dims.
 
-/** The stretches of a dim that a rank holds, and how many there are. */
+/** Returns a rank's index ranges of a dim, and their number. */
 function held(tensor, dim, rank) {
   const axes = axesOf(tensor, dim);
   if (!axes.length) return { count: 1, runs: [[0, tensor.shape[dim]]] };
@@ -9,18 +9,21 @@ function held(tensor, dim, rank) {
   return { count, runs };
 }
 
-/** Stretches in words: `0-63, 128-191`. */
+/** Returns index ranges as text: `0-63, 128-191`. */
 function stretches({ count, runs }) {
   const shown = runs.slice(0, 2).map(([first, length]) => (length === 1 ? `${first}` : `${first}–${first + length - 1}`));
   return shown.join(", ") + (count > 2 ? `, … (${count})` : "");
 }
 
-/** Stretches as they are drawn: where there are more than are known, they are too fine to be told apart, and become an even shade. */
+/**
+ * Returns index ranges to draw. If there are more than the page has, they are too fine to show and
+ * become an even shade.
+ */
 function evened({ count, runs, extent, share }) {
   return count === runs.length ? { runs, extent, shade: 1 } : { runs: [[0, extent]], extent, shade: share };
 }
 
-/** Draws the part of rows and columns that a rank holds. */
+/** Draws a rank's rows and columns. */
 function paint(target, tensor, rows, columns, rank) {
   const side = (target.width = target.height = 2 * (target.clientWidth || 104));
   const brush = target.getContext("2d");
@@ -37,7 +40,7 @@ function paint(target, tensor, rows, columns, rank) {
   }
 }
 
-/** The dims that are drawn at first: those that are split, filled up from the last. */
+/** Returns the dims to draw first: those that are split, then the last ones. */
 function firstDims(tensor) {
   const dims = tensor.shape.map((_, dim) => dim);
   const split = dims.filter((dim) => axesOf(tensor, dim).length);
@@ -57,7 +60,7 @@ function chooser(label, tensor, now, change) {
   return element("label", {}, `${label} `, select, " ");
 }
 
-/** How many GPUs stand side by side: as many of the fastest axes as there is space for. */
+/** Returns the number of GPUs in a row: as many of the fastest axes as there is space for. */
 function meshColumns() {
   let columns = 1;
   for (const size of [...plan.axes].reverse()) {
@@ -67,7 +70,7 @@ function meshColumns() {
   return columns === 1 ? 4 : columns;
 }
 
-/** Draws all ranks; `dims` are those of rows and columns. */
+/** Draws all ranks. `dims` are those of rows and columns. */
 function showTiles(tensor, dims = firstDims(tensor)) {
   const [rows, columns] = dims;
   const mesh = plan.axes.length ? plan.axes.join(" × ") : "1";
@@ -99,5 +102,5 @@ function showTiles(tensor, dims = firstDims(tensor)) {
   figures.forEach((figure, rank) => paint(figure.querySelector("canvas"), tensor, rows, columns, rank));
 }
 
-/** Strong enough for a shape on the page's ground. */
+/** Returns a colour with enough contrast for a shape on the page's background. */
 const tileColour = (tensor) => (tensor.tiling.some((it) => it !== "r") ? "var(--choice)" : "var(--quiet)");

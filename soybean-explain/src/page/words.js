@@ -1,6 +1,6 @@
-// What all parts share: the plan, elements, and numbers in words.
+// Shared by all parts: the plan, elements, and numbers as text.
 
-// Before anything can fail.
+// This comes first, before anything can fail.
 addEventListener("error", (event) => {
   document.getElementById("errors").hidden = false;
   document.getElementById("errors").append(`${event.message} at ${event.filename}:${event.lineno}\n`);
@@ -18,7 +18,7 @@ for (const operator of plan.ops) {
 
 const byId = (id) => document.getElementById(id);
 
-/** An element with attributes and children; texts are never read as HTML. */
+/** Makes an element with attributes and children. Texts are never parsed as HTML. */
 function element(tag, attributes = {}, ...children) {
   const made = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
@@ -26,7 +26,7 @@ function element(tag, attributes = {}, ...children) {
   return made;
 }
 
-/** The same for SVG. */
+/** Makes an SVG element. */
 function shape(tag, attributes = {}, ...children) {
   const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
   for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
@@ -34,7 +34,7 @@ function shape(tag, attributes = {}, ...children) {
   return made;
 }
 
-/** `402.7 MB`, with 1 MB = 10^6 bytes. */
+/** Returns a size such as `402.7 MB`, with 1 MB = 10^6 bytes. */
 function bytes(amount) {
   const units = ["B", "kB", "MB", "GB", "TB"];
   let unit = 0;
@@ -48,18 +48,21 @@ function bytes(amount) {
 const timesNamed = new Map();
 for (const { name } of plan.tensors) timesNamed.set(name, (timesNamed.get(name) ?? 0) + 1);
 
-/** What stands for a tensor in the URL: its name, or its number where several are called so. */
+/** Returns a tensor's fragment of the URL: its name, or its number if several have the name. */
 const token = ({ id, name }) => (timesNamed.get(name) > 1 ? `v${id}` : encodeURIComponent(name));
 
 const tilingText = (tiling) => `[${tiling.join(" ")}]`;
 
-/** The colour of a placement: `r`, `red`, or `P` and a dim, of which the last colour stands for all further ones. */
+/**
+ * Returns the colour of a placement: `r`, `red`, or `P` and a dim. Further dims have the last
+ * colour.
+ */
 function colour(placement) {
   const dim = /^P(\d+)$/.exec(placement);
   return dim ? `var(--p${Math.min(Number(dim[1]), 5)})` : `var(--${placement})`;
 }
 
-/** A tiling as a flag with a stripe for each axis. */
+/** Makes the stripes of a tiling, one for each axis. */
 function flag(tiling) {
   const stripes = (tiling.length ? tiling : ["r"]).map((it) => element("i", { style: `background: ${colour(it)}` }));
   return element("span", { class: "flag", "aria-hidden": "true" }, ...stripes);
@@ -69,9 +72,9 @@ const N_BYTES = { f32: 4, bf16: 2, i32: 4 };
 
 const product = (numbers) => numbers.reduce((all, it) => all * it, 1);
 
-/** The axes that split a dim. */
+/** Returns the axes that split a dim. */
 const axesOf = (tensor, dim) => tensor.tiling.flatMap((it, axis) => (it === `P${dim}` ? [axis] : []));
 
-/** The shape of what one GPU holds. */
+/** Returns the shape of one GPU's tile. */
 const localShape = (tensor) =>
   tensor.shape.map((extent, dim) => extent / product(axesOf(tensor, dim).map((axis) => plan.axes[axis])));

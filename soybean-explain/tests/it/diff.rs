@@ -45,7 +45,7 @@ fn plans_differ_in_tilings_forms_and_conversions() {
               bytes moved in one training step  6.4 kB  75.7 kB  11.90 x
               memory of each GPU                9.9 kB  32.2 kB  3.27 x
 
-            tensors that lie differently (12 lie alike)
+            tensors with different tilings (12 have equal ones)
               tensor             shape        left     right
               x                  f32[16, 32]  [r r]    [P0 P0]
               0.weight           f32[32, 64]  [P1 P1]  [r r]
@@ -115,7 +115,7 @@ fn plans_of_other_graphs_are_compared_by_names() {
               bytes moved in one training step  75.7 kB  3.3 kB  0.04 x
               memory of each GPU                32.2 kB  9.2 kB  0.29 x
 
-            tensors that lie differently (6 lie alike)
+            tensors with different tilings (6 have equal ones)
               tensor         shape        left     right
               x              f32[16, 32]  [P0 P0]  [r r]
               0.weight       f32[32, 64]  [r r]    [P1 P1]

@@ -1,8 +1,8 @@
 //! Adafactor: the mean squares of a matrix of gradients, factored into those of rows and columns.
 //!
 //! The factors are states of the shapes `[.., rows]` and `[.., columns]`. The reductions to them
-//! are operators of the graph, and the search partitions states and reductions like all others.
-//! Vectors and scalars have mean squares of all elements.
+//! are operators of the graph, and states and reductions are partitioned by the search as all
+//! others. Vectors and scalars have mean squares of all elements.
 
 use soybean_plan::{Binary, Register, RunScalar, Unary};
 

@@ -48,7 +48,7 @@ impl<'a> TilingProblem<'a> {
             },
             sets: SplittingSets::new(&mesh),
             may_repeat: network.may_repeat(),
-            is_summand: network.summands(),
+            is_partial_sum: network.partial_sums(),
             accesses: BTreeMap::new(),
             tensor_kinds: BTreeMap::new(),
         };
@@ -80,8 +80,8 @@ struct ProblemBuilder<'a> {
     sets: SplittingSets,
     /// The marks of [`Network::may_repeat`].
     may_repeat: Vec<bool>,
-    /// The marks of [`Network::summands`].
-    is_summand: Vec<bool>,
+    /// The marks of [`Network::partial_sums`].
+    is_partial_sum: Vec<bool>,
     accesses: BTreeMap<Access, usize>,
     tensor_kinds: BTreeMap<(Vec<usize>, Vec<bool>, bool), usize>,
 }
@@ -102,14 +102,14 @@ impl ProblemBuilder<'_> {
 
     fn add_tensor_kind(&mut self, value: Value, is_needless: &[bool]) -> usize {
         let shape = self.problem.network.graph.shape(value);
-        let is_summand = self.is_summand[value.index()];
-        let key = (shape.to_vec(), is_needless.to_vec(), is_summand);
+        let is_partial_sum = self.is_partial_sum[value.index()];
+        let key = (shape.to_vec(), is_needless.to_vec(), is_partial_sum);
         if let Some(&tensor_kind) = self.tensor_kinds.get(&key) {
             return tensor_kind;
         }
         let splits = LegalSplits::looked_up(&mut self.sets, &self.problem.mesh, &shape);
         let splits = splits.without(is_needless);
-        let splits = if is_summand { splits.of_partial_sums() } else { splits };
+        let splits = if is_partial_sum { splits.of_partial_sums() } else { splits };
         let number = number(&mut self.problem.tensor_kinds, splits);
         self.tensor_kinds.insert(key, number);
         number
