@@ -91,10 +91,10 @@ impl<'a> ProgramPoints<'a> {
 
     /// Returns the bytes that the kernel of a point holds in addition to stored tensors.
     fn bytes_of_kernel(&self, point: &ProgramPoint, tiled: &TiledNetwork) -> u64 {
-        let (signature, form) = tiled.signature(point.user);
+        let (signature, partitioning) = tiled.signature(point.user);
         let operands = self.network.graph.operands(point.user);
         let in_form = |position: usize| {
-            let tiling = signature.operand_tiling(position, form);
+            let tiling = signature.operand_tiling(position, partitioning);
             (tiling, self.local(operands[position], tiling, &tiled.mesh))
         };
         let fresh: u64 = point.fresh.iter().map(|&it| in_form(it).1).sum();
@@ -103,7 +103,7 @@ impl<'a> ProgramPoints<'a> {
             (tiling != tiled.tilings[operands[position].index()]).then_some(bytes)
         };
         let stored: u64 = point.stored.iter().filter_map(other).sum();
-        fresh + stored + self.local(point.user, signature.result_tiling(form), &tiled.mesh)
+        fresh + stored + self.local(point.user, signature.result_tiling(partitioning), &tiled.mesh)
     }
 
     fn local(&self, value: Value, tiling: Tiling, mesh: &Mesh) -> u64 {

@@ -81,11 +81,11 @@ impl TilingProblem<'_> {
             (Variable::Tensor { tensor_kind, .. }, Label::Tensor(tiling)) => {
                 self.tensor_kinds[tensor_kind].are_legal(tiling)
             }
-            (Variable::Operator { operator_kind, .. }, Label::Operator(form)) => {
+            (Variable::Operator { operator_kind, .. }, Label::Operator(partitioning)) => {
                 let operator_kind = &self.operator_kinds[operator_kind];
-                (0..operator_kind.signature.factors.len())
-                    .map(factor_id)
-                    .all(|factor| operator_kind.splittable.may_split(factor, form.axes_of(factor)))
+                (0..operator_kind.signature.factors.len()).map(factor_id).all(|factor| {
+                    operator_kind.splittable.may_split(factor, partitioning.axes_of(factor))
+                })
             }
             _ => unreachable!("a label is of the kind of its variable"),
         }
@@ -126,7 +126,7 @@ impl Label {
                 };
                 tiling.placements().iter().map(split).collect()
             }
-            Self::Operator(form) => form.0.clone(),
+            Self::Operator(partitioning) => partitioning.0.clone(),
         }
     }
 

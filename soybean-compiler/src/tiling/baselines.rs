@@ -85,7 +85,7 @@ fn labels(
 fn score(label: &Label, wanted: Preference) -> i64 {
     let n_axes = |of: FactorId| match label {
         Label::Tensor(tiling) => n_axes(tiling.axes_of(of.into())),
-        Label::Operator(form) => n_axes(form.axes_of(of)),
+        Label::Operator(partitioning) => n_axes(partitioning.axes_of(of)),
     };
     match wanted {
         Preference::Most(of) => n_axes(of),

@@ -74,14 +74,15 @@ impl<'a> Candidates<'a> {
     /// Returns the number of entries of all distinct tables.
     pub(super) fn n_entries(&self) -> usize {
         let keys: BTreeSet<Key<'_>> = self.problem.edges.iter().map(|it| self.key(it)).collect();
-        let n_entries =
-            |(_, [tilings, forms, _]): Key<'_>| self.lists[tilings].len() * self.lists[forms].len();
+        let n_entries = |(_, [tilings, partitionings, _]): Key<'_>| {
+            self.lists[tilings].len() * self.lists[partitionings].len()
+        };
         keys.into_iter().map(n_entries).sum()
     }
 
     fn key(&self, edge: &'a AccessEdge) -> Key<'a> {
-        let [tilings, forms] = [edge.tensor, edge.operator].map(|it| self.list_of[it]);
-        (&edge.accesses, [tilings, forms, self.problem.multiplier_key(edge)])
+        let [tilings, partitionings] = [edge.tensor, edge.operator].map(|it| self.list_of[it]);
+        (&edge.accesses, [tilings, partitionings, self.problem.multiplier_key(edge)])
     }
 
     /// Returns the min-sum problem over the candidates.
@@ -94,10 +95,10 @@ impl<'a> Candidates<'a> {
             |variable: usize| self.list(variable).iter().map(|it| of_label(variable, it)).collect();
         let mut known: BTreeMap<Key<'_>, Rc<[i64]>> = BTreeMap::new();
         let mut edge = |edge: &'a AccessEdge| {
-            let key @ (_, [tilings, forms, _]) = self.key(edge);
-            let table = known
-                .entry(key)
-                .or_insert_with(|| self.table(edge, &self.lists[tilings], &self.lists[forms]));
+            let key @ (_, [tilings, partitionings, _]) = self.key(edge);
+            let table = known.entry(key).or_insert_with(|| {
+                self.table(edge, &self.lists[tilings], &self.lists[partitionings])
+            });
             edge.edge(Rc::clone(table))
         };
         PairwiseProblem {
@@ -106,22 +107,22 @@ impl<'a> Candidates<'a> {
         }
     }
 
-    fn table(&self, edge: &AccessEdge, tilings: &[Label], forms: &[Label]) -> Rc<[i64]> {
+    fn table(&self, edge: &AccessEdge, tilings: &[Label], partitionings: &[Label]) -> Rc<[i64]> {
         let problem = self.problem;
         // Many partitionings need a tensor in the same tiling.
         let of_access = |&access: &usize| {
             let access = &problem.accesses[access];
             let mut known = Interner::default();
             let mut needed = Vec::new();
-            let number = |form: &Label| {
-                let tiling = problem.accessed_tiling(access, form.form());
+            let number = |partitioning: &Label| {
+                let tiling = problem.accessed_tiling(access, partitioning.partitioning());
                 let number = known.number(tiling);
                 if number == needed.len() {
                     needed.push(tiling);
                 }
                 number
             };
-            let numbers: Vec<usize> = forms.iter().map(number).collect();
+            let numbers: Vec<usize> = partitionings.iter().map(number).collect();
             let cost = |tiling: &Label, needed: &Tiling| {
                 problem.cost_of_conversion(&problem.cost_model, access, tiling.tiling(), *needed)
             };
@@ -133,12 +134,16 @@ impl<'a> Candidates<'a> {
             edge.accesses.iter().map(of_access).collect();
         let is_priced = problem.multiplier_key(edge) > 0;
         let rows: Vec<usize> = (0..tilings.len()).collect();
-        let columns: Vec<usize> = (0..forms.len()).collect();
+        let columns: Vec<usize> = (0..partitionings.len()).collect();
         edge.table(&rows, &columns, |&row, &column| {
             let of_access =
                 |(numbers, costs): &(Vec<usize>, Vec<Vec<i64>>)| costs[row][numbers[column]];
             let memory_price = || {
-                problem.memory_price_of_labels(edge, tilings[row].tiling(), forms[column].form())
+                problem.memory_price_of_labels(
+                    edge,
+                    tilings[row].tiling(),
+                    partitionings[column].partitioning(),
+                )
             };
             accesses.iter().map(of_access).sum::<i64>() + if is_priced { memory_price() } else { 0 }
         })

@@ -150,13 +150,24 @@ impl CostModel {
     }
 
     /// Returns the units of computing a tensor in this partitioning, without its conversions.
-    pub(super) fn kernel(&self, network: &Network, value: Value, form: &Partitioning) -> i64 {
+    pub(super) fn kernel(
+        &self,
+        network: &Network,
+        value: Value,
+        partitioning: &Partitioning,
+    ) -> i64 {
         match self {
             Self::Bytes => 0,
             Self::Time(clock) if clock.tasks[value.index()].is_none() => 0,
             Self::Time(clock) => {
                 let operator = super::problem::operator_of(network, value);
-                clock.cost(kernel_seconds(network, &clock.topology, operator, value, Some(form)))
+                clock.cost(kernel_seconds(
+                    network,
+                    &clock.topology,
+                    operator,
+                    value,
+                    Some(partitioning),
+                ))
             }
         }
     }
@@ -237,11 +248,11 @@ fn kernel_seconds(
     topology: &Topology,
     operator: &Operator,
     value: Value,
-    form: Option<&Partitioning>,
+    partitioning: Option<&Partitioning>,
 ) -> f64 {
     let graph = &network.graph;
     let signature = operator.signature(&graph.operand_shapes(value));
-    let local = |dims: &[Dim]| local_shape(topology, dims, form);
+    let local = |dims: &[Dim]| local_shape(topology, dims, partitioning);
     let operands: Vec<Shape> = signature.operands.iter().map(|dims| local(dims)).collect();
     let result = local(&signature.result);
     let Some(kernel) = operator.kernel(&operands, &result) else { return 0.0 };
@@ -262,9 +273,11 @@ fn kernel_seconds(
 }
 
 /// Returns the shape of a rank's part of a tensor with these dims.
-fn local_shape(topology: &Topology, dims: &[Dim], form: Option<&Partitioning>) -> Shape {
-    let n_parts = |dim: &Dim| match (form, dim.factor) {
-        (Some(form), Some(factor)) => topology.mesh().group_size(form.axes_of(factor)),
+fn local_shape(topology: &Topology, dims: &[Dim], partitioning: Option<&Partitioning>) -> Shape {
+    let n_parts = |dim: &Dim| match (partitioning, dim.factor) {
+        (Some(partitioning), Some(factor)) => {
+            topology.mesh().group_size(partitioning.axes_of(factor))
+        }
         _ => 1,
     };
     dims.iter().map(|dim| dim.extent.div_ceil(n_parts(dim))).collect()

@@ -13,7 +13,7 @@ use super::{
     orbits::OrbitCosts,
     problem::{AccessEdge, Label, Plan, TilingProblem, Variable},
     resolution::Resolution,
-    splittable::enumerate_forms,
+    splittable::enumerate_partitionings,
     tiling_space::TilingSpace,
 };
 use crate::{signature::Partitioning, value::Value};
@@ -25,7 +25,7 @@ pub(super) struct Instance<'a> {
     /// The tilings of each kind of tensor.
     spaces: Vec<TilingSpace>,
     /// The partitionings of each kind of operator.
-    forms: Vec<Vec<Partitioning>>,
+    partitionings: Vec<Vec<Partitioning>>,
     /// For each access and each partitioning of its operator, the position of the tiling that it
     /// needs or gives.
     positions: Vec<Rc<[usize]>>,
@@ -43,35 +43,35 @@ impl<'a> Instance<'a> {
             TilingSpace::new(tensor_kind, &resolution, orbits.as_ref(), &problem.cost_model)
         };
         let spaces: Vec<TilingSpace> = problem.tensor_kinds.iter().map(space).collect();
-        let forms: Vec<Vec<Partitioning>> = problem
+        let partitionings: Vec<Vec<Partitioning>> = problem
             .operator_kinds
             .iter()
-            .map(|it| enumerate_forms(&it.splittable, &resolution, mesh, it.redundancy))
+            .map(|it| enumerate_partitionings(&it.splittable, &resolution, mesh, it.redundancy))
             .collect();
         let mut known: BTreeMap<(usize, usize, Option<usize>), Rc<[usize]>> = BTreeMap::new();
         let mut positions = Vec::with_capacity(problem.accesses.len());
         for access in &problem.accesses {
-            let position = |form: &Partitioning| {
-                let tiling = problem.accessed_tiling(access, form);
+            let position = |partitioning: &Partitioning| {
+                let tiling = problem.accessed_tiling(access, partitioning);
                 spaces[access.tensor_kind]
                     .position(&tiling)
                     .expect("partitionings need legal tilings")
             };
-            let all = || forms[access.operator_kind].iter().map(position).collect();
+            let all = || partitionings[access.operator_kind].iter().map(position).collect();
             let of_access = known
                 .entry((access.tensor_kind, access.operator_kind, access.operand))
                 .or_insert_with(all);
             positions.push(Rc::clone(of_access));
         }
         let kernels = RefCell::default();
-        Self { problem, resolution, spaces, forms, positions, kernels }
+        Self { problem, resolution, spaces, partitionings, positions, kernels }
     }
 
     /// Returns the number of labels of a variable.
     pub(super) fn n_labels(&self, variable: usize) -> usize {
         match self.problem.variables[variable] {
             Variable::Tensor { tensor_kind, .. } => self.spaces[tensor_kind].stored().len(),
-            Variable::Operator { operator_kind, .. } => self.forms[operator_kind].len(),
+            Variable::Operator { operator_kind, .. } => self.partitionings[operator_kind].len(),
         }
     }
 
@@ -82,7 +82,7 @@ impl<'a> Instance<'a> {
                 Label::Tensor(self.spaces[tensor_kind].stored()[index])
             }
             Variable::Operator { operator_kind, .. } => {
-                Label::Operator(self.forms[operator_kind][index].clone())
+                Label::Operator(self.partitionings[operator_kind][index].clone())
             }
         }
     }
@@ -112,9 +112,9 @@ impl<'a> Instance<'a> {
             (Variable::Tensor { tensor_kind, .. }, Label::Tensor(tiling)) => {
                 self.spaces[tensor_kind].position(tiling)
             }
-            (Variable::Operator { operator_kind, .. }, Label::Operator(form)) => {
-                let form = self.resolution.sorted(form);
-                self.forms[operator_kind].iter().position(|it| *it == form)
+            (Variable::Operator { operator_kind, .. }, Label::Operator(partitioning)) => {
+                let partitioning = self.resolution.sorted(partitioning);
+                self.partitionings[operator_kind].iter().position(|it| *it == partitioning)
             }
             _ => unreachable!("a label is of the kind of its variable"),
         }
@@ -153,11 +153,11 @@ impl<'a> Instance<'a> {
         let place_of_tilings: Vec<Vec<Option<usize>>> = of_kinds
             .map(|(fine, coarse)| fine.stored().iter().map(|it| coarse.position(it)).collect())
             .collect();
-        let place = |forms: &[Partitioning], form: &Partitioning| {
-            let form = coarse.resolution.sorted(form);
-            forms.iter().position(|it| *it == form)
+        let place = |partitionings: &[Partitioning], partitioning: &Partitioning| {
+            let partitioning = coarse.resolution.sorted(partitioning);
+            partitionings.iter().position(|it| *it == partitioning)
         };
-        let of_works = self.forms.iter().zip(&coarse.forms);
+        let of_works = self.partitionings.iter().zip(&coarse.partitionings);
         let place_of_forms: Vec<Vec<Option<usize>>> = of_works
             .map(|(fine, coarse)| fine.iter().map(|it| place(coarse, it)).collect())
             .collect();
@@ -197,27 +197,28 @@ impl<'a> Instance<'a> {
                     + self.problem.memory_price_of_partitioning(
                         value,
                         operator_kind,
-                        &self.forms[operator_kind][label],
+                        &self.partitionings[operator_kind][label],
                     )
             }
         }
     }
 
     /// Returns the cost of computing a tensor in this partitioning, without conversions and memory.
-    fn kernel_cost(&self, value: Value, operator_kind: usize, form: usize) -> i64 {
+    fn kernel_cost(&self, value: Value, operator_kind: usize, partitioning: usize) -> i64 {
         let Some(task) = self.problem.cost_model.task(value) else { return 0 };
-        let cost =
-            |form: &Partitioning| self.problem.cost_model.kernel(self.problem.network, value, form);
-        let of_all = || self.forms[operator_kind].iter().map(cost).collect();
-        let cost =
-            self.kernels.borrow_mut().entry((task, operator_kind)).or_insert_with(of_all)[form];
+        let cost = |partitioning: &Partitioning| {
+            self.problem.cost_model.kernel(self.problem.network, value, partitioning)
+        };
+        let of_all = || self.partitionings[operator_kind].iter().map(cost).collect();
+        let cost = self.kernels.borrow_mut().entry((task, operator_kind)).or_insert_with(of_all)
+            [partitioning];
         self.problem.unit() * cost
     }
 
     /// Returns the memory price of an edge.
-    fn memory_price_of_edge(&self, edge: &AccessEdge, tiling: usize, form: usize) -> i64 {
+    fn memory_price_of_edge(&self, edge: &AccessEdge, tiling: usize, partitioning: usize) -> i64 {
         let n_parts = |access: usize| {
-            let other = self.positions[access][form];
+            let other = self.positions[access][partitioning];
             let access = &self.problem.accesses[access];
             let to = if access.operand.is_some() { other } else { tiling };
             (other != tiling).then(|| self.spaces[access.tensor_kind].n_parts(to))
@@ -227,8 +228,8 @@ impl<'a> Instance<'a> {
 
     /// Returns the cost of converting between a tensor's tiling and the one that an access needs or
     /// gives.
-    fn cost_of_access(&self, access: usize, tiling: usize, form: usize) -> i64 {
-        let other = self.positions[access][form];
+    fn cost_of_access(&self, access: usize, tiling: usize, partitioning: usize) -> i64 {
+        let other = self.positions[access][partitioning];
         if tiling == other {
             return 0;
         }
@@ -265,11 +266,13 @@ impl<'a> Instance<'a> {
 
     fn table(&self, edge: &AccessEdge, rows: &[usize], columns: &[usize]) -> Rc<[i64]> {
         let is_priced = self.problem.multiplier_key(edge) > 0;
-        edge.table(rows, columns, |&tiling, &form| {
-            let accesses =
-                edge.accesses.iter().map(|&access| self.cost_of_access(access, tiling, form));
+        edge.table(rows, columns, |&tiling, &partitioning| {
+            let accesses = edge
+                .accesses
+                .iter()
+                .map(|&access| self.cost_of_access(access, tiling, partitioning));
             let memory_price =
-                if is_priced { self.memory_price_of_edge(edge, tiling, form) } else { 0 };
+                if is_priced { self.memory_price_of_edge(edge, tiling, partitioning) } else { 0 };
             accesses.sum::<i64>() + memory_price
         })
     }
@@ -280,17 +283,17 @@ impl AccessEdge {
     pub(super) fn table<T, F>(
         &self,
         tilings: &[T],
-        forms: &[F],
+        partitionings: &[F],
         cost: impl Fn(&T, &F) -> i64,
     ) -> Rc<[i64]> {
-        let mut table = Vec::with_capacity(tilings.len() * forms.len());
+        let mut table = Vec::with_capacity(tilings.len() * partitionings.len());
         if self.tensor < self.operator {
             for tiling in tilings {
-                table.extend(forms.iter().map(|form| cost(tiling, form)));
+                table.extend(partitionings.iter().map(|partitioning| cost(tiling, partitioning)));
             }
         } else {
-            for form in forms {
-                table.extend(tilings.iter().map(|tiling| cost(tiling, form)));
+            for partitioning in partitionings {
+                table.extend(tilings.iter().map(|tiling| cost(tiling, partitioning)));
             }
         }
         table.into()

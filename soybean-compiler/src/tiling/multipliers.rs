@@ -53,13 +53,14 @@ impl TilingProblem<'_> {
         &self,
         user: Value,
         operator_kind: usize,
-        form: &Partitioning,
+        partitioning: &Partitioning,
     ) -> i64 {
         let Some(kernel) = self.multipliers.kernels.get(&user) else { return 0 };
         let result = [(user, None)].into_iter();
         let operands = self.network.graph.operands(user);
         let fresh = kernel.fresh.iter().map(|&it| (operands[it], Some(it)));
-        let bytes = |(value, operand)| self.local_bytes(value, operator_kind, operand, form);
+        let bytes =
+            |(value, operand)| self.local_bytes(value, operator_kind, operand, partitioning);
         self.memory_price(kernel.price, result.chain(fresh).map(bytes).sum())
     }
 
@@ -111,12 +112,12 @@ impl TilingProblem<'_> {
         value: Value,
         operator_kind: usize,
         operand: Option<usize>,
-        form: &Partitioning,
+        partitioning: &Partitioning,
     ) -> u64 {
         let signature = &self.operator_kinds[operator_kind].signature;
         let tiling = match operand {
-            Some(operand) => signature.operand_tiling(operand, form),
-            None => signature.result_tiling(form),
+            Some(operand) => signature.operand_tiling(operand, partitioning),
+            None => signature.result_tiling(partitioning),
         };
         let split = tiling.axes_where(|it| matches!(it, soybean_plan::Placement::Split(_)));
         bytes_of(self.network, value) / self.mesh.group_size(split) as u64

@@ -188,11 +188,11 @@ impl<'a> TilingProblem<'a> {
     }
 
     /// Returns the tiling that an operator's partitioning needs or gives at an access.
-    pub(super) fn accessed_tiling(&self, access: &Access, form: &Partitioning) -> Tiling {
+    pub(super) fn accessed_tiling(&self, access: &Access, partitioning: &Partitioning) -> Tiling {
         let signature = &self.operator_kinds[access.operator_kind].signature;
         match access.operand {
-            Some(operand) => signature.operand_tiling(operand, form),
-            None => signature.result_tiling(form),
+            Some(operand) => signature.operand_tiling(operand, partitioning),
+            None => signature.result_tiling(partitioning),
         }
     }
 
@@ -210,8 +210,9 @@ impl<'a> TilingProblem<'a> {
         let of_choice =
             |(variable, it): (usize, &Label)| self.cost_of_label(cost_model, variable, it);
         let of_pair = |edge: &AccessEdge| {
-            let (tiling, form) = (plan[edge.tensor].tiling(), plan[edge.operator].form());
-            self.cost_of_edge(cost_model, edge, tiling, form)
+            let (tiling, partitioning) =
+                (plan[edge.tensor].tiling(), plan[edge.operator].partitioning());
+            self.cost_of_edge(cost_model, edge, tiling, partitioning)
         };
         plan.iter().enumerate().map(of_choice).sum::<i64>()
             + self.edges.iter().map(of_pair).sum::<i64>()
@@ -231,8 +232,8 @@ impl<'a> TilingProblem<'a> {
                     + self.memory_price_of_storage(value, n_parts)
             }
             Variable::Operator { value, operator_kind } => {
-                self.unit() * cost_model.kernel(self.network, value, label.form())
-                    + self.memory_price_of_partitioning(value, operator_kind, label.form())
+                self.unit() * cost_model.kernel(self.network, value, label.partitioning())
+                    + self.memory_price_of_partitioning(value, operator_kind, label.partitioning())
             }
         }
     }
@@ -243,13 +244,18 @@ impl<'a> TilingProblem<'a> {
         cost_model: &CostModel,
         edge: &AccessEdge,
         tiling: Tiling,
-        form: &Partitioning,
+        partitioning: &Partitioning,
     ) -> i64 {
         let of_access = |access: &Access| {
-            self.cost_of_conversion(cost_model, access, tiling, self.accessed_tiling(access, form))
+            self.cost_of_conversion(
+                cost_model,
+                access,
+                tiling,
+                self.accessed_tiling(access, partitioning),
+            )
         };
         edge.accesses.iter().map(|&it| of_access(&self.accesses[it])).sum::<i64>()
-            + self.memory_price_of_labels(edge, tiling, form)
+            + self.memory_price_of_labels(edge, tiling, partitioning)
     }
 
     /// Returns the cost of a tensor's tiling at an access that needs or gives another one.
@@ -274,11 +280,11 @@ impl<'a> TilingProblem<'a> {
         &self,
         edge: &AccessEdge,
         tiling: Tiling,
-        form: &Partitioning,
+        partitioning: &Partitioning,
     ) -> i64 {
         let n_parts = |access: usize| {
             let Access { tensor_kind, operand, .. } = self.accesses[access];
-            let other = self.accessed_tiling(&self.accesses[access], form);
+            let other = self.accessed_tiling(&self.accesses[access], partitioning);
             let to = if operand.is_some() { other } else { tiling };
             (other != tiling).then(|| self.tensor_kinds[tensor_kind].n_parts(&to))
         };
@@ -288,11 +294,12 @@ impl<'a> TilingProblem<'a> {
     /// Returns the plan without avoidable redundant work.
     pub(super) fn completed(&self, mut plan: Plan) -> Plan {
         for (of_variable, label) in self.variables.iter().zip(&mut plan) {
-            if let (Variable::Operator { operator_kind, .. }, Label::Operator(form)) =
+            if let (Variable::Operator { operator_kind, .. }, Label::Operator(partitioning)) =
                 (of_variable, label)
                 && self.operator_kinds[*operator_kind].redundancy == Redundancy::Unavoidable
             {
-                *form = completed(&self.operator_kinds[*operator_kind].splittable, form);
+                *partitioning =
+                    completed(&self.operator_kinds[*operator_kind].splittable, partitioning);
             }
         }
         plan
@@ -307,7 +314,7 @@ impl<'a> TilingProblem<'a> {
             match *of_variable {
                 Variable::Tensor { value, .. } => tilings[value.index()] = label.tiling(),
                 Variable::Operator { value, .. } => {
-                    forms[value.index()] = Some(label.form().clone());
+                    forms[value.index()] = Some(label.partitioning().clone());
                 }
             }
         }
@@ -328,10 +335,10 @@ impl Label {
     }
 
     /// Returns the partitioning of an operator's label.
-    pub(super) fn form(&self) -> &Partitioning {
+    pub(super) fn partitioning(&self) -> &Partitioning {
         match self {
-            Self::Operator(form) => form,
-            Self::Tensor(_) => unreachable!("only operators have forms"),
+            Self::Operator(partitioning) => partitioning,
+            Self::Tensor(_) => unreachable!("only operators have partitionings"),
         }
     }
 }

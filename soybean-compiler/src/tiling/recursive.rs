@@ -61,10 +61,12 @@ impl CutOptions {
                 };
                 Self::Tensor(splits.n_parts(tiling), placements)
             }
-            (Variable::Operator { operator_kind, .. }, Label::Operator(form)) => {
+            (Variable::Operator { operator_kind, .. }, Label::Operator(partitioning)) => {
                 let operator_kind = &problem.operator_kinds[operator_kind];
                 let may_split = |factor: &FactorId| {
-                    operator_kind.splittable.may_split(*factor, form.axes_of(*factor).with(axis))
+                    operator_kind
+                        .splittable
+                        .may_split(*factor, partitioning.axes_of(*factor).with(axis))
                 };
                 let factors =
                     (0..operator_kind.signature.factors.len()).map(factor_id).filter(may_split);
@@ -91,7 +93,9 @@ impl CutOptions {
             (Self::Tensor(_, placements), Label::Tensor(tiling)) => {
                 *tiling = tiling.with(axis, placements[option]);
             }
-            (Self::Operator(factors), Label::Operator(form)) => form.0[axis] = factors[option],
+            (Self::Operator(factors), Label::Operator(partitioning)) => {
+                partitioning.0[axis] = factors[option]
+            }
             _ => unreachable!("options are of the kind of their variable"),
         }
     }
@@ -156,10 +160,10 @@ fn table_of_cut(
 
 /// Returns the placement of an operand, or of the result, along an axis that splits this factor.
 fn placement(signature: &Signature, access: &Access, factor: Option<FactorId>) -> Placement {
-    let form = Partitioning(vec![factor]);
+    let partitioning = Partitioning(vec![factor]);
     match access.operand {
-        Some(operand) => signature.operand_tiling(operand, &form).on(0),
-        None => signature.result_tiling(&form).on(0),
+        Some(operand) => signature.operand_tiling(operand, &partitioning).on(0),
+        None => signature.result_tiling(&partitioning).on(0),
     }
 }
 

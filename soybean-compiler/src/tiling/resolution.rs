@@ -52,11 +52,11 @@ impl Resolution {
     }
 
     /// Returns the representative of a partitioning's orbit: in each class, its factors in order.
-    pub(super) fn sorted(&self, form: &Partitioning) -> Partitioning {
-        let mut sorted = form.clone();
+    pub(super) fn sorted(&self, partitioning: &Partitioning) -> Partitioning {
+        let mut sorted = partitioning.clone();
         for class in self.classes() {
             let mut factors: Vec<Option<FactorId>> =
-                class.iter().map(|axis| form.0[axis]).collect();
+                class.iter().map(|axis| partitioning.0[axis]).collect();
             factors.sort_unstable_by_key(|it| (it.is_none(), *it));
             class.iter().zip(factors).for_each(|(axis, factor)| sorted.0[axis] = factor);
         }

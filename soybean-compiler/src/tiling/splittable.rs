@@ -73,7 +73,7 @@ impl SplittableFactors {
 }
 
 /// Returns the legal partitionings at a resolution, one for each orbit.
-pub(super) fn enumerate_forms(
+pub(super) fn enumerate_partitionings(
     splittable: &SplittableFactors,
     resolution: &Resolution,
     mesh: &Mesh,
@@ -82,42 +82,48 @@ pub(super) fn enumerate_forms(
     let possible = splittable.at_resolution(|marks| resolution.possible(marks));
     let certain = splittable.at_resolution(|marks| resolution.certain(marks));
     let n_factors = splittable.0.len();
-    let mut forms = vec![Partitioning(vec![None; mesh.n_axes()])];
+    let mut partitionings = vec![Partitioning(vec![None; mesh.n_axes()])];
     for axis in 0..mesh.n_axes() {
         let before = resolution.before(axis);
-        let extend = |form: &Partitioning| {
+        let extend = |partitioning: &Partitioning| {
             // Within a class, splits are in order: factors first, then none.
-            let first = before.map_or(0, |it| form.0[it].map_or(n_factors, usize::from));
+            let first = before.map_or(0, |it| partitioning.0[it].map_or(n_factors, usize::from));
             let factors = (first..n_factors).map(factor_id);
-            let is_legal = |&it: &FactorId| possible.may_split(it, form.axes_of(it).with(axis));
+            let is_legal =
+                |&it: &FactorId| possible.may_split(it, partitioning.axes_of(it).with(axis));
             let with = |choice| {
-                let mut form = form.clone();
-                form.0[axis] = choice;
-                form
+                let mut partitioning = partitioning.clone();
+                partitioning.0[axis] = choice;
+                partitioning
             };
             factors.filter(is_legal).map(Some).chain([None]).map(with).collect::<Vec<_>>()
         };
-        forms = forms.iter().flat_map(extend).collect();
+        partitionings = partitionings.iter().flat_map(extend).collect();
     }
     if redundancy == Redundancy::Unavoidable {
-        let could_split = |form: &Partitioning, axis: usize| {
-            let may_split = |it: FactorId| certain.may_split(it, form.axes_of(it).with(axis));
-            form.0[axis].is_none() && (0..n_factors).map(factor_id).any(may_split)
+        let could_split = |partitioning: &Partitioning, axis: usize| {
+            let may_split =
+                |it: FactorId| certain.may_split(it, partitioning.axes_of(it).with(axis));
+            partitioning.0[axis].is_none() && (0..n_factors).map(factor_id).any(may_split)
         };
-        forms.retain(|form| !(0..mesh.n_axes()).any(|axis| could_split(form, axis)));
+        partitionings
+            .retain(|partitioning| !(0..mesh.n_axes()).any(|axis| could_split(partitioning, axis)));
     }
-    forms
+    partitionings
 }
 
 /// Splits a factor along every axis that splits none, where that is possible.
-pub(super) fn completed(splittable: &SplittableFactors, form: &Partitioning) -> Partitioning {
-    let mut form = form.clone();
-    for axis in 0..form.0.len() {
+pub(super) fn completed(
+    splittable: &SplittableFactors,
+    partitioning: &Partitioning,
+) -> Partitioning {
+    let mut partitioning = partitioning.clone();
+    for axis in 0..partitioning.0.len() {
         let mut factors = (0..splittable.0.len()).map(factor_id);
-        if form.0[axis].is_none() {
-            form.0[axis] =
-                factors.find(|&it| splittable.may_split(it, form.axes_of(it).with(axis)));
+        if partitioning.0[axis].is_none() {
+            partitioning.0[axis] =
+                factors.find(|&it| splittable.may_split(it, partitioning.axes_of(it).with(axis)));
         }
     }
-    form
+    partitioning
 }

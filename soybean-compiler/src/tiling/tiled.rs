@@ -50,8 +50,9 @@ impl TiledNetwork {
     pub fn signature(&self, value: Value) -> (Signature, &Partitioning) {
         let graph = &self.network.graph;
         let operator = graph.operator(value).expect("an operator computes the tensor");
-        let form = self.forms[value.index()].as_ref().expect("every operator has a form");
-        (operator.signature(&graph.operand_shapes(value)), form)
+        let partitioning =
+            self.forms[value.index()].as_ref().expect("every operator has a partitioning");
+        (operator.signature(&graph.operand_shapes(value)), partitioning)
     }
 
     /// Returns the conversions of an operator: of each operand, then of its result. Conversions
@@ -61,14 +62,14 @@ impl TiledNetwork {
     /// If no operator computes the tensor.
     #[must_use]
     pub fn conversions(&self, value: Value) -> Vec<Conversion> {
-        let (signature, form) = self.signature(value);
+        let (signature, partitioning) = self.signature(value);
         let operands = self.network.graph.operands(value);
         let operand = |(position, &operand): (usize, &Value)| {
-            let to = signature.operand_tiling(position, form);
+            let to = signature.operand_tiling(position, partitioning);
             self.conversion(operand, self.tilings[operand.index()], to, Combine::Sum)
         };
         let mut conversions: Vec<Conversion> = operands.iter().enumerate().map(operand).collect();
-        let from = signature.result_tiling(form);
+        let from = signature.result_tiling(partitioning);
         conversions.push(self.conversion(
             value,
             from,
@@ -121,8 +122,8 @@ impl fmt::Display for TiledNetwork {
         writeln!(f, "mesh {}", self.mesh)?;
         for value in self.network.graph.values() {
             write!(f, "{} {}", self.network.graph.line(value), self.tilings[value.index()])?;
-            if let Some(form) = &self.forms[value.index()] {
-                let text: Vec<String> = form
+            if let Some(partitioning) = &self.forms[value.index()] {
+                let text: Vec<String> = partitioning
                     .0
                     .iter()
                     .map(|it| it.map_or("-".to_owned(), |factor| letter(factor).to_string()))

@@ -311,7 +311,7 @@ mod tests {
 
     #[test]
     fn times_are_readable() {
-        let texts = [0.4, 75.0, 3600.0 * 5.5, 3600.0 * 50.0].map(readable);
+        let texts = [0.4, 75.0, 3600.0 * 5.5, 3600.0 * 50.0].map(format_duration);
         assert_eq!(texts, ["0:00 min", "1:15 min", "5:30 h", "2 days 2 h"]);
     }
 }
