@@ -94,7 +94,7 @@ impl CutOptions {
                 *tiling = tiling.with(axis, placements[option]);
             }
             (Self::Operator(factors), Label::Operator(partitioning)) => {
-                partitioning.0[axis] = factors[option]
+                partitioning.0[axis] = factors[option];
             }
             _ => unreachable!("options are of the kind of their variable"),
         }
