@@ -147,7 +147,7 @@ impl Reader<'_> {
         position: usize,
     ) -> Option<(Elementwise, Vec<Value>)> {
         let value = operands[position];
-        let Some(inner) = self.graph.operator_as::<Elementwise>(value) else { return None };
+        let inner = self.graph.operator_as::<Elementwise>(value)?;
         let is_cheap = scalar::is_cheap(&inner.program);
         let has_same_space = map.operands[position].len() == map.extents.len();
         let is_allowed = self.graph.operands(value).into_iter().all(|it| self.may_read(it));

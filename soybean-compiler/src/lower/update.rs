@@ -65,9 +65,7 @@ impl Lowering<'_> {
         let tiled = self.tiled;
         let mut joined = Joined::default();
         for &(_, next) in updates {
-            let Some(map) = tiled.network.graph.operator_as::<Elementwise>(next) else {
-                return None;
-            };
+            let map = tiled.network.graph.operator_as::<Elementwise>(next)?;
             let (signature, form) = tiled.signature(next);
             let operands = tiled.network.graph.operands(next);
             let is_free = tiled.conversions(next)[..operands.len()].iter().all(|it| it.bytes == 0);

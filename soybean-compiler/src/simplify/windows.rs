@@ -49,7 +49,7 @@ pub(super) fn joined(graph: &mut Graph, map: &Elementwise, operands: &[Value]) -
 }
 
 fn window(graph: &Graph, value: Value) -> Option<Window> {
-    let Some(pad) = graph.operator_as::<Pad>(value) else { return None };
+    let pad = graph.operator_as::<Pad>(value)?;
     if graph.node(value).pinned.is_some() {
         return None;
     }
