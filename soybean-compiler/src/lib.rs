@@ -1,7 +1,7 @@
 //! Soybean's compiler: from a model's forward computation to a program for N ranks.
 //!
-//! A [`Builder`] makes a [`graph`]. The passes in [`compile()`] differentiate, simplify and fuse it,
-//! search a tiling that minimises the bytes moved between ranks, and lower it to a
+//! A [`Builder`] makes a [`graph`]. The passes in [`compile()`] differentiate, simplify and fuse
+//! it, search a tiling that minimises the bytes moved between ranks, and lower it to a
 //! [`soybean_plan::Program`]. The compiler knows nothing of tokens, files, clocks or the
 //! environment.
 
