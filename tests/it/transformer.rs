@@ -6,7 +6,7 @@ use soybean::{Array, Config, Tensor, eager};
 use crate::support::arrays;
 
 #[soybean::model(gpus = 4, optimizer = adam())]
-mod transformer {
+mod decoder {
     use soybean::prelude::*;
 
     pub(crate) const BATCH: usize = 4;
@@ -56,7 +56,7 @@ mod transformer {
     }
 }
 
-use transformer::{BATCH, TOKENS, WORDS};
+use decoder::{BATCH, TOKENS, WORDS};
 
 /// Words in a predictable sequence.
 fn words(shift: usize) -> Vec<i32> {
@@ -71,23 +71,23 @@ fn eager_loss(parameters: &[(String, Array)], x: &[i32], y: &[i32]) -> f64 {
     let values: Vec<Tensor> = parameters.iter().map(|it| arrays::tensor(&it.1)).collect();
     eager::with_parameters(&values, || {
         let (x, y) = (tensor(&[BATCH, TOKENS], x), tensor(&[BATCH * TOKENS], y));
-        transformer::forward(x, y).0.item()
+        decoder::forward(x, y).0.item()
     })
 }
 
 #[test]
 fn it_agrees_with_its_function_and_learns() {
     let (x, y) = (words(0), words(3));
-    let batch = transformer::Batch { x: &x, y: &y };
+    let batch = decoder::Batch { x: &x, y: &y };
     let config = Config { seed: 1, learning_rate: 0.01, ..Config::default() };
-    let mut trainer = transformer::Trainer::new(config).unwrap();
+    let mut trainer = decoder::Trainer::new(config).unwrap();
     let mut losses = Vec::new();
     for _ in 0..40 {
         let expected = eager_loss(&trainer.parameters().unwrap(), &x, &y);
         let loss = f64::from(trainer.step(&batch).unwrap());
         // Single precision through some ten layers, with sums over a dozen elements.
         assert!((loss - expected).abs() < 1e-4 * expected.max(1.0), "{loss}, expected {expected}");
-        assert_eq!(trainer.moved_bytes(), transformer::Trainer::PLAN.bytes_total);
+        assert_eq!(trainer.moved_bytes(), decoder::Trainer::PLAN.bytes_total);
         losses.push(loss);
     }
     assert!(losses[39] < 0.5 * losses[0], "{losses:?}");

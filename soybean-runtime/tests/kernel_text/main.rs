@@ -4,41 +4,23 @@
 //! again with all accesses checked. If NVRTC is found, it compiles all of it too.
 #![expect(clippy::unwrap_used, clippy::panic, clippy::print_stderr, reason = "tests")]
 
-#[path = "kernel_text/attention.rs"]
 mod attention;
-#[path = "kernel_text/case.rs"]
 mod case;
-#[path = "kernel_text/concatenation.rs"]
 mod concatenation;
-#[path = "kernel_text/contraction.rs"]
 mod contraction;
-#[path = "kernel_text/convolution.rs"]
 mod convolution;
-#[path = "kernel_text/device.rs"]
 mod device;
-#[path = "kernel_text/dice.rs"]
 mod dice;
-#[path = "kernel_text/embedding.rs"]
 mod embedding;
-#[path = "kernel_text/large.rs"]
 mod large;
-#[path = "kernel_text/map.rs"]
 mod map;
-#[path = "kernel_text/movement.rs"]
 mod movement;
-#[path = "kernel_text/nvrtc.rs"]
 mod nvrtc;
-#[path = "kernel_text/operands.rs"]
 mod operands;
-#[path = "kernel_text/padding.rs"]
 mod padding;
-#[path = "kernel_text/permutation.rs"]
 mod permutation;
-#[path = "kernel_text/pooling.rs"]
 mod pooling;
-#[path = "kernel_text/reduction.rs"]
 mod reduction;
-#[path = "kernel_text/reference.rs"]
 mod reference;
 
 use std::{env, process::Command};
