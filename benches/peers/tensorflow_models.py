@@ -2,7 +2,7 @@
 
     python tensorflow_models.py mlp1024|mlp2048|cnn|tfm graph|xla
 
-The variable T is the number of threads, and STEPS the number of measured steps. The optimiser is
+The variable T is the number of threads, and STEPS the number of measured steps. The optimizer is
 SGD. Images are [batch, height, width, channels], as TensorFlow requires.
 """
 

@@ -2,12 +2,12 @@
 
     python benches/peers/torch_step.py --model mlp512 --precision bf16 --mode eager --mode compile
 
-The models have the same layers, distributions of initial values, batches and optimisers. Inputs
+The models have the same layers, distributions of initial values, batches and optimizers. Inputs
 that are "kept" are on the device. Inputs that are "fed" are in pinned memory and are copied one
 batch ahead, on a separate stream.
 
 - Precisions: f32 without TF32, tf32 for products and convolutions, bf16 by autocast with f32 weights.
-- Modes: eager, and `torch.compile(mode="max-autotune")` of the model and its loss. Optimisers are
+- Modes: eager, and `torch.compile(mode="max-autotune")` of the model and its loss. Optimizers are
   fused in both. Images are stored channels last if tensor cores compute, because that is faster.
 - The time of a step is that between the events at its end and at the end of the step before.
 

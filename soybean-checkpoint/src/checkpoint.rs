@@ -20,7 +20,7 @@ pub struct Checkpoint {
     run: RunFile,
     /// The files of parameters and buffers.
     pub(crate) model_files: Vec<TensorFile>,
-    /// The files of the optimiser's tensors.
+    /// The files of the optimizer's tensors.
     pub(crate) optimizer_files: Vec<TensorFile>,
 }
 

@@ -1,4 +1,4 @@
-//! The check that a checkpoint fits a model and its optimiser. The plan does not matter.
+//! The check that a checkpoint fits a model and its optimizer. The plan does not matter.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -76,7 +76,7 @@ fn differences(expected: &Shapes<'_>, found: &Shapes<'_>) -> String {
     all.join("; ")
 }
 
-/// Returns the kinds of tensors that an optimiser keeps, such as `momentum`. A kind is the part of
+/// Returns the kinds of tensors that an optimizer keeps, such as `momentum`. A kind is the part of
 /// a name after the longest name of a parameter.
 fn kinds<'a>(states: &Shapes<'a>, parameters: &Shapes<'_>) -> BTreeSet<&'a str> {
     let kind = |name: &&'a str| {

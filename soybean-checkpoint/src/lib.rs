@@ -4,7 +4,7 @@
 //! devices. It is a folder `step-0000000123` with these files:
 //!
 //! - `model.safetensors`: the parameters and buffers;
-//! - `optimizer.safetensors`: the tensors of the optimiser;
+//! - `optimizer.safetensors`: the tensors of the optimizer;
 //! - `run.json`: everything else, with the length and the CRC-32 of each file.
 //!
 //! The folder gets this name when all of it is on disk, or never.

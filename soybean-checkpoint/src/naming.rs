@@ -8,7 +8,7 @@ pub(crate) const RUN_FILE: &str = "run.json";
 /// The file of parameters and buffers, without its extension.
 pub(crate) const MODEL: &str = "model";
 
-/// The file of the optimiser's tensors, without its extension.
+/// The file of the optimizer's tensors, without its extension.
 pub(crate) const OPTIMIZER: &str = "optimizer";
 
 /// The prefix of folders that are being written or removed, which are not checkpoints.

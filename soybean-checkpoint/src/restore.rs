@@ -12,7 +12,7 @@ impl Checkpoint {
     /// progress of the run that wrote it.
     ///
     /// # Errors
-    /// - If the checkpoint is of another model or optimiser. Then the state is unchanged.
+    /// - If the checkpoint is of another model or optimizer. Then the state is unchanged.
     /// - If a file has changed since the checkpoint was opened, or a device fails. Then the state
     ///   cannot be used any more.
     ///

@@ -6,7 +6,7 @@ use crate::{Array, Counters, Error};
 
 /// The state of a training run: the tensors that persist from step to step, and the counters.
 ///
-/// Tensors are numbered: first the parameters and buffers, then the tensors of the optimiser, in
+/// Tensors are numbered: first the parameters and buffers, then the tensors of the optimizer, in
 /// the order of [`StateSpec`]. A run may consist of several processes. Each of them then has such
 /// a state, and calls the same functions of this crate in the same order.
 pub trait TrainingState {
@@ -72,7 +72,7 @@ pub struct StateSpec {
     pub model: String,
     /// The parameters and buffers. They have the numbers from 0.
     pub parameters: Vec<TensorSpec>,
-    /// The tensors of the optimiser. Their numbers follow those of the parameters.
+    /// The tensors of the optimizer. Their numbers follow those of the parameters.
     pub optimizer: Vec<TensorSpec>,
     /// The number of steps that share an update of the parameters.
     pub accumulate: u64,

@@ -45,7 +45,7 @@ pub struct Loaded {
 ///
 /// `path` is a `.safetensors` file, an index of several (`.index.json`), a folder with either, or
 /// the folder of a checkpoint. Elements of the types `F32`, `F64`, `F16` and `BF16` become `f32`.
-/// The optimiser's tensors and the counters do not change.
+/// The optimizer's tensors and the counters do not change.
 ///
 /// # Errors
 /// - If a file cannot be read or has unexpected contents, if tensors are missing or unused and the

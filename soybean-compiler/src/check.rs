@@ -43,7 +43,7 @@ fn topology(options: &Options) -> Result<Option<Topology>, ModelDiagnostic> {
     options.search.topology(options.n_gpus).map_err(fault)
 }
 
-/// Checks a model's pins against the mesh, and its optimiser's patterns against its parameters.
+/// Checks a model's pins against the mesh, and its optimizer's patterns against its parameters.
 pub(crate) fn model(
     builder: &Builder,
     mesh: &Mesh,

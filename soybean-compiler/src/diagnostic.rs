@@ -67,6 +67,6 @@ pub enum ModelPart {
     Gpus,
     /// The memory of each GPU.
     Memory,
-    /// The pattern with this number in the optimiser's setting `no_decay`.
+    /// The pattern with this number in the optimizer's setting `no_decay`.
     NoDecay(usize),
 }

@@ -47,7 +47,7 @@ pub enum Source {
     Parameter(Init),
     /// Kept from step to step as the model says; filled at the start as a parameter is.
     Buffer(Init),
-    /// Kept by the optimiser from step to step.
+    /// Kept by the optimizer from step to step.
     State,
     /// Computed from its operands.
     Operator(Operator),

@@ -36,11 +36,11 @@ pub struct Network {
     pub outputs: Vec<(String, Value)>,
     /// Parameters with their gradients, until the updates are added.
     pub gradients: Vec<(Value, Value)>,
-    /// Buffers, then parameters and optimiser states, each with its next value in the same tiling.
+    /// Buffers, then parameters and optimizer states, each with its next value in the same tiling.
     pub updates: Vec<(Value, Value)>,
     /// The 2-norm of all gradients together, if updates need it.
     pub gradient_norm: Option<Value>,
-    /// The optimiser that made the updates.
+    /// The optimizer that made the updates.
     pub optimizer: Optimizer,
     /// The scalars that programs read.
     pub scalars: Vec<RunScalar>,

@@ -15,6 +15,6 @@ pub struct Options {
     pub search: SearchRequest,
     /// The precision in which products are computed.
     pub precision: Precision,
-    /// The optimiser, which updates the parameters.
+    /// The optimizer, which updates the parameters.
     pub optimizer: Optimizer,
 }

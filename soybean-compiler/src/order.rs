@@ -16,7 +16,7 @@ use crate::{
 pub(crate) enum Task {
     /// Compute this tensor.
     Compute(Value),
-    /// Replace a parameter and its optimiser's states by their next values: pairs of source and
+    /// Replace a parameter and its optimizer's states by their next values: pairs of source and
     /// next value.
     Update(Vec<(Value, Value)>),
 }

@@ -9,7 +9,7 @@ use crate::value::Value;
 pub enum Content {
     /// Trained tensors.
     Parameters,
-    /// Tensors of the optimiser, and the model's buffers.
+    /// Tensors of the optimizer, and the model's buffers.
     States,
     /// The tensors of the batch, and constants.
     Inputs,

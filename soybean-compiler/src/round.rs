@@ -2,7 +2,7 @@
 //!
 //! | tensor | type where a network computes in `bf16` |
 //! | --- | --- |
-//! | parameters, the optimiser's states, buffers, and their next values | `f32` |
+//! | parameters, the optimizer's states, buffers, and their next values | `f32` |
 //! | gradients of parameters: what updates read, through maps and changes of shape | `f32` |
 //! | results of reductions (sums, maxima, statistics of norms and softmax) | `f32` |
 //! | gradients of embedding tables | `f32` |

@@ -3,7 +3,7 @@
 use std::{fmt, str::FromStr};
 
 /// The precision of matrix products, convolutions and attention, and of the tensors between them.
-/// Parameters, optimiser states and all sums are always `f32`.
+/// Parameters, optimizer states and all sums are always `f32`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Precision {
     /// Single precision throughout.

@@ -65,7 +65,7 @@ pub struct Tables {
     pub inputs: Cow<'static, [Input]>,
     /// The trained tensors and the model's buffers, in the order in which the model makes them.
     pub parameters: Cow<'static, [Parameter]>,
-    /// The tensors of the optimiser, all zero at the start.
+    /// The tensors of the optimizer, all zero at the start.
     pub states: Cow<'static, [State]>,
     /// Buffers that are filled once.
     pub constants: Cow<'static, [Constant]>,
@@ -160,11 +160,11 @@ pub struct Parameter {
     pub buffer: BufferId,
     /// The initial values.
     pub init: Init,
-    /// True if the optimiser trains it; false for a buffer that the model itself keeps.
+    /// True if the optimizer trains it; false for a buffer that the model itself keeps.
     pub is_trained: bool,
 }
 
-/// A tensor of the optimiser that belongs to a parameter and has its shape.
+/// A tensor of the optimizer that belongs to a parameter and has its shape.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct State {
     /// The name of the parameter and that of the state: `dense.2.w.momentum`.

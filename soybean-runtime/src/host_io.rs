@@ -18,7 +18,7 @@ use crate::{
 pub(crate) struct HostIo {
     rank: usize,
     inputs: Vec<TileOverlap>,
-    /// Parameters and buffers, then the optimiser's tensors.
+    /// Parameters and buffers, then the optimizer's tensors.
     state: Vec<TileOverlap>,
     scalars: Vec<f32>,
 }
@@ -36,7 +36,7 @@ impl HostIo {
     }
 
     /// Writes the initial values of parameters and constants. Memory is zero before, which is right
-    /// for the optimiser's tensors.
+    /// for the optimizer's tensors.
     pub(crate) fn fill(
         &self,
         tables: &Tables,

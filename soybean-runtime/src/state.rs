@@ -1,4 +1,4 @@
-//! The state of a run, which checkpoints save: parameters and buffers, then the optimiser's
+//! The state of a run, which checkpoints save: parameters and buffers, then the optimizer's
 //! tensors. The tensors are numbered in this order.
 
 use std::any::Any;
@@ -34,7 +34,7 @@ impl TensorRange {
         Self { first: 0, n_tensors: tables.parameters.len() }
     }
 
-    /// Returns the range of the optimiser's tensors.
+    /// Returns the range of the optimizer's tensors.
     pub(crate) fn states(tables: &Tables) -> Self {
         Self { first: tables.parameters.len(), n_tensors: tables.states.len() }
     }

@@ -201,7 +201,7 @@ impl Trainer {
         self.named(TensorRange::parameters(self.tables()))
     }
 
-    /// Replaces all parameters. The optimiser's state does not change.
+    /// Replaces all parameters. The optimizer's state does not change.
     ///
     /// # Errors
     /// If a name is unknown, missing or given twice, if a shape is wrong, or if a rank fails.
@@ -211,7 +211,7 @@ impl Trainer {
         self.load(0, &sorted)
     }
 
-    /// Returns all tensors of the optimiser by name, such as `dense.w.momentum`.
+    /// Returns all tensors of the optimizer by name, such as `dense.w.momentum`.
     ///
     /// # Errors
     /// If a rank fails.

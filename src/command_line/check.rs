@@ -1,8 +1,8 @@
 //! `check`: compares the generated trainer with the model's own function.
 //!
 //! Loss and outputs are compared directly. Gradients are not visible from outside, so the first
-//! update is compared with finite differences: from a fresh optimiser state, the first update of
-//! every optimiser is a known function of the gradient. If several steps share an update, all of
+//! update is compared with finite differences: from a fresh optimizer state, the first update of
+//! every optimizer is a known function of the gradient. If several steps share an update, all of
 //! them run on the same batch.
 
 mod rules;

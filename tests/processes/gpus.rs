@@ -61,7 +61,7 @@ fn lines_of<'a>(printed: &'a str, case: &str) -> Vec<&'a str> {
 }
 
 /// Returns everything that does not depend on the number of processes, as bits: losses, outputs,
-/// parameters and the optimiser's state. NCCL does not promise this for sums.
+/// parameters and the optimizer's state. NCCL does not promise this for sums.
 fn bits_of<'a>(printed: &'a str, case: &str) -> Vec<&'a str> {
     let others = ["on ", "allocations "];
     let lines = lines_of(printed, case).into_iter();

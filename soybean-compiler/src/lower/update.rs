@@ -1,4 +1,4 @@
-//! Updates: the next values of a parameter and its optimiser's states, computed and stored in
+//! Updates: the next values of a parameter and its optimizer's states, computed and stored in
 //! place.
 
 use std::borrow::Cow;

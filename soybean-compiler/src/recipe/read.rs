@@ -169,7 +169,7 @@ impl Reader {
         self.builder.stand_at(place, number);
     }
 
-    /// Reads the optimiser of a line; its further settings follow on lines of their own.
+    /// Reads the optimizer of a line; its further settings follow on lines of their own.
     fn optimizer(&self, name: &str, settings: &[Datum]) -> Result<Optimizer, String> {
         let setting = |pair: &[Datum]| match pair {
             [Datum::Text(name), value] => Ok((name.clone(), self.argument(value)?)),

@@ -23,7 +23,7 @@ pub struct Parallelism {
     /// Of the gradients.
     pub backward: String,
     /// The storage of the largest parameter: `split` as its readers take it, `sharded` in another
-    /// way, replicated with `sharded state` of the optimiser, or `replicated` entirely.
+    /// way, replicated with `sharded state` of the optimizer, or `replicated` entirely.
     pub weights: String,
 }
 
@@ -63,7 +63,7 @@ pub(super) fn parallelism(tiled: &TiledNetwork) -> Vec<(String, Parallelism)> {
     all.filter(|(_, it)| *it != Parallelism::default()).collect()
 }
 
-/// Returns the optimiser's states of each parameter.
+/// Returns the optimizer's states of each parameter.
 fn states(network: &Network) -> BTreeMap<Value, Vec<Value>> {
     let of_group = |group: Vec<(Value, Value)>| {
         let mut sources = group.into_iter().map(|(source, _)| source);
@@ -148,7 +148,7 @@ fn reader(graph: &Graph, roles: &Roles<'_>, value: Value) -> Option<Reader> {
     })
 }
 
-/// Returns the storage of a parameter and its optimiser's states, compared with the tiling that the
+/// Returns the storage of a parameter and its optimizer's states, compared with the tiling that the
 /// forward computation reads.
 fn of_weight(
     tiled: &TiledNetwork,

@@ -62,7 +62,7 @@ fn least_of(network: Network, n_ranks: usize, sizes: &Sizes, seed: u64) -> Optio
     Some(least)
 }
 
-/// Returns the optimiser with everything that reads the norm of the gradients, and with all further
+/// Returns the optimizer with everything that reads the norm of the gradients, and with all further
 /// states.
 fn with_everything(optimizer: Optimizer) -> Optimizer {
     let (clip_norm, ema) = (Some(1.0), Some(0.9));

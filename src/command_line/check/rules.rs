@@ -1,4 +1,4 @@
-//! The first update of every optimiser, as a function of the gradient.
+//! The first update of every optimizer, as a function of the gradient.
 
 use std::time::Duration;
 
@@ -61,7 +61,7 @@ fn elements(updates: &[f64], n_wanted: usize) -> Vec<usize> {
     elements
 }
 
-/// The first update of an optimiser as a function of the gradient `g` and the parameter `p`;
+/// The first update of an optimizer as a function of the gradient `g` and the parameter `p`;
 /// `decay` is fitted to the samples.
 pub(super) struct Rule {
     pub(super) name: &'static str,

@@ -1,4 +1,4 @@
-//! All settings around an optimiser's rule, with constants.
+//! All settings around an optimizer's rule, with constants.
 
 /// A model.
 #[soybean::model(

@@ -1,4 +1,4 @@
-//! The state of every optimiser, bit for bit, on any number of ranks.
+//! The state of every optimizer, bit for bit, on any number of ranks.
 
 use soybean::checkpoint::{Checkpoint, Checkpoints};
 use soybean_compiler::{Argument, Optimizer, optimizer};

@@ -12,7 +12,7 @@ use soybean_test_support::virtual_gpus::on_virtual_gpus;
 
 use super::{assert_close, cnn_digits, losses, trainer};
 
-/// Returns parameters, buffers and the optimiser's tensors.
+/// Returns parameters, buffers and the optimizer's tensors.
 fn state(trainer: &mut Trainer) -> Vec<(String, Array)> {
     let mut state = trainer.parameters().unwrap();
     state.extend(trainer.optimizer_state().unwrap());

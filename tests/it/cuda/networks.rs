@@ -1,4 +1,4 @@
-//! Tests of networks with all kinds of layers, precisions, optimisers and meshes: on GPUs they
+//! Tests of networks with all kinds of layers, precisions, optimizers and meshes: on GPUs they
 //! train as on the CPU, and move the predicted bytes.
 
 use std::sync::Arc;
@@ -297,7 +297,7 @@ fn text_models_use_fused_attention() {
     }
 }
 
-/// All optimisers with settings. One uses all options around its rule.
+/// All optimizers with settings. One uses all options around its rule.
 fn optimizers() -> [Optimizer; 4] {
     let setting = |name: &str, value| [(name.to_owned(), Argument::Float(value))];
     let decayed = optimizer("adamw", &setting("weight_decay", 0.1)).expect("known");

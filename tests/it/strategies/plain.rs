@@ -75,7 +75,7 @@ pub(crate) fn norm(tensors: &Tensors) -> f64 {
     tensors.iter().flatten().map(|it| it * it).sum::<f64>().sqrt()
 }
 
-/// An optimiser's rule with its states, by the formulas of the papers.
+/// An optimizer's rule with its states, by the formulas of the papers.
 pub(crate) struct Stepper {
     pub(crate) rule: Rule,
     /// True for each parameter with weight decay.

@@ -57,7 +57,7 @@ struct Expected {
     averages: Tensors,
 }
 
-/// Runs a step for each batch from these parameters, with the optimiser's settings.
+/// Runs a step for each batch from these parameters, with the optimizer's settings.
 fn by_plain_loops(
     optimizer: &Optimizer,
     rate: f64,

@@ -36,7 +36,7 @@ fn fingerprint(entry: &Entry, n_gpus: usize, strategy: Strategy) -> String {
         n_gpus,
         search: strategy.into(),
         precision: Precision::F32,
-        optimizer: optimizer(entry.optimizer, &[]).expect("an optimiser of the compiler"),
+        optimizer: optimizer(entry.optimizer, &[]).expect("an optimizer of the compiler"),
     };
     match compile(builder, loss, &[], &options, &|| 0.0) {
         Ok(compiled) => {

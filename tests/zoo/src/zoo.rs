@@ -12,7 +12,7 @@ pub struct Entry {
     pub name: &'static str,
     /// The sizes in words.
     pub sizes: &'static str,
-    /// The optimiser.
+    /// The optimizer.
     pub optimizer: &'static str,
     /// The function that builds it.
     pub model: fn() -> Model,

@@ -62,7 +62,7 @@ fn wanted() -> Result<Wanted, Box<dyn Error>> {
         }
     }
     if wanted.with_updates && wanted.table.is_some() {
-        return Err("--table has the networks' own optimisers: expected no --updates".into());
+        return Err("--table has the networks' own optimizers: expected no --updates".into());
     }
     if wanted.networks.is_empty() {
         wanted.networks = ZOO.iter().collect();

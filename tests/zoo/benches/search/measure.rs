@@ -19,7 +19,7 @@ pub(crate) struct Measured {
     milliseconds: f64,
 }
 
-/// Compiles a network for a number of GPUs, with its own optimiser or with all settings of updates.
+/// Compiles a network for a number of GPUs, with its own optimizer or with all settings of updates.
 pub(crate) fn measure(
     entry: &Entry,
     n_gpus: usize,

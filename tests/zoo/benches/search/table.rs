@@ -111,7 +111,7 @@ fn replaced(
 fn networks() -> String {
     let row = |it: &Entry| format!("| {} | {} | {} |\n", it.name, it.sizes, it.optimizer);
     let rows: String = ZOO.iter().map(row).collect();
-    format!("| network | sizes | optimiser |\n| --- | --- | --- |\n{rows}")
+    format!("| network | sizes | optimizer |\n| --- | --- | --- |\n{rows}")
 }
 
 fn updated(table: &str, rows: &[Row]) -> String {
