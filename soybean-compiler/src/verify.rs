@@ -1,5 +1,7 @@
 //! The verifier: what must hold of a network after every pass.
 
+use std::{collections::BTreeSet, ops::Range};
+
 use soybean_plan::{BufferId, DType, Kernel, Program, Step};
 
 use crate::{
@@ -137,50 +139,91 @@ fn verify_phase(
     kept: &[BufferId],
     results: &[BufferId],
 ) -> Result<(), String> {
-    let buffers = &program.tables.buffers;
-    let range = |it: BufferId| {
-        (
-            buffers[it].offset,
-            buffers[it].offset + buffers[it].n_elements * buffers[it].dtype.bytes(),
-        )
-    };
-    let mut is_valid = vec![false; buffers.len()];
-    kept.iter().for_each(|&it| is_valid[it] = true);
-    let mut is_replaced = vec![false; buffers.len()];
+    let mut arena = Arena::new(program, kept);
+    let mut is_kept = vec![false; program.tables.buffers.len()];
+    kept.iter().for_each(|&it| is_kept[it] = true);
+    let mut is_replaced = vec![false; is_kept.len()];
     for (at, step) in steps.iter().enumerate() {
-        if let Some(missing) = step.inputs.iter().copied().find(|&it| !is_valid[it]) {
+        if let Some(missing) = step.inputs.iter().find(|&&it| !arena.is_valid[it]) {
             return Err(format!(
                 "step {at} {step:?} reads buffer {missing}, which does not hold its value"
             ));
         }
-        if let Some(replaced) = step.inputs.iter().copied().find(|it| is_replaced[*it]) {
+        if let Some(replaced) = step.inputs.iter().find(|&&it| is_replaced[it]) {
             return Err(format!(
                 "step {at} {step:?} reads buffer {replaced}, which holds its next value already"
             ));
         }
         let is_map = matches!(program.kernels[step.kernel], Kernel::Map(_));
-        for result in step.results.iter().copied() {
-            let (from, to) = range(result);
-            for (other, is_valid) in is_valid.iter_mut().enumerate() {
-                let (start, end) = range(other);
-                if start < to && from < end && other != result {
-                    let is_same_memory = (start, end) == (from, to);
-                    if step.inputs.contains(&other) && !(is_map && is_same_memory) {
-                        return Err(format!(
-                            "step {at} {step:?} overwrites buffer {other} while it reads it"
-                        ));
-                    }
-                    *is_valid = false;
-                }
+        for &result in &step.results {
+            let is_lost = |&&input: &&BufferId| {
+                let may_share = is_map && arena.range(input) == arena.range(result);
+                input != result && !may_share && arena.overlaps(input, result)
+            };
+            if let Some(lost) = step.inputs.iter().find(is_lost) {
+                return Err(format!(
+                    "step {at} {step:?} overwrites buffer {lost} while it reads it"
+                ));
             }
+            arena.overwrite(result);
         }
-        for result in step.results.iter().copied() {
-            is_valid[result] = true;
-            is_replaced[result] = kept.contains(&result);
+        for &result in &step.results {
+            arena.insert(result);
+            is_replaced[result] = is_kept[result];
         }
     }
+    let is_valid = arena.is_valid;
     match kept.iter().chain(results).find(|&&it| !is_valid[it]) {
         Some(lost) => Err(format!("buffer {lost} does not hold its value at the end")),
         None => Ok(()),
+    }
+}
+
+/// The buffers that hold their values, which do not overlap. They are ordered by their offsets, so
+/// that a write looks only at its own neighbourhood.
+struct Arena<'a> {
+    program: &'a Program,
+    is_valid: Vec<bool>,
+    by_offset: BTreeSet<(usize, BufferId)>,
+}
+
+impl<'a> Arena<'a> {
+    fn new(program: &'a Program, kept: &[BufferId]) -> Self {
+        let is_valid = vec![false; program.tables.buffers.len()];
+        let mut arena = Self { program, is_valid, by_offset: BTreeSet::new() };
+        kept.iter().for_each(|&it| arena.insert(it));
+        arena
+    }
+
+    /// Returns the bytes of a buffer.
+    fn range(&self, buffer: BufferId) -> Range<usize> {
+        let it = &self.program.tables.buffers[buffer];
+        it.offset..it.offset + it.n_elements * it.dtype.bytes()
+    }
+
+    fn overlaps(&self, first: BufferId, second: BufferId) -> bool {
+        let (first, second) = (self.range(first), self.range(second));
+        first.start < second.end && second.start < first.end
+    }
+
+    /// Marks the value of a buffer as held.
+    fn insert(&mut self, buffer: BufferId) {
+        self.is_valid[buffer] = true;
+        self.by_offset.insert((self.range(buffer).start, buffer));
+    }
+
+    /// Marks the values of all other buffers in the memory of a result as lost.
+    fn overwrite(&mut self, result: BufferId) {
+        let end = self.range(result).end;
+        let before = self.by_offset.range(..(end, 0)).rev();
+        let lost: Vec<_> = before
+            .take_while(|it| it.1 == result || self.overlaps(it.1, result))
+            .filter(|it| it.1 != result)
+            .copied()
+            .collect();
+        for place in lost {
+            self.by_offset.remove(&place);
+            self.is_valid[place.1] = false;
+        }
     }
 }

@@ -54,6 +54,23 @@ fn programs_are_sound_and_move_the_bytes_of_their_plans() {
     }
 }
 
+#[test]
+fn buffers_that_overlap_while_they_are_in_use_are_found() {
+    let (builder, loss, _) = support::classifier(24, &[10, 36, 12], true);
+    let network = build_network(builder, loss, &[], &Optimizer::default()).unwrap();
+    let found = search(&network, Mesh::new(4), &Strategy::Auto.into());
+    let sound = program("mlp", &found.tiled);
+    let n_buffers = sound.tables.buffers.len();
+    let n_found = (0..n_buffers).filter(|&moved| {
+        let mut program = sound.clone();
+        let to = sound.tables.buffers[(moved + 1) % n_buffers].offset;
+        program.tables.buffers.to_mut()[moved].offset = to;
+        verify_program(&program).is_err()
+    });
+    // A few buffers may share memory with the next one, because their lifetimes do not overlap.
+    assert!(n_found.count() > n_buffers / 2, "of {n_buffers} buffers");
+}
+
 /// Returns the collectives of a training step in which each rank has one number.
 fn n_numbers_that_go_round(optimizer: &Optimizer, n_ranks: usize, strategy: Strategy) -> usize {
     // Some of the 82 gradients can be split along all axes, some along a few, some along none.
