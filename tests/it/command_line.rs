@@ -198,8 +198,8 @@ fn passes_are_written_as_numbered_files() {
     let (code, output, errors) = digits(&format!("plan --passes {}", folder.display()));
     assert_eq!((code, output.as_str(), errors.as_str()), (Some(0), "", ""));
     for (file, part) in [
-        ("01-differentiate.txt", "gradient of v1: "),
-        ("02-add-updates.txt", "\nupdate v1 = "),
+        ("01-differentiate.txt", "\ngradient of v2: "),
+        ("02-add-updates.txt", "\nupdate v2 = "),
         ("07-search.txt", "mesh "),
         ("11-plan-memory.txt", "\narena: "),
     ] {
