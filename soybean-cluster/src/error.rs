@@ -11,7 +11,7 @@ pub struct Error {
 }
 
 impl Error {
-    /// The line, counted from 1.
+    /// Returns the line, counted from 1.
     #[must_use]
     pub const fn line(&self) -> usize {
         self.line

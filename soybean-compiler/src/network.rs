@@ -158,7 +158,7 @@ impl Network {
         self.loss.into_iter().chain(self.outputs.iter().map(|&(_, value)| value)).collect()
     }
 
-    /// Which tensors serve the loss or an output: a mark for each.
+    /// Marks the tensors that the loss or an output depends on.
     #[must_use]
     pub fn forward(&self) -> Vec<bool> {
         self.graph.ancestors(&self.fetched())

@@ -135,7 +135,7 @@ impl Report {
         self.strategy.name()
     }
 
-    /// With which numbers products are computed.
+    /// Returns the precision of matrix products.
     #[must_use]
     pub fn precision(&self) -> Precision {
         self.found.tiled.network.precision
@@ -196,7 +196,7 @@ impl Report {
         pass::passes(&self.found.tiled.network)
     }
 
-    /// Which parallelism came out, layer by layer, in the order of the model.
+    /// Returns the parallelism of each layer, in the order of the model.
     #[must_use]
     pub fn parallelism(&self) -> Vec<(String, Parallelism)> {
         parallelism::parallelism(&self.found.tiled)

@@ -56,7 +56,7 @@ impl ScalarBuilder {
         }
     }
 
-    /// `x` as a value through which no gradient flows.
+    /// Returns `x` as a value through which no gradient flows.
     pub fn detach(&mut self, x: Register) -> Register {
         self.push(Instruction::Unary(Unary::Detach, x))
     }
@@ -76,49 +76,49 @@ impl ScalarBuilder {
         }
     }
 
-    /// `x + y`
+    /// Returns `x + y`.
     pub fn add(&mut self, x: Register, y: Register) -> Register {
         self.binary(Binary::Add, x, y)
     }
 
-    /// `x - y`
+    /// Returns `x - y`.
     pub fn sub(&mut self, x: Register, y: Register) -> Register {
         self.binary(Binary::Subtract, x, y)
     }
 
-    /// `x * y`
+    /// Returns `x * y`.
     pub fn mul(&mut self, x: Register, y: Register) -> Register {
         self.binary(Binary::Multiply, x, y)
     }
 
-    /// `x / y`
+    /// Returns `x / y`.
     pub fn div(&mut self, x: Register, y: Register) -> Register {
         self.binary(Binary::Divide, x, y)
     }
 
-    /// 1 where `x == y`, else 0.
+    /// Returns 1 where `x == y`, else 0.
     pub fn equal(&mut self, x: Register, y: Register) -> Register {
         self.binary(Binary::Equal, x, y)
     }
 
-    /// 1 where `x > 0`, else 0.
+    /// Returns 1 where `x > 0`, else 0.
     pub fn is_positive(&mut self, x: Register) -> Register {
         let zero = self.constant(0.0);
         self.binary(Binary::Greater, x, zero)
     }
 
-    /// `x` where the condition is not 0, else `y`.
+    /// Returns `x` where the condition is not 0, else `y`.
     pub fn select(&mut self, condition: Register, x: Register, y: Register) -> Register {
         if x == y { x } else { self.push(Instruction::Select(condition, x, y)) }
     }
 
-    /// `x` times a constant.
+    /// Returns `x` times a constant.
     pub fn scale(&mut self, x: Register, factor: f64) -> Register {
         let factor = self.constant(factor);
         self.mul(x, factor)
     }
 
-    /// `x` plus a constant.
+    /// Returns `x` plus a constant.
     pub fn offset(&mut self, x: Register, term: f64) -> Register {
         let term = self.constant(term);
         self.add(x, term)
@@ -351,7 +351,7 @@ pub fn without_detach(program: &ScalarProgram) -> ScalarProgram {
     builder.finish_all(&results)
 }
 
-/// Several programs over the same inputs as one with all their results.
+/// Joins programs over the same inputs into one with all their results.
 ///
 /// # Panics
 /// If there are more than 256 inputs.

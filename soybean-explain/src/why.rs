@@ -62,7 +62,7 @@ impl Choice {
         }
     }
 
-    /// The value of the objective.
+    /// Returns the value of the objective.
     fn cost(&self) -> f64 {
         self.seconds.map_or(self.bytes as f64, |it| it.0)
     }
@@ -214,8 +214,8 @@ fn tilings(kinds: &[usize], n_dims: usize) -> Result<Vec<Tiling>, usize> {
     Ok(tilings.into_iter().map(tiling).collect())
 }
 
-/// The number of ways to give each axis one of so many placements, where only the number of each
-/// counts among axes of one kind.
+/// Returns the number of ways to give each axis one of so many placements, where only the number of
+/// each counts among axes of one kind.
 fn n_tilings(kinds: &[usize], n_placements: usize) -> usize {
     // The nth axis of a kind makes C(p + n - 2, n - 1) ways C(p + n - 1, n), with p placements.
     let with = |n_ways: usize, axis: usize| {
@@ -225,8 +225,8 @@ fn n_tilings(kinds: &[usize], n_placements: usize) -> usize {
     (0..kinds.len()).fold(1, with)
 }
 
-/// The tiling's placements with the kinds of their axes, in an order in which exchanges of axes of
-/// one kind do not show.
+/// Returns the tiling's placements with the kinds of their axes, in an order in which exchanges of
+/// axes of one kind do not show.
 fn sorted(kinds: &[usize], tiling: &Tiling) -> Vec<(usize, Placement)> {
     let mut sorted: Vec<(usize, Placement)> =
         kinds.iter().copied().zip(tiling.placements().iter().copied()).collect();
@@ -234,7 +234,7 @@ fn sorted(kinds: &[usize], tiling: &Tiling) -> Vec<(usize, Placement)> {
     sorted
 }
 
-/// The results in the order of the items, on all cores.
+/// Maps items on all cores; the results keep the order of the items.
 fn in_parallel<T: Sync, R: Send>(items: &[T], result: impl Fn(&T) -> R + Sync) -> Vec<R> {
     let n_threads = thread::available_parallelism().map_or(1, NonZero::get).min(items.len());
     let next = AtomicUsize::new(0);
@@ -260,7 +260,7 @@ fn in_parallel<T: Sync, R: Send>(items: &[T], result: impl Fn(&T) -> R + Sync) -
 }
 
 impl Why {
-    /// The tilings as a table for people.
+    /// Formats the tilings as a table.
     #[must_use]
     pub fn text(&self, report: &Report) -> String {
         let node = report.search().tiled.network.graph.node(self.tensor);

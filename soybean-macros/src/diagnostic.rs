@@ -94,7 +94,7 @@ impl Diagnostics {
     }
 }
 
-/// The position of tokens: the file, and the lines and columns of both ends.
+/// Returns the position of tokens: the file, and the lines and columns of both ends.
 fn place(tokens: &TokenStream) -> (String, [usize; 4]) {
     let mut spans = tokens.clone().into_iter().map(|token| token.span());
     let Some(first) = spans.next() else { return Default::default() };

@@ -56,7 +56,7 @@ pub(crate) struct Input {
 }
 
 impl Input {
-    /// An argument that has not been evaluated.
+    /// Returns an argument that has not been evaluated.
     pub(crate) fn without_value(name: Ident, dtype: DType) -> Self {
         Self { name, dtype, shape: None, value: None }
     }

@@ -12,7 +12,7 @@ use syn::Expr;
 pub(crate) struct CallId(usize);
 
 impl CallId {
-    /// The number.
+    /// Returns the number.
     pub(crate) fn index(self) -> usize {
         self.0
     }

@@ -16,7 +16,7 @@ use crate::{
     tensor_type::TensorType,
 };
 
-/// The plan of no program.
+/// Writes the plan of no program.
 pub(crate) fn plan(mode: Mode) -> String {
     format!(
         r#"::soybean::plan::Plan {{

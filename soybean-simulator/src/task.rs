@@ -30,7 +30,7 @@ pub(crate) enum Action {
 }
 
 impl Task {
-    /// The axes along which ranks begin and end together.
+    /// Returns the axes along which ranks begin and end together.
     pub(crate) fn joint(&self) -> AxisSet {
         match &self.action {
             Action::Compute(_) => AxisSet::EMPTY,

@@ -3,7 +3,7 @@
 use super::norm::batch_norm;
 use crate::prelude::*;
 
-/// A convolution of `x [n, c, h, w]` with square filters: `weight [out_channels, c, kernel,
+/// Convolves `x [n, c, h, w]` with square filters: `weight [out_channels, c, kernel,
 /// kernel]` and `bias [out_channels]`, both uniform within `1 / sqrt(c * kernel^2)` of 0.
 #[crate::layer]
 pub fn conv2d(
@@ -19,7 +19,7 @@ pub fn conv2d(
     x.conv2d(weight, stride, padding, 1, 1) + bias.reshape([out_channels, 1, 1])
 }
 
-/// [`conv2d`] without `bias`, for outputs that are normalised next.
+/// Applies [`conv2d`] without `bias`, for outputs that are normalised next.
 #[crate::layer]
 pub fn conv2d_without_bias(
     x: Tensor,
@@ -33,7 +33,7 @@ pub fn conv2d_without_bias(
     x.conv2d(weight, stride, padding, 1, 1)
 }
 
-/// A convolution of `x [n, c, length]`: `weight [out_channels, c, kernel]` and `bias
+/// Convolves `x [n, c, length]`: `weight [out_channels, c, kernel]` and `bias
 /// [out_channels]`, both uniform within `1 / sqrt(c * kernel)` of 0.
 #[crate::layer]
 pub fn conv1d(
@@ -49,7 +49,7 @@ pub fn conv1d(
     x.conv1d(weight, stride, padding, 1, 1) + bias.reshape([out_channels, 1])
 }
 
-/// [`conv2d_without_bias`], then [`batch_norm`].
+/// Applies [`conv2d_without_bias`], then [`batch_norm`].
 #[crate::layer]
 pub fn conv_norm(
     x: Tensor,
@@ -61,7 +61,7 @@ pub fn conv_norm(
     batch_norm(conv2d_without_bias(x, out_channels, kernel, stride, padding))
 }
 
-/// [`conv_norm`], then a ReLU.
+/// Applies [`conv_norm`], then a ReLU.
 #[crate::layer]
 pub fn conv_norm_relu(
     x: Tensor,

@@ -2,8 +2,8 @@
 
 use crate::prelude::*;
 
-/// `x weight^T + bias`: `[.., in]` to `[.., out_features]`, with `weight [out_features, in]` and
-/// `bias [out_features]`, both uniform within `1 / sqrt(in)` of 0.
+/// Computes `x weight^T + bias`: `[.., in]` to `[.., out_features]`, with `weight [out_features,
+/// in]` and `bias [out_features]`, both uniform within `1 / sqrt(in)` of 0.
 #[crate::layer]
 pub fn linear(x: Tensor, out_features: usize) -> Tensor {
     let bound = 1.0 / (x.dim(-1) as f64).sqrt();
@@ -11,7 +11,7 @@ pub fn linear(x: Tensor, out_features: usize) -> Tensor {
     x.matmul(weight.transpose()) + param("bias", [out_features], uniform(-bound, bound))
 }
 
-/// [`linear`] without `bias`.
+/// Applies [`linear`] without `bias`.
 #[crate::layer]
 pub fn linear_without_bias(x: Tensor, out_features: usize) -> Tensor {
     let bound = 1.0 / (x.dim(-1) as f64).sqrt();

@@ -2,8 +2,8 @@
 
 use crate::prelude::*;
 
-/// [`Tensor::batch_norm`] over the channels of `x [n, c, ..]`, with `weight` and `bias [c]`, and
-/// the buffers `running_mean` and `running_var [c]`; momentum 0.1, eps 1e-5.
+/// Applies [`Tensor::batch_norm`] over the channels of `x [n, c, ..]`, with `weight` and `bias
+/// [c]`, and the buffers `running_mean` and `running_var [c]`; momentum 0.1, eps 1e-5.
 #[crate::layer]
 pub fn batch_norm(x: Tensor) -> Tensor {
     let channels = x.dim(1);
@@ -14,21 +14,22 @@ pub fn batch_norm(x: Tensor) -> Tensor {
     x.batch_norm(mean, var, weight, bias, 0.1, 1e-5)
 }
 
-/// [`Tensor::layer_norm`] over the last dim of `x [.., n]`, with `weight` and `bias [n]`; eps 1e-5.
+/// Applies [`Tensor::layer_norm`] over the last dim of `x [.., n]`, with `weight` and `bias [n]`;
+/// eps 1e-5.
 #[crate::layer]
 pub fn layer_norm(x: Tensor) -> Tensor {
     let weight = param("weight", [x.dim(-1)], ones());
     x.layer_norm(weight, param("bias", [x.dim(-1)], zeros()), 1e-5)
 }
 
-/// [`Tensor::rms_norm`] over the last dim of `x [.., n]`, with `weight [n]`; eps 1e-6.
+/// Applies [`Tensor::rms_norm`] over the last dim of `x [.., n]`, with `weight [n]`; eps 1e-6.
 #[crate::layer]
 pub fn rms_norm(x: Tensor) -> Tensor {
     x.rms_norm(param("weight", [x.dim(-1)], ones()), 1e-6)
 }
 
-/// [`Tensor::group_norm`] over `n_groups` groups of the channels of `x [n, c, ..]`, with `weight`
-/// and `bias [c]`; eps 1e-5.
+/// Applies [`Tensor::group_norm`] over `n_groups` groups of the channels of `x [n, c, ..]`, with
+/// `weight` and `bias [c]`; eps 1e-5.
 #[crate::layer]
 pub fn group_norm(x: Tensor, n_groups: usize) -> Tensor {
     let weight = param("weight", [x.dim(1)], ones());

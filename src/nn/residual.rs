@@ -3,8 +3,8 @@
 use super::convolution::{conv_norm, conv_norm_relu};
 use crate::prelude::*;
 
-/// Two convolutions of 3 x 3 pixels with a shortcut: `[n, c, h, w]` to `[n, out_channels, h /
-/// stride, w / stride]`. If the shape changes, the shortcut is a convolution of 1 x 1 pixels.
+/// Applies two convolutions of 3 x 3 pixels with a shortcut: `[n, c, h, w]` to `[n, out_channels, h
+/// / stride, w / stride]`. If the shape changes, the shortcut is a convolution of 1 x 1 pixels.
 #[crate::layer]
 pub fn basic_block(x: Tensor, out_channels: usize, stride: usize) -> Tensor {
     let h = conv_norm_relu(x, out_channels, 3, stride, 1);

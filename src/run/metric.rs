@@ -77,24 +77,24 @@ impl Metric {
         Self { better: Better::Lower, ..self }
     }
 
-    /// `accuracy`: the fraction of labels with the largest logit. The model's first output after
-    /// the loss must be logits `[.., classes]`, and an input must have a label for each row of
-    /// them.
+    /// Returns the metric `accuracy`: the fraction of labels with the largest logit. The model's
+    /// first output after the loss must be logits `[.., classes]`, and an input must have a label
+    /// for each row of them.
     #[must_use]
     pub const fn accuracy() -> Self {
         let kind = MetricKind::Top { n: 1, least_classes: 0 };
         Self { name: Cow::Borrowed("accuracy"), better: Better::Higher, kind }
     }
 
-    /// `top-n`: the fraction of labels among the `n` largest logits.
+    /// Returns the metric `top-n`: the fraction of labels among the `n` largest logits.
     #[must_use]
     pub fn top(n: usize) -> Self {
         let kind = MetricKind::Top { n, least_classes: 0 };
         Self { name: Cow::Owned(format!("top-{n}")), better: Better::Higher, kind }
     }
 
-    /// `perplexity`: the exponential of the held-out loss, for losses that are mean
-    /// cross-entropies.
+    /// Returns the metric `perplexity`: the exponential of the held-out loss, for losses that are
+    /// mean cross-entropies.
     #[must_use]
     pub const fn perplexity() -> Self {
         let kind = MetricKind::Perplexity { least_labels: 0 };

@@ -7,7 +7,7 @@ use super::{Part, Tiling};
 /// The threads along each side of a block.
 const SIDE: usize = 16;
 
-/// The tiles of a part.
+/// Returns the tiles of a part.
 pub(super) fn tiling(it: &Attention, part: Part) -> Tiling {
     let (features, width) = (stride(it.features), stride(it.width));
     let most = it.features.max(it.width);

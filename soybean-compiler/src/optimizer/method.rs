@@ -59,7 +59,7 @@ pub(crate) struct State {
 }
 
 impl State {
-    /// A state of the parameter's shape.
+    /// Declares a state of the parameter's shape.
     pub(crate) const fn full(name: &'static str) -> Self {
         Self { name, layout: Layout::Elements }
     }
@@ -142,13 +142,13 @@ impl fmt::Display for SettingValue {
 }
 
 impl Setting {
-    /// A setting that is `true` or `false`.
+    /// Declares a setting that is `true` or `false`.
     pub(super) const fn flag(name: &'static str, default: bool, summary: &'static str) -> Self {
         let default = SettingValue::Flag(default);
         Self { name, default, range: Range::NON_NEGATIVE, summary }
     }
 
-    /// A setting that is a number.
+    /// Declares a setting that is a number.
     pub(super) const fn number(
         name: &'static str,
         default: f64,
@@ -158,7 +158,7 @@ impl Setting {
         Self { name, default: SettingValue::Number(default), range, summary }
     }
 
-    /// A setting that is two numbers.
+    /// Declares a setting that is two numbers.
     pub(super) const fn pair(
         name: &'static str,
         default: (f64, f64),
@@ -168,7 +168,7 @@ impl Setting {
         Self { name, default: SettingValue::Pair(default.0, default.1), range, summary }
     }
 
-    /// A penalty on large parameters, which `no_decay` masks.
+    /// Declares a penalty on large parameters, which `no_decay` masks.
     pub(super) const fn weight_decay(default: f64, summary: &'static str) -> Self {
         Self::number(WEIGHT_DECAY, default, Range::NON_NEGATIVE, summary)
     }

@@ -121,7 +121,7 @@ fn conversions(report: &Report) -> String {
     format!("\n{}", aligned(&rows))
 }
 
-/// For what a conversion is done: `matmul in dense.0, backward, src/main.rs:12`.
+/// Returns the purpose of a conversion: `matmul in dense.0, backward, src/main.rs:12`.
 fn purpose(transfer: &Transfer) -> String {
     let Transfer { operator, place, layer, pass, .. } = transfer;
     let layer = if layer.is_empty() { String::new() } else { format!(" in {layer}") };

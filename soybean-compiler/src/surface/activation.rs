@@ -105,7 +105,7 @@ fn gelu_tanh(it: &mut ScalarBuilder, x: Register) -> Register {
     half_of(it, x, tanh)
 }
 
-/// `x / 2 (1 + y)`
+/// Returns `x / 2 (1 + y)`.
 fn half_of(it: &mut ScalarBuilder, x: Register, y: Register) -> Register {
     let (sum, half) = (it.offset(y, 1.0), it.scale(x, 0.5));
     it.mul(half, sum)

@@ -162,7 +162,7 @@ impl<'a> Arguments<'a> {
         }
     }
 
-    /// One dim of a tensor of this rank; negative ones count from the end.
+    /// Reads one dim of a tensor of this rank; negative ones count from the end.
     pub(crate) fn dim(&self, position: usize, rank: usize) -> Result<usize, CallDiagnostic> {
         self.resolve_dim(position, self.integer(position)?, rank)
     }

@@ -78,7 +78,7 @@ fn attention(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argumen
     Ok(Argument::Tensor(composed(builder, [query, key, value], scores)))
 }
 
-/// Attention with its matrix of scores, which come from the products of queries and keys.
+/// Builds attention with its matrix of scores, which come from the products of queries and keys.
 fn composed(
     builder: &mut Builder,
     [query, key, value]: [Value; 3],

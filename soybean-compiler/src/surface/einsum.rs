@@ -189,7 +189,7 @@ impl Lettered {
         Self { value, letters }.without_repeats(builder)
     }
 
-    /// Summed over the other letters.
+    /// Sums over the other letters.
     fn kept(self, builder: &mut Builder, is_kept: impl Fn(u8) -> bool) -> Self {
         let dims: Vec<usize> =
             (0..self.letters.len()).filter(|&dim| is_kept(self.letters[dim])).collect();
@@ -201,7 +201,7 @@ impl Lettered {
         Self { value, letters: dims.into_iter().map(|dim| self.letters[dim]).collect() }
     }
 
-    /// With its dims in this order.
+    /// Permutes the dims into this order.
     fn ordered(&self, builder: &mut Builder, letters: &[u8]) -> Self {
         if self.letters == letters {
             return self.clone();
@@ -241,7 +241,7 @@ impl<'a> Product<'a> {
         Self { left, right, result, batch, rows, columns, depth }
     }
 
-    /// As a product of matrices, with as few tensors permuted as possible.
+    /// Builds a product of matrices, with as few tensors permuted as possible.
     fn contract(&self, builder: &mut Builder) -> Value {
         let orders = [
             (&self.left.letters, [&self.batch[..], &self.rows, &self.depth].concat()),

@@ -24,7 +24,7 @@ pub(super) const TABLE: &[Row] = &[Row {
     ],
 }];
 
-/// `[.., m, k] x [k, n]`, or `[.., m, k] x [.., k, n]` with equal leading dims.
+/// Multiplies `[.., m, k] x [k, n]`, or `[.., m, k] x [.., k, n]` with equal leading dims.
 fn matmul(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, CallDiagnostic> {
     let (left, right) = (arguments.tensor(builder, 0)?, arguments.tensor(builder, 1)?);
     let (of_left, of_right) = (builder.shape(left), builder.shape(right));

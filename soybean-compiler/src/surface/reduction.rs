@@ -245,7 +245,7 @@ impl Shifted {
         Self { shifted, sum, maximum, kept }
     }
 
-    /// `e^x / sum(e^x)`
+    /// Returns `e^x / sum(e^x)`.
     pub(super) fn softmax(&self, builder: &mut Builder) -> Value {
         self.map(builder, |it, shifted, sum| {
             let power = it.unary(Unary::Exp, shifted);

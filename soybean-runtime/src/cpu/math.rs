@@ -2,7 +2,7 @@
 
 /// The implementation of `a * b + c`.
 pub(crate) trait MultiplyAdd {
-    /// `a * b + c`
+    /// Returns `a * b + c`.
     fn multiply_add(a: f32, b: f32, c: f32) -> f32;
 }
 
@@ -56,14 +56,14 @@ pub(crate) fn maximum(a: f32, b: f32) -> f32 {
     if a > b || a.is_nan() { a } else { b }
 }
 
-/// `max(x, 0)`; NaN stays NaN.
+/// Returns `max(x, 0)`; NaN stays NaN.
 #[inline(always)]
 pub(crate) fn relu(x: f32) -> f32 {
     at_least(x, 0.0)
 }
 
-/// `e^x`: `x = n ln 2 + r` with whole `n`, `e^r` by a polynomial, then times `2^n` in two factors
-/// so that results may be subnormal. Coefficients: Cephes `expf` (S. Moshier).
+/// Computes `e^x`: `x = n ln 2 + r` with whole `n`, `e^r` by a polynomial, then times `2^n` in two
+/// factors so that results may be subnormal. Coefficients: Cephes `expf` (S. Moshier).
 #[inline(always)]
 pub(crate) fn exp<M: MultiplyAdd>(x: f32) -> f32 {
     // Adding and subtracting this rounds to an integer, which is then in the low bits.
@@ -91,8 +91,8 @@ fn power_of_two(exponent: i32) -> f32 {
     f32::from_bits((exponent.wrapping_add(127) << 23).cast_unsigned())
 }
 
-/// The natural logarithm: `x = 2^n m` with `m` near 1, `ln m` by a polynomial. Coefficients: Cephes
-/// `logf` (S. Moshier).
+/// Computes the natural logarithm: `x = 2^n m` with `m` near 1, `ln m` by a polynomial.
+/// Coefficients: Cephes `logf` (S. Moshier).
 #[inline(always)]
 pub(crate) fn log<M: MultiplyAdd>(x: f32) -> f32 {
     const SQRT_HALF_BITS: u32 = 0x3f35_04f3;
@@ -124,8 +124,8 @@ pub(crate) fn log<M: MultiplyAdd>(x: f32) -> f32 {
     if x == 0.0 { f32::NEG_INFINITY } else { known }
 }
 
-/// The hyperbolic tangent: a polynomial near 0, else `1 - 2 / (e^2x + 1)`. Coefficients: Cephes
-/// `tanhf` (S. Moshier).
+/// Computes the hyperbolic tangent: a polynomial near 0, else `1 - 2 / (e^2x + 1)`. Coefficients:
+/// Cephes `tanhf` (S. Moshier).
 #[inline(always)]
 pub(crate) fn tanh<M: MultiplyAdd>(x: f32) -> f32 {
     let size = x.abs();
@@ -139,8 +139,8 @@ pub(crate) fn tanh<M: MultiplyAdd>(x: f32) -> f32 {
     if size < 0.625 { small } else { large }
 }
 
-/// `1 / (1 + e^-x)`, with the exponential of a negative number only, so that no small result is
-/// lost.
+/// Computes `1 / (1 + e^-x)`, with the exponential of a negative number only, so that no small
+/// result is lost.
 #[inline(always)]
 pub(crate) fn sigmoid<M: MultiplyAdd>(x: f32) -> f32 {
     let power = exp::<M>(-x.abs());
@@ -148,7 +148,7 @@ pub(crate) fn sigmoid<M: MultiplyAdd>(x: f32) -> f32 {
     over / (1.0 + power)
 }
 
-/// The error function: a polynomial near 0, else `1 - e^p(x)`. Source: N. Juffa's minimax
+/// Computes the error function: a polynomial near 0, else `1 - e^p(x)`. Source: N. Juffa's minimax
 /// approximation, below 1 ulp.
 #[inline(always)]
 pub(crate) fn erf<M: MultiplyAdd>(x: f32) -> f32 {
