@@ -40,7 +40,7 @@ pub fn fuse(network: &Network) -> Network {
                     .map(|own| own.iter().filter_map(|it| rewriter.replacement(*it)).collect());
                 let reader = Reader { graph: &rewriter.graph, known: &known, own };
                 let (operator, operands) = reader.fused(operator.clone(), rewriter.operands(value));
-                rewriter.add_like(old.node(value), operator, &operands)
+                rewriter.graph.add_like(old.node(value), operator, &operands)
             }
             None => rewriter.copy(value),
         };

@@ -36,7 +36,7 @@ pub fn replicate(network: &Network) -> Network {
                 });
             }
         }
-        Some(rewriter.add_like(old.node(value), operator.clone(), &operands))
+        Some(rewriter.graph.add_like(old.node(value), operator.clone(), &operands))
     })
 }
 

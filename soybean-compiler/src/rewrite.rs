@@ -2,12 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::{
-    graph::{Graph, Node},
-    network::Network,
-    operator::Operator,
-    value::Value,
-};
+use crate::{graph::Graph, network::Network, value::Value};
 
 /// A network that is being made from another one, tensor by tensor.
 pub(crate) struct Rewriter<'a> {
@@ -42,16 +37,6 @@ impl Rewriter<'_> {
                 self.graph.add_like(node, operator.clone(), &operands)
             }
         }
-    }
-
-    /// Adds the result of an operator with the type, pin and origin of an old node.
-    pub(crate) fn add_like(
-        &mut self,
-        node: &Node,
-        operator: Operator,
-        operands: &[Value],
-    ) -> Value {
-        self.graph.add_like(node, operator, operands)
     }
 }
 

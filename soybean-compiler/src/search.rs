@@ -17,7 +17,7 @@ use crate::{
 type SearchTiling = fn(&Network, Mesh, &SearchRequest) -> SearchResult;
 
 /// A plan that was not found: the leanest one needs more memory than there is.
-struct Unfit {
+struct OverLimit {
     /// The bytes of memory of each rank.
     memory: u64,
     /// The largest number of ranks at work in the best of all plans.
@@ -57,7 +57,7 @@ fn search_with(
     replicated: Option<&Network>,
     mesh: Mesh,
     request: &SearchRequest,
-) -> Result<SearchResult, Unfit> {
+) -> Result<SearchResult, OverLimit> {
     if let Some(replicated) = replicated {
         let found = search_replicated(search, replicated, mesh, request);
         if let Ok(found) = found {
@@ -71,7 +71,7 @@ fn search_with(
         Strategy::Auto => limit::fitting(network, found, memory),
         Strategy::Recursive | Strategy::Data | Strategy::Model => limit::checked(found, memory),
     };
-    fitting.map_err(|peak| Unfit { memory, most_at_work, peak })
+    fitting.map_err(|peak| OverLimit { memory, most_at_work, peak })
 }
 
 /// Searches a plan of a network with replicas.
@@ -97,8 +97,13 @@ fn search_replicated(
     }
 }
 
-fn shortage(network: &Network, mesh: Mesh, strategy: Strategy, unfit: &Unfit) -> ModelDiagnostic {
-    let &Unfit { memory, most_at_work, ref peak } = unfit;
+fn shortage(
+    network: &Network,
+    mesh: Mesh,
+    strategy: Strategy,
+    over: &OverLimit,
+) -> ModelDiagnostic {
+    let &OverLimit { memory, most_at_work, ref peak } = over;
     match most_at_work < mesh.n_ranks() {
         true => too_many_gpus(mesh.n_ranks(), most_at_work),
         false => OutOfMemory { network, mesh, memory, strategy, peak }.fault(MAX_GPUS),

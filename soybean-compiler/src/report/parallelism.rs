@@ -131,7 +131,8 @@ struct Reader {
     value: Value,
     /// The position of the operand that is the parameter, or an alias or a cast of it.
     position: usize,
-    /// Whether the operand has the parameter's dims: the parameter itself, a replica or a cast.
+    /// Returns whether the operand has the dims of the parameter: it is the parameter itself, a
+    /// replica or a cast.
     has_same_dims: bool,
 }
 

@@ -73,7 +73,7 @@ pub struct SearchRequest {
     pub cluster: Option<Cluster>,
     /// The objective that is minimised.
     pub objective: Objective,
-    /// True if [`compile`](crate::compile) adds replicas to the network ([`replicate`](crate::replicate)).
+    /// Adds replicas to the network before it is searched; see [`replicate`](crate::replicate).
     /// Otherwise every operator converts its operands for itself, as in the paper.
     pub shares: bool,
 }

@@ -17,7 +17,8 @@ use crate::support::{call, samples::argument};
 
 const HEAD: &str = "# Operators
 
-Written by `soybean-compiler/tests/it/documentation.rs` from the list of operators; `UPDATE_EXPECT=1 cargo test -p soybean-compiler --test it documentation` writes it anew.
+Generated from the list of operators: `UPDATE_EXPECT=1 cargo test -p soybean-compiler --test it
+documentation` rewrites this page.
 What each operator takes and gives in full is told at the method or function of its name of `soybean::Tensor`; names, orders of arguments and meanings are PyTorch's
 where PyTorch has the operator.
 
@@ -55,7 +56,7 @@ fn check(page: &str, text: &str) {
         std::fs::write(&path, text).unwrap();
     }
     let found = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(found == text, "{page} is stale; UPDATE_EXPECT=1 writes it anew");
+    assert!(found == text, "{page} is stale; UPDATE_EXPECT=1 rewrites it");
 }
 
 fn optimizers() -> String {
