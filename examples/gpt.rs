@@ -112,7 +112,7 @@ fn write_text(trainer: &mut gpt::Trainer, start: &str) -> Result<String, soybean
         // One text of the batch; characters do not attend to later ones.
         let mut letters = vec![0; LENGTH];
         letters[..seen.len()].copy_from_slice(seen);
-        let batch = gpt::Batch { letters: &letters, next: &[] };
+        let batch = gpt::Batch { letters: &letters, ..Default::default() };
         let logits = trainer.predict(&batch)?.remove(0).data;
         let at = (seen.len() - 1) * VOCABULARY;
         // Marsaglia's xorshift generator.

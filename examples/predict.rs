@@ -112,7 +112,8 @@ fn train_and_predict(output: &mut dyn Write) -> Result<(), Box<dyn Error>> {
     let held_out = &split.held_out;
     // All images in one call: each model splits them into batches of its own size. The trainer
     // reads no labels.
-    let of_trainer = accuracy(held_out, |x| trainer.predict(&digits::Batch { x, y: &[] }))?;
+    let of_trainer =
+        accuracy(held_out, |x| trainer.predict(&digits::Batch { x, ..Default::default() }))?;
     let of_one = accuracy(held_out, |x| one.predict(&one::Batch { x }))?;
     let of_dozen = accuracy(held_out, |x| dozen.predict(&dozen::Batch { x }))?;
     writeln!(output, "accuracy {of_trainer:.4} of the trainer on 8 devices")?;

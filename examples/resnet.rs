@@ -1,7 +1,7 @@
 //! ResNet-20 on eight devices: `cargo run --release --example resnet`.
 //!
 //! It learns synthetic images of 32 x 32 pixels. Each shows one of ten patterns at a random
-//! position, in a random colour, with noise. Batch norm uses the statistics of the whole batch,
+//! position, in a random color, with noise. Batch norm uses the statistics of the whole batch,
 //! across devices; evaluations use the running statistics. `-- plan` shows the plan, `-- --help`
 //! lists the flags.
 

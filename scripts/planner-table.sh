@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Measures the search, optimised and as in a macro, and rewrites the rows of docs/planner.md.
+# Measures the search, optimized and as in a macro, and rewrites the rows of docs/planner.md.
 #
 #   scripts/planner-table.sh [NETWORK..]
 #
-# GPUS="2,4,8" selects the numbers of GPUs. Unoptimised searches are slow and are measured only for
+# GPUS="2,4,8" selects the numbers of GPUs. Unoptimized searches are slow and are measured only for
 # up to 16 GPUs.
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -4,12 +4,13 @@
 //! The code is compiled once for all models: it accesses a model through its plan, its program and
 //! its function.
 
+mod background;
 mod bench;
 mod check;
 mod determinism;
 mod devices;
 mod flags;
-mod oracle;
+mod non_finite;
 mod plan;
 mod predictor;
 mod random;
@@ -53,7 +54,8 @@ pub(crate) fn trainer(
     defaults: TrainConfig,
     load: impl FnOnce(&DataOptions) -> Result<Split, String>,
 ) -> ExitCode {
-    main(model, defaults, flags::TRAINER, load)
+    let out = defaults.out.unwrap_or_else(|| train::default_folder(&model.model.tables().name));
+    main(model, TrainConfig { out: Some(out), ..defaults }, flags::TRAINER, load)
 }
 
 /// Runs the command line of a predictor.
@@ -77,7 +79,7 @@ fn main(
     // since user code may print in threads that a run waits for.
     let mut output: Box<dyn Write> =
         if process.is_first() { Box::new(io::stdout()) } else { Box::new(io::sink()) };
-    let request = flags::parse(env::args_os().skip(1), defaults, commands);
+    let request = flags::parse(env::args_os(), defaults, commands);
     let outcome = request
         .and_then(|it| run(model, it, load, process, &mut output))
         .and_then(|()| Ok(output.flush()?));
@@ -126,6 +128,11 @@ fn run(
         Request::Help(text) => return Ok(write!(output, "{text}")?),
         Request::Run(options) => options,
     };
+    let computes_much =
+        matches!(options.command, Command::Train | Command::Bench | Command::BenchPredictor);
+    if computes_much && !soybean_runtime::is_optimized() {
+        writeln!(output, "not optimized: on the CPU, `cargo run --release` is many times faster")?;
+    }
     match options.command {
         // The command may write a file.
         Command::Plan if !process.is_first() => Ok(()),
@@ -133,6 +140,9 @@ fn run(
         Command::Train => train::train(model, &options, &load(&options.run.data)?, output),
         Command::Check if options.determinism => {
             determinism::check(model, &options, &load(&options.run.data)?.train, output)
+        }
+        Command::Check if options.non_finite => {
+            non_finite::check(model, &options, &load(&options.run.data)?.train, output)
         }
         Command::Check => check::check(model, &options, &load(&options.run.data)?.train, output),
         Command::Devices => devices::devices(output),

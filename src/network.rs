@@ -1,18 +1,18 @@
 //! The expansion of a model: its plan, its generated program and its function.
 
 use soybean_plan::Plan;
-use soybean_runtime::{Model, View};
+use soybean_runtime::{Model, View, data};
 
 use crate::Tensor;
 
 /// A compiled model, implemented by `#[soybean::model]`.
-pub trait Network: 'static {
+pub trait Network: Sized + 'static {
     /// The plan of the build, in all its output formats.
     const PLAN: Plan;
 
     /// The tensors of one step or prediction: a struct with a slice for each argument of the
     /// function.
-    type Batch<'a>: Batch;
+    type Batch<'a>: Batch<Self>;
 
     /// Returns the generated program.
     fn model() -> &'static dyn Model;
@@ -22,10 +22,24 @@ pub trait Network: 'static {
     fn forward(inputs: &[Tensor]) -> Vec<Tensor>;
 }
 
-/// The tensors of one step or prediction, in the user's order of elements.
-pub trait Batch {
+/// The tensors of one step or prediction of the model `N`, in the user's order of elements: the
+/// struct `Batch` of the model's module, a batch of a [`data::DataLoader`], or its views. The
+/// columns of the latter two are the arguments of the model's function, in order.
+pub trait Batch<N: Network> {
     /// Passes views of the tensors to `use_views`, in the order of the function's arguments.
     fn with_views<R>(&self, use_views: impl FnOnce(&[View<'_>]) -> R) -> R;
+}
+
+impl<N: Network> Batch<N> for data::Batch {
+    fn with_views<R>(&self, use_views: impl FnOnce(&[View<'_>]) -> R) -> R {
+        use_views(&self.views())
+    }
+}
+
+impl<N: Network> Batch<N> for Vec<View<'_>> {
+    fn with_views<R>(&self, use_views: impl FnOnce(&[View<'_>]) -> R) -> R {
+        use_views(self)
+    }
 }
 
 /// The return value of a model's function: a tensor, or a tuple of tensors.

@@ -46,7 +46,7 @@ impl<N: Network> Predictor<N> {
     ///
     /// # Errors
     /// If the number of elements of a tensor does not fit.
-    pub fn predict(&mut self, batch: &N::Batch<'_>) -> Result<Vec<Array>, Error> {
+    pub fn predict(&mut self, batch: &impl Batch<N>) -> Result<Vec<Array>, Error> {
         batch.with_views(|views| self.inner.predict(views))
     }
 

@@ -5,18 +5,23 @@ use std::{
     marker::PhantomData,
     path::{Path, PathBuf},
     process::ExitCode,
+    sync::Arc,
 };
 
 use soybean_plan::{Mode, Plan};
 use soybean_runtime::{
     self as runtime, Array, Config, Counters, Error, Evaluation, Trace,
     checkpoint::{Checkpoint, Checkpoints, Progress},
+    data::Dataset,
     weights::{self, Loaded, Mapping},
 };
 
 use crate::{
-    Batch, DataOptions, Event, Flow, Network, Split, Summary, TrainConfig,
+    Batch, DataOptions, DatasetEvaluation, EagerEvaluation, Event, Flow, Metric, Network, Split,
+    Summary, TrainConfig,
     command_line::{self, CommandModel},
+    non_finite::explained,
+    oracle::eager_evaluation,
     run,
 };
 
@@ -47,11 +52,16 @@ impl<N: Network> Trainer<N> {
     /// Runs one training step; returns the loss before the update.
     ///
     /// # Errors
-    /// If a tensor of the batch has the wrong number of elements, a label is out of range, or the
-    /// loss is not finite. A model that skips such steps fails only after a hundred of them in a
-    /// row.
-    pub fn step(&mut self, batch: &N::Batch<'_>) -> Result<f32, Error> {
-        batch.with_views(|views| self.inner.step(views))
+    /// If a tensor of the batch has the wrong number of elements, a label is out of range, the
+    /// learning rate is not finite, or the loss is not finite. The last error leaves the trainer as
+    /// it was, and names the first tensor that was not finite. A model that skips such steps fails
+    /// only after a hundred of them in a row.
+    pub fn step(&mut self, batch: &impl Batch<N>) -> Result<f32, Error> {
+        let (tables, recipe) = (N::model().tables(), N::PLAN.recipe);
+        batch.with_views(|views| {
+            let stepped = self.inner.step(views);
+            stepped.map_err(|error| explained(error, &mut self.inner, tables, recipe, views))
+        })
     }
 
     /// Queues a batch for [`Self::step_queued`], and replaces a queued one. GPUs copy it while the
@@ -59,12 +69,30 @@ impl<N: Network> Trainer<N> {
     ///
     /// # Errors
     /// If a tensor of the batch has the wrong number of elements, or a label is out of range.
-    pub fn queue(&mut self, batch: &N::Batch<'_>) -> Result<(), Error> {
+    pub fn queue(&mut self, batch: &impl Batch<N>) -> Result<(), Error> {
         batch.with_views(|views| self.inner.queue(views))
     }
 
     /// Runs one training step on the queued batch, and queues the next batch meanwhile, if there is
     /// one.
+    ///
+    /// ```
+    /// #[soybean::model(gpus = 2)]
+    /// fn tiny(x: Tensor<f32, 4, 8>, y: Tensor<i32, 4>) -> Tensor {
+    ///     x.matmul(param("w", [8, 3], he_normal())).cross_entropy(y)
+    /// }
+    /// # use soybean::prelude::*;
+    ///
+    /// fn main() -> Result<(), soybean::Error> {
+    ///     let mut trainer = tiny::Trainer::new(soybean::Config::default())?;
+    ///     let batch = tiny::Batch { x: &[0.5; 32], y: &[0, 1, 2, 1] };
+    ///     trainer.queue(&batch)?;
+    ///     let first = trainer.step_queued(Some(&batch))?;
+    ///     let last = trainer.step_queued(None)?;
+    ///     assert!(last < first);
+    ///     Ok(())
+    /// }
+    /// ```
     ///
     /// # Errors
     /// As [`Self::step`] and [`Self::queue`], or if no batch was queued.
@@ -90,12 +118,75 @@ impl<N: Network> Trainer<N> {
     ///
     /// # Errors
     /// If a tensor of the batch has the wrong number of elements, or a label is out of range.
-    pub fn evaluate(&mut self, batch: &N::Batch<'_>) -> Result<Evaluation, Error> {
+    pub fn evaluate(&mut self, batch: &impl Batch<N>) -> Result<Evaluation, Error> {
         batch.with_views(|views| self.inner.evaluate(views))
     }
 
+    /// Calls the model's function as ordinary Rust on a batch, with the parameters of this trainer,
+    /// in double precision. Returns its outputs, and the tensors that it
+    /// [probes](crate::Tensor::probe).
+    ///
+    /// ```
+    /// #[soybean::model(gpus = 2)]
+    /// fn tiny(x: Tensor<f32, 4, 8>, y: Tensor<i32, 4>) -> Tensor {
+    ///     let h = x.matmul(param("w", [8, 3], he_normal())).probe("h");
+    ///     h.cross_entropy(y)
+    /// }
+    /// # use soybean::prelude::*;
+    ///
+    /// fn main() -> Result<(), soybean::Error> {
+    ///     let mut trainer = tiny::Trainer::new(soybean::Config::default())?;
+    ///     let found = trainer.eager(&tiny::Batch { x: &[0.5; 32], y: &[0, 1, 2, 1] })?;
+    ///     let (name, h) = &found.probes[0];
+    ///     assert_eq!((&name[..], &h.shape[..]), ("h", &[4, 3][..]));
+    ///     Ok(())
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Self::evaluate`].
+    pub fn eager(&mut self, batch: &impl Batch<N>) -> Result<EagerEvaluation, Error> {
+        let model = CommandModel { plan: N::PLAN, model: N::model(), forward: N::forward };
+        batch.with_views(|views| eager_evaluation(&model, &mut self.inner, views))
+    }
+
+    /// Evaluates all rows of a data set. Returns the mean loss over the rows, and the metrics that
+    /// apply to the model, such as [`Metric::usual`].
+    ///
+    /// The last batch is padded; the padding does not count.
+    ///
+    /// ```no_run
+    /// # #[soybean::model(gpus = 2)]
+    /// # mod mlp {
+    /// #     use soybean::prelude::*;
+    /// #     pub(crate) fn forward(x: Tensor<f32, 16, 64>, y: Tensor<i32, 16>) -> Tensor {
+    /// #         x.matmul(param("w", [64, 10], zeros())).cross_entropy(y)
+    /// #     }
+    /// # }
+    /// # fn main() -> Result<(), soybean::Error> {
+    /// use soybean::{Metric, Split};
+    ///
+    /// let data = Split::random::<mlp::Network>(1000, 100, 0);
+    /// let mut trainer = mlp::Trainer::new(soybean::Config::default())?;
+    /// let held_out = trainer.evaluate_dataset(data.held_out, &Metric::usual())?;
+    /// println!("loss {}, accuracy {:?}", held_out.loss, held_out.metric("accuracy"));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// If the columns do not fit the inputs of the model, the data cannot be read, or a rank fails.
+    pub fn evaluate_dataset(
+        &mut self,
+        dataset: impl Dataset + 'static,
+        metrics: &[Metric],
+    ) -> Result<DatasetEvaluation, Error> {
+        let dataset: Arc<dyn Dataset> = Arc::new(dataset);
+        run::evaluate_dataset(&mut self.inner, N::model().tables(), &dataset, metrics)
+    }
+
     /// Returns the outputs other than the loss. Inputs that they do not depend on, such as labels,
-    /// may be empty (`&[]`).
+    /// may be left out.
     ///
     /// If each row of the outputs depends on one row of the inputs, as in most models, any number
     /// of rows may be given. They are processed in batches, and [`moved_bytes`](Self::moved_bytes)
@@ -113,7 +204,8 @@ impl<N: Network> Trainer<N> {
     ///     let mut trainer = classifier::Trainer::new(soybean::Config::default())?;
     ///     // .. training ..
     ///     let image = [0.5; 784];
-    ///     let outputs = trainer.predict(&classifier::Batch { x: &image, y: &[] })?;
+    ///     let batch = classifier::Batch { x: &image, ..Default::default() };
+    ///     let outputs = trainer.predict(&batch)?;
     ///     assert_eq!(outputs[0].shape, [1, 10]);
     ///     Ok(())
     /// }
@@ -122,7 +214,7 @@ impl<N: Network> Trainer<N> {
     /// # Errors
     /// If the model has no outputs besides its loss, or the number of elements of a tensor does not
     /// fit.
-    pub fn predict(&mut self, batch: &N::Batch<'_>) -> Result<Vec<Array>, Error> {
+    pub fn predict(&mut self, batch: &impl Batch<N>) -> Result<Vec<Array>, Error> {
         batch.with_views(|views| self.inner.predict(views))
     }
 
@@ -169,7 +261,8 @@ impl<N: Network> Trainer<N> {
         data: &Split,
         mut watch: impl FnMut(&Event<'_>) -> Flow,
     ) -> Result<Summary, Error> {
-        let fitted = run::fit(&mut self.inner, N::model().tables(), config, data, &mut watch);
+        let fitted =
+            run::fit(&mut self.inner, &N::PLAN, N::model().tables(), config, data, &mut watch);
         fitted.map_err(|it| it.error)
     }
 

@@ -28,7 +28,7 @@ fn enlarged(mut program: Program, lengths: impl Iterator<Item = usize>) -> Progr
         tables.buffers.to_mut().push(Buffer { offset, n_elements, dtype: DType::F32 });
         tables.parameters.to_mut().push(Parameter {
             name: format!("more.{number}").into(),
-            tile: Tile { shape: Shape::new(&[n_elements]), tiling: Tiling::replicated(0) },
+            tile: Tile::new(Shape::new(&[n_elements]), Tiling::replicated(0)),
             buffer,
             init: Init::Constant(0.5),
             is_trained: false,

@@ -2,7 +2,7 @@
 
     cargo build --release --example step_bench
     python benches/peers/compare.py --rounds 5 [--python PYTHON_WITH_THE_PEERS] \
-        [--peers jax tensorflow] [--threads 2] [mlp1024 mlp2048 cnn tfm]
+        [--peers jax,tensorflow] [--threads 2] [mlp1024 mlp2048 cnn tfm]
 
 Each round runs every program once. Ratios are computed within a round, and the table shows the
 medians over the rounds, because the speed of a shared machine varies more between rounds than
@@ -18,19 +18,38 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
+MODELS = ["mlp1024", "mlp2048", "cnn", "tfm"]
+PEERS = ["jax", "tensorflow"]
 
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("models", nargs="*", default=["mlp1024", "mlp2048"])
+    parser.add_argument("models", nargs="*", default=["mlp1024", "mlp2048"], help="some of " + ", ".join(MODELS))
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=15)
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--python", default=sys.executable, help="a Python that can import the peers")
-    parser.add_argument("--peers", nargs="*", default=["jax"], choices=["jax", "tensorflow"])
+    parser.add_argument("--peers", type=peers, default=["jax"], help="jax, tensorflow, or both with a comma between them")
     target = Path(os.environ.get("CARGO_TARGET_DIR", HERE.parent.parent / "target"))
     parser.add_argument("--binary", default=target / "release/examples/step_bench")
-    return parser.parse_args()
+    options = parser.parse_args()
+    unknown = [it for it in options.models if it not in MODELS]
+    if unknown:
+        parser.error(f"unknown model {unknown[0]}; the models are {', '.join(MODELS)}")
+    for peer in options.peers:
+        if subprocess.run([options.python, "-c", f"import {peer}"], capture_output=True).returncode != 0:
+            parser.error(f"{options.python} cannot import {peer}; --python selects another one, --peers other peers")
+    if not Path(options.binary).exists():
+        parser.error(f"{options.binary} is missing: cargo build --release --example step_bench")
+    return options
+
+
+def peers(text):
+    names = [it for it in text.split(",") if it]
+    unknown = [it for it in names if it not in PEERS]
+    if unknown:
+        raise argparse.ArgumentTypeError(f"unknown peer {unknown[0]}; the peers are {', '.join(PEERS)}")
+    return names
 
 
 def programs(options, model):

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use soybean::{
     DataOptions, Error, Split,
-    data::{CsvSpec, Table},
+    data::{CsvColumn, CsvSpec, Form, Table},
 };
 
 /// Loads the digits, or another file in the same format: 64 pixels from 0 to 16 and a class in each
@@ -13,11 +13,10 @@ pub(crate) fn load(options: &DataOptions) -> Result<Split, Error> {
     let ours = || file("examples/data/digits.csv.gz");
     let form = CsvSpec {
         has_header: false,
-        n_fields: 65,
-        features: 0..64,
-        scale: 1.0 / 16.0,
-        label: 64,
-        n_classes: 10,
+        columns: vec![
+            CsvColumn::new("features", 0..64, Form::Numbers { scale: 1.0 / 16.0 }),
+            CsvColumn::new("label", 64, Form::Labels { n_classes: 10 }),
+        ],
     };
     let table = Table::from_csv(options.path.clone().unwrap_or_else(ours), &form)?;
     Ok(Split::holding_out(0.2, table, options.seed))

@@ -1,5 +1,5 @@
 //! Synthetic images for examples without files: stripes, checks, rings and others at random
-//! positions, in random colours, with noise.
+//! positions, in random colors, with noise.
 
 use std::convert::Infallible;
 
@@ -17,7 +17,7 @@ const N_IMAGES: usize = 2560;
 /// The amplitude of the noise; that of the pattern is 1.
 const NOISE: f64 = 0.8;
 
-/// Returns true if a pattern covers the pixel at this distance from its centre.
+/// Returns true if a pattern covers the pixel at this distance from its center.
 type Pattern = fn(f64, f64) -> bool;
 
 const PATTERNS: [Pattern; N_CLASSES] = [
@@ -39,11 +39,11 @@ pub(crate) fn load(options: &DataOptions) -> Result<Split, Infallible> {
     let (mut pixels, mut labels) = (Vec::with_capacity(N_IMAGES * 3 * N_PIXELS), Vec::new());
     for image in 0..N_IMAGES {
         let class = image % N_CLASSES;
-        let centre = [0, 1].map(|_| 8.0 + 16.0 * random.unit());
+        let center = [0, 1].map(|_| 8.0 + 16.0 * random.unit());
         for _ in 0..3 {
             let strength = 0.4 + 0.6 * random.unit();
             for at in 0..N_PIXELS {
-                let (x, y) = ((at % SIDE) as f64 - centre[0], (at / SIDE) as f64 - centre[1]);
+                let (x, y) = ((at % SIDE) as f64 - center[0], (at / SIDE) as f64 - center[1]);
                 let is_near = x.abs().max(y.abs()) < 12.0;
                 let signal = if is_near && PATTERNS[class](x, y) { strength } else { 0.0 };
                 let noise = NOISE * (2.0 * random.unit() - 1.0);

@@ -20,7 +20,7 @@ use crate::{
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Drawn = Result<(), Box<dyn Error>>;
-/// A curve's name, its colour, and its value at a point.
+/// A curve's name, its color, and its value at a point.
 type Curve = (&'static str, RGBColor, fn(&Point) -> f64);
 
 /// The size of one chart, in pixels.
@@ -28,7 +28,7 @@ const CHART: (u32, u32) = (420, 280);
 /// Space above the charts.
 const TITLE: u32 = 50;
 const FONT: &str = "sans-serif";
-/// The colours of the plans.
+/// The colors of the plans.
 const COLORS: [RGBColor; 4] = [RED, RGBColor(120, 120, 120), BLUE, RGBColor(0, 150, 136)];
 
 /// Draws bars of step times: a chart for each network, a group of bars for each number of GPUs.

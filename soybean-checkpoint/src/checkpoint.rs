@@ -68,6 +68,12 @@ impl Checkpoint {
         &self.path
     }
 
+    /// Returns the name and the checksum, which depends on all bytes, as text.
+    pub(crate) fn identity(&self) -> String {
+        let name = self.path.file_name().unwrap_or_default().display();
+        format!("{name} with the checksum {}", self.run.checksum())
+    }
+
     /// Returns the name of the model that was trained.
     #[must_use]
     pub fn model_name(&self) -> &str {
@@ -102,8 +108,7 @@ pub(crate) fn is_complete(folder: &Path) -> bool {
 /// Checks the step in the folder's name, since the newest checkpoint is found by name.
 fn check_name(path: &Path, n_steps: u64) -> Result<(), Error> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let name = name.strip_prefix(naming::REPLACED).unwrap_or(&name);
-    match naming::steps_of(name) {
+    match naming::FolderName::parse(&name).map(|it| it.n_steps) {
         Some(expected) if expected != n_steps => {
             let path = path.display();
             Err(checkpoint_error(format!(

@@ -1,6 +1,7 @@
 //! The checkpoints of a run: saving, listing and finding the newest.
 
 use std::{
+    collections::BTreeSet,
     path::{Path, PathBuf},
     sync::mpsc,
     thread::{Builder, JoinHandle},
@@ -11,9 +12,9 @@ use serde_json::{Map, Value};
 use soybean_plan::panic_message;
 
 use crate::{
-    Checkpoint, Error, TrainingState, folder, naming,
+    Checkpoint, Error, ErrorKind, TrainingState, folder, naming,
     tensor_file::checkpoint_error,
-    writer::{CheckpointWriter, TensorQueue},
+    writer::{CheckpointWriter, TensorQueue, Written},
 };
 
 /// Files are split above this length, unless [`Checkpoints::with_shard_bytes`] sets another.
@@ -40,6 +41,10 @@ pub struct Checkpoints {
     keep: usize,
     shard_bytes: u64,
     background: Option<Saving>,
+    /// Warnings that the caller has not taken.
+    warnings: Vec<Error>,
+    /// The texts of all warnings so far, since each save finds them again.
+    known_warnings: BTreeSet<String>,
 }
 
 /// The result of [`Checkpoints::latest`].
@@ -59,7 +64,14 @@ impl Checkpoints {
     /// the checkpoint that it wrote, nor newer ones. If `keep` is 0, it removes none.
     #[must_use]
     pub fn new(folder: impl Into<PathBuf>, keep: usize) -> Self {
-        Self { folder: folder.into(), keep, shard_bytes: SHARD_BYTES, background: None }
+        Self {
+            folder: folder.into(),
+            keep,
+            shard_bytes: SHARD_BYTES,
+            background: None,
+            warnings: Vec::new(),
+            known_warnings: BTreeSet::new(),
+        }
     }
 
     /// Splits files of tensors above this length; the default is 4 GiB. A longer tensor gets a
@@ -96,15 +108,30 @@ impl Checkpoints {
     /// All other temporary folders are removed. Of several processes, the first does so, and all
     /// wait for it. Each save begins with the same.
     ///
+    /// A folder that cannot be renamed or removed gives a [warning](Self::take_warnings).
+    ///
     /// # Errors
-    /// If a folder cannot be renamed or removed, or with the error of an earlier save in the
+    /// If the folder exists but cannot be listed, or with the error of an earlier save in the
     /// background.
     pub fn settle(&mut self, state: &mut impl TrainingState) -> Result<(), Error> {
         let settled = self.wait().and_then(|_| match state.is_first_process() {
             true => folder::settle(&self.folder),
-            false => Ok(()),
+            false => Ok(Vec::new()),
         });
-        state.together(settled)
+        let warnings = state.together(settled)?;
+        self.warn(warnings);
+        Ok(())
+    }
+
+    /// Returns the warnings since the last call, each once: old checkpoints and temporary folders
+    /// that could not be removed. Each save tries to remove them again.
+    pub fn take_warnings(&mut self) -> Vec<Error> {
+        std::mem::take(&mut self.warnings)
+    }
+
+    pub(crate) fn warn(&mut self, warnings: impl IntoIterator<Item = Error>) {
+        let known = &mut self.known_warnings;
+        self.warnings.extend(warnings.into_iter().filter(|it| known.insert(it.to_string())));
     }
 
     /// Writes a checkpoint and returns its folder.
@@ -150,7 +177,7 @@ impl Checkpoints {
         drop(sender);
         let saved = saving.join();
         fetched?;
-        saved
+        saved.map(|it| self.take_path(it))
     }
 
     /// Copies the state, and writes it while training continues.
@@ -193,7 +220,13 @@ impl Checkpoints {
     /// # Errors
     /// If the save failed.
     pub fn wait(&mut self) -> Result<Option<PathBuf>, Error> {
-        self.background.take().map(Saving::join).transpose()
+        let saved = self.background.take().map(Saving::join).transpose()?;
+        Ok(saved.map(|it| self.take_path(it)))
+    }
+
+    fn take_path(&mut self, Written { path, warnings }: Written) -> PathBuf {
+        self.warn(warnings);
+        path
     }
 
     /// Returns whether a save runs in the background.
@@ -207,16 +240,24 @@ impl Checkpoints {
     /// It reads every byte of these checkpoints. It does not wait for a save in the background.
     ///
     /// # Errors
-    /// If the folder exists but cannot be listed.
+    /// If the folder exists but cannot be listed, or if a checkpoint cannot be read, for want of a
+    /// permission or because the device fails. Such a checkpoint may be intact.
     pub fn latest(&self) -> Result<Latest, Error> {
-        let mut refused = Vec::new();
-        for (_, path) in self.list()?.into_iter().rev() {
-            match Checkpoint::open(&path) {
-                Ok(checkpoint) => return Ok(Latest { checkpoint: Some(checkpoint), refused }),
-                Err(why) => refused.push((path, why)),
-            }
-        }
-        Ok(Latest { checkpoint: None, refused })
+        newest_intact(self.list()?)
+    }
+
+    /// Does the same as [`Self::latest`] for the checkpoints of this folder and of another one,
+    /// such as that of the best. Of two checkpoints after the same step, that of this folder comes
+    /// first.
+    ///
+    /// # Errors
+    /// As [`Self::latest`].
+    pub fn latest_with(&self, other: &Path) -> Result<Latest, Error> {
+        let mut found = folder::checkpoints(other)?;
+        found.extend(self.list()?);
+        // The sort is stable.
+        found.sort_by_key(|it| it.0);
+        newest_intact(found)
     }
 
     /// Sends this process's part of the state to the first process. Returns the folder that the
@@ -247,6 +288,27 @@ impl Checkpoints {
     }
 }
 
+/// Returns the last checkpoint that is intact.
+fn newest_intact(checkpoints: Vec<(u64, PathBuf)>) -> Result<Latest, Error> {
+    let mut refused = Vec::new();
+    for (_, path) in checkpoints.into_iter().rev() {
+        match Checkpoint::open(&path) {
+            Ok(checkpoint) => return Ok(Latest { checkpoint: Some(checkpoint), refused }),
+            Err(why) if why.kind() == ErrorKind::Unreadable => {
+                let path = path.display();
+                return Err(Error::new(
+                    ErrorKind::Unreadable,
+                    format!(
+                        "{why}; make it readable, or move {path} away to resume from an earlier checkpoint"
+                    ),
+                ));
+            }
+            Err(why) => refused.push((path, why)),
+        }
+    }
+    Ok(Latest { checkpoint: None, refused })
+}
+
 impl Drop for Checkpoints {
     fn drop(&mut self) {
         #[expect(clippy::print_stderr, reason = "there is no caller to return the error to")]
@@ -260,11 +322,11 @@ impl Drop for Checkpoints {
 #[derive(Debug)]
 struct Saving {
     path: PathBuf,
-    thread: JoinHandle<Result<PathBuf, Error>>,
+    thread: JoinHandle<Result<Written, Error>>,
 }
 
 impl Saving {
-    fn join(self) -> Result<PathBuf, Error> {
+    fn join(self) -> Result<Written, Error> {
         self.thread.join().unwrap_or_else(|panic| {
             let (path, message) = (self.path.display(), panic_message(&*panic));
             Err(checkpoint_error(format!("{path}: the thread that writes it panicked: {message}")))

@@ -3,8 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
-    Checkpoint, Error, StateSpec, TensorSpec, checkpoint::TensorFile, tensor_file::checkpoint_error,
+    Checkpoint, Error, StateSpec, TensorSpec, checkpoint::TensorFile,
+    tensor_file::checkpoint_error, weights::nearest::nearest,
 };
+
+/// The limit of suggestions in a message, since each compares a name with all others.
+const MAX_SUGGESTIONS: usize = 20;
 
 /// Shapes by name.
 type Shapes<'a> = BTreeMap<&'a str, &'a [usize]>;
@@ -62,18 +66,40 @@ fn differences(expected: &Shapes<'_>, found: &Shapes<'_>) -> String {
         let found = found.get(name).filter(|found| *found != expected)?;
         Some(format!("`{name}`: expected shape {expected:?}, found {found:?}"))
     };
-    let only = |these: &Shapes<'_>, others: &Shapes<'_>, what: &str| {
-        let names: Vec<String> = these
-            .keys()
-            .filter(|it| !others.contains_key(*it))
-            .map(|it| format!("`{it}`"))
+    let only = |these: &Shapes<'_>, others: &Shapes<'_>, what: &str, near: Suggest<'_>| {
+        let missing = these.keys().filter(|it| !others.contains_key(*it)).enumerate();
+        let names: Vec<String> = missing
+            .map(|(at, it)| {
+                let near = near(it).filter(|_| at < MAX_SUGGESTIONS);
+                near.map_or_else(|| format!("`{it}`"), |near| format!("`{it}` (near `{near}`)"))
+            })
             .collect();
         (!names.is_empty()).then(|| format!("{what} {}", names.join(", ")))
     };
-    let of_names = [only(expected, found, "without"), only(found, expected, "with the unexpected")];
-    let all: Vec<String> =
-        of_names.into_iter().flatten().chain(expected.iter().filter_map(of_shape)).collect();
-    all.join("; ")
+    let near = |name: &str| nearest(name, found.keys().copied());
+    let missing = only(expected, found, "without", &near);
+    let numbered = missing.as_ref().filter(|_| is_renumbered(expected, found)).map(|_| {
+        "the calls of a function are numbered in their order, so a further call renames others"
+            .to_owned()
+    });
+    let unexpected = only(found, expected, "with the unexpected", &|_| None);
+    let of_names = [missing, unexpected].into_iter().flatten();
+    let of_shapes = expected.iter().filter_map(of_shape);
+    of_names.chain(of_shapes).chain(numbered).collect::<Vec<String>>().join("; ")
+}
+
+/// Returns the name to suggest for a missing one.
+type Suggest<'a> = &'a dyn Fn(&str) -> Option<&'a str>;
+
+/// Returns whether a missing name differs from a name of the other side in numbers alone.
+fn is_renumbered(expected: &Shapes<'_>, found: &Shapes<'_>) -> bool {
+    let is_number = |part: &&str| part.bytes().all(|it| it.is_ascii_digit());
+    let words = |name: &str| {
+        name.split('.').filter(|it| !is_number(it)).map(str::to_owned).collect::<Vec<String>>()
+    };
+    let others: BTreeSet<Vec<String>> = found.keys().map(|it| words(it)).collect();
+    let mut missing = expected.keys().filter(|it| !found.contains_key(*it));
+    missing.any(|it| others.contains(&words(it)))
 }
 
 /// Returns the kinds of tensors that an optimizer keeps, such as `momentum`. A kind is the part of

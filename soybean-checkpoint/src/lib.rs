@@ -37,6 +37,7 @@ mod checkpoints;
 mod compatibility;
 mod counters;
 mod folder;
+mod link;
 mod naming;
 mod restore;
 mod run_file;
@@ -50,6 +51,6 @@ pub use checkpoint::Checkpoint;
 pub use checkpoints::{Checkpoints, Latest, Progress};
 pub use counters::Counters;
 #[doc(hidden)]
-pub use folder::sync_folder;
+pub use folder::{create as create_folder, sync_folder};
 pub use soybean_plan::{Array, Error, ErrorKind};
 pub use state::{StateSpec, TensorSpec, TrainingState};

@@ -11,12 +11,6 @@ pub(crate) const MODEL: &str = "model";
 /// The file of the optimizer's tensors, without its extension.
 pub(crate) const OPTIMIZER: &str = "optimizer";
 
-/// The prefix of folders that are being written or removed, which are not checkpoints.
-pub(crate) const TEMPORARY: &str = ".tmp-";
-
-/// The prefix of checkpoints that are being replaced by a newer one of the same step.
-pub(crate) const REPLACED: &str = ".old-";
-
 /// Returns the name of the checkpoint after this many steps. Names sort in the order of steps.
 pub(crate) fn folder(n_steps: u64) -> String {
     format!("step-{n_steps:010}")
@@ -27,10 +21,62 @@ pub(crate) fn path(checkpoints: &Path, n_steps: u64) -> PathBuf {
     checkpoints.join(folder(n_steps))
 }
 
-/// Returns the number of steps in the name of a checkpoint, or `None` for other names.
-pub(crate) fn steps_of(folder: &str) -> Option<u64> {
-    let n_steps = folder.strip_prefix("step-")?.parse().ok()?;
-    (self::folder(n_steps) == folder).then_some(n_steps)
+/// The name of a folder of a checkpoint: `step-0000000123` if it is complete, and
+/// `.tmp-step-0000000123` or `.old-step-0000000123` if not.
+///
+/// Where a folder of that name cannot be removed, the next one is `.tmp-step-0000000123.2`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct FolderName {
+    /// The steps after which the checkpoint was taken.
+    pub(crate) n_steps: u64,
+    /// What the folder holds.
+    pub(crate) content: Content,
+    /// The number among folders that are otherwise called the same, from 1.
+    pub(crate) number: u32,
+}
+
+/// The content of a folder, by its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Content {
+    /// A checkpoint.
+    Checkpoint,
+    /// A checkpoint that is being written or removed, which is none.
+    Temporary,
+    /// A checkpoint that is being replaced by a newer one of the same step.
+    Replaced,
+}
+
+impl FolderName {
+    /// Reads the name of a folder; `None` if it is not one of ours.
+    pub(crate) fn parse(name: &str) -> Option<Self> {
+        let contents = [Content::Temporary, Content::Replaced, Content::Checkpoint];
+        let (content, rest) =
+            contents.into_iter().find_map(|it| Some((it, name.strip_prefix(it.prefix())?)))?;
+        let (step, number) = match rest.split_once('.') {
+            Some((step, number)) => (step, number.parse().ok()?),
+            None => (rest, 1),
+        };
+        let n_steps = step.strip_prefix("step-")?.parse().ok()?;
+        let parsed = Self { n_steps, content, number };
+        (parsed.text() == name && (number == 1 || content != Content::Checkpoint)).then_some(parsed)
+    }
+
+    /// Returns the name as text.
+    pub(crate) fn text(&self) -> String {
+        let Self { n_steps, content, number } = *self;
+        let name = content.prefix().to_owned() + &folder(n_steps);
+        if number == 1 { name } else { format!("{name}.{number}") }
+    }
+}
+
+impl Content {
+    const fn prefix(self) -> &'static str {
+        match self {
+            Self::Checkpoint => "",
+            Self::Temporary => ".tmp-",
+            Self::Replaced => ".old-",
+        }
+    }
 }
 
 /// Returns the file name of a shard, as Hugging Face names them. Shards are numbered from 1; a
@@ -60,12 +106,17 @@ mod tests {
 
     #[test]
     fn folders_are_in_the_order_of_steps_and_files_in_that_of_shards() {
-        assert_eq!(
-            (folder(123).as_str(), steps_of("step-0000000123")),
-            ("step-0000000123", Some(123))
-        );
-        for other in ["step-123", "step-00000001x3", ".tmp-step-0000000123", "best"] {
-            assert_eq!(steps_of(other), None, "{other}");
+        for (name, content, number) in [
+            ("step-0000000123", Content::Checkpoint, 1),
+            (".tmp-step-0000000123", Content::Temporary, 1),
+            (".old-step-0000000123.12", Content::Replaced, 12),
+        ] {
+            let parsed = FolderName { n_steps: 123, content, number };
+            assert_eq!((FolderName::parse(name), parsed.text().as_str()), (Some(parsed), name));
+        }
+        for other in ["step-123", "step-00000001x3", "step-0000000123.2", ".old-step-0000000123.1"]
+        {
+            assert_eq!(FolderName::parse(other), None, "{other}");
         }
         assert_eq!(shard(MODEL, 2, 3), "model-00002-of-00003.safetensors");
         assert!(is_shard("model.safetensors", MODEL) && is_shard(&shard(MODEL, 1, 2), MODEL));

@@ -17,7 +17,9 @@ impl Checkpoint {
     ///   cannot be used any more.
     ///
     /// If one of several processes fails, all of them fail, and none of their states can be used.
+    /// All must have opened the same checkpoint, by its name and its checksum.
     pub fn restore(&self, state: &mut impl TrainingState) -> Result<Progress, Error> {
+        state.agree("checkpoint", &self.identity())?;
         let restored = self.restore_locally(state);
         state.together(restored)
     }

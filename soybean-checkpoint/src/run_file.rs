@@ -83,6 +83,11 @@ impl RunFile {
         }
     }
 
+    /// Returns the checksum of the file, which contains those of all other files.
+    pub(crate) fn checksum(&self) -> &str {
+        &self.crc32
+    }
+
     /// Returns the text of the file.
     pub(crate) fn to_text(&self) -> Result<String, Error> {
         let mut text = serde_json::to_string_pretty(self)

@@ -56,6 +56,13 @@ pub trait TrainingState {
     where
         Self: Sized;
 
+    /// Checks that all processes give the same text, which describes what each of them reads.
+    /// `what` names it in the error.
+    ///
+    /// # Errors
+    /// If the texts differ, in all processes.
+    fn agree(&mut self, what: &str, text: &str) -> Result<(), Error>;
+
     /// Makes the state unusable in all processes, because it was changed in part. Returns the
     /// error.
     fn invalidate(&mut self, error: Error) -> Error;

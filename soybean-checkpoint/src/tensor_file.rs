@@ -9,7 +9,7 @@ mod write;
 pub(crate) use read::{Entry, Reader, entries, n_bytes_of, read_chunks, text};
 pub(crate) use write::{Sum, Writer, header};
 
-use std::path::Path;
+use std::{io, path::Path};
 
 use crate::{Error, ErrorKind};
 
@@ -19,6 +19,18 @@ pub(crate) fn checkpoint_error(message: impl Into<String>) -> Error {
 }
 
 /// Creates the error of a failed system call: `what` was expected to be done with this file.
-pub(crate) fn io_error(what: &str, path: &Path, error: &std::io::Error) -> Error {
+pub(crate) fn io_error(what: &str, path: &Path, error: &io::Error) -> Error {
     checkpoint_error(format!("{}: expected to {what}, found: {error}", path.display()))
+}
+
+/// Creates the error of a system call that reads. It is of another kind than damage if it tells
+/// nothing of the contents, such as a missing permission or a fault of the device.
+pub(crate) fn read_error(what: &str, path: &Path, error: &io::Error) -> Error {
+    use io::ErrorKind::{InvalidData, IsADirectory, NotADirectory, NotFound, UnexpectedEof};
+    let damage = [InvalidData, IsADirectory, NotADirectory, NotFound, UnexpectedEof];
+    let kind = match damage.contains(&error.kind()) {
+        true => ErrorKind::Checkpoint,
+        false => ErrorKind::Unreadable,
+    };
+    Error::new(kind, io_error(what, path, error).to_string())
 }

@@ -16,7 +16,7 @@
 mod convert;
 mod mapping;
 mod matching;
-mod nearest;
+pub(crate) mod nearest;
 mod source;
 
 use std::{collections::BTreeSet, ffi::OsString, fs, path::Path};
@@ -24,7 +24,7 @@ use std::{collections::BTreeSet, ffi::OsString, fs, path::Path};
 use crate::{
     Array, Error, ErrorKind, TensorSpec, TrainingState,
     folder::sync,
-    tensor_file::{Reader, Writer, header, io_error},
+    tensor_file::{Reader, Sum, Writer, header, io_error},
 };
 pub use mapping::Mapping;
 use matching::{Match, matches};
@@ -54,36 +54,42 @@ pub struct Loaded {
 ///   more.
 ///
 /// If one of several processes fails, all of them fail, and none of their trainers can be used.
+/// They also fail if they have read different bytes.
 pub fn load(
     state: &mut impl TrainingState,
     path: impl AsRef<Path>,
     mapping: &Mapping,
 ) -> Result<Loaded, Error> {
     let loaded = load_locally(state, path.as_ref(), mapping);
-    state.together(loaded)
+    let (loaded, checksums) = state.together(loaded)?;
+    state.agree("weights", &checksums).map_err(|error| state.invalidate(error))?;
+    Ok(loaded)
 }
 
+/// Loads the files of this process. Returns their checksums, too.
 fn load_locally(
     state: &mut impl TrainingState,
     path: &Path,
     mapping: &Mapping,
-) -> Result<Loaded, Error> {
+) -> Result<(Loaded, String), Error> {
     let source = source::open(path)?;
     let (found, loaded) = matches(&state.spec(), &source, mapping)?;
     for (file, matches) in source.files.iter().zip(&found) {
         convert::check(&file.path, matches)?;
     }
+    let mut checksums = Vec::new();
     for (file, matches) in source.files.iter().zip(&found) {
-        load_file(state, file, matches).map_err(|error| state.invalidate(error))?;
+        let sum = load_file(state, file, matches).map_err(|error| state.invalidate(error))?;
+        checksums.push(format!("{:08x}", sum.crc32));
     }
-    Ok(loaded)
+    Ok((loaded, format!("files with the checksums {}", checksums.join(" "))))
 }
 
 fn load_file(
     state: &mut impl TrainingState,
     file: &SourceFile,
     matches: &[Option<Match<'_>>],
-) -> Result<(), Error> {
+) -> Result<Sum, Error> {
     let mut reader = Reader::open(&file.path)?;
     let mut data = Vec::new();
     for (entry, found) in file.entries.iter().zip(matches) {
@@ -99,7 +105,7 @@ fn load_file(
         }
         state.load_tensor(found.number, &data)?;
     }
-    Ok(())
+    Ok(reader.sum())
 }
 
 /// Transposes a matrix `[rows, columns]` to `[columns, rows]`.

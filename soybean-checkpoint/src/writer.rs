@@ -32,6 +32,14 @@ pub(crate) struct TensorQueue {
     pub(crate) used: Sender<Vec<f32>>,
 }
 
+/// A checkpoint that was written.
+pub(crate) struct Written {
+    /// The folder of the checkpoint.
+    pub(crate) path: PathBuf,
+    /// Errors of folders that could not be removed.
+    pub(crate) warnings: Vec<Error>,
+}
+
 impl CheckpointWriter {
     /// Describes a checkpoint of the current state.
     pub(crate) fn new(
@@ -61,36 +69,39 @@ impl CheckpointWriter {
     }
 
     /// Writes the checkpoint, and removes older ones. After an error, none of its files are left.
-    pub(crate) fn run(self, tensors: &TensorQueue) -> Result<PathBuf, Error> {
+    pub(crate) fn run(self, tensors: &TensorQueue) -> Result<Written, Error> {
         let Self { folder, keep, path, shards, indices, run } = self;
-        let temporary = folder::temporary(&path);
-        let mut is_created = false;
         let n_steps = run.counters.n_steps;
         let ready = folder::create(&folder).and_then(|()| folder::settle(&folder));
-        let written = ready.and_then(|()| {
-            fs::create_dir(&temporary)
-                .map_err(|error| io_error("make the folder", &temporary, &error))?;
-            is_created = true;
-            write(&temporary, &shards, &indices, run, tensors)?;
-            folder::put_in_place(&temporary, &path)
+        let written = ready.and_then(|warnings| {
+            let fill = |it: &Path| write(it, &shards, &indices, run, tensors);
+            Ok((warnings, place(&path, fill)?))
         });
-        if let Err(error) = written {
+        let (mut warnings, replaced) = written.map_err(|error| {
             let name = path.file_name().unwrap_or_default().display();
-            let removed =
-                if is_created && temporary.exists() { folder::remove(&temporary) } else { Ok(()) };
-            let left = removed.err().map(|why| format!(" ({why})")).unwrap_or_default();
-            return Err(checkpoint_error(format!(
-                "checkpoint {name} is not saved: {error}; the earlier checkpoints are intact{left}"
-            )));
-        }
-        folder::prune(&folder, keep, n_steps).map_err(|error| {
-            let path = path.display();
             checkpoint_error(format!(
-                "checkpoint {path} is saved, but an older one is not removed: {error}"
+                "checkpoint {name} is not saved: {error}; the earlier checkpoints are intact"
             ))
         })?;
-        Ok(path)
+        warnings.extend(replaced.and_then(|it| folder::remove(&it).err()));
+        warnings.extend(folder::prune(&folder, keep, n_steps));
+        Ok(Written { path, warnings })
     }
+}
+
+/// Writes the folder of a checkpoint under a temporary name, and renames it. Returns the folder of
+/// an earlier checkpoint of the same step, which is to be removed. After an error, nothing is left.
+pub(crate) fn place(
+    path: &Path,
+    fill: impl FnOnce(&Path) -> Result<(), Error>,
+) -> Result<Option<PathBuf>, Error> {
+    let temporary = folder::temporary(path)?;
+    fs::create_dir(&temporary).map_err(|error| io_error("make the folder", &temporary, &error))?;
+    let placed = fill(&temporary).and_then(|()| folder::put_in_place(&temporary, path));
+    placed.map_err(|error| match folder::remove(&temporary) {
+        Ok(()) => error,
+        Err(why) => checkpoint_error(format!("{error} ({why})")),
+    })
 }
 
 /// Writes all files of a checkpoint to a folder, and waits until they are on disk.

@@ -29,7 +29,7 @@ impl CudaKernel for Convolution {
             ConvolutionForm::Data => data(self),
             ConvolutionForm::Filter => filter(self),
         };
-        // For gradients of images, the filter elements of one pixel that are neighbours along the
+        // For gradients of images, the filter elements of one pixel that are neighbors along the
         // depth belong to different filters.
         let is_along_depth = form != ConvolutionForm::Data || window > 1;
         let operand = |input: usize, is_along_depth: bool, members: String| Operand {

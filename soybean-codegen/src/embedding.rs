@@ -114,7 +114,7 @@ impl Writer<'_> {
         text.function(&function, |text| {
             text.line(format!("const unsigned row = blockIdx.x * {BLOCK}u + threadIdx.x;"));
             text.line(format!("if (row >= {rows}u) return;"));
-            text.line("const unsigned number = (unsigned)soybean_value(in2[row]);");
+            text.line("const unsigned number = (unsigned)in2[row];");
             text.line(format!("if (number < {vocabulary}u) places[number] = (int)row;"));
         });
         launch(&function, rows.div_ceil(BLOCK), 1)

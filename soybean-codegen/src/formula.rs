@@ -25,7 +25,9 @@ pub(crate) fn write_scalars(text: &mut Text, program: &ScalarProgram) {
     let number = |it: &Instruction| match it {
         Instruction::Scalar(number) => Some(*number),
         Instruction::Input(_)
+        | Instruction::Integer(_)
         | Instruction::Constant(_)
+        | Instruction::IntegerConstant(_)
         | Instruction::Unary(..)
         | Instruction::Binary(..)
         | Instruction::Select(..) => None,
@@ -44,15 +46,27 @@ pub(crate) fn write(
     input: impl Fn(usize) -> String,
 ) -> Vec<String> {
     for (register, instruction) in program.instructions.iter().enumerate() {
+        let c_type = match instruction {
+            Instruction::Integer(_) | Instruction::IntegerConstant(_) => "int",
+            Instruction::Input(_)
+            | Instruction::Scalar(_)
+            | Instruction::Constant(_)
+            | Instruction::Unary(..)
+            | Instruction::Binary(..)
+            | Instruction::Select(..) => "float",
+        };
         let value = match *instruction {
-            Instruction::Input(number) => input(usize::from(number)),
+            Instruction::Input(number) | Instruction::Integer(number) => input(usize::from(number)),
             Instruction::Scalar(number) => format!("s{number}"),
             Instruction::Constant(value) => constant(value),
+            // The least integer has no literal.
+            Instruction::IntegerConstant(i32::MIN) => "-2147483647 - 1".to_owned(),
+            Instruction::IntegerConstant(value) => value.to_string(),
             Instruction::Unary(function, a) => unary(function, a),
             Instruction::Binary(function, a, b) => binary(function, a, b),
             Instruction::Select(a, b, c) => format!("r{a} == 0.0f ? r{c} : r{b}"),
         };
-        text.line(format!("const float r{register} = {value};"));
+        text.line(format!("const {c_type} r{register} = {value};"));
     }
     program.results.iter().map(|it| format!("r{it}")).collect()
 }
@@ -68,6 +82,7 @@ fn unary(function: Unary, a: u16) -> String {
         Unary::Sigmoid => "soybean_sigmoid",
         Unary::Erf => "erff",
         Unary::Detach => "",
+        Unary::Float => "(float)",
     };
     format!("{name}(r{a})")
 }
@@ -79,8 +94,8 @@ fn binary(function: Binary, a: u16, b: u16) -> String {
         Binary::Multiply => format!("r{a} * r{b}"),
         Binary::Divide => format!("r{a} / r{b}"),
         Binary::Maximum => format!("soybean_maximum(r{a}, r{b})"),
-        Binary::Equal => format!("r{a} == r{b} ? 1.0f : 0.0f"),
-        Binary::Greater => format!("r{a} > r{b} ? 1.0f : 0.0f"),
+        Binary::Equal | Binary::EqualIntegers => format!("r{a} == r{b} ? 1.0f : 0.0f"),
+        Binary::Greater | Binary::GreaterInteger => format!("r{a} > r{b} ? 1.0f : 0.0f"),
         Binary::Noise => format!("soybean_noise(r{a}, r{b})"),
     }
 }

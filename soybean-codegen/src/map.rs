@@ -1,4 +1,4 @@
-//! CUDA C for [`Map`]: each thread computes a few neighbouring points, so that dense operands are
+//! CUDA C for [`Map`]: each thread computes a few neighboring points, so that dense operands are
 //! read and written 16 bytes at a time.
 
 use soybean_plan::{DType, Map};
@@ -54,7 +54,7 @@ struct Writer<'a> {
     index_type: &'static str,
 }
 
-/// The access of an operand by some neighbouring points.
+/// The access of an operand by some neighboring points.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
     /// A contiguous range at the number of the first point.
@@ -142,7 +142,7 @@ impl<'a> Writer<'a> {
         };
         for (number, (access, place)) in access.iter().zip(&places).enumerate() {
             let place = if *access == Access::Dense { index } else { place };
-            write_load(text, number, place, *access, width);
+            self.input(number).write_load(text, place, *access, width);
         }
         if access.contains(&Access::Each) {
             let head = format!("for (unsigned lane = 0; lane < {width}u; ++lane)");
@@ -153,7 +153,8 @@ impl<'a> Writer<'a> {
                 let each = access.iter().enumerate().filter(|it| *it.1 == Access::Each);
                 for (number, _) in each {
                     let place = &places[number];
-                    text.line(format!("x{number}[lane] = soybean_value(in{number}[{place}]);"));
+                    let element = self.input(number).element(place);
+                    text.line(format!("x{number}[lane] = {element};"));
                 }
             });
         }
@@ -162,6 +163,10 @@ impl<'a> Writer<'a> {
             let values = if width == 1 { format!("y{number}[0]") } else { format!("y{number}") };
             text.line(format!("soybean_store(out{number} + {index}, {values});"));
         }
+    }
+
+    fn input(&self, number: usize) -> Input {
+        Input { number, is_integer: self.map.program.reads_integers(number) }
     }
 
     fn write_values(&self, text: &mut Text, width: usize) {
@@ -179,33 +184,46 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// Writes an array `x0` with the elements of input 0 for `width` points; without its elements if
-/// each point has a separate offset.
-pub(crate) fn write_load(
-    text: &mut Text,
-    number: usize,
-    place: &str,
-    access: Access,
-    width: usize,
-) {
-    text.line(format!("float x{number}[{width}];"));
-    let first = format!("soybean_value(in{number}[{place}])");
-    match access {
-        Access::Each => {}
-        _ if width == 1 => text.line(format!("x{number}[0] = {first};")),
-        Access::Dense | Access::Stretch => {
-            text.line(format!("soybean_load(in{number} + {place}, x{number});"));
+/// An input of a scalar program, whose elements are numbers or integers.
+pub(crate) struct Input {
+    pub(crate) number: usize,
+    pub(crate) is_integer: bool,
+}
+
+impl Input {
+    /// Returns the element at this offset.
+    pub(crate) fn element(&self, place: &str) -> String {
+        let number = self.number;
+        match self.is_integer {
+            true => format!("in{number}[{place}]"),
+            false => format!("soybean_value(in{number}[{place}])"),
         }
-        Access::Same => {
-            text.line(format!("x{number}[0] = {first};"));
-            let lanes = format!("for (int lane = 1; lane < {width}; ++lane)");
-            text.line(format!("{lanes} x{number}[lane] = x{number}[0];"));
-        }
-        Access::Even(stride) => {
-            let place = format!("{place} + lane * {stride}u");
-            let lanes = format!("for (unsigned lane = 0; lane < {width}u; ++lane)");
-            text.line("#pragma unroll");
-            text.line(format!("{lanes} x{number}[lane] = soybean_value(in{number}[{place}]);"));
+    }
+
+    /// Writes an array `x0` with the elements of input 0 for `width` points; without its elements
+    /// if each point has a separate offset.
+    pub(crate) fn write_load(&self, text: &mut Text, place: &str, access: Access, width: usize) {
+        let number = self.number;
+        let c_type = if self.is_integer { "int" } else { "float" };
+        text.line(format!("{c_type} x{number}[{width}];"));
+        let first = self.element(place);
+        match access {
+            Access::Each => {}
+            _ if width == 1 => text.line(format!("x{number}[0] = {first};")),
+            Access::Dense | Access::Stretch => {
+                text.line(format!("soybean_load(in{number} + {place}, x{number});"));
+            }
+            Access::Same => {
+                text.line(format!("x{number}[0] = {first};"));
+                let lanes = format!("for (int lane = 1; lane < {width}; ++lane)");
+                text.line(format!("{lanes} x{number}[lane] = x{number}[0];"));
+            }
+            Access::Even(stride) => {
+                let element = self.element(&format!("{place} + lane * {stride}u"));
+                let lanes = format!("for (unsigned lane = 0; lane < {width}u; ++lane)");
+                text.line("#pragma unroll");
+                text.line(format!("{lanes} x{number}[lane] = {element};"));
+            }
         }
     }
 }

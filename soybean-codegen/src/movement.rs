@@ -103,9 +103,9 @@ pub fn grid(most_points: u64, n_parts: u32) -> Option<[u32; 3]> {
 pub struct Dim {
     /// The shared positions in the result (`here`) and in the source (`there`).
     pub runs: Vec<Run>,
-    /// The distance of neighbours in the result, in elements.
+    /// The distance of neighbors in the result, in elements.
     pub stride_here: usize,
-    /// The distance of neighbours in the source, in elements.
+    /// The distance of neighbors in the source, in elements.
     pub stride_there: usize,
 }
 

@@ -1,4 +1,4 @@
-//! CUDA C for [`Padding`]: each thread writes a few neighbouring elements of the result, which are
+//! CUDA C for [`Padding`]: each thread writes a few neighboring elements of the result, which are
 //! either all in the input or all fill values.
 
 use soybean_plan::Padding;

@@ -41,7 +41,7 @@ fn direct(it: &Permutation, call: &Call<'_>, types: [DType; 2], prefix: &str) ->
     map.generate(&call, prefix)
 }
 
-/// A copy in which neighbours in the input (`near`) and in the result (`row`) are along different
+/// A copy in which neighbors in the input (`near`) and in the result (`row`) are along different
 /// dims.
 struct Transposition {
     near: Axis,

@@ -95,6 +95,13 @@ template <int n> __device__ __forceinline__ void soybean_load(const int* from, f
     to[i] = (float)word.x, to[i + 1] = (float)word.y, to[i + 2] = (float)word.z, to[i + 3] = (float)word.w;
   }
 }
+template <int n> __device__ __forceinline__ void soybean_load(const int* from, int (&to)[n]) {
+#pragma unroll
+  for (int i = 0; i < n; i += 4) {
+    int4 word = *(const int4*)(from + i);
+    to[i] = word.x, to[i + 1] = word.y, to[i + 2] = word.z, to[i + 3] = word.w;
+  }
+}
 __device__ __forceinline__ void soybean_unpack(unsigned pair, float* to) {
   to[0] = soybean_low_of_pair(pair);
   to[1] = soybean_high_of_pair(pair);
@@ -156,7 +163,7 @@ struct soybean_max {
   static __device__ __forceinline__ float combine(float x, float y) { return soybean_maximum(x, y); }
 };
 
-// Combines over groups of `width` neighbouring lanes, a power of two up to 32. Every lane has the
+// Combines over groups of `width` neighboring lanes, a power of two up to 32. Every lane has the
 // result, and all lanes of the warp take part.
 template <class Combine> __device__ __forceinline__ float soybean_combine_lanes(float x, int width) {
   for (int distance = width / 2; distance > 0; distance /= 2) x = Combine::combine(x, __shfl_xor_sync(SOYBEAN_ALL_LANES, x, distance));

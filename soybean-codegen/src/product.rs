@@ -49,7 +49,7 @@ pub(crate) struct Operand {
     /// The number of the input.
     pub(crate) input: usize,
     pub(crate) dtype: DType,
-    /// True if neighbours along the depth are closer in memory than those of neighbouring lines.
+    /// True if neighbors along the depth are closer in memory than those of neighboring lines.
     pub(crate) is_along_depth: bool,
     /// The members of a struct: the type `Line`, `start(batch)` in elements, `line(Index)` and
     /// `at(Line, Index depth)`; `from` is the start of the batch.

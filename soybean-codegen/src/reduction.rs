@@ -1,4 +1,4 @@
-//! CUDA C for [`Reduction`]: rows that are combined by neighbouring threads, or columns that each
+//! CUDA C for [`Reduction`]: rows that are combined by neighboring threads, or columns that each
 //! thread combines by itself, in two passes if results are few. Nothing depends on the order in
 //! which threads run.
 
@@ -10,7 +10,7 @@ use soybean_plan::{Combine, DType, Instruction, Reduction, ScalarProgram};
 use crate::{
     Call, Generated, Operation, formula,
     generate::CudaKernel,
-    map::{Access, write_load},
+    map::{Access, Input},
     space::{Axis, axes, index_type, index_type_below, joined, n_points, sum, write_places},
     text::{Parameter, Text, constant, input_apart, result_apart, workspace},
 };
@@ -137,7 +137,7 @@ impl Pass<'_> {
         (ENOUGH_THREADS / n_threads.max(1)).min(most).clamp(1, MOST_SPLITS)
     }
 
-    /// Returns true if neighbouring kept points, not neighbouring reduced ones, are next to each
+    /// Returns true if neighboring kept points, not neighboring reduced ones, are next to each
     /// other in the inputs.
     fn is_by_columns(&self) -> bool {
         let n_near = |axes: &[Axis]| {
@@ -223,7 +223,9 @@ impl Pass<'_> {
             }
             for input in 0..n_inputs {
                 let place = sum([kept_places[input].clone(), places[input].clone()]);
-                write_load(text, input, &place, Access::of(&axes, input, width), width);
+                let is_integer = self.program.reads_integers(input);
+                let access = Access::of(&axes, input, width);
+                Input { number: input, is_integer }.write_load(text, &place, access, width);
             }
             text.line("#pragma unroll");
             text.block(format!("for (int e = 0; e < {width}; ++e)"), |text| {

@@ -14,7 +14,7 @@ pub(crate) struct Axis {
 }
 
 /// Returns the dims of a space, outermost first and at least one, without those of extent 1.
-/// Neighbours are merged if every operand steps through both as through one.
+/// Neighbors are merged if every operand steps through both as through one.
 pub(crate) fn axes(extents: &[usize], operands: &[Strides]) -> Vec<Axis> {
     let axis = |(dim, extent): (usize, &usize)| Axis {
         extent: *extent,
@@ -27,7 +27,7 @@ pub(crate) fn axes(extents: &[usize], operands: &[Strides]) -> Vec<Axis> {
     axes
 }
 
-/// Returns these dims without those of extent 1, and with neighbours merged.
+/// Returns these dims without those of extent 1, and with neighbors merged.
 pub(crate) fn joined(axes: impl IntoIterator<Item = Axis>) -> Vec<Axis> {
     let mut joined: Vec<Axis> = Vec::new();
     for axis in axes.into_iter().filter(|it| it.extent != 1) {
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_join_where_all_operands_allow_it() {
+    fn neighbors_join_where_all_operands_allow_it() {
         check(&[2, 3, 4], &[&[12, 4, 1]], &[(24, &[1])]);
         check(&[2, 3, 4], &[&[12, 4, 1], &[0, 0, 1]], &[(6, &[4, 0]), (4, &[1, 1])]);
         check(&[2, 1, 4], &[&[4, 7, 1]], &[(8, &[1])]);

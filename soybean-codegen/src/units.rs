@@ -2,7 +2,7 @@
 
 use soybean_plan::DType;
 
-/// Neighbouring elements that are read and written as one.
+/// Neighboring elements that are read and written as one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Unit {
     /// The number of elements.

@@ -10,7 +10,7 @@ use crate::{
     graph::{Graph, Source},
     network::Network,
     operator::{Operator, Phase},
-    operators::{elementwise::Elementwise, reduce::Reduce},
+    operators::{elementwise::Elementwise, iota::Iota, reduce::Reduce},
     scalar,
     signature::{Dim, Signature, factor_id},
     value::Value,
@@ -61,7 +61,9 @@ fn rows(graph: &Graph, n_rows: Option<usize>) -> Vec<Rows> {
                 let operands = graph.operands(value).into_iter().enumerate();
                 let is_read =
                     |at| graph.reads(value, at, Phase::Evaluate) && !is_of_noise(operator, at);
-                let read = operands.filter(|&(at, _)| is_read(at));
+                let is_mask =
+                    |it| graph.operator_as::<Iota>(it).is_some_and(|it| it.is_for_padding);
+                let read = operands.filter(|&(at, it)| is_read(at) && !is_mask(it));
                 let rows = read.map(|(at, it)| (at, rows[it.index()])).collect::<Vec<_>>();
                 of_result(&signature, &rows, n_rows.unwrap_or(1))
             }

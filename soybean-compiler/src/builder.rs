@@ -7,6 +7,7 @@ use crate::{
     graph::{Graph, Source},
     initializers,
     operators::phase_select::PhaseSelect,
+    size_limits::check_extents,
     surface::{self, arguments::Arguments},
     value::Value,
 };
@@ -59,7 +60,8 @@ impl Argument {
 /// The position of a call in the user's source.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Site {
-    /// The file and the line: `src/model.rs:12`; empty if that is not known.
+    /// The file and the line: `src/model.rs:12`, or `src/model.rs:32 via :25` for an operator at
+    /// line 25 in a function that the model calls at line 32; empty if that is not known.
     pub place: String,
     /// The path of the user's functions that leads to the call: `block.3.dense`; empty in the
     /// model's own function.
@@ -244,7 +246,12 @@ impl Builder {
             return Err(CallDiagnostic::call(format!("unknown operator `{operator}`")));
         };
         self.graph.set_origin(Some(self.calls.len()));
+        let n_before = self.graph.n_values();
         let result = (row.build)(self, &Arguments::new(form, row, arguments)?)?;
+        for value in self.graph.values().skip(n_before) {
+            let too_large = |message| CallDiagnostic::call(format!("`{operator}`: {message}"));
+            check_extents(&self.shape(value)).map_err(too_large)?;
+        }
         self.made(result.clone(), Some((operator.to_owned(), arguments.to_vec())));
         Ok(result)
     }

@@ -89,11 +89,7 @@ pub(crate) fn ranks_at_work(tiled: &TiledNetwork) -> Result<(), ModelDiagnostic>
 
 /// Returns the largest number of ranks over which the work of any operator is split.
 pub(crate) fn most_ranks_at_work(tiled: &TiledNetwork) -> usize {
-    let ranks = |form: &crate::signature::Partitioning| {
-        let axes = (0..form.0.len()).filter(|&axis| form.0[axis].is_some()).collect();
-        tiled.mesh.group_size(axes)
-    };
-    tiled.forms.iter().flatten().map(ranks).max().unwrap_or(1)
+    tiled.forms.iter().flatten().map(|it| tiled.ranks_at_work(it)).max().unwrap_or(1)
 }
 
 /// Returns the fault of a model that cannot be split over so many ranks.

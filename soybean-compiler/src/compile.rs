@@ -16,13 +16,12 @@ use crate::{
     options::Options,
     order::order,
     overlap::overlap,
+    padding::choose_padding,
     pass::{Observer, Passes},
     program::lean_if_over,
-    replicate::replicate,
     report::Report,
-    round::round,
-    search::search,
     simplify::simplify,
+    size_limits,
     unplaced::Order,
     updates::add_updates,
     value::Value,
@@ -47,6 +46,7 @@ pub struct Compiled {
 /// - a number of GPUs that is not from 1 to [`MAX_GPUS`](crate::MAX_GPUS), or over which nothing
 ///   can be split;
 /// - a cluster that has no place for that number, or none for the objective `time`;
+/// - tensors that are too large together for the bytes of a step to be counted;
 /// - pins that do not fit the mesh;
 /// - patterns of names of parameters that match none;
 /// - a memory limit that no plan found keeps.
@@ -74,6 +74,7 @@ pub fn compile_observed(
     let Options { name, search: request, optimizer, .. } = options;
     let mesh = check::mesh(options).map_err(|fault| vec![fault])?;
     check::model(&model.builder, &mesh, optimizer)?;
+    let largest = size_limits::largest_source(&model.builder);
     let mut passes = Passes { observer };
 
     let network = Network::from_model(model)?;
@@ -81,19 +82,23 @@ pub fn compile_observed(
     let network = passes.after("add-updates", add_updates(network, optimizer));
     let network = passes.after("simplify", simplify(&network));
     let network = passes.after("fuse", fuse(&network));
-    let network = passes.after("round", round(network, options.precision));
+    size_limits::check_network(&network, &mesh, largest).map_err(|fault| vec![fault])?;
     let start = now();
-    let replicated = passes.after("replicate", request.shares.then(|| replicate(&network)));
-    let plan = search(&network, replicated.as_ref(), mesh, request).map_err(|it| vec![it])?;
-    let plan = passes.after("search", plan);
+    let chosen =
+        choose_padding(&network, mesh, options.precision, request).map_err(|it| vec![it])?;
     let milliseconds = now() - start;
+    let extents = (chosen.work, chosen.has_further_paddings);
+    passes.after("pad", chosen.padded);
+    passes.after("round", chosen.rounded);
+    passes.after("replicate", chosen.replicated);
+    let plan = passes.after("search", chosen.plan);
     let tasks = passes.after("order", order(&plan.tiled.network));
     let lowered = passes.after("lower", lower(name, &plan.tiled, &tasks, Order::Overlapped));
     let overlapped = passes.after("overlap", overlap(lowered));
     let placed = passes.after("plan-memory", plan_memory(overlapped));
 
     let placed = lean_if_over(placed, name, &plan.tiled, request.memory);
-    let report = Report::new(plan, &placed, request, milliseconds);
+    let report = Report::new(plan, &placed, request, milliseconds, extents);
     Ok(Compiled { program: placed.program, report })
 }
 

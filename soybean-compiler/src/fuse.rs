@@ -24,6 +24,10 @@ use crate::{
 /// The most tensors that one fused kernel reads.
 const MAX_INPUTS: usize = 8;
 
+/// The most instructions of one fused kernel, far more than networks need. It keeps long chains of
+/// maps in kernels of bounded length.
+const MAX_INSTRUCTIONS: usize = 512;
+
 /// Moves elementwise work into the kernels that read it, and simplifies the network again.
 #[must_use]
 pub fn fuse(network: &Network) -> Network {
@@ -148,6 +152,10 @@ impl Reader<'_> {
     ) -> Option<(Elementwise, Vec<Value>)> {
         let value = operands[position];
         let inner = self.graph.operator_as::<Elementwise>(value)?;
+        let n_instructions = map.program.instructions.len() + inner.program.instructions.len();
+        if n_instructions > MAX_INSTRUCTIONS {
+            return None;
+        }
         let is_cheap = scalar::is_cheap(&inner.program);
         let has_same_space = map.operands[position].len() == map.extents.len();
         let is_allowed = self.graph.operands(value).into_iter().all(|it| self.may_read(it));

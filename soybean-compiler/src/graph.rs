@@ -25,8 +25,10 @@ pub struct Node {
     pub name: String,
     /// The type of its elements.
     pub dtype: DType,
-    /// Its shape.
+    /// Its shape, with padding.
     pub shape: Shape,
+    /// Its shape without padding, as the user knows it.
+    pub unpadded: Shape,
     /// The source of its elements.
     pub source: Source,
     /// The number of the builder's call for which it was made; see [`crate::Network::sites`].
@@ -67,10 +69,16 @@ impl Graph {
         self.origin = origin;
     }
 
+    /// Returns for which of the builder's calls the next tensors are made.
+    #[must_use]
+    pub(crate) fn origin(&self) -> Option<usize> {
+        self.origin
+    }
+
     /// Adds a tensor that no operator computes.
     pub fn add_source(&mut self, name: &str, dtype: DType, shape: Shape, source: Source) -> Value {
         let (name, origin) = (name.to_owned(), self.origin);
-        let node = Node { name, dtype, shape, source, origin, pinned: None };
+        let node = Node { name, dtype, shape, unpadded: shape, source, origin, pinned: None };
         of_index(self.tensors.add_node(node))
     }
 
@@ -83,10 +91,12 @@ impl Graph {
     pub fn add(&mut self, operator: Operator, operands: &[Value]) -> Value {
         let shapes: Vec<Shape> = operands.iter().map(|&it| self.shape(it)).collect();
         let dtypes: Vec<DType> = operands.iter().map(|&it| self.node(it).dtype).collect();
+        let shape = operator.signature(&shapes).result_shape();
         let node = Node {
             name: String::new(),
             dtype: operator.dtype(&dtypes),
-            shape: operator.signature(&shapes).result_shape(),
+            shape,
+            unpadded: shape,
             source: Source::Operator(operator),
             origin: self.origin,
             pinned: None,
@@ -98,13 +108,15 @@ impl Graph {
         of_index(value)
     }
 
-    /// Adds the result of an operator with the type, pin and origin of a tensor of another graph.
+    /// Adds the result of an operator with the type, pin and origin of a tensor of another graph,
+    /// and with its shape without padding.
     pub fn add_like(&mut self, node: &Node, operator: Operator, operands: &[Value]) -> Value {
         self.set_origin(node.origin);
         let value = self.add(operator, operands);
         let new = self.node_mut(value);
         // The operator does not say whether its result is rounded.
         (new.dtype, new.pinned, new.origin) = (node.dtype, node.pinned, node.origin);
+        new.unpadded = node.unpadded;
         value
     }
 
@@ -221,6 +233,16 @@ impl Graph {
     #[must_use]
     pub fn operand_shapes(&self, value: Value) -> Vec<Shape> {
         self.operands(value).into_iter().map(|it| self.shape(it)).collect()
+    }
+
+    /// Returns the floating-point operations that compute a tensor on one device, or the largest
+    /// number if that overflows.
+    #[must_use]
+    pub fn flops(&self, value: Value) -> u64 {
+        self.operator(value).map_or(0, |operator| {
+            let signature = operator.signature(&self.operand_shapes(value));
+            signature.n_points().saturating_mul(operator.flops_per_point())
+        })
     }
 
     /// Marks the roots, and the tensors from which any of them is computed in any phase.

@@ -9,6 +9,7 @@ use crate::{
     operator::Phase,
     peak::{Content, Held, Peak, by_content},
     unplaced::Storage,
+    value::Value,
 };
 
 /// The lifetime of a buffer that is not kept: its first and last step in a phase.
@@ -23,6 +24,8 @@ pub(crate) struct Life {
 /// All buffers, those that stay and the others with their lives.
 #[derive(Clone, Debug)]
 pub(crate) struct Holdings {
+    /// The tensor of each buffer.
+    values: Vec<Option<Value>>,
     persistent: Vec<Held>,
     transient: Vec<(Life, Held)>,
     arena_bytes: u64,
@@ -39,10 +42,16 @@ impl Holdings {
         let held = |buffer: BufferId| contents[buffer];
         let persistent = (0..storage.len()).filter(|&it| storage[it].is_persistent);
         Self {
+            values: contents.iter().map(|it| it.value).collect(),
             persistent: persistent.map(held).collect(),
             transient: lives.iter().map(|it| (*it, held(it.buffer))).collect(),
             arena_bytes: arena_bytes as u64,
         }
+    }
+
+    /// Returns the tensor of which each buffer holds a part.
+    pub(crate) fn values(&self) -> &[Option<Value>] {
+        &self.values
     }
 
     /// Returns the contents at the first step at which memory holds the most.

@@ -130,8 +130,8 @@ fn fans(name: &str, shape: &[usize]) -> Result<Fans, CallDiagnostic> {
         let help = "the dims are [outputs, inputs, ..]; `normal(std)` fills any shape";
         return Err(CallDiagnostic::call(message).with_help(help));
     };
-    let n_taps: usize = window.iter().product();
-    Ok(Fans { n_inputs: (inputs * n_taps) as f64, n_outputs: (outputs * n_taps) as f64 })
+    let n_taps: f64 = window.iter().map(|&it| it as f64).product();
+    Ok(Fans { n_inputs: inputs as f64 * n_taps, n_outputs: outputs as f64 * n_taps })
 }
 
 #[cfg(test)]

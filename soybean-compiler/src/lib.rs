@@ -1,7 +1,7 @@
 //! Soybean's compiler: from a model's forward computation to a program for N ranks.
 //!
 //! A [`Builder`] makes a [`graph`]. The passes in [`compile()`] differentiate, simplify and fuse
-//! it, search a tiling that minimises the bytes moved between ranks, and lower it to a
+//! it, search a tiling that minimizes the bytes moved between ranks, and lower it to a
 //! [`soybean_plan::Program`]. The compiler knows nothing of tokens, files, clocks or the
 //! environment.
 
@@ -26,6 +26,7 @@ mod optimizer;
 mod options;
 mod order;
 mod overlap;
+mod padding;
 mod pass;
 mod peak;
 mod pin;
@@ -39,6 +40,7 @@ pub mod scalar;
 mod search;
 pub mod signature;
 mod simplify;
+mod size_limits;
 mod surface;
 mod text;
 pub mod tiling;
@@ -65,19 +67,19 @@ pub use program::{program, program_within};
 pub use recipe::{Recipe, RecipeError};
 pub use replicate::replicate;
 pub use report::{
-    LevelLoad, Parallelism, Pass, Prediction, Report, Transfer, readable_bytes, readable_seconds,
-    rows,
+    LevelLoad, Parallelism, Pass, Prediction, Report, Transfer, readable_seconds, rows,
 };
 pub use round::round;
 pub use search::best_plan;
 pub use simplify::simplify;
+pub use size_limits::check_extents;
 pub use surface::{
     Description, function_names, method_names, operator_descriptions, operator_names,
-    operator_samples,
+    operator_samples, pytorch_counterpart,
     sample::{Sample, SampleArgument},
 };
 pub use text::program_text;
-pub use tiling::{Objective, SearchRequest, Strategy};
+pub use tiling::{Objective, Padding, SearchEffort, SearchRequest, Strategy};
 pub use updates::add_updates;
 pub use value::Value;
 pub use verify::{verify, verify_program};

@@ -4,7 +4,7 @@
 //! The memory of a program is known once it is lowered. A lower bound follows from the tilings
 //! alone, at each program point, as a sum over tensors and operators ([`program_points`]). With a
 //! Lagrange multiplier on the bytes at each point, these summands are costs like all others, and
-//! the search minimises the Lagrangian. Column generation (Dantzig and Wolfe 1960) finds
+//! the search minimizes the Lagrangian. Column generation (Dantzig and Wolfe 1960) finds
 //! multipliers: the restricted master problem ([`restricted_master`]) gives those of the best
 //! mixture of the plans found so far, and each search with them adds a plan. Every plan found is
 //! lowered, and the cheapest one that fits is taken.

@@ -122,7 +122,8 @@ impl<'a> Lowering<'a> {
     }
 
     fn tile(&self, value: Value, tiling: Tiling) -> Tile {
-        Tile { shape: self.tiled.network.graph.shape(value), tiling }
+        let node = self.tiled.network.graph.node(value);
+        Tile { shape: node.unpadded, padded: node.shape, tiling }
     }
 
     fn stored_tile(&self, value: Value) -> Tile {

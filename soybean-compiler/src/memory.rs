@@ -197,7 +197,7 @@ fn place(slots: &mut [Slot]) -> usize {
     for slot in order {
         let &Slot { phase, first, last, bytes, .. } = &slots[slot];
         // Slots of the phase by offset. Flat loops are used because macros are compiled without
-        // optimisation.
+        // optimization.
         let placed = placed.entry(phase).or_default();
         let others = &placed[..];
         let (mut offset, mut at) = (0, 0);

@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use soybean_plan::{Combine, Mesh, Mode, Precision, RunScalar, Tiling};
+use soybean_plan::{Combine, Mesh, Mode, NonFinite, Precision, RunScalar, Tiling};
 
 use crate::{
     builder::{Builder, Site},
@@ -30,7 +30,7 @@ pub struct Network {
     pub inputs: Vec<Value>,
     /// The trained tensors.
     pub parameters: Vec<Value>,
-    /// The scalar that is minimised; none in inference.
+    /// The scalar that is minimized; none in inference.
     pub loss: Option<Value>,
     /// The model's further outputs, by name.
     pub outputs: Vec<(String, Value)>,
@@ -140,6 +140,16 @@ impl Network {
         self.loss.into_iter().chain(gradients).chain(next).chain(self.gradient_norm).collect()
     }
 
+    /// Returns the numbers of a training step that must be finite: otherwise the step leaves
+    /// parameters, states and buffers as they are. There are none with `"skip"` and `"scale"`,
+    /// where the updates themselves read whether loss and gradients are finite.
+    pub(crate) fn guards(&self) -> Vec<Value> {
+        match self.optimizer.non_finite {
+            NonFinite::Stop => self.loss.into_iter().chain(self.gradient_norm).collect(),
+            NonFinite::Skip | NonFinite::Scale => Vec::new(),
+        }
+    }
+
     /// Returns the next values of buffers, parameters and states.
     #[must_use]
     pub fn next_values(&self) -> BTreeSet<Value> {
@@ -172,6 +182,14 @@ impl Network {
             Mode::Training => self.graph.ancestors_in(Phase::Train, &self.left_by_steps()),
             Mode::Inference => self.forward(),
         }
+    }
+
+    /// Returns the operations of one training step, or in inference of one prediction, on one
+    /// device.
+    pub(crate) fn operations(&self) -> f64 {
+        let is_measured = self.measured();
+        let measured = self.graph.values().filter(|it| is_measured[it.index()]);
+        measured.map(|it| self.graph.flops(it) as f64).sum()
     }
 
     /// Marks the tensors whose work ranks may repeat wherever that saves bytes, because it is

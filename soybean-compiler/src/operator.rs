@@ -63,6 +63,23 @@ pub trait Rules: Any + fmt::Debug + fmt::Display + Send + Sync {
         false
     }
 
+    /// Returns the operator for other extents of its factors and this shape of its result; `None`
+    /// if it follows from the operands alone.
+    fn resized(&self, _factors: &[usize], _result: Shape) -> Option<Operator> {
+        None
+    }
+
+    /// Returns whether the result is zero at each index of a factor at which all operands are.
+    fn keeps_zeros(&self) -> bool {
+        false
+    }
+
+    /// Returns whether the operand at this position must be zero in the padding of a dim that the
+    /// result lacks, so that the padding adds nothing to the result.
+    fn adds_up(&self, _position: usize) -> bool {
+        true
+    }
+
     /// Returns whether the operator reads the operand at this position in this phase.
     fn reads(&self, _position: usize, _phase: Phase) -> bool {
         true

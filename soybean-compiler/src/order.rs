@@ -42,17 +42,23 @@ pub(crate) fn measured(network: &Network) -> Vec<Task> {
 }
 
 /// Returns the tasks of a training step: the loss, the gradients, and each update as soon as
-/// nothing reads the old value. In inference there are none.
+/// nothing reads the old value and the numbers that guard it exist. In inference there are none.
 fn train(network: &Network) -> Vec<Task> {
     let roots = network.left_by_steps();
     let is_next = network.next_values();
     let order = computed(&network.graph, Phase::Train, &roots, |it| !is_next.contains(&it));
+    let guards = network.guards();
     // For each update, the last tensor that reads what it replaces or that it reads.
     let mut due: BTreeMap<Option<Value>, Vec<Task>> = BTreeMap::new();
     for group in network.update_groups() {
         let readers = group.iter().flat_map(|&(source, _)| readers(&network.graph, source));
         let operands = group.iter().flat_map(|&(_, next)| network.graph.operands(next));
-        let last = readers.chain(operands).filter(|it| order.binary_search(it).is_ok()).max();
+        let guards = guards.iter().copied();
+        let last = readers
+            .chain(operands)
+            .chain(guards)
+            .filter(|it| order.binary_search(it).is_ok())
+            .max();
         due.entry(last).or_default().push(Task::Update(group));
     }
     let mut tasks = due.remove(&None).unwrap_or_default();

@@ -120,7 +120,7 @@ pub(crate) fn is_legal(mesh: &Mesh, shape: &Shape, tiling: Tiling) -> bool {
     let is_of_shape = Pin(tiling).fault_for(shape).is_none();
     let is_of_mesh = tiling.placements().len() == mesh.n_axes();
     let is_stored = tiling.partial_axes().is_empty();
-    is_of_shape && is_of_mesh && is_stored && Tile { shape: *shape, tiling }.is_legal(mesh)
+    is_of_shape && is_of_mesh && is_stored && Tile::new(*shape, tiling).is_legal(mesh)
 }
 
 #[cfg(test)]

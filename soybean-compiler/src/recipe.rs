@@ -38,7 +38,7 @@ pub use read::RecipeError;
 pub struct Recipe {
     /// The model.
     pub builder: Builder,
-    /// The scalar that is minimised; none in inference.
+    /// The scalar that is minimized; none in inference.
     pub loss: Option<Value>,
     /// The model's further outputs, by name.
     pub outputs: Vec<(String, Value)>,

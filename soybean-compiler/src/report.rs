@@ -11,7 +11,7 @@ mod transfers;
 
 use std::collections::BTreeMap;
 
-use soybean_plan::{Kernel, Mesh, Mode, Precision, Program, Topology};
+use soybean_plan::{BufferId, Kernel, Mesh, Mode, Precision, Program, Topology};
 
 use crate::{
     graph::{Graph, Source},
@@ -36,6 +36,8 @@ pub struct Report {
     milliseconds: f64,
     peak: Peak,
     holdings: Holdings,
+    /// True if dims could be padded in other ways, over which nothing is proved.
+    has_further_paddings: bool,
     /// The number of the program's steps that are measured.
     n_steps: usize,
     memory_limit: Option<u64>,
@@ -47,6 +49,9 @@ pub struct Report {
     pub bytes_per_axis: Vec<u64>,
     /// The memory that each rank needs, in bytes.
     pub peak_memory_bytes_per_gpu: u64,
+    /// The operations of that step over all ranks, divided by those of one device: more than 1
+    /// where ranks repeat each other's work, or compute padding.
+    pub work: f64,
     /// The prediction for that step on the cluster, if one is known.
     pub prediction: Option<Prediction>,
 }
@@ -78,18 +83,22 @@ pub struct LevelLoad {
 }
 
 impl Report {
-    /// Returns the report about a plan and its program. `milliseconds` is the time of the search.
+    /// Returns the report about a plan and its program. `milliseconds` is the time of the search,
+    /// `work` is [`Report::work`].
     pub(crate) fn new(
         found: SearchResult,
         placed: &Placed,
         request: &SearchRequest,
         milliseconds: f64,
+        (work, has_further_paddings): (f64, bool),
     ) -> Self {
         let Placed { program, holdings } = placed;
         Self {
             name: program.tables.name.clone().into_owned(),
             strategy: request.strategy,
             milliseconds,
+            work,
+            has_further_paddings,
             bytes_total: program.tables.measured_bytes(),
             bytes_per_axis: bytes_per_axis(program, &found.tiled.mesh),
             peak_memory_bytes_per_gpu: program.tables.arena_bytes as u64,
@@ -177,6 +186,12 @@ impl Report {
         self.holdings.by_step(phase, self.n_steps)
     }
 
+    /// Returns the tensor of which a buffer of the program holds a part.
+    #[must_use]
+    pub fn value_of_buffer(&self, buffer: BufferId) -> Option<Value> {
+        *self.holdings.values().get(buffer)?
+    }
+
     /// Returns the time that the search took.
     #[must_use]
     pub fn milliseconds(&self) -> f64 {
@@ -208,8 +223,17 @@ impl Report {
         transfers::transfers(self)
     }
 
+    /// Returns for each buffer of the program the layer and operator of its tensor, as in
+    /// `dense.0.matmul gradient`, or the user's name for it. Names are empty for gaps.
+    #[must_use]
+    pub fn names_of_buffers(&self) -> Vec<String> {
+        let context = transfers::Context::new(self);
+        let name = |it: &Option<Value>| it.map_or_else(String::new, |it| context.name(it));
+        self.holdings.values().iter().map(name).collect()
+    }
+
     /// Returns the largest possible excess of the plan's bytes, or of its time if that was
-    /// minimised, over the optimum, as a fraction of the optimum; `None` if nothing is proved.
+    /// minimized, over the optimum, as a fraction of the optimum; `None` if nothing is proved.
     #[must_use]
     pub fn gap(&self) -> Option<f64> {
         let (plan, bound) = match self.found.times {
@@ -221,6 +245,12 @@ impl Report {
             (false, true) => Some(plan / bound - 1.0),
             (false, false) => None,
         }
+    }
+
+    /// Returns the plan in two lines.
+    #[must_use]
+    pub fn summary(&self) -> String {
+        table::summary(self)
     }
 
     /// Returns a table for people.
@@ -327,19 +357,6 @@ fn prediction(program: &Program, topology: &Topology) -> Prediction {
         communication_seconds: collectives.sum(),
         levels: seconds.into_iter().enumerate().map(level).collect(),
     }
-}
-
-/// Returns a number of bytes for people: `402.7 MB`, with 1 MB = 10^6 bytes.
-#[must_use]
-pub fn readable_bytes(bytes: u64) -> String {
-    const UNITS: [&str; 5] = ["B", "kB", "MB", "GB", "TB"];
-    let mut amount = bytes as f64;
-    let mut unit = 0;
-    while amount >= 1000.0 && unit + 1 < UNITS.len() {
-        amount /= 1000.0;
-        unit += 1;
-    }
-    if unit == 0 { format!("{bytes} B") } else { format!("{amount:.1} {}", UNITS[unit]) }
 }
 
 /// Returns a time for people: `12.3 ms`.

@@ -58,7 +58,8 @@ fn rounded(network: &Network) -> Network {
             &mut rewriter.graph,
             Computed { value, dtype: node.dtype, operator, operands },
         );
-        rewriter.graph.node_mut(new).pinned = node.pinned;
+        let new_node = rewriter.graph.node_mut(new);
+        (new_node.pinned, new_node.unpadded) = (node.pinned, node.unpadded);
         Some(new)
     })
 }

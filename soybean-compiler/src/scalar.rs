@@ -1,33 +1,72 @@
 //! Scalar programs: building, differentiating and composing them.
 
 mod derivative;
+mod guard;
+mod padding;
+mod properties;
 
-use std::borrow::Cow;
+use std::{borrow::Cow, collections::BTreeMap};
 
 use soybean_plan::{Binary, Instruction, Register, RunScalar, ScalarProgram, Unary};
 
 pub use derivative::derivative;
+pub(crate) use guard::guarded;
+pub(crate) use padding::{masked, result_in_padding};
+pub(crate) use properties::{has_right_kinds, is_of_noise};
+pub use properties::{inputs, is_cheap, n_flops};
+use properties::{is_of_integers, sources};
 
-/// Builds a [`ScalarProgram`], one instruction a call. Equal instructions share a register, and
-/// constants are folded.
+/// Builds a [`ScalarProgram`]. Equal instructions share a register, and constants are folded.
 #[derive(Default)]
 pub struct ScalarBuilder {
     instructions: Vec<Instruction>,
+    registers: BTreeMap<Key, Register>,
+}
+
+/// An instruction as a value with an order. Constants are compared by their bits.
+type Key = (u8, u64, Register, Register);
+
+fn key(instruction: Instruction) -> Key {
+    match instruction {
+        Instruction::Input(input) => (0, input.into(), 0, 0),
+        Instruction::Scalar(scalar) => (1, scalar.into(), 0, 0),
+        Instruction::Constant(value) => (2, value.to_bits(), 0, 0),
+        Instruction::Unary(function, x) => (3, function as u64, x, 0),
+        Instruction::Binary(function, x, y) => (4, function as u64, x, y),
+        Instruction::Select(condition, x, y) => (5, condition.into(), x, y),
+        Instruction::Integer(input) => (6, input.into(), 0, 0),
+        Instruction::IntegerConstant(value) => (7, value.cast_unsigned().into(), 0, 0),
+    }
 }
 
 impl ScalarBuilder {
     fn push(&mut self, instruction: Instruction) -> Register {
-        let position =
-            self.instructions.iter().position(|it| *it == instruction).unwrap_or_else(|| {
-                self.instructions.push(instruction);
-                self.instructions.len() - 1
-            });
-        Register::try_from(position).expect("scalar programs are short")
+        let next = self.instructions.len();
+        *self.registers.entry(key(instruction)).or_insert_with(|| {
+            self.instructions.push(instruction);
+            Register::try_from(next).expect("scalar programs are short")
+        })
     }
 
-    /// Adds the element of an input.
+    /// Adds the element of an input of numbers.
     pub fn input(&mut self, input: u8) -> Register {
         self.push(Instruction::Input(input))
+    }
+
+    /// Adds the element of an input of integers.
+    pub fn integer(&mut self, input: u8) -> Register {
+        self.push(Instruction::Integer(input))
+    }
+
+    /// Adds the element of an input of integers as a number.
+    pub fn float(&mut self, input: u8) -> Register {
+        let integer = self.integer(input);
+        self.unary(Unary::Float, integer)
+    }
+
+    /// Adds an integer.
+    pub fn integer_constant(&mut self, value: i32) -> Register {
+        self.push(Instruction::IntegerConstant(value))
     }
 
     /// Adds a run-time scalar.
@@ -96,9 +135,20 @@ impl ScalarBuilder {
         self.binary(Binary::Divide, x, y)
     }
 
-    /// Returns 1 where `x == y`, else 0.
+    /// Returns 1 where `x == y`, else 0; both are numbers, or both are integers.
     pub fn equal(&mut self, x: Register, y: Register) -> Register {
-        self.binary(Binary::Equal, x, y)
+        let function = if self.is_integer(x) { Binary::EqualIntegers } else { Binary::Equal };
+        self.binary(function, x, y)
+    }
+
+    /// Returns 1 where `x > y`, else 0; both are numbers, or both are integers.
+    pub fn greater(&mut self, x: Register, y: Register) -> Register {
+        let function = if self.is_integer(x) { Binary::GreaterInteger } else { Binary::Greater };
+        self.binary(function, x, y)
+    }
+
+    fn is_integer(&self, register: Register) -> bool {
+        is_of_integers(&self.instructions[register as usize])
     }
 
     /// Returns 1 where `x > 0`, else 0.
@@ -138,15 +188,26 @@ impl ScalarBuilder {
             let of = |it: Register| registers[it as usize];
             let register = match *instruction {
                 Instruction::Input(input) => inputs[input as usize],
+                Instruction::Integer(input) => self.integer_of(inputs[input as usize]),
                 Instruction::Unary(Unary::Detach, x) => self.detach(of(x)),
                 Instruction::Unary(function, x) => self.unary(function, of(x)),
                 Instruction::Binary(function, x, y) => self.binary(function, of(x), of(y)),
                 Instruction::Select(condition, x, y) => self.select(of(condition), of(x), of(y)),
-                Instruction::Scalar(_) | Instruction::Constant(_) => self.push(*instruction),
+                Instruction::Scalar(_)
+                | Instruction::Constant(_)
+                | Instruction::IntegerConstant(_) => self.push(*instruction),
             };
             registers.push(register);
         }
         registers
+    }
+
+    /// Adds the integer of an input that was added as a number.
+    fn integer_of(&mut self, register: Register) -> Register {
+        match self.instructions[register as usize] {
+            Instruction::Input(input) => self.integer(input),
+            _ => unreachable!("integers are stored, so they are inputs"),
+        }
     }
 
     /// Finishes the program with this result, without instructions that it does not need.
@@ -183,20 +244,14 @@ impl ScalarBuilder {
     }
 }
 
-/// Returns the registers that an instruction reads.
-fn sources(instruction: &Instruction) -> Vec<Register> {
-    match *instruction {
-        Instruction::Input(_) | Instruction::Scalar(_) | Instruction::Constant(_) => Vec::new(),
-        Instruction::Unary(_, x) => vec![x],
-        Instruction::Binary(_, x, y) => vec![x, y],
-        Instruction::Select(condition, x, y) => vec![condition, x, y],
-    }
-}
-
 /// Returns the instruction with other registers to read.
 fn with_sources(instruction: Instruction, of: impl Fn(Register) -> Register) -> Instruction {
     match instruction {
-        Instruction::Input(_) | Instruction::Scalar(_) | Instruction::Constant(_) => instruction,
+        Instruction::Input(_)
+        | Instruction::Integer(_)
+        | Instruction::Scalar(_)
+        | Instruction::Constant(_)
+        | Instruction::IntegerConstant(_) => instruction,
         Instruction::Unary(function, x) => Instruction::Unary(function, of(x)),
         Instruction::Binary(function, x, y) => Instruction::Binary(function, of(x), of(y)),
         Instruction::Select(condition, x, y) => Instruction::Select(of(condition), of(x), of(y)),
@@ -210,6 +265,23 @@ pub(crate) fn number(scalars: &mut Vec<RunScalar>, scalar: RunScalar) -> u8 {
         scalars.len() - 1
     });
     u8::try_from(position).expect("there are few kinds of scalars")
+}
+
+/// Returns the program whose result is its only input, an integer, as a number.
+#[must_use]
+pub(crate) fn float() -> ScalarProgram {
+    let mut builder = ScalarBuilder::default();
+    let number = builder.float(0);
+    builder.finish(number)
+}
+
+/// Returns the program that compares two inputs of integers: 1 where they are equal, else 0.
+#[must_use]
+pub(crate) fn equal_integers() -> ScalarProgram {
+    let mut builder = ScalarBuilder::default();
+    let (x, y) = (builder.integer(0), builder.integer(1));
+    let result = builder.equal(x, y);
+    builder.finish(result)
 }
 
 /// Returns the program whose result is its only input.
@@ -246,54 +318,6 @@ pub fn binary(function: Binary) -> ScalarProgram {
     let (x, y) = (builder.input(0), builder.input(1));
     let result = builder.binary(function, x, y);
     builder.finish(result)
-}
-
-/// Returns whether no instruction of a program costs more than a few cycles, so that computing it
-/// again is cheaper than storing it.
-#[must_use]
-pub fn is_cheap(program: &ScalarProgram) -> bool {
-    n_flops(program) <= 4
-}
-
-/// Returns the floating-point operations of a program. A transcendental function counts as many as
-/// its polynomial has terms.
-#[must_use]
-pub fn n_flops(program: &ScalarProgram) -> u64 {
-    let flops = |instruction: &Instruction| match instruction {
-        Instruction::Input(_) | Instruction::Scalar(_) | Instruction::Constant(_) => 0,
-        Instruction::Unary(function, _) => match function {
-            Unary::Negate | Unary::Relu => 1,
-            Unary::Detach => 0,
-            Unary::Sqrt => 4,
-            Unary::Exp | Unary::Log | Unary::Tanh | Unary::Sigmoid | Unary::Erf => 10,
-        },
-        Instruction::Binary(Binary::Divide, ..) => 4,
-        Instruction::Binary(Binary::Noise, ..) => 10,
-        Instruction::Binary(..) | Instruction::Select(..) => 1,
-    };
-    program.instructions.iter().map(flops).sum()
-}
-
-/// Returns the inputs that a program reads, in increasing order.
-#[must_use]
-pub fn inputs(program: &ScalarProgram) -> Vec<u8> {
-    let input = |instruction: &Instruction| match instruction {
-        Instruction::Input(input) => Some(*input),
-        _ => None,
-    };
-    let mut inputs: Vec<u8> = program.instructions.iter().filter_map(input).collect();
-    inputs.sort_unstable();
-    inputs
-}
-
-/// Returns whether noise alone reads an input of a program.
-pub(crate) fn is_of_noise(program: &ScalarProgram, input: u8) -> bool {
-    let is_input = |register: Register| {
-        program.instructions[usize::from(register)] == Instruction::Input(input)
-    };
-    let is_noise = |it: &Instruction| matches!(it, Instruction::Binary(Binary::Noise, ..));
-    let reads = |it: &Instruction| !is_noise(it) && sources(it).into_iter().any(is_input);
-    !program.instructions.iter().any(reads) && !program.results.iter().any(|it| is_input(*it))
 }
 
 /// Returns the inputs that a program reads, in increasing order, and the program over these alone.

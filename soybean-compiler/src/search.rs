@@ -68,7 +68,7 @@ fn search_with(
     let Some(memory) = request.memory else { return Ok(found) };
     let most_at_work = most_ranks_at_work(&found.tiled);
     let fitting = match request.strategy {
-        Strategy::Auto => limit::fitting(network, found, memory),
+        Strategy::Auto => limit::fitting(network, found, memory, request.effort),
         Strategy::Recursive | Strategy::Data | Strategy::Model => limit::checked(found, memory),
     };
     fitting.map_err(|peak| OverLimit { memory, most_at_work, peak })
@@ -92,7 +92,7 @@ fn search_replicated(
         Some(memory) if replicated.pins().is_empty() || request.strategy != Strategy::Auto => {
             limit::checked(settled(found), memory)
         }
-        Some(memory) => limit::fitting(replicated, found, memory)
+        Some(memory) => limit::fitting(replicated, found, memory, request.effort)
             .and_then(|found| limit::checked(settled(found), memory)),
     }
 }

@@ -87,10 +87,10 @@ impl Signature {
         self.result.iter().all(|dim| dim.factor != Some(factor))
     }
 
-    /// Returns the number of points of the operator's loops.
+    /// Returns the number of points of the operator's loops, or the largest number if it overflows.
     #[must_use]
     pub fn n_points(&self) -> u64 {
-        self.factors.iter().map(|&extent| extent as u64).product()
+        self.factors.iter().fold(1, |n: u64, &extent| n.saturating_mul(extent as u64))
     }
 
     /// Returns whether `axes` may together split this factor in all dims that carry it.

@@ -19,6 +19,7 @@ mod loss;
 mod norm;
 mod pooling;
 mod product;
+mod pytorch;
 mod reduction;
 pub(crate) mod sample;
 mod slicing;
@@ -34,6 +35,8 @@ use crate::{
     signature::FactorId,
     value::Value,
 };
+
+pub use pytorch::pytorch_counterpart;
 
 use arguments::Arguments;
 use sample::{Sample, SampleArgument};
@@ -95,8 +98,8 @@ families! {
     "Index notation", einsum, Method;
     "Reductions", reduction, Method;
     "Along a dim", along, Method;
-    "Normalisation", norm, Method;
-    "Normalisation over the batch", batch_norm, Method;
+    "Normalization", norm, Method;
+    "Normalization over the batch", batch_norm, Method;
     "Dropout", dropout, Method;
     "Attention", attention, Method;
     "Losses", loss, Method;

@@ -15,6 +15,8 @@ mod conversion;
 mod cost_model;
 mod digit_order;
 mod dominance;
+mod effort;
+mod extents;
 mod instance;
 mod lagrangian;
 mod memory_tie_break;
@@ -30,6 +32,8 @@ mod tiled;
 mod tiling_space;
 
 pub use conversion::route;
+pub use effort::SearchEffort;
+pub use extents::Padding;
 pub(crate) use lagrangian::Lagrangian;
 pub(crate) use multipliers::{KernelMultiplier, MemoryMultipliers};
 pub use objective::Objective;
@@ -37,6 +41,20 @@ pub use strategy::{
     Baselines, PlanTimes, SearchRequest, SearchResult, Strategy, search, search_alone,
 };
 pub use tiled::{Conversion, TiledNetwork};
+
+/// Returns the choice of this name, or an error that lists the names: `unknown strategy ..`.
+fn by_name<T: Copy>(
+    what: &str,
+    plural: &str,
+    choices: &[(&'static str, T)],
+    name: &str,
+) -> Result<T, String> {
+    let found = choices.iter().find(|(it, _)| *it == name);
+    let known = || choices.iter().map(|it| it.0).collect::<Vec<_>>().join(", ");
+    found
+        .map(|&(_, choice)| choice)
+        .ok_or_else(|| format!("unknown {what} `{name}`; the {plural} are {}", known()))
+}
 
 /// Returns the position of an item in a list, and appends it if it is new.
 pub(crate) fn number<T: PartialEq>(list: &mut Vec<T>, item: T) -> usize {

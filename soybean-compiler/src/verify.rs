@@ -8,7 +8,8 @@ use crate::{
     graph::Source,
     network::Network,
     operator::{Operator, Rounding},
-    operators::contract::Contract,
+    operators::{contract::Contract, elementwise::Elementwise, reduce::Reduce},
+    scalar::has_right_kinds,
     unplaced::Storage,
     value::Value,
 };
@@ -79,7 +80,7 @@ fn verify_value(network: &Network, value: Value) -> Result<(), String> {
 }
 
 /// Checks the types of operands. Kernels of products read operands of one type; kernels that only
-/// move elements preserve the type.
+/// move elements preserve the type; scalar programs read integers as integers.
 fn verify_types(network: &Network, value: Value, operator: &Operator) -> Result<(), String> {
     let graph = &network.graph;
     let found: Vec<DType> =
@@ -90,6 +91,12 @@ fn verify_types(network: &Network, value: Value, operator: &Operator) -> Result<
         Rounding::Alike => found.iter().all(|it| *it == dtype),
         Rounding::Map | Rounding::Rounded | Rounding::Exact => true,
     };
+    let program = operator
+        .downcast_ref::<Elementwise>()
+        .or_else(|| operator.downcast_ref::<Reduce>().map(|it| &it.map))
+        .map(|it| &it.program);
+    let is_integer: Vec<bool> = found.iter().map(|it| *it == DType::I32).collect();
+    let is_right = is_right && program.is_none_or(|it| has_right_kinds(it, &is_integer));
     if is_right { Ok(()) } else { Err(format!("{value}: {operator} of {found:?} gives {dtype}")) }
 }
 
@@ -180,7 +187,7 @@ fn verify_phase(
 }
 
 /// The buffers that hold their values, which do not overlap. They are ordered by their offsets, so
-/// that a write looks only at its own neighbourhood.
+/// that a write looks only at its own neighborhood.
 struct Arena<'a> {
     program: &'a Program,
     is_valid: Vec<bool>,

@@ -1,36 +1,67 @@
 //! Datasets from CSV files, plain or compressed with gzip.
 
-use std::{fmt::Display, io::Read, ops::Range, path::Path, str::FromStr};
+mod fields;
+
+use std::{fmt::Display, io::Read, path::Path, str::FromStr};
 
 use csv::{ReaderBuilder, StringRecord};
 
-use crate::{Column, Error, Table, Values, file::open};
+use crate::{Column, Error, Form, Table, Values, file::open, limited_reader::LimitedReader};
+
+pub use fields::CsvFields;
+
+/// The limit for the bytes of a line. A quoted field that has no end would otherwise take all
+/// memory.
+const MAX_RECORD_BYTES: u64 = 1 << 24;
 
 /// The meaning of the fields of a CSV file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CsvSpec {
     /// True if the first line names the fields.
     pub has_header: bool,
-    /// The number of fields of each line.
-    pub n_fields: usize,
-    /// The fields that are features, numbered from 0. They become column 0, `features`.
-    pub features: Range<usize>,
-    /// The factor of all features.
-    pub scale: f32,
-    /// The field that is the class label, numbered from 0. It becomes column 1, `label`.
-    pub label: usize,
-    /// The number of classes; labels must be in `0..n_classes`.
-    pub n_classes: usize,
+    /// The columns of the dataset, in the order of the model's inputs.
+    pub columns: Vec<CsvColumn>,
+}
+
+/// A column that is read from one or more fields of each line.
+///
+/// ```
+/// use soybean_data::{CsvColumn, CsvSpec, Form};
+///
+/// let houses = CsvSpec {
+///     has_header: true,
+///     columns: vec![
+///         CsvColumn::new("x", ["area", "rooms", "year"], Form::Numbers { scale: 1.0 }),
+///         CsvColumn::new("price", "price", Form::Numbers { scale: 1e-3 }),
+///     ],
+/// };
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct CsvColumn {
+    /// The name of the column, which is used in messages.
+    pub name: String,
+    /// The fields. One field gives a row without dims, several give rows `[n]`.
+    pub fields: CsvFields,
+    /// The conversion of the fields' numbers.
+    pub form: Form,
+}
+
+impl CsvColumn {
+    /// Returns a column of these fields: a name, an array of names, a number from 0, or a range of
+    /// numbers.
+    pub fn new(name: &str, fields: impl Into<CsvFields>, form: Form) -> Self {
+        Self { name: name.to_owned(), fields: fields.into(), form }
+    }
 }
 
 impl Table {
-    /// Reads a CSV file, which may be compressed with gzip. Column 0 has the features of each row,
-    /// column 1 its label.
+    /// Reads a CSV file, which may be compressed with gzip.
     ///
     /// # Errors
     /// - If the file cannot be read, is truncated or has no rows.
-    /// - If a line has the wrong number of fields, a field is not a number, or a label is out of
-    ///   range.
+    /// - If it has no field of a name or number that the columns have.
+    /// - If a line has not as many fields as the first one, a field is not a number, a number is
+    ///   not finite after scaling, or a label is out of range.
     ///
     /// The error names the file and the line.
     pub fn from_csv(path: impl AsRef<Path>, spec: &CsvSpec) -> Result<Self, Error> {
@@ -41,45 +72,110 @@ impl Table {
 }
 
 fn read(reader: Box<dyn Read>, spec: &CsvSpec) -> Result<Table, String> {
-    let mut reader =
-        ReaderBuilder::new().has_headers(spec.has_header).flexible(true).from_reader(reader);
-    let (mut features, mut labels) = (Vec::new(), Vec::new());
+    let (reader, budget) = LimitedReader::new(reader, MAX_RECORD_BYTES);
+    let mut reader = ReaderBuilder::new().has_headers(false).flexible(true).from_reader(reader);
     let mut record = StringRecord::new();
+    let mut columns: Option<Vec<ColumnReader>> = None;
+    let (mut n_fields, mut n_rows) = (0, 0);
     while reader
         .read_record(&mut record)
         .map_err(|error| unreadable(&error, reader_line(&record)))?
     {
+        budget.set(MAX_RECORD_BYTES);
         let line = reader_line(&record);
         let at = |message: String| format!("line {line}: {message}");
-        if record.len() != spec.n_fields {
-            return Err(at(format!("expected {} fields, found {}", spec.n_fields, record.len())));
-        }
-        for field in spec.features.clone() {
-            let value: f32 = number(&record, field).map_err(at)?;
-            if !value.is_finite() {
-                return Err(at(format!(
-                    "field {}: expected a finite number, found {value}",
-                    field + 1
-                )));
+        let columns = match &mut columns {
+            Some(columns) => columns,
+            None => {
+                n_fields = record.len();
+                let header = spec.has_header.then_some(&record);
+                let made = spec.columns.iter().map(|it| ColumnReader::new(it, header, n_fields));
+                let made = made.collect::<Result<_, _>>().map_err(at)?;
+                let columns = columns.insert(made);
+                if spec.has_header {
+                    continue;
+                }
+                columns
             }
-            features.push(value * spec.scale);
+        };
+        if record.len() != n_fields {
+            return Err(at(format!("expected {n_fields} fields, found {}", record.len())));
         }
-        let label: i32 = number(&record, spec.label).map_err(at)?;
-        if usize::try_from(label).map_or(true, |label| label >= spec.n_classes) {
-            let (field, n_classes) = (spec.label + 1, spec.n_classes);
-            return Err(at(format!(
-                "field {field}: expected a label in 0..{n_classes}, found {label}"
-            )));
-        }
-        labels.push(label);
+        columns.iter_mut().try_for_each(|it| it.read(&record)).map_err(at)?;
+        n_rows += 1;
     }
-    if labels.is_empty() {
+    if n_rows == 0 {
         return Err("expected at least one row, found none".to_owned());
     }
-    let row = vec![spec.features.len()];
-    let features = Column { name: "features".to_owned(), row, values: Values::F32(features) };
-    let labels = Column { name: "label".to_owned(), row: Vec::new(), values: Values::I32(labels) };
-    Table::new(vec![features, labels]).map_err(|error| error.to_string())
+    let columns = columns.into_iter().flatten().map(ColumnReader::into_column).collect();
+    Table::new(columns).map_err(|error| error.to_string())
+}
+
+/// A column with the rows that were read.
+struct ColumnReader {
+    name: String,
+    /// The numbers of its fields.
+    fields: Vec<usize>,
+    row: Vec<usize>,
+    form: Form,
+    values: Values,
+}
+
+impl ColumnReader {
+    /// Finds the fields of a column, by the names of the header if there is one.
+    fn new(
+        column: &CsvColumn,
+        header: Option<&StringRecord>,
+        n_fields: usize,
+    ) -> Result<Self, String> {
+        let CsvColumn { name, fields, form } = column;
+        let numbers = fields.numbers(header)?;
+        if let Some(missing) = numbers.iter().find(|it| **it >= n_fields) {
+            let place = missing + 1;
+            return Err(format!(
+                "column `{name}`: expected field {place}, found {n_fields} fields"
+            ));
+        }
+        let row = if fields.is_one() { Vec::new() } else { vec![numbers.len()] };
+        let values = match form {
+            Form::Numbers { .. } => Values::F32(Vec::new()),
+            Form::Integers | Form::Labels { .. } => Values::I32(Vec::new()),
+        };
+        Ok(Self { name: name.clone(), fields: numbers, row, form: *form, values })
+    }
+
+    /// Appends the fields of a line.
+    fn read(&mut self, record: &StringRecord) -> Result<(), String> {
+        for &field in &self.fields {
+            let at = |message: String| format!("field {}: {message}", field + 1);
+            let text = record.get(field).unwrap_or_default().trim();
+            match (&mut self.values, self.form) {
+                (Values::F32(values), Form::Numbers { scale }) => {
+                    values.push(scaled(number(text).map_err(at)?, scale).map_err(at)?);
+                }
+                (Values::I32(values), Form::Integers) => {
+                    values.push(number(text).map_err(at)?);
+                }
+                (Values::I32(values), Form::Labels { n_classes }) => {
+                    let label: i32 = number(text).map_err(at)?;
+                    if usize::try_from(label).map_or(true, |label| label >= n_classes) {
+                        let message = format!("expected a label in 0..{n_classes}, found {label}");
+                        return Err(at(message));
+                    }
+                    values.push(label);
+                }
+                (Values::F32(_), Form::Integers | Form::Labels { .. })
+                | (Values::I32(_), Form::Numbers { .. }) => {
+                    unreachable!("the column has the type of its form")
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn into_column(self) -> Column {
+        Column { name: self.name, row: self.row, values: self.values }
+    }
 }
 
 fn reader_line(record: &StringRecord) -> u64 {
@@ -99,8 +195,15 @@ fn unreadable(error: &csv::Error, last_line: u64) -> String {
     }
 }
 
-fn number<T: FromStr<Err: Display>>(record: &StringRecord, field: usize) -> Result<T, String> {
-    let place = field + 1;
-    let text = record.get(field).ok_or_else(|| format!("expected field {place}, found none"))?;
-    text.trim().parse().map_err(|_| format!("field {place}: expected a number, found `{text}`"))
+fn number<T: FromStr<Err: Display>>(text: &str) -> Result<T, String> {
+    text.parse().map_err(|_| format!("expected a number, found `{text}`"))
+}
+
+fn scaled(value: f32, scale: f32) -> Result<f32, String> {
+    let scaled = value * scale;
+    if scaled.is_finite() {
+        return Ok(scaled);
+    }
+    let times = if value.is_finite() { format!(" times {scale:?}") } else { String::new() };
+    Err(format!("expected a finite number, found {value:?}{times}"))
 }

@@ -4,7 +4,7 @@ use std::{ops::Range, sync::Arc};
 
 use soybean_plan::DType;
 
-use crate::{Error, Subset};
+use crate::{Error, RowRandom, Subset, Transformed};
 
 /// Rows that can be read in any order, from several threads at once.
 ///
@@ -57,10 +57,52 @@ pub trait Dataset: Send + Sync {
     /// error.
     fn read(&self, rows: &[usize], into: &mut [ViewMut<'_>]) -> Result<(), Error>;
 
+    /// Reads rows as [`read`](Self::read) does, in this epoch. The loader calls it. Datasets whose
+    /// rows differ from epoch to epoch implement it, and those that read other datasets pass it on.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    fn read_in_epoch(
+        &self,
+        _epoch: u64,
+        rows: &[usize],
+        into: &mut [ViewMut<'_>],
+    ) -> Result<(), Error> {
+        self.read(rows, into)
+    }
+
     /// Returns true if reading costs no more than a copy of memory. Small batches of such data are
     /// read by the caller, because waking a thread takes longer.
     fn is_in_memory(&self) -> bool {
         false
+    }
+
+    /// Transforms each row as it is read. The function changes the columns of a row in place. Its
+    /// random numbers depend only on the seed, the epoch and the number of the row, so they do not
+    /// depend on threads, and a resumed run sees the same rows.
+    ///
+    /// ```
+    /// use soybean_data::{Column, Dataset, Table, Values};
+    ///
+    /// // Mirrors half of the images, [height, width], in each epoch.
+    /// let images = Values::F32(vec![0.5; 10 * 8 * 8]);
+    /// let images = Column { name: "image".to_owned(), row: vec![8, 8], values: images };
+    /// let augmented = Table::new(vec![images])?.transform(7, |row, random| {
+    ///     if random.chance(0.5) {
+    ///         row[0].f32s().chunks_mut(8).for_each(<[f32]>::reverse);
+    ///     }
+    /// });
+    /// # Ok::<(), soybean_data::Error>(())
+    /// ```
+    fn transform(
+        self,
+        seed: u64,
+        transform: impl Fn(&mut [ViewMut<'_>], &mut RowRandom) + Send + Sync + 'static,
+    ) -> Transformed
+    where
+        Self: Sized + 'static,
+    {
+        Transformed::new(Arc::new(self), seed, transform)
     }
 
     /// Splits the rows at random into those for training and a held-out `fraction`, from 0 to 1.
@@ -84,6 +126,15 @@ impl<D: Dataset + ?Sized> Dataset for Arc<D> {
 
     fn read(&self, rows: &[usize], into: &mut [ViewMut<'_>]) -> Result<(), Error> {
         (**self).read(rows, into)
+    }
+
+    fn read_in_epoch(
+        &self,
+        epoch: u64,
+        rows: &[usize],
+        into: &mut [ViewMut<'_>],
+    ) -> Result<(), Error> {
+        (**self).read_in_epoch(epoch, rows, into)
     }
 
     fn is_in_memory(&self) -> bool {

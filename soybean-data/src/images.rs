@@ -36,7 +36,7 @@ pub struct ImageFolder {
     columns: [ColumnSpec; 2],
 }
 
-/// The conversion of images: size, channels and normalisation.
+/// The conversion of images: size, channels and normalization.
 ///
 /// Each pixel becomes `(pixel / 255 - mean) / deviation` of its channel; channels come first.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -46,10 +46,10 @@ pub struct ImageSpec {
     /// The number of columns of pixels.
     pub width: u32,
     /// The channels: `[1, height, width]` or `[3, height, width]`.
-    pub colour: Colour,
+    pub color: Color,
     /// The treatment of images of another size.
     pub fit: Fit,
-    /// The means of red, green and blue, which are subtracted. Grey images use the first.
+    /// The means of red, green and blue, which are subtracted. Gray images use the first.
     pub mean: [f32; 3],
     /// The standard deviations of red, green and blue, by which the differences are divided.
     pub deviation: [f32; 3],
@@ -57,9 +57,9 @@ pub struct ImageSpec {
 
 /// The channels of images.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Colour {
+pub enum Color {
     /// Brightness.
-    Grey,
+    Gray,
     /// Red, green and blue.
     Rgb,
 }
@@ -77,15 +77,15 @@ impl ImageSpec {
     /// Describes RGB images of this size, cropped, with pixels from 0 to 1.
     #[must_use]
     pub const fn new(height: u32, width: u32) -> Self {
-        let (colour, fit) = (Colour::Rgb, Fit::Crop);
-        Self { height, width, colour, fit, mean: [0.0; 3], deviation: [1.0; 3] }
+        let (color, fit) = (Color::Rgb, Fit::Crop);
+        Self { height, width, color, fit, mean: [0.0; 3], deviation: [1.0; 3] }
     }
 }
 
-impl Colour {
+impl Color {
     const fn n_channels(self) -> usize {
         match self {
-            Self::Grey => 1,
+            Self::Gray => 1,
             Self::Rgb => 3,
         }
     }
@@ -99,7 +99,7 @@ impl ImageFolder {
     /// images with no pixels or too many.
     pub fn open(folder: impl AsRef<Path>, spec: ImageSpec) -> Result<Self, Error> {
         let folder = folder.as_ref();
-        let ImageSpec { height, width, colour, .. } = spec;
+        let ImageSpec { height, width, color, .. } = spec;
         if !(1..=MAX_SIDE).contains(&height) || !(1..=MAX_SIDE).contains(&width) {
             return Err(named(
                 folder,
@@ -128,7 +128,7 @@ impl ImageFolder {
             images.extend(files.into_iter().map(|file| (file, class)));
             classes.push(class_folder.file_name().unwrap_or_default().to_string_lossy().into());
         }
-        let row = vec![colour.n_channels(), height as usize, width as usize];
+        let row = vec![color.n_channels(), height as usize, width as usize];
         let columns = [
             ColumnSpec { name: "images".to_owned(), row, dtype: DType::F32 },
             ColumnSpec { name: "label".to_owned(), row: Vec::new(), dtype: DType::I32 },
@@ -148,19 +148,19 @@ impl ImageFolder {
     }
 
     fn decode(&self, path: &Path, pixels: &mut [f32]) -> Result<(), Error> {
-        let ImageSpec { height, width, colour, fit, mean, deviation } = self.spec;
+        let ImageSpec { height, width, color, fit, mean, deviation } = self.spec;
         let bytes = fs::read(path).map_err(|error| unreadable(path, &error))?;
         let image = decoded(bytes).map_err(|message| named(path, &message))?;
         let image = match fit {
-            _ if (image.height(), image.width()) == (height, width) => image,
-            Fit::Stretch => image.resize_exact(width, height, FilterType::Triangle),
-            Fit::Crop => image.resize_to_fill(width, height, FilterType::Triangle),
+            Fit::Stretch => image,
+            Fit::Crop => cropped(image, height, width),
         };
-        let bytes = match colour {
-            Colour::Grey => image.into_luma8().into_raw(),
-            Colour::Rgb => image.into_rgb8().into_raw(),
+        let image = resized(image, height, width).map_err(|message| named(path, &message))?;
+        let bytes = match color {
+            Color::Gray => image.into_luma8().into_raw(),
+            Color::Rgb => image.into_rgb8().into_raw(),
         };
-        let n_channels = colour.n_channels();
+        let n_channels = color.n_channels();
         for (channel, plane) in pixels.chunks_mut((height * width) as usize).enumerate() {
             let bytes = bytes.iter().skip(channel).step_by(n_channels);
             for (to, byte) in plane.iter_mut().zip(bytes) {
@@ -193,6 +193,44 @@ impl Dataset for ImageFolder {
         }
         Ok(())
     }
+}
+
+/// Returns the largest central part with the aspect ratio of `height` and `width`, to the nearest
+/// pixel.
+fn cropped(image: DynamicImage, height: u32, width: u32) -> DynamicImage {
+    let (rows, columns) = (image.height(), image.width());
+    // A side has at most 2^15 pixels.
+    let side = |a: u32, b: u32, most: u32| ((a + b / 2) / b).clamp(1, most);
+    let cut_columns = side(rows * width, height, columns);
+    let cut_rows = side(columns * height, width, rows);
+    if (cut_rows, cut_columns) == (rows, columns) {
+        return image;
+    }
+    image.crop_imm((columns - cut_columns) / 2, (rows - cut_rows) / 2, cut_columns, cut_rows)
+}
+
+/// Resizes an image: first the side that leaves fewer pixels between the two steps.
+fn resized(image: DynamicImage, height: u32, width: u32) -> Result<DynamicImage, String> {
+    /// The image is between the steps in four channels of single precision.
+    const BYTES_BETWEEN: u64 = 16;
+    if (image.height(), image.width()) == (height, width) {
+        return Ok(image);
+    }
+    let n_bytes = |rows: u32, columns: u32| BYTES_BETWEEN * u64::from(rows) * u64::from(columns);
+    let (rows_first, columns_first) =
+        (n_bytes(height, image.width()), n_bytes(image.height(), width));
+    let least = rows_first.min(columns_first);
+    if least > MAX_BYTES {
+        let (rows, columns) = (image.height(), image.width());
+        return Err(format!(
+            "expected an image that can be resized to {height} x {width} in {MAX_BYTES} bytes of memory, found {rows} x {columns} pixels, which need {least}"
+        ));
+    }
+    // The library resizes rows first.
+    Ok(match rows_first <= columns_first {
+        true => image.resize_exact(width, height, FilterType::Triangle),
+        false => image.rotate90().resize_exact(height, width, FilterType::Triangle).rotate270(),
+    })
 }
 
 /// Lists the wanted entries of a folder, sorted by name.
@@ -242,7 +280,7 @@ fn decoded(bytes: Vec<u8>) -> Result<DynamicImage, String> {
 /// Returns true if a JPEG file contains the marker at the end of its image. Other data may follow
 /// it.
 ///
-/// The check is needed because decoders fill missing parts of a truncated image with grey.
+/// The check is needed because decoders fill missing parts of a truncated image with gray.
 fn is_ended(mut bytes: &[u8]) -> bool {
     const END_OF_IMAGE: u8 = 0xd9;
     // Codes without a segment: an escaped 0xff of a scan, restarts, the start of the image,

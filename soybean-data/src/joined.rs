@@ -44,10 +44,19 @@ impl Dataset for Joined {
     }
 
     fn read(&self, rows: &[usize], into: &mut [ViewMut<'_>]) -> Result<(), Error> {
+        self.read_in_epoch(0, rows, into)
+    }
+
+    fn read_in_epoch(
+        &self,
+        epoch: u64,
+        rows: &[usize],
+        into: &mut [ViewMut<'_>],
+    ) -> Result<(), Error> {
         let mut rest = into;
         for part in &self.parts {
             let (columns, others) = rest.split_at_mut(part.columns().len());
-            part.read(rows, columns)?;
+            part.read_in_epoch(epoch, rows, columns)?;
             rest = others;
         }
         Ok(())

@@ -35,29 +35,34 @@ mod idx;
 #[cfg(feature = "image")]
 mod images;
 mod joined;
+mod limited_reader;
 mod loader;
 mod npy;
 mod order;
 mod positioned;
 mod records;
+mod standardization;
 mod subset;
 mod table;
 mod tokens;
+mod transformed;
 
 pub use batch::Batch;
 pub use cifar::CifarLabel;
-pub use csv::CsvSpec;
+pub use csv::{CsvColumn, CsvFields, CsvSpec};
 pub use dataset::{ColumnSpec, Dataset, ViewMut};
 pub use element::{ByteOrder, Element, ElementKind, Form};
 pub use file::read_file;
 pub use idx::IdxSpec;
 #[cfg(feature = "image")]
-pub use images::{Colour, Fit, ImageFolder, ImageSpec};
+pub use images::{Color, Fit, ImageFolder, ImageSpec};
 pub use joined::Joined;
 pub use loader::{DataLoader, Last, LoaderOptions};
 pub use order::RowOrder;
 pub use records::{Field, Records};
 pub use soybean_plan::{Error, ErrorKind, View};
+pub use standardization::Standardization;
 pub use subset::Subset;
 pub use table::{Column, Table, Values};
 pub use tokens::{TokenSpec, TokenWidth, Tokens};
+pub use transformed::{RowRandom, Transformed};

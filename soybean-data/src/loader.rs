@@ -72,6 +72,9 @@ impl LoaderOptions {
     }
 }
 
+/// The largest number of threads that read data.
+const MAX_THREADS: usize = 1 << 12;
+
 /// An iterator over the batches of an epoch.
 pub struct DataLoader {
     source: Arc<Source>,
@@ -100,7 +103,7 @@ impl DataLoader {
     /// # Errors
     /// - If the dataset or a batch has no rows, or a batch is larger than the address space.
     /// - If `rows` are not ranges of a batch's rows in rising order.
-    /// - If threads cannot be started.
+    /// - If there are more than 4096 threads, or they cannot be started.
     pub fn new(dataset: impl Dataset + 'static, options: LoaderOptions) -> Result<Self, Error> {
         let (batch_rows, found) = (options.batch_rows, dataset.n_rows());
         if batch_rows == 0 || found == 0 {
@@ -112,6 +115,12 @@ impl DataLoader {
             return Err(Error::data(
                 "expected at least one batch ahead for threads to read, found none",
             ));
+        }
+        if options.n_threads > MAX_THREADS {
+            let found = options.n_threads;
+            return Err(Error::data(format!(
+                "expected at most {MAX_THREADS} threads that read data, found {found}"
+            )));
         }
         // In addition to the batches that are read ahead, a caller holds one, or two while it takes
         // the next.

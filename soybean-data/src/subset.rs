@@ -55,8 +55,17 @@ impl Dataset for Subset {
     }
 
     fn read(&self, rows: &[usize], into: &mut [ViewMut<'_>]) -> Result<(), Error> {
+        self.read_in_epoch(0, rows, into)
+    }
+
+    fn read_in_epoch(
+        &self,
+        epoch: u64,
+        rows: &[usize],
+        into: &mut [ViewMut<'_>],
+    ) -> Result<(), Error> {
         let rows: Vec<usize> = rows.iter().map(|row| self.rows[*row]).collect();
-        self.dataset.read(&rows, into)
+        self.dataset.read_in_epoch(epoch, &rows, into)
     }
 
     fn is_in_memory(&self) -> bool {

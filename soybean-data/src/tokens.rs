@@ -1,4 +1,4 @@
-//! Tokenised text in windows, with the next token of each token as the target.
+//! Tokenized text in windows, with the next token of each token as the target.
 
 use std::{fmt, path::Path};
 

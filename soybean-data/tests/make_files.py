@@ -88,19 +88,19 @@ def token_files():
 
 
 def images():
-    """Left halves are red, right halves blue; the upper half of `grey` is black, its lower half white."""
-    colours = Image.new("RGB", (8, 4), (255, 0, 0))
-    colours.paste((0, 0, 255), (4, 0, 8, 4))
-    grey = Image.new("L", (4, 8), 0)
-    grey.paste(255, (0, 4, 4, 8))
-    colours.save(path("images", "colours", "a.png"))
-    colours.convert("RGBA").save(path("images", "colours", "b.png"))
-    colours.convert("P").save(path("images", "colours", "c.png"))
-    colours.resize((32, 16), Image.Resampling.NEAREST).save(path("images", "colours", "d.JPG"), quality=95)
-    grey.save(path("images", "grey", "a.png"))
-    grey.convert("I;16").point(lambda it: it * 257).save(path("images", "grey", "b.png"))
-    grey.resize((16, 32), Image.Resampling.NEAREST).save(path("images", "grey", "c.jpeg"), quality=95, progressive=True)
-    with open(path("images", "grey", "notes.txt"), "w") as file:
+    """Left halves are red, right halves blue; the upper half of `gray` is black, its lower half white."""
+    colors = Image.new("RGB", (8, 4), (255, 0, 0))
+    colors.paste((0, 0, 255), (4, 0, 8, 4))
+    gray = Image.new("L", (4, 8), 0)
+    gray.paste(255, (0, 4, 4, 8))
+    colors.save(path("images", "colors", "a.png"))
+    colors.convert("RGBA").save(path("images", "colors", "b.png"))
+    colors.convert("P").save(path("images", "colors", "c.png"))
+    colors.resize((32, 16), Image.Resampling.NEAREST).save(path("images", "colors", "d.JPG"), quality=95)
+    gray.save(path("images", "gray", "a.png"))
+    gray.convert("I;16").point(lambda it: it * 257).save(path("images", "gray", "b.png"))
+    gray.resize((16, 32), Image.Resampling.NEAREST).save(path("images", "gray", "c.jpeg"), quality=95, progressive=True)
+    with open(path("images", "gray", "notes.txt"), "w") as file:
         file.write("no image\n")
 
 

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use soybean_compiler::{Compiled, Objective, Observer, Recipe, Strategy};
+use soybean_compiler::{Compiled, Objective, Observer, Padding, Recipe, SearchEffort, Strategy};
 use soybean_plan::{Cluster, Precision};
 
 /// The options that differ from those of the built program.
@@ -20,6 +20,10 @@ pub struct Changes {
     pub cluster: Option<Cluster>,
     /// The objective of the search.
     pub objective: Option<Objective>,
+    /// The work that the search may do.
+    pub effort: Option<SearchEffort>,
+    /// The dims that may be padded.
+    pub padding: Option<Padding>,
     /// True if tensors that several operators read may be converted once for all of them.
     pub shares: Option<bool>,
 }
@@ -38,6 +42,8 @@ impl Changes {
         options.search.memory = self.memory.or(options.search.memory);
         options.search.cluster = self.cluster.clone().or(options.search.cluster.take());
         options.search.objective = self.objective.unwrap_or(options.search.objective);
+        options.search.effort = self.effort.unwrap_or(options.search.effort);
+        options.search.padding = self.padding.unwrap_or(options.search.padding);
         options.search.shares = self.shares.unwrap_or(options.search.shares);
         Ok(recipe)
     }

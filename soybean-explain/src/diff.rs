@@ -2,10 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use soybean_compiler::{
-    readable_bytes,
-    rows::{aligned, rows},
-};
+use soybean_compiler::rows::{aligned, rows};
+use soybean_plan::readable_bytes;
 
 use crate::saved::{SavedConversion, SavedOperator, SavedPlan};
 

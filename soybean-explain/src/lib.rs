@@ -6,10 +6,12 @@ mod diff;
 pub mod page;
 pub mod picture;
 mod saved;
+mod tensor;
 mod why;
 
 pub use again::{Changes, PassText, compile_again, json, pass_texts};
 pub use diff::{Side, diff};
 pub use saved::{SavedConversion, SavedOperator, SavedPlan, SavedTensor};
-pub use soybean_compiler::{Compiled, Objective, Strategy, readable_bytes};
-pub use why::{Choice, Why, why};
+pub use soybean_compiler::{Compiled, Objective, SearchEffort, Strategy};
+pub use tensor::describe_tensor;
+pub use why::{Choice, Watch, Why, why, why_watched};

@@ -1,16 +1,17 @@
 //! An HTML page to explore a plan. It needs no network, and contains the graph, each rank's tiles,
-//! the bytes beside the baselines, and the memory step by step.
+//! the bytes beside the baselines, and the memory step by step. Of layers that repeat, it has the
+//! first.
 
 mod json;
 mod memory;
+mod plan;
+mod steps;
 mod tables;
 mod tiles;
 
-use soybean_compiler::{Compiled, program_text};
-use soybean_plan::Mode;
+use soybean_compiler::Compiled;
 
-use crate::picture::{Drawing, escaped, figure, theme};
-use json::{list, string};
+use crate::picture::{Drawing, Folded, escaped, page_figure, theme};
 
 const PAGE: &str = include_str!("page/page.html");
 const STYLE: &str = include_str!("page/page.css");
@@ -28,13 +29,14 @@ const SCRIPTS: [&str; 6] = [
 #[must_use]
 pub fn html(compiled: &Compiled) -> String {
     let name = compiled.report.model();
-    let figure = figure(name, &Drawing::new(&compiled.report));
-    let part = |name: &str| match name {
-        "title" => escaped(compiled.report.model()),
+    let folded = Folded::new(&Drawing::new(&compiled.report));
+    let part = |part: &str| match part {
+        "title" => escaped(name),
         "unit" => compiled.report.mode().unit().to_owned(),
         "style" => format!("{}{STYLE}", theme()),
-        "figure" => figure.clone(),
-        "data" => data(compiled),
+        "figure" => page_figure(name, &folded.drawing.without_states()),
+        "figure-with-states" => page_figure(name, &folded.drawing),
+        "data" => data(compiled, &folded),
         "script" => SCRIPTS.concat(),
         other => unreachable!("the page has no part `{other}`"),
     };
@@ -55,22 +57,20 @@ fn filled(template: &str, part: impl Fn(&str) -> String) -> String {
 }
 
 /// Returns the data of the scripts as JSON that is safe in a script element.
-fn data(compiled: &Compiled) -> String {
-    let text = program_text(&compiled.program);
-    let heading = match compiled.report.mode() {
-        Mode::Training => "train:",
-        Mode::Inference => "evaluate:",
-    };
-    let lines = text.lines().skip_while(|it| *it != heading).skip(1);
-    let steps = lines.take(compiled.program.measured().len()).map(|it| string(it.trim()));
+fn data(compiled: &Compiled, folded: &Folded) -> String {
+    let Compiled { program, report } = compiled;
+    let tiled = &report.search().tiled;
     let data = format!(
-        "{{\n\"plan\": {},\n\"ranks\": {},\n\"memory\": {},\n\"layers\": {},\n\"transfers\": {},\n\"steps\": {}\n}}",
-        compiled.report.json(),
-        tiles::json(&compiled.report.search().tiled),
-        memory::json(&compiled.report),
-        tables::layers(&compiled.report),
-        tables::transfers(&compiled.report),
-        list(steps),
+        "{{\n\"plan\": {},\n\"others\": {},\n\"tensors\": {},\n\"operators\": {},\n\"ranks\": {},\n\"memory\": {},\n\"layers\": {},\n\"transfers\": {},\n\"program\": {}\n}}",
+        plan::json(report, folded),
+        plan::others(report, folded),
+        tiled.forms.len(),
+        tiled.forms.iter().flatten().count(),
+        tiles::json(tiled),
+        memory::json(report),
+        tables::layers(report),
+        tables::transfers(report, &folded.representatives),
+        steps::json(program),
     );
     // `</script>` would end the element. Outside of strings JSON has no such character.
     data.replace('<', "\\u003c")

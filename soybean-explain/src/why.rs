@@ -1,17 +1,16 @@
 //! Explains the tiling of a tensor by the costs of every other tiling of it. Each is a new search
 //! of everything else, within the plan's memory limit if it has one.
 
-use std::{
-    num::NonZero,
-    sync::atomic::{AtomicUsize, Ordering},
-    thread,
-};
+mod parallel;
 
 use soybean_compiler::{
-    Network, Objective, Report, SearchRequest, Strategy, Value, best_plan, readable_bytes,
-    readable_seconds, rows::aligned, tiling::SearchResult,
+    Network, Objective, Report, SearchRequest, Strategy, Value, best_plan, readable_seconds,
+    rows::aligned, tiling::SearchResult,
 };
-use soybean_plan::{AxisSet, Mesh, Placement, Tiling, nearest_names};
+use soybean_plan::{AxisSet, Mesh, Placement, Tiling, nearest_names, readable_bytes};
+
+pub use self::parallel::Watch;
+use self::parallel::in_parallel;
 
 /// The largest number of suggestions for an unknown name.
 const MAX_NAMES: usize = 5;
@@ -30,6 +29,8 @@ pub struct Why {
     pub choices: Vec<Choice>,
     /// The tilings for which no plan was found that fits into the memory.
     pub unfit: Vec<Tiling>,
+    /// The number of tilings that were not tried because the caller stopped.
+    pub n_untried: usize,
 }
 
 /// The cost of a tiling of a tensor.
@@ -73,6 +74,20 @@ impl Choice {
 /// # Errors
 /// If there is no such tensor, it is not stored, or it has more tilings than can be tried.
 pub fn why(report: &Report, request: &SearchRequest, name: &str) -> Result<Why, String> {
+    why_watched(report, request, name, &mut |_, _| true)
+}
+
+/// Does the same as [`why`], and calls `watch` several times per second with the number of tilings
+/// that have been tried, and of all. If it returns false, the result has those tried so far.
+///
+/// # Errors
+/// As [`why`].
+pub fn why_watched(
+    report: &Report,
+    request: &SearchRequest,
+    name: &str,
+    watch: &mut Watch<'_>,
+) -> Result<Why, String> {
     let tiled = &report.search().tiled;
     let tensor = find(report, name)?;
     let chosen = tiled.tilings[tensor.index()];
@@ -87,23 +102,30 @@ pub fn why(report: &Report, request: &SearchRequest, name: &str) -> Result<Why, 
         .filter_map(|it| stored_so(network, tensor, *it, &tiled.mesh, &kinds))
         .collect();
     let request = SearchRequest { strategy: Strategy::Auto, ..request.clone() };
-    let found = in_parallel(&pinned, |(tiling, network)| {
+    let (n_tilings, mesh) = (pinned.len(), tiled.mesh);
+    let own = Choice::new(chosen, report.search(), true);
+    let search = move |(tiling, network): &(Tiling, Network)| {
         let is_chosen = *tiling == chosen;
         let choice = |found: &SearchResult| Choice::new(*tiling, found, is_chosen);
-        let found = best_plan(network, tiled.mesh, &request).as_ref().map(choice);
+        let found = best_plan(network, mesh, &request).as_ref().map(choice);
         // Searches within a memory limit are not exact, so another may be worse than the plan's
         // own.
-        let own = is_chosen.then(|| choice(report.search()));
+        let own = is_chosen.then_some(own);
         found.into_iter().chain(own).min_by(|a, b| a.cost().total_cmp(&b.cost())).ok_or(*tiling)
-    });
+    };
+    let found = in_parallel(pinned, search, watch);
+    let n_untried = n_tilings - found.len();
     let (found, unfit): (Vec<_>, Vec<_>) = found.into_iter().partition(Result::is_ok);
     let mut choices: Vec<Choice> = found.into_iter().flatten().collect();
+    if n_untried > 0 && choices.iter().all(|it| !it.is_chosen) {
+        choices.push(own);
+    }
     choices.sort_by(|a, b| {
         let order = a.cost().total_cmp(&b.cost()).then(b.is_chosen.cmp(&a.is_chosen));
         order.then(a.tiling.cmp(&b.tiling))
     });
     let unfit = unfit.into_iter().filter_map(Result::err).collect();
-    Ok(Why { tensor, name: name.to_owned(), choices, unfit })
+    Ok(Why { tensor, name: name.to_owned(), choices, unfit, n_untried })
 }
 
 /// Returns for each axis the first equivalent one. An exchange of the two in a whole plan changes
@@ -234,31 +256,6 @@ fn sorted(kinds: &[usize], tiling: &Tiling) -> Vec<(usize, Placement)> {
     sorted
 }
 
-/// Maps items on all cores; the results keep the order of the items.
-fn in_parallel<T: Sync, R: Send>(items: &[T], result: impl Fn(&T) -> R + Sync) -> Vec<R> {
-    let n_threads = thread::available_parallelism().map_or(1, NonZero::get).min(items.len());
-    let next = AtomicUsize::new(0);
-    let work = || {
-        let mut done = Vec::new();
-        while let Some((at, item)) = {
-            let at = next.fetch_add(1, Ordering::Relaxed);
-            items.get(at).map(|item| (at, item))
-        } {
-            done.push((at, result(item)));
-        }
-        done
-    };
-    let mut results: Vec<(usize, R)> = thread::scope(|scope| {
-        let threads: Vec<_> = (0..n_threads).map(|_| scope.spawn(work)).collect();
-        let join = |it: thread::ScopedJoinHandle<'_, Vec<(usize, R)>>| {
-            it.join().expect("a search does not panic")
-        };
-        threads.into_iter().flat_map(join).collect()
-    });
-    results.sort_by_key(|it| it.0);
-    results.into_iter().map(|it| it.1).collect()
-}
-
 impl Why {
     /// Formats the tilings as a table.
     #[must_use]
@@ -300,7 +297,11 @@ impl Why {
             .chain(self.choices.iter().map(row))
             .chain(self.unfit.iter().map(unfit))
             .collect();
-        heading + &aligned(&rows)
+        let untried = match self.n_untried {
+            0 => String::new(),
+            n => format!("\nstopped: {n} further tilings were not tried\n"),
+        };
+        heading + &aligned(&rows) + &untried
     }
 }
 

@@ -115,7 +115,10 @@ fn compared<'a>(op: &BinOp, order: Option<std::cmp::Ordering>) -> Result<Value<'
 pub(crate) fn unary<'a>(op: &UnOp, operand: &Value<'a>) -> Result<Value<'a>, String> {
     match (op, operand) {
         (UnOp::Deref(_), it) => Ok(it.clone()),
-        (UnOp::Neg(_), Value::Integer(it)) => Ok(Value::Integer(-it)),
+        (UnOp::Neg(_), Value::Integer(it)) => it
+            .checked_neg()
+            .map(Value::Integer)
+            .ok_or_else(|| format!("-({it}) does not fit into 64 bits")),
         (UnOp::Neg(_), Value::Float(it)) => Ok(Value::Float(-it)),
         (UnOp::Not(_), Value::Boolean(it)) => Ok(Value::Boolean(!it)),
         _ => Err(format!("this operator is not defined for {}", operand.kind())),
@@ -166,7 +169,8 @@ fn integer_method<'a>(
         ("abs", []) => it.checked_abs(),
         ("pow", [Value::Integer(n)]) => u32::try_from(*n).ok().and_then(|n| it.checked_pow(n)),
         ("div_ceil", [Value::Integer(by)]) => {
-            it.checked_add(by - 1).and_then(|it| it.checked_div(*by))
+            let rounded = by.checked_sub(1).and_then(|rest| it.checked_add(rest));
+            rounded.and_then(|it| it.checked_div(*by))
         }
         ("is_power_of_two", []) => return Some(Ok(Value::Boolean(it > 0 && it & (it - 1) == 0))),
         _ => return None,

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use proc_macro2::TokenStream;
 use quote::ToTokens;
-use soybean_compiler::{MAX_GPUS, Objective, Optimizer, Strategy};
+use soybean_compiler::{MAX_GPUS, Objective, Optimizer, Padding, SearchEffort, Strategy};
 use soybean_plan::{Mode, Precision, parse_bytes};
 use syn::{
     Expr, Ident, Token,
@@ -45,7 +45,7 @@ const fn of_training(name: &'static str, example: &'static str) -> Known {
 }
 
 /// All arguments.
-const ARGUMENTS: [Known; 12] = [
+const ARGUMENTS: [Known; 14] = [
     always("gpus", "8"),
     of_training("optimizer", "sgd(momentum = 0.9)"),
     always("strategy", "\"auto\""),
@@ -53,6 +53,8 @@ const ARGUMENTS: [Known; 12] = [
     always("memory", "\"80GiB\""),
     always("cluster", "\"dgx-h100\""),
     always("objective", "\"time\""),
+    always("search", "\"thorough\""),
+    always("padding", "\"off\""),
     always("mode", "\"inference\""),
     of_training("clip_norm", "1.0"),
     of_training("accumulate", "4"),
@@ -102,6 +104,8 @@ pub(crate) struct Settings {
     /// The cluster, if it is given.
     pub(crate) cluster: Option<Described>,
     pub(crate) objective: Objective,
+    pub(crate) effort: SearchEffort,
+    pub(crate) padding: Padding,
 }
 
 impl Attribute {
@@ -198,6 +202,8 @@ impl Attribute {
         let strategy = self.choice("strategy", &Strategy::NAMES, diagnostics);
         let precisions = Precision::ALL.map(|it| (it.name(), it));
         let precision = self.choice("precision", &precisions, diagnostics);
+        let effort = self.choice("search", &SearchEffort::NAMES, diagnostics);
+        let padding = self.choice("padding", &Padding::NAMES, diagnostics);
         let memory = match self.value("memory") {
             Some(expression) => read_memory(expression, diagnostics).map(Some),
             None => Some(None),
@@ -220,6 +226,8 @@ impl Attribute {
             memory: memory?,
             cluster: cluster?,
             objective: objective?,
+            effort: effort?,
+            padding: padding?,
         })
     }
 

@@ -234,7 +234,8 @@ fn imports(item: &ItemUse) -> Vec<(String, TokenStream)> {
             UseTree::Path(it) => {
                 let (name, separator) = (&it.ident, &it.colon2_token);
                 // The prelude contains no layers.
-                if name == "prelude" && matches!(&*it.tree, UseTree::Glob(_)) {
+                let is_ours = prefix.to_string().trim_start_matches(':').trim() == "soybean ::";
+                if name == "prelude" && (is_ours || matches!(&*it.tree, UseTree::Glob(_))) {
                     return;
                 }
                 walk(&it.tree, &quote!(#prefix #name #separator), found);
@@ -264,7 +265,8 @@ fn imports(item: &ItemUse) -> Vec<(String, TokenStream)> {
     found
 }
 
-fn is_in_capitals(name: &str) -> bool {
+/// Returns whether a name is written as those of consts are.
+pub(crate) fn is_in_capitals(name: &str) -> bool {
     name.starts_with(|it: char| it.is_ascii_uppercase())
         && name.chars().all(|it| it.is_ascii_uppercase() || it.is_ascii_digit() || it == '_')
 }
@@ -316,5 +318,9 @@ mod tests {
     #[test]
     fn most_models_have_none() {
         check("fn f(x: Tensor<f32, 4, 6>) -> Tensor { (x * 2).mean(..) }", &[]);
+        check(
+            "fn f(x: Tensor) -> Tensor { use soybean::prelude::{param, stack}; x.mean(..) }",
+            &[],
+        );
     }
 }

@@ -82,12 +82,12 @@ fn plan(text: &mut String, report: &Report, recipe: &str) {
     let mode = report.mode();
     let (n_gpus, strategy, is_optimal) = (report.n_gpus(), report.strategy(), report.is_optimal());
     let (bytes_total, memory) = (report.bytes_total, report.peak_memory_bytes_per_gpu);
-    let table = report.text();
+    let (summary, table) = (report.summary(), report.text());
     write_to(
         text,
         format_args!(
             "pub(crate) const PLAN: Plan = Plan {{ mode: Mode::{mode:?}, n_gpus: {n_gpus}, strategy: {strategy:?}, is_optimal: {is_optimal}, \
-             bytes_total: {bytes_total}, peak_memory_bytes_per_gpu: {memory}, text: {table:?}, recipe: {recipe:?} }};\n"
+             bytes_total: {bytes_total}, peak_memory_bytes_per_gpu: {memory}, summary: {summary:?}, text: {table:?}, recipe: {recipe:?} }};\n"
         ),
     );
 }

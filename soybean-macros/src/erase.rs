@@ -4,13 +4,14 @@ use proc_macro2::{Group, Spacing, TokenStream, TokenTree};
 
 /// Removes the arguments of every type `Tensor<..>` from tokens.
 pub(crate) fn erase_dims(tokens: TokenStream) -> TokenStream {
+    let tokens: Vec<TokenTree> = tokens.into_iter().collect();
     let mut erased = Vec::new();
-    let mut tokens = tokens.into_iter().peekable();
-    while let Some(token) = tokens.next() {
-        let is_tensor = matches!(&token, TokenTree::Ident(ident) if ident == "Tensor");
-        erased.push(within(token));
-        if is_tensor && tokens.peek().is_some_and(|it| is_punct(it, '<')) {
-            skip_arguments(&mut tokens);
+    let mut position = 0;
+    while let Some(token) = tokens.get(position) {
+        erased.push(within(token.clone()));
+        position += 1;
+        if matches!(token, TokenTree::Ident(ident) if ident == "Tensor") {
+            position += arguments_length(&tokens[position..]);
         }
     }
     erased.into_iter().collect()
@@ -27,21 +28,26 @@ fn within(token: TokenTree) -> TokenTree {
     }
 }
 
-/// Skips from `<` to the matching `>`. The `>` of an arrow does not count.
-fn skip_arguments(tokens: &mut impl Iterator<Item = TokenTree>) {
+/// Returns the number of tokens from `<` to the matching `>`, or 0 if tokens do not begin with a
+/// list of arguments. The `>` of an arrow does not count.
+fn arguments_length(tokens: &[TokenTree]) -> usize {
     let mut depth = 0;
     let mut is_arrow = false;
-    for token in tokens {
-        if is_punct(&token, '<') {
+    for (position, token) in tokens.iter().enumerate() {
+        if is_punct(token, '<') {
             depth += 1;
-        } else if is_punct(&token, '>') && !is_arrow {
+        } else if is_punct(token, '>') && !is_arrow {
             depth -= 1;
         }
-        if depth == 0 {
-            return;
+        match depth {
+            0 if position == 0 => return 0,
+            0 => return position + 1,
+            _ if is_punct(token, ';') => return 0,
+            _ => {}
         }
-        is_arrow = matches!(&token, TokenTree::Punct(it) if it.spacing() == Spacing::Joint && matches!(it.as_char(), '-' | '='));
+        is_arrow = matches!(token, TokenTree::Punct(it) if it.spacing() == Spacing::Joint && matches!(it.as_char(), '-' | '='));
     }
+    0
 }
 
 fn is_punct(token: &TokenTree, character: char) -> bool {
@@ -63,5 +69,7 @@ mod tests {
             "fn f(x: Tensor<f32, B, { 4 * H }>, y: Vec<soybean::Tensor<i32, B>>) -> (Tensor<f32>, Tensor) { let h: [Tensor<f32, 2>; 2] = g(a < b); }",
             "fn f(x: Tensor, y: Vec<soybean::Tensor>) -> (Tensor, Tensor) { let h: [Tensor; 2] = g(a < b); }",
         );
+        check("Tensor < 3; a > b", "Tensor < 3; a > b");
+        check("Tensor > b; Tensor <", "Tensor > b; Tensor <");
     }
 }

@@ -4,6 +4,8 @@
 //! The result of an expression with an error is a poisoned value. Errors that depend on it are not
 //! reported, so one pass reports all independent errors.
 
+mod argument;
+mod budget;
 mod call;
 mod control;
 pub(crate) mod expression;
@@ -23,12 +25,12 @@ use crate::{
     layers::{Layers, Link},
     naming::Naming,
     scope::{Definition, Frame, Items, Origin},
-    source_text::{place, place_text, source_text},
+    source_text::{place, place_text, relative_place, source_text},
     unsupported::Unsupported,
     value::Value,
 };
 
-use self::tensor::Assertion;
+use self::{budget::Budget, tensor::Assertion};
 
 /// The largest number of calls that a message lists.
 const MAX_CALLS: usize = 4;
@@ -41,6 +43,8 @@ enum Exit<'a> {
     Return(Value<'a>),
     Break,
     Continue,
+    /// The budget is spent. No expression is evaluated any more.
+    Spent,
 }
 
 /// The evaluation of one model's functions.
@@ -56,6 +60,9 @@ pub(crate) struct Evaluator<'a> {
     pub(crate) layers: &'a Layers,
     frames: Vec<Frame<'a>>,
     calls: Vec<Call<'a>>,
+    budget: Budget,
+    /// The number of expressions that are being evaluated.
+    depth: usize,
     /// Values of consts by their addresses; `None` while one is being computed.
     constants: BTreeMap<*const ItemConst, Option<Value<'a>>>,
 }
@@ -66,6 +73,8 @@ struct Call<'a> {
     call: &'a ExprCall,
     /// True if it is a call of the model's own code, and not of a layer from elsewhere.
     is_in_model: bool,
+    /// Its file and line.
+    place: String,
 }
 
 /// The meaning of a path that leads out of its item.
@@ -90,6 +99,8 @@ impl<'a> Evaluator<'a> {
             root,
             layers,
             calls: Vec::new(),
+            budget: Budget::default(),
+            depth: 0,
             constants: BTreeMap::new(),
         }
     }
@@ -133,10 +144,16 @@ impl<'a> Evaluator<'a> {
         self.frames.last_mut().expect("the frame of the module is never removed")
     }
 
-    /// Sets the source location of the builder's next calls to these tokens.
+    /// Sets the source location of the builder's next calls to these tokens. If a function of the
+    /// model contains them, the call in the model's `forward` comes first:
+    /// `src/main.rs:32 via :25`.
     pub(crate) fn stand_at(&mut self, tokens: &dyn ToTokens) {
         let layer = self.frame().call.index();
-        self.builder.stand_at(&place(tokens), layer);
+        let mut place = place(tokens);
+        if let Some(Call { place: outermost, .. }) = self.calls.first() {
+            place = format!("{outermost} via {}", relative_place(&place, outermost));
+        }
+        self.builder.stand_at(&place, layer);
     }
 
     /// Evaluates in a new frame that sees only `items`.
@@ -152,12 +169,16 @@ impl<'a> Evaluator<'a> {
     fn value(&mut self, expression: &'a Expr) -> Value<'a> {
         match self.expression(expression) {
             Ok(value) | Err(Exit::Return(value)) => value,
-            Err(Exit::Break | Exit::Continue) => Value::Poison,
+            Err(Exit::Break | Exit::Continue | Exit::Spent) => Value::Poison,
         }
     }
 
     /// Reports an error with the calls that lead to it.
     fn report(&mut self, at: &dyn ToTokens, message: impl Into<Diagnostic>) -> Value<'a> {
+        // What is not evaluated may look like an error.
+        if self.budget.is_spent {
+            return Value::Poison;
+        }
         let mut message = message.into();
         let mut is_elsewhere = !self.frame().items.is_of_model();
         for Call { call, is_in_model, .. } in self.calls.iter().rev().take(MAX_CALLS) {

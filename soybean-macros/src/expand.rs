@@ -14,11 +14,12 @@ use syn::{Expr, ItemFn, Pat, Stmt};
 use crate::{
     attribute::{Attribute, Settings, mode_of},
     diagnostic::{Diagnostic, Diagnostics},
+    erase::erase_dims,
     evaluate::{Evaluator, tensor::Assertion},
     generate,
     item::Model,
     layers::Layers,
-    relayed,
+    recovery, relayed,
     source_text::whole_text,
     stub,
     value::Value,
@@ -80,10 +81,16 @@ pub(crate) fn expand(
     item: TokenStream,
     environment: &Environment,
 ) -> TokenStream {
-    let model = match Model::parse(item.clone()) {
+    let parsed = match syn::parse2(item.clone()) {
+        Ok(parsed) => parsed,
+        // While its text is being written, an editor reads the item itself.
+        Err(_) if environment.is_editor => return erase_dims(item),
+        Err(error) => return recovery::model(&item, mode_of(&attribute), &error),
+    };
+    let model = match Model::of(parsed, item.clone()) {
         Ok(model) => model,
         Err(error) => {
-            let error = error.to_compile_error();
+            let (error, item) = (error.to_compile_error(), erase_dims(item));
             return quote!(#error #item);
         }
     };
@@ -194,6 +201,8 @@ fn options(model: &Model, settings: &Settings) -> Options {
             memory: settings.memory,
             cluster: settings.cluster.as_ref().map(|it| it.cluster.clone()),
             objective: settings.objective,
+            effort: settings.effort,
+            padding: settings.padding,
             ..SearchRequest::default()
         },
         precision: settings.precision,

@@ -1,7 +1,7 @@
 //! The generated items: `Batch`, `Network`, `Trainer` or `Predictor`, and the program behind them.
 //!
 //! They are written as text and parsed once, because rustc's lexer is much faster than an
-//! unoptimised macro that builds tokens one by one.
+//! unoptimized macro that builds tokens one by one.
 
 use std::path::Path;
 
@@ -132,11 +132,11 @@ pub(crate) fn interface(model: &Model, inputs: &[Input], mode: Mode, gpus: &str)
     format!(
         r#"{TRACKED}
 /// The tensors of one {unit} of the model `{name}`. Predictions do not read those on which no
-/// output depends, such as labels; pass `&[]` for them.
-#[derive(::core::clone::Clone, ::core::marker::Copy, ::core::fmt::Debug)]
+/// output depends, such as labels; leave them out with `..Default::default()`.
+#[derive(::core::clone::Clone, ::core::marker::Copy, ::core::fmt::Debug, ::core::default::Default)]
 {visibility} struct Batch<'a> {{
 {fields}}}
-impl ::soybean::Batch for Batch<'_> {{
+impl ::soybean::Batch<Network> for Batch<'_> {{
     fn with_views<R>(&self, use_views: impl ::core::ops::FnOnce(&[::soybean::runtime::View<'_>]) -> R) -> R {{
         use_views(&[{views}])
     }}

@@ -2,6 +2,7 @@
 
 use proc_macro2::{Delimiter, Group, Ident, TokenStream, TokenTree};
 use quote::ToTokens;
+use soybean_compiler::function_names;
 use soybean_plan::Mode;
 use syn::{FnArg, Item, ItemFn, ItemMod, PatType, Visibility};
 
@@ -9,7 +10,7 @@ use crate::{
     dependency::{Dependency, dependencies, imported_names},
     diagnostic::{Diagnostic, Diagnostics},
     erase::erase_dims,
-    unsupported,
+    prelude, unsupported,
 };
 
 /// Returns the name of the generated type that runs a model.
@@ -38,9 +39,17 @@ impl Model {
     /// Parses the item.
     ///
     /// # Errors
-    /// If it is neither a function nor a module.
+    /// If it has a syntax error, or is neither a function nor a module.
     pub(crate) fn parse(tokens: TokenStream) -> syn::Result<Self> {
-        let form = match syn::parse2::<Item>(tokens.clone())? {
+        Self::of(syn::parse2(tokens.clone())?, tokens)
+    }
+
+    /// Returns the model that is an item with these tokens.
+    ///
+    /// # Errors
+    /// If it is neither a function nor a module.
+    pub(crate) fn of(item: Item, tokens: TokenStream) -> syn::Result<Self> {
+        let form = match item {
             Item::Fn(it) => Form::Function(Box::new(it)),
             Item::Mod(it) => Form::Module(Box::new(it)),
             other => {
@@ -105,8 +114,11 @@ impl Model {
             Form::Function(_) => None,
             Form::Module(_) => imported_names(&uses.collect::<Vec<_>>()),
         };
-        let is_imported =
-            |name: &str| imported.as_ref().is_none_or(|imported| imported.contains(name));
+        // What a glob or the surroundings import under an operator's name is the operator.
+        let is_imported = |name: &str| match &imported {
+            Some(imported) => imported.contains(name),
+            None => !function_names().contains(&name),
+        };
         dependencies(&self.tokens, is_imported)
     }
 
@@ -123,6 +135,7 @@ impl Model {
                 };
                 items.iter().for_each(|item| check_item(item, mode, diagnostics));
                 self.check_forward(it, diagnostics);
+                prelude::check(it, diagnostics);
             }
         }
         if let Some(forward) = self.forward()

@@ -3,6 +3,7 @@
 
 use proc_macro2::{Ident, TokenStream, TokenTree};
 use quote::{ToTokens, format_ident, quote};
+use soybean_compiler::function_names;
 use syn::{Item, Visibility};
 
 use crate::{
@@ -12,8 +13,9 @@ use crate::{
     expand::Environment,
     item::report_cfg,
     layers::{Bundle, Layers},
+    recovery,
     relay::{self, Stage, State, hand_on, identity},
-    unsupported,
+    stub, unsupported,
 };
 
 /// The two attributes.
@@ -32,10 +34,8 @@ pub(crate) fn expand(
 ) -> TokenStream {
     let item = match syn::parse2::<Item>(tokens.clone()) {
         Ok(item) => item,
-        Err(error) => {
-            let error = error.to_compile_error();
-            return quote!(#error #tokens);
-        }
+        Err(_) if environment.is_editor => return erase_dims(tokens),
+        Err(error) => return recovered(kind, &attribute, &tokens, &error),
     };
     let mut diagnostics = Diagnostics::default();
     let eager = erase_dims(tokens.clone());
@@ -63,6 +63,28 @@ pub(crate) fn expand(
     quote!(#eager #chain)
 }
 
+/// Returns what stays of a layer with a syntax error: its signature, and a macro that tells models
+/// that it has errors.
+fn recovered(
+    kind: Kind,
+    attribute: &TokenStream,
+    tokens: &TokenStream,
+    error: &syn::Error,
+) -> TokenStream {
+    let unread = recovery::unread(tokens, error);
+    let Some(item) = recovery::layer(tokens) else { return unread };
+    let mut diagnostics = Diagnostics::default();
+    let Some((name, visibility)) = checked(kind, attribute, &item, &mut diagnostics) else {
+        return unread;
+    };
+    let definition = definition(name, visibility, &identity(name, tokens), &Bundle::with_errors());
+    let item = match &item {
+        Item::Fn(it) => stub::without_body(it),
+        other => quote!(#other),
+    };
+    quote!(#item #definition #unread)
+}
+
 /// Continues the expansion once the layers that a layer uses have arrived.
 pub(crate) fn arrived(arrived: relay::Arrived) -> TokenStream {
     let State { item: tokens, id, .. } = arrived.state;
@@ -73,9 +95,9 @@ pub(crate) fn arrived(arrived: relay::Arrived) -> TokenStream {
     definition(name, visibility, &id, &Bundle::tokens(&id, &tokens, &layers))
 }
 
-/// Returns the dependencies of a layer, without the layer itself.
+/// Returns the dependencies of a layer, without the layer itself and without operators.
 fn own_dependencies(name: &Ident, tokens: &TokenStream) -> Vec<Dependency> {
-    dependencies(tokens, |it| name != it)
+    dependencies(tokens, |it| name != it && !function_names().contains(&it))
 }
 
 /// Returns the item's macro, which gives models its bundle.
@@ -130,6 +152,10 @@ fn checked<'a>(
         (Kind::Layer, _) => Diagnostic::new("`#[soybean::layer]` applies to functions").help(
             "write a layer as `fn layer(x: Tensor, width: usize) -> Tensor`, with its weights as `param`s",
         ),
+        (Kind::Constant, Item::Static(_)) => {
+            Diagnostic::new("`#[soybean::constant]` applies to consts, and a model cannot read a `static`")
+                .help("use `const`")
+        }
         (Kind::Constant, _) => Diagnostic::new("`#[soybean::constant]` applies to consts"),
     };
     diagnostics.report(item, &message);

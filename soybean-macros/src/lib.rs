@@ -4,6 +4,8 @@
 //! computed, and tensors become values of the compiler's graph. The compiler knows shapes,
 //! operators and plans. This crate knows the user's tokens, so that each error is reported where it
 //! was written.
+//!
+//! The documentation of `soybean::model` begins with examples.
 
 mod arithmetic;
 mod attribute;
@@ -14,10 +16,13 @@ mod erase;
 mod evaluate;
 mod expand;
 mod generate;
+mod imports;
 mod item;
 mod layer;
 mod layers;
 mod naming;
+mod prelude;
+mod recovery;
 mod relay;
 mod relayed;
 mod scope;
@@ -36,7 +41,12 @@ use proc_macro::TokenStream;
 /// Turns a function, or a module with one public function `forward`, into a trainer for N GPUs, or
 /// a predictor.
 ///
-/// The arguments are:
+/// The function computes the loss of one batch. The macro evaluates it while the crate is built,
+/// and adds the gradients and the updates of the weights. It searches for the tiling of every
+/// tensor that moves the fewest bytes between the GPUs. Then it writes a program in which all
+/// partitions and transfers are fixed.
+///
+/// # Arguments
 ///
 /// - `gpus = N`: the number of GPUs. The environment variable `SOYBEAN_GPUS` overrides it.
 /// - `optimizer = sgd(momentum = 0.9)` or another optimizer; `docs/optimizers.md` lists them. Each
@@ -48,6 +58,10 @@ use proc_macro::TokenStream;
 ///   crate's manifest: the machine of the GPUs.
 /// - `objective = "time"`: with a cluster, the plan with the fastest step there instead of the one
 ///   that moves the fewest bytes.
+/// - `search = "thorough"`: a search that goes on until its plan is proved optimal, if it can be,
+///   which may take minutes. Otherwise it stops after seconds, in an unoptimized build.
+/// - `padding = "auto"`, `"off"` or `"all"`: which dims may be padded so that the GPUs divide
+///   them.
 /// - `memory = "80GiB"`: the memory of each GPU, for the cheapest plan that fits into it.
 /// - `clip_norm = 1.0`: the largest norm of all gradients together.
 /// - `accumulate = 4`: the number of steps that share an update.
@@ -56,12 +70,65 @@ use proc_macro::TokenStream;
 ///   are not finite.
 /// - `mode = "inference"`: a predictor instead of a trainer, without an optimizer.
 ///
-/// The function takes the tensors of a batch, with their dims in their types. It returns a scalar
-/// loss, or a tuple of the loss and further results. In mode inference it returns a tensor or a
-/// tuple of tensors of any shapes. The function stays in the program as ordinary Rust.
+/// # The function
 ///
-/// The generated types are `Batch`, `Network` and `Trainer`, or `Predictor` in mode inference. They
-/// are in the model's module, or for a function in a module of its name.
+/// The function takes the tensors of a batch, with their dims in their types: `x: Tensor<f32, 64,
+/// 784>, y: Tensor<i32, 64>`. A dim is a number, a const, or an expression of them in braces. The
+/// function returns a scalar loss, or a tuple of the loss and further results. In mode inference it
+/// returns a tensor or a tuple of tensors of any shapes.
+///
+/// Its body is Rust, in which everything but the elements of tensors is known when the model is
+/// built:
+///
+/// - **Operators** are methods of tensors, such as `h.relu()`, and `+ - * /`.
+/// - **Weights** are `param("w", [10, x.dim(1)], he_normal())`. The name in full is the path of
+///   calls and loop iterations that leads to the weight, such as `dense.2.w`. `buffer` declares a
+///   tensor that is kept from step to step without training.
+/// - **Variables** hold tensors, numbers, tuples and arrays. `let mut h` and `h = layer(h)` are
+///   allowed.
+/// - **Loops** are `for` over ranges and arrays, also with `break` and `continue`. They are
+///   unrolled.
+/// - **Choices** are `if` and `else` on conditions that are known when the model is built. A choice
+///   for each element is `where_`.
+/// - **Functions** and **consts** of the model are in its module, or in the body of its function.
+///   The macro sees only what it annotates. Functions are not generic.
+/// - **Layers** of other modules and crates carry `#[soybean::layer]`, and consts
+///   `#[soybean::constant]`. The module `soybean::nn` has layers to begin with.
+///
+/// There is no `while`, `match`, closure, struct or macro call; the errors name replacements.
+///
+/// A module imports `soybean::prelude::*`. The function stays in the program as ordinary Rust over
+/// the eager tensor, so that editors and tests can use it.
+///
+/// # What is generated
+///
+/// - `Batch`: the tensors of one step, a struct with a slice for each argument of the function. The
+///   elements are in row-major order.
+/// - `Trainer`: runs steps, evaluations and predictions, and has the plan as `Trainer::PLAN`.
+///   `Trainer::command_line` turns it into a program.
+/// - `Predictor`, in mode inference instead of `Trainer`: loads weights and runs predictions.
+/// - `Network`: the compiled model as a type, by which generic code names it.
+///
+/// They are in the model's module, or for a function in a module of its name. They are as visible
+/// as the function.
+///
+/// # Errors
+///
+/// A mistake is a compile error at its tokens. One build reports all of them, each with what was
+/// found and often with help:
+///
+/// ```text
+/// error: `matmul`: inner dimensions differ: 784 vs 785
+///          left:  `x` is [64, 784]
+///          right: `w` is [785, 10]
+///          help:  [.., m, k] x [k, n]
+///  --> src/main.rs:6:14
+///   |
+/// 6 |     x.matmul(w).cross_entropy(y)
+///   |              ^
+/// ```
+///
+/// A model that does not fit into `memory` is an error, too.
 #[proc_macro_attribute]
 pub fn model(attribute: TokenStream, item: TokenStream) -> TokenStream {
     let environment = expand::Environment::read();

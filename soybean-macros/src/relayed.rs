@@ -5,7 +5,7 @@
 //! emits the bodies of its functions, unless there are errors that rustc would report again.
 
 use proc_macro2::{Ident, TokenStream};
-use quote::{format_ident, quote};
+use quote::{ToTokens, format_ident, quote};
 use syn::{Attribute as Annotation, FnArg, Item, ItemFn, Safety};
 
 use crate::{
@@ -14,7 +14,7 @@ use crate::{
     erase::erase_dims,
     evaluate::Evaluator,
     expand::{self, Environment},
-    generate,
+    generate, imports,
     item::{Form, Model},
     layers::{Layers, Link},
     relay::{self, Arrived, Stage, State, identity},
@@ -75,7 +75,8 @@ pub(crate) fn arrived(arrived: Arrived, environment: &Environment) -> TokenStrea
     let bodies = bodies_name(&state.id);
     let functions = functions(&model);
     let Some(success) = expand::build(&model, &attribute, environment, &mut evaluator) else {
-        let errors = evaluator.diagnostics.to_compile_errors();
+        let whole = functions.iter().map(|it| it.to_token_stream()).collect();
+        let errors = imports::used_beside(&evaluator.diagnostics.to_compile_errors(), whole);
         let unreachable = "::core::unreachable!()";
         let network =
             generate::network(&path, &stub::plan(attribute.mode), unreachable, unreachable);

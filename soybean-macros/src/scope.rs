@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, rc::Rc};
 
-use syn::{ItemConst, ItemFn};
+use syn::{ItemConst, ItemFn, ItemStatic};
 
 use crate::{layers::Link, naming::CallId, value::Value};
 
@@ -11,6 +11,8 @@ use crate::{layers::Link, naming::CallId, value::Value};
 pub(crate) enum Definition<'a> {
     Function(&'a ItemFn),
     Constant(&'a ItemConst),
+    /// A `static`, whose value a model cannot read.
+    Static(&'a ItemStatic),
 }
 
 /// The items of a module or block, within those of the block around it.
@@ -52,6 +54,7 @@ impl<'a> Items<'a> {
         let definition = |item: &'a syn::Item| match item {
             syn::Item::Fn(it) => Some((it.sig.ident.to_string(), Definition::Function(it))),
             syn::Item::Const(it) => Some((it.ident.to_string(), Definition::Constant(it))),
+            syn::Item::Static(it) => Some((it.ident.to_string(), Definition::Static(it))),
             _ => None,
         };
         let definitions = items.into_iter().filter_map(definition).collect();

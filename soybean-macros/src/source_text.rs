@@ -35,6 +35,14 @@ pub(crate) fn place(tokens: &(impl ToTokens + ?Sized)) -> String {
     format!("{}:{}", first.span().file(), first.span().start().line)
 }
 
+/// Returns a place as it is named beside another one: `:25` if it is in the same file.
+pub(crate) fn relative_place<'a>(place: &'a str, beside: &str) -> &'a str {
+    match (place.rsplit_once(':'), beside.rsplit_once(':')) {
+        (Some((file, _)), Some((same, _))) if file == same => &place[file.len()..],
+        _ => place,
+    }
+}
+
 struct Writer {
     text: String,
     /// The end of the last token in the user's file.

@@ -3,7 +3,7 @@
 //! They avoid further errors in the rest of the user's crate.
 
 use proc_macro2::TokenStream;
-use quote::quote;
+use quote::{ToTokens, quote};
 use soybean_plan::{DType, Mode};
 use syn::{Item, ItemFn, Pat};
 
@@ -11,8 +11,9 @@ use crate::{
     erase::erase_dims,
     evaluate::Evaluator,
     expand::Input,
-    generate,
+    generate, imports,
     item::{Form, Model, generated_name},
+    prelude,
     tensor_type::TensorType,
 };
 
@@ -20,7 +21,7 @@ use crate::{
 pub(crate) fn plan(mode: Mode) -> String {
     format!(
         r#"::soybean::plan::Plan {{
-    mode: ::soybean::plan::Mode::{mode:?}, n_gpus: 1, strategy: "", is_optimal: false, bytes_total: 0, peak_memory_bytes_per_gpu: 0, text: "", recipe: "",
+    mode: ::soybean::plan::Mode::{mode:?}, n_gpus: 1, strategy: "", is_optimal: false, bytes_total: 0, peak_memory_bytes_per_gpu: 0, text: "", summary: "", recipe: "",
 }}"#
     )
 }
@@ -54,17 +55,24 @@ pub(crate) fn for_faults(
         Form::Function(function) => {
             let item = without_body(function);
             let expansion = generate::assemble(model, item, inside, network);
+            let errors = imports::used_beside(&errors, function.to_token_stream());
             quote!(#errors #expansion)
         }
         Form::Module(module) => {
             let (attributes, visibility, name) = (&module.attrs, &module.vis, &module.ident);
+            // Without the prelude, each signature would be one more error.
+            let prelude = prelude::lacking(module).map(|_| {
+                quote!(
+                    use ::soybean::prelude::*;
+                )
+            });
             let items =
                 model.items().iter().filter_map(|item| without_fault(item, mode, evaluator));
             quote! {
                 #errors
                 #(#attributes)*
                 #[allow(unused, unreachable_pub)]
-                #visibility mod #name { #(#items)* #inside #network }
+                #visibility mod #name { #prelude #(#items)* #inside #network }
             }
         }
     }

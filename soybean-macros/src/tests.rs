@@ -1,5 +1,7 @@
 //! Tests of whole models in the evaluator: parameters or errors from source text.
 
+mod damaged;
+mod depth;
 mod recipes;
 
 use expect_test::{Expect, expect};
@@ -44,6 +46,7 @@ fn names_are_paths_of_calls_and_rounds() {
         "gpus = 8",
         r#"
         mod mlp {
+            use soybean::prelude::*;
             const WIDTHS: [usize; 2] = [8, 2 * SMALL];
             const SMALL: usize = { let n: usize = 3; n.max(2) };
             fn dense(x: Tensor, out: usize) -> Tensor {
@@ -144,7 +147,7 @@ fn attributes_are_checked() {
         model,
         expect![[r#"
             1:10-13: unknown argument `gpu`
-              known: gpus = 8, optimizer = sgd(momentum = 0.9), strategy = "auto", precision = "bf16", memory = "80GiB", cluster = "dgx-h100", objective = "time", mode = "inference", clip_norm = 1.0, accumulate = 4, ema = 0.999, non_finite = "skip"
+              known: gpus = 8, optimizer = sgd(momentum = 0.9), strategy = "auto", precision = "bf16", memory = "80GiB", cluster = "dgx-h100", objective = "time", search = "thorough", padding = "off", mode = "inference", clip_norm = 1.0, accumulate = 4, ema = 0.999, non_finite = "skip"
               help:  did you mean `gpus`?
             1:37-45: `strategy` is given twice
             1:7-8: `gpus` must be an integer from 1 to 4096, found 0
@@ -298,7 +301,7 @@ fn models_without_layers_need_no_relay() {
          pub fn forward(x: Tensor<f32, 4, N>) -> Tensor { f(x * param(\"w\", [N], normal(0.1))).mean(..) } }"
     ));
     assert!(relays(
-        "mod m { use super::f; pub fn forward(x: Tensor<f32, 4, 6>) -> Tensor { f(x).mean(..) } }"
+        "mod m { use super::f; use soybean::prelude::*; pub fn forward(x: Tensor<f32, 4, 6>) -> Tensor { f(x).mean(..) } }"
     ));
 }
 
@@ -306,6 +309,7 @@ fn models_without_layers_need_no_relay() {
 fn expansions_differ_in_the_time_of_the_search_only() {
     let item = r#"
         pub mod mlp {
+            use soybean::prelude::*;
             pub fn forward(x: Tensor<f32, 8, 6>, y: Tensor<i32, 8>) -> Tensor {
                 let mut h = x;
                 for _ in 0..3 { h = h.matmul(param("w", [6, 6], he_normal())).tanh(); }
@@ -362,5 +366,35 @@ fn clusters_are_files_beside_the_manifest() {
         expect![[r#"
         gpus 2
     "#]],
+    );
+}
+
+#[test]
+fn sizes_are_limited_at_the_tensor() {
+    check(
+        "gpus = 2",
+        r#"
+        pub fn model(
+            x: Tensor<f32, 4294967296, 4294967296>,
+            y: Tensor<f32, { 1 << 60 }>,
+            z: Tensor<f32, 9223372036854775808>,
+            v: Tensor<f32, 4>,
+        ) -> Tensor {
+            let w = param("w", [1 << 30, 1 << 30], he_normal());
+            let u = param("u", [4, { -(-9223372036854775807 - 1) }], zeros());
+            v.expand([1 << 30, 1 << 30, 4]).mean(..)
+        }
+        "#,
+        expect![[r#"
+            3:15-50: a dim has at most 2147483647 elements, found 4294967296
+            4:15-39: a dim has at most 2147483647 elements, found 1152921504606846976
+            5:27-46: a model's literals are numbers of up to 64 bits, bools and strings
+            8:31-49: a tensor has at most 17592186044416 elements, found [1073741824, 1073741824]
+            9:37-64: -(-9223372036854775808) does not fit into 64 bits
+            10:14-20: `expand`: a tensor has at most 17592186044416 elements, found [1073741824, 1073741824, 4]
+              operand: `v` is [4]
+            w []
+            u []
+        "#]],
     );
 }

@@ -44,7 +44,7 @@ pub(crate) fn expression(expression: &Expr) -> Unsupported<'_> {
         Expr::Unsafe(it) => unsupported(&it.unsafe_token, "`unsafe`", "leave it out"),
         Expr::Reference(it) => unsupported(it, "`&mut`", "return the new value: `h = layer(h)`"),
         Expr::Field(it) => unsupported(&it.member, "a named field", "use a tuple or an array"),
-        Expr::Block(it) => unsupported(it, "a labelled block", "use `if` and `else`"),
+        Expr::Block(it) => unsupported(it, "a labeled block", "use `if` and `else`"),
         Expr::Break(it) => unsupported(it, "`break` with a label or a value", "use plain `break`"),
         Expr::Continue(it) => unsupported(it, "`continue` with a label", "use plain `continue`"),
         other => {
@@ -61,7 +61,9 @@ pub(crate) const MACRO: &str =
 pub(crate) fn statement(statement: &Stmt) -> Option<Unsupported<'_>> {
     match statement {
         Stmt::Macro(it) => Some(unsupported(&it.mac.path, "a macro call", MACRO)),
-        Stmt::Item(syn::Item::Fn(_) | syn::Item::Const(_) | syn::Item::Use(_)) => None,
+        Stmt::Item(
+            syn::Item::Fn(_) | syn::Item::Const(_) | syn::Item::Static(_) | syn::Item::Use(_),
+        ) => None,
         Stmt::Item(syn::Item::Macro(it)) => Some(unsupported(&it.mac.path, "a macro call", MACRO)),
         Stmt::Item(it) => Some(unsupported(
             it,

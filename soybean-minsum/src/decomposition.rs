@@ -1,6 +1,6 @@
 //! Dual decomposition of a chain of subproblems.
 //!
-//! Neighbouring subproblems share a *separator*: two variables. Lagrange multipliers on the label
+//! Neighboring subproblems share a *separator*: two variables. Lagrange multipliers on the label
 //! pairs of a separator make its subproblems agree. The subproblem to its right pays the
 //! multiplier, and the one to its left receives it. The sum of the subproblems' lower bounds is a
 //! lower bound of the whole problem, whatever the multipliers are. They are updated until no
@@ -70,6 +70,8 @@ pub(crate) struct DualSolution {
     pub(crate) labels: Option<Vec<usize>>,
     /// No assignment costs less; never more than the limit.
     pub(crate) lower_bound: i64,
+    /// The work done.
+    pub(crate) work: u64,
 }
 
 /// The plan for the next enumeration.
@@ -142,7 +144,7 @@ impl DualDecomposition {
     /// Searches for an assignment that costs less than the limit, as far as the work allows.
     pub(crate) fn solve_below(mut self, limit: i64) -> DualSolution {
         let work = self.work_left;
-        let mut solution = DualSolution { labels: None, lower_bound: i64::MIN };
+        let mut solution = DualSolution { labels: None, lower_bound: i64::MIN, work: 0 };
         let mut schedule: Option<Schedule> = None;
         let (mut margin, mut judged) = (0, 0);
         for round in 1.. {
@@ -171,6 +173,7 @@ impl DualDecomposition {
             }
             self.update(&updates);
         }
+        solution.work = work - self.work_left;
         solution
     }
 

@@ -1,6 +1,6 @@
-//! Exact minimisation by bucket elimination (Dechter 1999).
+//! Exact minimization by bucket elimination (Dechter 1999).
 //!
-//! Eliminating a variable replaces the tables that mention it by one table over its neighbours. For
+//! Eliminating a variable replaces the tables that mention it by one table over its neighbors. For
 //! each combination of their labels it has the least cost over the labels of the variable.
 
 use std::{collections::BTreeMap, ops::Range, rc::Rc};
@@ -21,7 +21,7 @@ struct Term {
     costs: Costs,
 }
 
-/// An eliminated variable, with its best label for each combination of its neighbours' labels.
+/// An eliminated variable, with its best label for each combination of its neighbors' labels.
 #[derive(Debug)]
 struct Eliminated {
     variable: usize,
@@ -44,6 +44,8 @@ pub(crate) struct Elimination {
     cache: Cache,
     /// The number of entries of the largest table made so far.
     pub(crate) largest_table: usize,
+    /// The number of label combinations compared so far. Equal tables are compared once.
+    pub(crate) n_combinations: u64,
 }
 
 impl Elimination {
@@ -64,6 +66,7 @@ impl Elimination {
             eliminated: Vec::with_capacity(n),
             cache: Cache::default(),
             largest_table: 0,
+            n_combinations: 0,
         };
         let mut known: BTreeMap<&[i64], Costs> = BTreeMap::new();
         let unary = problem.unary.iter().enumerate();
@@ -73,7 +76,7 @@ impl Elimination {
             this.add(scope, Rc::clone(costs));
         }
         // A variable with one label is a constant. As a variable it would only connect its
-        // neighbours with each other.
+        // neighbors with each other.
         let is_free = |variable: &usize| problem.unary[*variable].len() > 1;
         for edge in &problem.edges {
             let scope = this.scope_of([edge.first, edge.second].into_iter().filter(is_free));
@@ -109,9 +112,13 @@ impl Elimination {
             self.tables_of[neighbor].retain(|it| !numbers.contains(it));
         }
         let neighbors = &self.scopes[scope.clone()];
+        let n_known = self.cache.projections.len();
         let Projection { costs, best } =
             self.cache.projection(&self.sizes, &self.scopes, variable, neighbors, tables);
         self.largest_table = self.largest_table.max(costs.len());
+        if self.cache.projections.len() > n_known {
+            self.n_combinations += (costs.len() * self.sizes[variable]) as u64;
+        }
         self.is_remaining[variable] = false;
         self.eliminated.push(Eliminated { variable, neighbors: scope.clone(), best });
         self.add_or_merge(scope, costs);
@@ -170,7 +177,7 @@ impl Elimination {
                 ref variables => {
                     debug_assert!(
                         variables.is_empty(),
-                        "only variables with at most two neighbours were eliminated"
+                        "only variables with at most two neighbors were eliminated"
                     );
                 }
             }
@@ -252,12 +259,14 @@ impl Cache {
     }
 }
 
-/// Eliminates all variables in this order. Returns the optimal labels and the number of entries of
-/// the largest table.
-pub(crate) fn minimise(problem: &PairwiseProblem, order: &EliminationOrder) -> (Vec<usize>, usize) {
+/// Eliminates all variables in this order. Returns the optimal labels, and the elimination.
+pub(crate) fn minimize(
+    problem: &PairwiseProblem,
+    order: &EliminationOrder,
+) -> (Vec<usize>, Elimination) {
     let mut elimination = Elimination::new(problem);
     elimination.run(order);
     let mut labels = vec![0; problem.unary.len()];
     elimination.complete(&mut labels);
-    (labels, elimination.largest_table)
+    (labels, elimination)
 }

@@ -10,7 +10,7 @@
 //! ```
 //! use soybean_minsum::{Edge, Options, PairwiseProblem, solve};
 //!
-//! // Three variables with two labels each, on a path; equal neighbours cost 5.
+//! // Three variables with two labels each, on a path; equal neighbors cost 5.
 //! let equal_costs_5: std::rc::Rc<[i64]> = [5, 0, 0, 5].into();
 //! let edge = |first, second| Edge { first, second, table: equal_costs_5.clone() };
 //! let problem = PairwiseProblem {
@@ -26,13 +26,13 @@
 //!
 //! - **Bucket elimination** (Dechter 1999) removes variables exactly where that is cheap:
 //!   `elimination`, in a greedy least-work order: `elimination_order`.
-//! - **Reparametrisation by sequential message passing** (TRW-S: Kolmogorov 2006; max-sum
+//! - **Reparametrization by sequential message passing** (TRW-S: Kolmogorov 2006; max-sum
 //!   diffusion: Werner 2007) raises a lower bound, rules out labels and decodes assignments:
-//!   `reparametrisation`.
+//!   `reparametrization`.
 //! - **Mini-bucket elimination** (Dechter and Rish 2003, with the cost shifting of Ihler et al.
 //!   2012) bounds what message passing cannot: `mini_buckets`.
-//! - **Colour refinement** (Weisfeiler and Leman 1968; for lifted inference, Kersting et al. 2014)
-//!   finds variables with equal neighbourhoods; the quotient problem gives a first assignment:
+//! - **Color refinement** (Weisfeiler and Leman 1968; for lifted inference, Kersting et al. 2014)
+//!   finds variables with equal neighborhoods; the quotient problem gives a first assignment:
 //!   `quotient`.
 //! - **Dual decomposition** (Komodakis, Paragios and Tziritas 2007, 2011) splits a long problem at
 //!   separators of two variables and proves its subproblems one class at a time: `decomposition`.
@@ -59,7 +59,7 @@ mod problem;
 mod progress;
 mod projection;
 mod quotient;
-mod reparametrisation;
+mod reparametrization;
 mod solve;
 
 #[cfg(test)]

@@ -189,7 +189,7 @@ fn best_label(sizes: &[usize], eliminated: &Eliminated, labels: &[usize]) -> usi
     (0..sizes[eliminated.variable]).min_by_key(|&it| cost(it)).expect("variables have labels")
 }
 
-/// Minimises the sum of a group over the labels of a variable, for each combination of labels of
+/// Minimizes the sum of a group over the labels of a variable, for each combination of labels of
 /// the others.
 fn least_sums(sizes: &[usize], variable: usize, others: &[usize], group: &[Term]) -> Vec<i64> {
     let tables = group.iter().map(|Term { variables, costs }| Table { variables, costs });

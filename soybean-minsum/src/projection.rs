@@ -1,8 +1,8 @@
-//! Minimises one variable out of a sum of tables.
+//! Minimizes one variable out of a sum of tables.
 //!
-//! This file and [`super::reparametrisation`] hold the inner loops of the solver. They use flat
+//! This file and [`super::reparametrization`] hold the inner loops of the solver. They use flat
 //! tables, index arithmetic and `while` loops, because procedural macros run them without
-//! optimisation.
+//! optimization.
 
 /// A table over several variables; the last one changes fastest.
 #[derive(Clone, Copy, Debug)]
@@ -11,8 +11,8 @@ pub(crate) struct Table<'a> {
     pub(crate) costs: &'a [i64],
 }
 
-/// Minimises the sum of the tables over the labels of `variable`, for each combination of labels of
-/// its neighbours. Returns the least costs and the labels that reach them.
+/// Minimizes the sum of the tables over the labels of `variable`, for each combination of labels of
+/// its neighbors. Returns the least costs and the labels that reach them.
 pub(crate) fn project_out(
     sizes: &[usize],
     variable: usize,
@@ -25,7 +25,7 @@ pub(crate) fn project_out(
     };
     let n_inner = inner.map_or(1, |it| sizes[it]);
     let n_outer: usize = outer.iter().map(|&it| sizes[it]).product();
-    // Tables without the last neighbour are summed once for all its labels.
+    // Tables without the last neighbor are summed once for all its labels.
     let (mut fixed, mut varying): (Vec<Cursor<'_>>, Vec<Cursor<'_>>) = tables
         .iter()
         .map(|&it| Cursor::new(sizes, it, variable, inner, outer))
@@ -63,14 +63,14 @@ pub(crate) fn project_out(
 /// A position in a table during a projection.
 struct Cursor<'a> {
     costs: &'a [i64],
-    /// The first entry of the present combination of labels of the outer neighbours.
+    /// The first entry of the present combination of labels of the outer neighbors.
     offset: usize,
     /// The stride of the variable that is projected out.
     stride: usize,
-    /// The stride of the last neighbour.
+    /// The stride of the last neighbor.
     inner_stride: usize,
-    /// For each outer neighbour, the change of `offset` when its label advances and the labels of
-    /// the neighbours after it start again.
+    /// For each outer neighbor, the change of `offset` when its label advances and the labels of
+    /// the neighbors after it start again.
     steps: Vec<isize>,
 }
 
@@ -102,13 +102,13 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Moves to the next combination of labels of the outer neighbours; `position` is the first
-    /// neighbour whose label changes.
+    /// Moves to the next combination of labels of the outer neighbors; `position` is the first
+    /// neighbor whose label changes.
     fn step(&mut self, position: usize) {
         self.offset = self.offset.wrapping_add_signed(self.steps[position]);
     }
 
-    /// Adds the entries of all labels of the variable, for one label of the last neighbour.
+    /// Adds the entries of all labels of the variable, for one label of the last neighbor.
     fn add_to(&self, sums: &mut [i64], inner_label: usize) {
         let (costs, stride) = (self.costs, self.stride);
         let mut at = self.offset + inner_label * self.inner_stride;
@@ -149,8 +149,8 @@ impl Best {
     }
 }
 
-/// Advances to the next combination of labels of the neighbours; the last neighbour changes
-/// fastest. Returns the first neighbour whose label changes, or `None` after the last combination.
+/// Advances to the next combination of labels of the neighbors; the last neighbor changes
+/// fastest. Returns the first neighbor whose label changes, or `None` after the last combination.
 fn advance(counters: &mut [usize], sizes: &[usize], neighbors: &[usize]) -> Option<usize> {
     let mut position = counters.len();
     while position > 0 {

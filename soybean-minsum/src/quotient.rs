@@ -1,6 +1,6 @@
-//! First assignments for problems that repeat: equal labels in equal neighbourhoods.
+//! First assignments and messages for problems that repeat: equal labels in equal neighborhoods.
 //!
-//! Colour refinement (Weisfeiler and Leman 1968) runs for a number of rounds. In each, variables
+//! Color refinement (Weisfeiler and Leman 1968) runs for a number of rounds. In each, variables
 //! stay in one class if equal tables lead from them to variables of equal classes. The quotient
 //! problem has one variable per class. It is small however often a layer repeats. Its best labels
 //! are a good assignment of the whole problem, but not always an optimal one: nothing forces layers
@@ -11,11 +11,12 @@ use std::{collections::BTreeMap, rc::Rc};
 use super::{
     interner::Interner,
     problem::{Edge, PairwiseProblem, transposed},
+    reparametrization::Reparametrization,
 };
 
 /// The fewest variables for which a quotient is made. Smaller problems do not need it.
-const MIN_VARIABLES: usize = 1 << 11;
-/// The number of rounds of colour refinement.
+const MIN_VARIABLES: usize = 1 << 8;
+/// The number of rounds of color refinement.
 const N_ROUNDS: usize = 6;
 
 /// A problem in which all variables of a class have the same label.
@@ -36,10 +37,42 @@ impl Quotient {
         if problem.unary.len() < MIN_VARIABLES {
             return None;
         }
-        let class_of = refine_colours(problem);
+        let class_of = refine_colors(problem);
         let n_classes = class_of.iter().max()? + 1;
         (n_classes <= class_of.len() / 2)
             .then(|| Self { problem: sums(problem, &class_of, n_classes), class_of })
+    }
+
+    /// Returns messages of the whole problem, given those of the quotient: each of several equal
+    /// edges gets an equal share. They are as good as those of the quotient where all variables of
+    /// a class have equal neighborhoods (lifted message passing, Kersting et al. 2009).
+    pub(crate) fn lift_messages(
+        &self,
+        problem: &PairwiseProblem,
+        found: &Reparametrization,
+    ) -> Vec<[Vec<i64>; 2]> {
+        let between = |edge: &Edge| [edge.first, edge.second].map(|it| self.class_of[it]);
+        let ordered = |[first, second]: [usize; 2]| [first.min(second), first.max(second)];
+        let mut n_edges: BTreeMap<[usize; 2], i64> = BTreeMap::new();
+        for edge in &problem.edges {
+            *n_edges.entry(ordered(between(edge))).or_default() += 1;
+        }
+        let shares = (0..).zip(&self.problem.edges).map(|(number, edge)| {
+            let classes = [edge.first, edge.second];
+            let n = n_edges[&classes];
+            let share = |costs: &Vec<i64>| costs.iter().map(|it| it / n).collect::<Vec<i64>>();
+            (classes, found.messages(number).each_ref().map(share))
+        });
+        let shares: BTreeMap<[usize; 2], [Vec<i64>; 2]> = shares.collect();
+        let of_edge = |edge: &Edge| {
+            let classes @ [first, second] = between(edge);
+            if first == second {
+                return [edge.first, edge.second].map(|it| vec![0; problem.unary[it].len()]);
+            }
+            let [low, high] = shares[&ordered(classes)].clone();
+            if first < second { [low, high] } else { [high, low] }
+        };
+        problem.edges.iter().map(of_edge).collect()
     }
 
     /// Returns the assignment of the whole problem for labels of the classes.
@@ -49,7 +82,7 @@ impl Quotient {
 }
 
 /// Returns the class of each variable.
-fn refine_colours(problem: &PairwiseProblem) -> Vec<usize> {
+fn refine_colors(problem: &PairwiseProblem) -> Vec<usize> {
     let mut unary = Interner::default();
     let mut class_of: Vec<usize> = problem.unary.iter().map(|it| unary.number(&it[..])).collect();
     // Most equal tables share an allocation; the others are compared once.

@@ -1,8 +1,9 @@
 //! The solver: elimination, message passing and mini-buckets in rounds, within a stated amount of
 //! work.
 //!
-//! 1. Variables with few neighbours are eliminated exactly.
-//! 2. If most variables repeat others, the quotient problem gives a first assignment.
+//! 1. Variables with few neighbors are eliminated exactly.
+//! 2. If most variables repeat others, the quotient problem gives a first assignment and the first
+//!    messages.
 //! 3. Passes of message passing raise the lower bound, decode assignments and rule out labels. Once
 //!    enough labels are gone, the next round begins with the problem that remains.
 //! 4. Where passes stall, the search aims at a cost just above the bound. Few labels remain below
@@ -13,13 +14,13 @@
 
 use super::{
     decomposition::DualDecomposition,
-    elimination::{Elimination, minimise},
+    elimination::{Elimination, minimize},
     elimination_order::{EliminationOrder, Limits},
     mini_buckets::eliminate_in_mini_buckets,
     problem::PairwiseProblem,
     progress::{Aim, N_PASSES, Progress},
     quotient::Quotient,
-    reparametrisation::{self, Pass, Reparametrisation},
+    reparametrization::{self, Pass, Reparametrization},
 };
 
 /// An assignment, and what is proved of it.
@@ -33,6 +34,8 @@ pub struct Solution {
     pub lower_bound: i64,
     /// The number of entries of the largest table made.
     pub largest_table: usize,
+    /// The work done, in table entries.
+    pub work: u64,
 }
 
 /// The result of a search below a cost limit.
@@ -44,10 +47,12 @@ pub struct Improvement {
     pub lower_bound: i64,
     /// The number of entries of the largest table made.
     pub largest_table: usize,
+    /// The work done, in table entries.
+    pub work: u64,
 }
 
 /// The effort of a search. Work is counted in table entries, so that it does not depend on the
-/// machine: 2^27 entries take about a second in an unoptimised build.
+/// machine: 2^27 entries take about a second in an unoptimized build.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     /// The number of table entries to visit.
@@ -76,12 +81,15 @@ pub(crate) const ENTRIES_OF_COMBINATION: u64 = 8;
 
 /// The most work for the elimination of one variable before there is a bound.
 const FIRST_WORK: u64 = 1 << 13;
+/// The work for messages of the quotient problem, in passes of the whole problem.
+const QUOTIENT_PASSES: u64 = 2;
 /// The fraction of the work that goes into an exact proof before a gap may be left: 1/16.
 const EXACT_SHARE: u64 = 16;
 
 /// Searches for an assignment of the least cost. A good assignment to start from makes it faster.
 ///
-/// # Panics If the problem or the given assignment is malformed. Examples are a variable without
+/// # Panics
+/// If the problem or the given assignment is malformed. Examples are a variable without
 /// labels, a table of the wrong length, and an edge whose variables are not in increasing order.
 #[must_use]
 pub fn solve(problem: &PairwiseProblem, start: Option<&[usize]>, options: Options) -> Solution {
@@ -93,7 +101,7 @@ pub fn solve(problem: &PairwiseProblem, start: Option<&[usize]>, options: Option
     };
     let cost = problem.cost(&labels);
     let lower_bound = found.lower_bound.min(cost);
-    Solution { labels, cost, lower_bound, largest_table: found.largest_table }
+    Solution { labels, cost, lower_bound, largest_table: found.largest_table, work: found.work }
 }
 
 /// Searches for an assignment that costs less than the limit, and of these for the cheapest.
@@ -103,18 +111,20 @@ pub fn solve(problem: &PairwiseProblem, start: Option<&[usize]>, options: Option
 #[must_use]
 pub fn solve_below(problem: &PairwiseProblem, limit: i64, options: Options) -> Improvement {
     problem.assert_valid();
-    refine(problem, limit, &mut Budget::new(options))
+    let mut budget = Budget::new(options);
+    let Found { labels, lower_bound, largest_table } = refine(problem, limit, &mut budget);
+    Improvement { labels, lower_bound, largest_table, work: budget.work_done }
 }
 
 /// Returns for each variable the labels that an assignment of at most this cost may have. Passes of
 /// message passing rule out the others.
 #[must_use]
 pub fn labels_within(problem: &PairwiseProblem, limit: i64, n_passes: u64) -> Vec<Vec<usize>> {
-    let mut reparametrisation = Reparametrisation::new(problem.clone());
+    let mut reparametrization = Reparametrization::new(problem.clone());
     let mut kept: Vec<Vec<usize>> =
         problem.unary.iter().map(|it| (0..it.len()).collect()).collect();
     for _ in 0..n_passes {
-        reparametrisation.prune(limit, &mut kept);
+        reparametrization.prune(limit, &mut kept);
     }
     kept
 }
@@ -130,7 +140,10 @@ pub fn labels_at(kept: &[Vec<usize>], positions: &[usize]) -> Vec<usize> {
 
 /// The effort that is left.
 struct Budget {
+    /// The work that is left.
     work: u64,
+    /// The work done. It may exceed what was given by the last step.
+    work_done: u64,
     gap: i64,
     /// The gap may be left once less work than this is left. Before that, the proof may be cheap.
     exact_until: u64,
@@ -144,6 +157,7 @@ impl Budget {
     fn new(Options { work, gap, decomposition_work }: Options) -> Self {
         Self {
             work,
+            work_done: 0,
             gap,
             decomposition_work,
             exact_until: work - work / EXACT_SHARE,
@@ -158,16 +172,24 @@ impl Budget {
 
     fn spend(&mut self, work: u64) {
         self.work = self.work.saturating_sub(work);
+        self.work_done += work;
     }
 }
 
+/// The result of a round of the search, as in [`Improvement`].
+struct Found {
+    labels: Option<Vec<usize>>,
+    lower_bound: i64,
+    largest_table: usize,
+}
+
 /// Eliminates what is easy, then searches the remaining core.
-fn refine(problem: &PairwiseProblem, limit: i64, budget: &mut Budget) -> Improvement {
+fn refine(problem: &PairwiseProblem, limit: i64, budget: &mut Budget) -> Found {
     let mut elimination = Elimination::new(problem);
     let limits = Limits { n_neighbors: 2, work_each: FIRST_WORK, ..Limits::NONE };
     let order = EliminationOrder::new(problem, limits);
     elimination.run(&order);
-    budget.spend(order.work * ENTRIES_OF_COMBINATION);
+    budget.spend(elimination.n_combinations * ENTRIES_OF_COMBINATION);
     let (core, numbers) = elimination.remaining();
     let constant = elimination.constant();
     let complete = |inner: &[usize]| {
@@ -177,7 +199,7 @@ fn refine(problem: &PairwiseProblem, limit: i64, budget: &mut Budget) -> Improve
         labels
     };
     let inner = Core::new(core, limit - constant).solved(budget);
-    Improvement {
+    Found {
         labels: inner.labels.as_deref().map(complete),
         lower_bound: inner.lower_bound + constant,
         largest_table: inner.largest_table.max(elimination.largest_table),
@@ -189,19 +211,19 @@ struct Core {
     problem: PairwiseProblem,
     /// The cost below which assignments are wanted.
     limit: i64,
-    best: Improvement,
+    best: Found,
     /// The work of a pass.
     pass_work: u64,
 }
 
 impl Core {
     fn new(problem: PairwiseProblem, limit: i64) -> Self {
-        let pass_work = reparametrisation::pass_work(&problem);
-        let best = Improvement { labels: None, lower_bound: i64::MIN, largest_table: 0 };
+        let pass_work = reparametrization::pass_work(&problem);
+        let best = Found { labels: None, lower_bound: i64::MIN, largest_table: 0 };
         Self { problem, limit, best, pass_work }
     }
 
-    fn solved(mut self, budget: &mut Budget) -> Improvement {
+    fn solved(mut self, budget: &mut Budget) -> Found {
         if !self.try_elimination(N_PASSES * self.pass_work, budget) {
             self.improve(budget);
             if !self.is_settled(budget) {
@@ -211,21 +233,30 @@ impl Core {
         self.best
     }
 
-    /// Takes a first assignment from the quotient problem.
-    fn solve_quotient(&mut self, budget: &mut Budget) {
-        if !std::mem::take(&mut budget.may_use_quotient) {
-            return;
+    /// Returns the first reparametrization. If the problem repeats, the quotient problem gives a
+    /// first assignment and the first messages.
+    fn reparametrized(&mut self, budget: &mut Budget) -> Reparametrization {
+        let may_use_quotient = std::mem::take(&mut budget.may_use_quotient);
+        let Some(quotient) = may_use_quotient.then(|| Quotient::new(&self.problem)).flatten()
+        else {
+            return Reparametrization::new(self.problem.clone());
+        };
+        let share = budget.work / 8;
+        let options = Options { gap: budget.gap, ..Options::with_work(share) };
+        let mut inner = Budget { may_use_quotient: false, ..Budget::new(options) };
+        let found = refine(&quotient.problem, self.limit, &mut inner);
+        budget.spend(inner.work_done);
+        if let Some(labels) = found.labels {
+            self.offer(quotient.lift(&labels));
         }
-        if let Some(quotient) = Quotient::new(&self.problem) {
-            let share = budget.work / 8;
-            let options = Options { gap: budget.gap, ..Options::with_work(share) };
-            let mut inner = Budget { may_use_quotient: false, ..Budget::new(options) };
-            let found = refine(&quotient.problem, self.limit, &mut inner);
-            budget.spend(share - inner.work);
-            if let Some(labels) = found.labels {
-                self.offer(quotient.lift(&labels));
-            }
+        let mut passes = Reparametrization::new(quotient.problem.clone());
+        let n_passes = self.pass_work / reparametrization::pass_work(&quotient.problem);
+        for _ in 0..QUOTIENT_PASSES * n_passes {
+            passes.pass(self.limit);
         }
+        budget.spend(QUOTIENT_PASSES * self.pass_work);
+        let messages = quotient.lift_messages(&self.problem, &passes);
+        Reparametrization::from_messages(self.problem.clone(), messages)
     }
 
     /// Searches by dual decomposition, if there is work for it and the problem can be split.
@@ -236,6 +267,7 @@ impl Core {
         }
         let Some(decomposition) = DualDecomposition::new(&self.problem, work) else { return };
         let found = decomposition.solve_below(self.limit);
+        budget.work_done += found.work;
         self.best.lower_bound = self.best.lower_bound.max(found.lower_bound);
         if let Some(labels) = found.labels {
             self.offer(labels);
@@ -244,22 +276,21 @@ impl Core {
 
     /// Alternates passes and mini-buckets until the core is settled or the work is used up.
     fn improve(&mut self, budget: &mut Budget) {
-        self.solve_quotient(budget);
-        let mut reparametrisation = Reparametrisation::new(self.problem.clone());
+        let mut reparametrization = self.reparametrized(budget);
         let n_before = n_labels(&self.problem.unary);
         let mut progress = Progress::new();
         let mut aim = Aim::new();
         for n_passes in 1.. {
-            let within = self.pass(&mut reparametrisation, self.limit, budget);
+            let within = self.pass(&mut reparametrization, self.limit, budget);
             if self.is_settled(budget) || budget.work == 0 {
                 return;
             }
             let fraction_gone = if n_passes < N_PASSES { 4 } else { 16 };
             if n_labels(&within) < n_before - n_before / fraction_gone {
-                return self.solve_restricted(&reparametrisation, &within, budget);
+                return self.solve_restricted(&reparametrization, &within, budget);
             }
-            if progress.is_slow(self.limit - reparametrisation.lower_bound) {
-                self.aim_below(&mut reparametrisation, &mut aim, budget);
+            if progress.is_slow(self.limit - reparametrization.lower_bound) {
+                self.aim_below(&mut reparametrization, &mut aim, budget);
                 if self.is_settled(budget) || budget.work == 0 {
                     return;
                 }
@@ -270,15 +301,15 @@ impl Core {
     /// Runs a pass. Returns the labels that an assignment below the limit may have.
     fn pass(
         &mut self,
-        reparametrisation: &mut Reparametrisation,
+        reparametrization: &mut Reparametrization,
         limit: i64,
         budget: &mut Budget,
     ) -> Vec<Vec<usize>> {
-        let Pass { within, decoded } = reparametrisation.pass(limit - 1);
+        let Pass { within, decoded } = reparametrization.pass(limit - 1);
         budget.spend(self.pass_work);
         self.offer(decoded);
         let is_infeasible = within.iter().any(Vec::is_empty);
-        let reached = if is_infeasible { limit } else { reparametrisation.lower_bound };
+        let reached = if is_infeasible { limit } else { reparametrization.lower_bound };
         self.best.lower_bound = self.best.lower_bound.max(reached);
         within
     }
@@ -287,15 +318,15 @@ impl Core {
     /// fit into a bucket.
     fn aim_below(
         &mut self,
-        reparametrisation: &mut Reparametrisation,
+        reparametrization: &mut Reparametrization,
         aim: &mut Aim,
         budget: &mut Budget,
     ) {
         let (least, most) = (self.best.lower_bound, self.limit);
         let target = aim.target(least, most);
-        let within = self.pass(reparametrisation, target, budget);
+        let within = self.pass(reparametrization, target, budget);
         if self.best.lower_bound < target {
-            aim.expected = self.fill_buckets(reparametrisation, &within, aim.bucket, budget);
+            aim.expected = self.fill_buckets(reparametrization, &within, aim.bucket, budget);
             self.best.lower_bound = self.best.lower_bound.max(aim.expected.min(target));
         }
         if self.best.lower_bound >= target {
@@ -308,12 +339,12 @@ impl Core {
     /// Runs mini-bucket elimination over some labels. Returns the lower bound for these labels.
     fn fill_buckets(
         &mut self,
-        reparametrisation: &Reparametrisation,
+        reparametrization: &Reparametrization,
         within: &[Vec<usize>],
         bucket: u64,
         budget: &mut Budget,
     ) -> i64 {
-        let restricted = reparametrisation.restricted(within);
+        let restricted = reparametrization.restricted(within);
         let found = eliminate_in_mini_buckets(&restricted, bucket.min(budget.work));
         budget.spend(found.work);
         self.best.largest_table = self.best.largest_table.max(found.largest_table);
@@ -324,11 +355,11 @@ impl Core {
     /// Starts the next round over the labels that assignments below the limit may have.
     fn solve_restricted(
         &mut self,
-        reparametrisation: &Reparametrisation,
+        reparametrization: &Reparametrization,
         within: &[Vec<usize>],
         budget: &mut Budget,
     ) {
-        let inner = refine(&reparametrisation.restricted(within), self.limit, budget);
+        let inner = refine(&reparametrization.restricted(within), self.limit, budget);
         self.best.lower_bound = self.best.lower_bound.max(inner.lower_bound);
         self.best.largest_table = self.best.largest_table.max(inner.largest_table);
         if let Some(labels) = inner.labels {
@@ -350,10 +381,10 @@ impl Core {
         let limits = Limits { work: work / ENTRIES_OF_COMBINATION, ..Limits::NONE };
         let order = EliminationOrder::new(&self.problem, limits);
         if order.is_complete {
-            budget.spend(order.work * ENTRIES_OF_COMBINATION);
-            let (labels, largest_table) = minimise(&self.problem, &order);
+            let (labels, elimination) = minimize(&self.problem, &order);
+            budget.spend(elimination.n_combinations * ENTRIES_OF_COMBINATION);
             self.best.lower_bound = self.problem.cost(&labels).min(self.limit);
-            self.best.largest_table = self.best.largest_table.max(largest_table);
+            self.best.largest_table = self.best.largest_table.max(elimination.largest_table);
             self.offer(labels);
         }
         order.is_complete

@@ -5,12 +5,12 @@ use std::rc::Rc;
 use proptest::prelude::*;
 
 use super::{
-    elimination::{Elimination, minimise},
+    elimination::{Elimination, minimize},
     elimination_order::{EliminationOrder, Limits},
     mini_buckets::eliminate_in_mini_buckets,
     problem::{Edge, PairwiseProblem},
     quotient::Quotient,
-    reparametrisation::Reparametrisation,
+    reparametrization::Reparametrization,
     solve::{Options, solve},
 };
 
@@ -95,16 +95,16 @@ fn layers(layer: &PairwiseProblem, n: usize) -> PairwiseProblem {
 proptest! {
     #[test]
     fn elimination_finds_the_optimum_of_brute_force(problem in problems()) {
-        let (labels, _) = minimise(&problem, &order(&problem, usize::MAX));
+        let (labels, _) = minimize(&problem, &order(&problem, usize::MAX));
         prop_assert_eq!(problem.cost(&labels), brute_force(&problem));
     }
 
     #[test]
-    fn variables_with_few_neighbours_can_be_eliminated_first(problem in problems()) {
+    fn variables_with_few_neighbors_can_be_eliminated_first(problem in problems()) {
         let mut elimination = Elimination::new(&problem);
         elimination.run(&order(&problem, 2));
         let (core, numbers) = elimination.remaining();
-        let (inner, _) = minimise(&core, &order(&core, usize::MAX));
+        let (inner, _) = minimize(&core, &order(&core, usize::MAX));
         let mut labels = vec![0; problem.unary.len()];
         for (&number, &label) in numbers.iter().zip(&inner) {
             labels[number] = label;
@@ -117,7 +117,7 @@ proptest! {
     #[test]
     fn the_lower_bound_never_exceeds_the_optimum(problem in problems()) {
         let least = brute_force(&problem);
-        let mut bound = Reparametrisation::new(problem.clone());
+        let mut bound = Reparametrization::new(problem.clone());
         for _ in 0..5 {
             prop_assert!(bound.lower_bound <= least);
             bound.pass(least);
@@ -170,14 +170,14 @@ proptest! {
         for edge in &mut unshared.edges {
             edge.table = edge.table.to_vec().into();
         }
-        let least = |it: &PairwiseProblem| it.cost(&minimise(it, &order(it, usize::MAX)).0);
+        let least = |it: &PairwiseProblem| it.cost(&minimize(it, &order(it, usize::MAX)).0);
         prop_assert_eq!(least(&shared), least(&unshared));
     }
 
     /// The optimum is between the bound and the cost of the labels, for any amount of work.
     #[test]
     fn dense_problems_are_solved_in_rounds(problem in dense_problems(), work in 0..200_000_u64) {
-        let least = problem.cost(&minimise(&problem, &order(&problem, usize::MAX)).0);
+        let least = problem.cost(&minimize(&problem, &order(&problem, usize::MAX)).0);
         let found = solve(&problem, None, Options::with_work(WORK));
         prop_assert_eq!((problem.cost(&found.labels), found.lower_bound), (least, least));
         let found = solve(&problem, None, Options::with_work(work));

@@ -167,7 +167,7 @@ proptest! {
 fn infeasible_problems_cost_as_much_as_what_they_violate() {
     let unequal: Rc<[i64]> = [FORBIDDEN, 0, 0, FORBIDDEN].into();
     let edge = |(first, second)| Edge { first, second, table: Rc::clone(&unequal) };
-    // An odd cycle has no colouring with two colours.
+    // An odd cycle has no coloring with two colors.
     let edges = [(0, 1), (1, 2), (0, 2)].map(edge).to_vec();
     let problem = PairwiseProblem { unary: vec![vec![0, 1]; 3], edges };
     let solution = solve(&problem, None, OPTIONS);

@@ -74,13 +74,13 @@ impl Collective {
     /// Returns the tile before.
     #[must_use]
     pub const fn source(&self) -> Tile {
-        Tile { shape: self.shape, tiling: self.from }
+        Tile::new(self.shape, self.from)
     }
 
     /// Returns the tile after.
     #[must_use]
     pub const fn destination(&self) -> Tile {
-        Tile { shape: self.shape, tiling: self.to }
+        Tile::new(self.shape, self.to)
     }
 
     /// Returns the number of bytes moved between ranks, over all ranks.

@@ -7,8 +7,9 @@ use std::{any::Any, fmt};
 
 /// An error that occurred while a program was loaded or run, or a file was read or written.
 ///
-/// It displays as what was expected and what was found.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// It displays as what was expected and what was found, also in the debug format, which Rust prints
+/// for an error that `main` returns.
+#[derive(Clone, PartialEq, Eq)]
 pub struct Error {
     kind: ErrorKind,
     message: String,
@@ -38,8 +39,12 @@ pub enum ErrorKind {
     Output,
     /// A data file cannot be read or has unexpected contents.
     Data,
-    /// A checkpoint or a file of tensors cannot be written or read, or has unexpected contents.
+    /// A checkpoint or a file of tensors cannot be written, is incomplete, or has unexpected
+    /// contents.
     Checkpoint,
+    /// A checkpoint or a file of tensors cannot be read, for want of a permission or because the
+    /// device fails. It may be intact.
+    Unreadable,
 }
 
 impl Error {
@@ -74,6 +79,12 @@ impl fmt::Display for Error {
     }
 }
 
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
 impl std::error::Error for Error {}
 
 /// Returns the message of a panic that was caught, as [`std::thread::JoinHandle::join`] gives it.
@@ -81,4 +92,15 @@ impl std::error::Error for Error {}
 pub fn panic_message(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Error;
+
+    #[test]
+    fn an_error_of_main_reads_as_a_sentence() {
+        let error = Error::data("x.csv: line 2: expected a number, found `two`");
+        assert_eq!(format!("{error:?}"), "x.csv: line 2: expected a number, found `two`");
+    }
 }

@@ -31,11 +31,24 @@ impl View<'_> {
     }
 }
 
-/// A whole tensor on the host, row-major: a parameter or an output.
-#[derive(Clone, Debug, PartialEq)]
+/// A whole tensor on the host, row-major: a parameter or an output. Parameters have no integers:
+/// `Array { shape, data, ..Array::default() }`.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Array {
     /// The extents, outermost first; empty for a scalar.
     pub shape: Vec<usize>,
     /// The elements. Integers are converted to the nearest `f32`.
     pub data: Vec<f32>,
+    /// The elements of an output of integers, unchanged; empty for numbers.
+    pub integers: Vec<i32>,
+}
+
+impl Array {
+    /// Returns the array of the integers whose bits the elements have.
+    #[must_use]
+    pub fn of_bits(self) -> Self {
+        let integers: Vec<i32> = self.data.iter().map(|it| it.to_bits().cast_signed()).collect();
+        let data = integers.iter().map(|it| *it as f32).collect();
+        Self { data, integers, ..self }
+    }
 }

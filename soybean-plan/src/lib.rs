@@ -14,6 +14,7 @@ mod const_expression;
 mod descriptor;
 mod error;
 pub mod f16;
+mod fingerprint;
 mod host;
 mod kernel;
 mod mesh;
@@ -39,6 +40,7 @@ pub use collective::{Collective, CollectiveKind};
 pub use combine::Combine;
 pub use const_expression::ConstExpression;
 pub use error::{Error, ErrorKind, panic_message};
+pub use fingerprint::fingerprint;
 pub use host::{Array, View};
 // The list of kernels determines these names.
 pub use kernel::*;
@@ -55,6 +57,6 @@ pub use program::{
 pub use scalar::{Binary, Instruction, Register, ScalarProgram, Unary, noise};
 pub use schedule::{Access, Lane, Schedule, Wait};
 pub use shape::{DType, MAX_RANK, Shape, Strides};
-pub use size::{parse_bytes, readable_memory};
+pub use size::{parse_bytes, readable_bytes};
 pub use tile::{Run, Tile, carried_axes, carries_split, may_split, splitting_sets};
 pub use tiling::{Placement, Tiling};

@@ -175,7 +175,7 @@ pub struct State {
     pub buffer: BufferId,
 }
 
-/// A vector `0, 1, 2, ..` as `f32`, of which each rank holds the part of its tile.
+/// A vector `0, 1, 2, ..` as `i32`, of which each rank holds the part of its tile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Constant {
     /// Shape, of one dim, and tiling.
@@ -290,6 +290,8 @@ pub struct Plan {
     pub bytes_total: u64,
     /// The memory that each rank needs, in bytes.
     pub peak_memory_bytes_per_gpu: u64,
+    /// The plan in two lines.
+    pub summary: &'static str,
     /// A table for readers.
     pub text: &'static str,
     /// The model as text, from which it can be compiled again for another number of ranks, or to

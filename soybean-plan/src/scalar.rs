@@ -10,7 +10,8 @@ pub type Register = u16;
 /// Straight-line code over single precision numbers, in which each instruction defines one
 /// register.
 ///
-/// Comparisons give 1 or 0. Integer inputs are converted when they are read.
+/// Comparisons give 1 or 0. A register holds a number or an integer. Integers come from `Integer`
+/// and `IntegerConstant`, and only [`Unary::Float`] and comparisons of integers read them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ScalarProgram {
     /// The instructions; each reads only registers of earlier ones.
@@ -19,15 +20,22 @@ pub struct ScalarProgram {
     pub results: Cow<'static, [Register]>,
 }
 
+/// The most nodes of expressions in the text form.
+const MAX_NODES: u64 = 4096;
+
 /// One instruction of a [`ScalarProgram`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Instruction {
-    /// The element of this input of the kernel.
+    /// The element of this input of the kernel. Integers are converted.
     Input(u8),
+    /// The element of this input of integers, unchanged. No program reads an input in both ways.
+    Integer(u8),
     /// The run-time scalar with this number in the program's list.
     Scalar(u8),
     /// A constant, rounded to the precision of the kernel.
     Constant(f64),
+    /// An integer.
+    IntegerConstant(i32),
     /// A function of one register.
     Unary(Unary, Register),
     /// A function of two registers.
@@ -40,18 +48,66 @@ impl ScalarProgram {
     /// Returns the number of instructions that compute, and do not only fetch a value.
     pub(crate) fn n_operations(&self) -> u64 {
         let computes = |it: &&Instruction| match it {
-            Instruction::Input(_) | Instruction::Scalar(_) | Instruction::Constant(_) => false,
+            Instruction::Input(_)
+            | Instruction::Integer(_)
+            | Instruction::Scalar(_)
+            | Instruction::Constant(_)
+            | Instruction::IntegerConstant(_) => false,
             Instruction::Unary(..) | Instruction::Binary(..) | Instruction::Select(..) => true,
         };
         self.instructions.iter().filter(computes).count() as u64
     }
 
+    /// Returns whether the program reads the elements of an input as integers.
+    #[must_use]
+    pub fn reads_integers(&self, input: usize) -> bool {
+        let reads = |it: &Instruction| match it {
+            Instruction::Integer(number) => usize::from(*number) == input,
+            Instruction::Input(_)
+            | Instruction::Scalar(_)
+            | Instruction::Constant(_)
+            | Instruction::IntegerConstant(_)
+            | Instruction::Unary(..)
+            | Instruction::Binary(..)
+            | Instruction::Select(..) => false,
+        };
+        self.instructions.iter().any(reads)
+    }
+
+    /// Returns the number of nodes of the results as expressions.
+    fn n_nodes(&self) -> u64 {
+        let mut nodes: Vec<u64> = Vec::with_capacity(self.instructions.len());
+        for instruction in self.instructions.iter() {
+            let of = |register: Register| nodes[usize::from(register)];
+            let operands = match *instruction {
+                Instruction::Input(_)
+                | Instruction::Integer(_)
+                | Instruction::Scalar(_)
+                | Instruction::Constant(_)
+                | Instruction::IntegerConstant(_) => 0,
+                Instruction::Unary(_, x) => of(x),
+                Instruction::Binary(_, x, y) => of(x).saturating_add(of(y)),
+                Instruction::Select(condition, x, y) => {
+                    of(condition).saturating_add(of(x)).saturating_add(of(y))
+                }
+            };
+            nodes.push(operands.saturating_add(1));
+        }
+        let of_results = self.results.iter().map(|&it| nodes[usize::from(it)]);
+        of_results.fold(0, u64::saturating_add)
+    }
+
     fn expression(&self, register: Register) -> String {
-        let of = |register| self.expression(register);
+        self.text(register, &|register| self.expression(register))
+    }
+
+    /// Returns the text of an instruction, given those of the registers that it reads.
+    fn text(&self, register: Register, of: &dyn Fn(Register) -> String) -> String {
         match self.instructions[usize::from(register)] {
-            Instruction::Input(input) => format!("x{input}"),
+            Instruction::Input(input) | Instruction::Integer(input) => format!("x{input}"),
             Instruction::Scalar(scalar) => format!("s{scalar}"),
             Instruction::Constant(value) => format!("{value}"),
+            Instruction::IntegerConstant(value) => format!("{value}"),
             Instruction::Unary(function, x) => format!("{}({})", function.name(), of(x)),
             Instruction::Binary(function, x, y) => {
                 format!("{}({}, {})", function.name(), of(x), of(y))
@@ -64,9 +120,19 @@ impl ScalarProgram {
 }
 
 /// The text form: the results as expressions over the inputs `x0`, `x1`, .. and the run-time
-/// scalars `s0`, `s1`, ..
+/// scalars `s0`, `s1`, .. If expressions share so much that they would be long, each register has
+/// an expression of its own: `r2 = add(r1, r1)`.
 impl fmt::Display for ScalarProgram {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.n_nodes() > MAX_NODES {
+            let of = |register: Register| format!("r{register}");
+            for register in 0..self.instructions.len() {
+                let register = Register::try_from(register).map_err(|_| fmt::Error)?;
+                write!(f, "r{register} = {}; ", self.text(register, &of))?;
+            }
+            let results: Vec<String> = self.results.iter().map(|&it| of(it)).collect();
+            return f.write_str(&results.join(", "));
+        }
         let results: Vec<String> = self.results.iter().map(|&it| self.expression(it)).collect();
         f.write_str(&results.join(", "))
     }
@@ -112,6 +178,8 @@ functions! {
         Erf = "erf",
         /// `x`, through which no gradient flows.
         Detach = "detach",
+        /// An integer as a number.
+        Float = "float",
     }
 }
 
@@ -132,6 +200,10 @@ functions! {
         Equal = "eq",
         /// 1 where `x > y`, else 0.
         Greater = "gt",
+        /// 1 where two integers are equal, else 0.
+        EqualIntegers = "eq.i32",
+        /// 1 where the first of two integers is greater, else 0.
+        GreaterInteger = "gt.i32",
         /// A pseudorandom number in `[0, 1)` of 24 bits: a hash of the bits of `x` and `y`.
         Noise = "noise",
     }

@@ -67,10 +67,10 @@ impl Shape {
         Self { dims, rank: extents.len() }
     }
 
-    /// Returns the number of elements; 1 for a scalar.
+    /// Returns the number of elements, or the largest number if it overflows; 1 for a scalar.
     #[must_use]
     pub fn n_elements(&self) -> usize {
-        self.iter().product()
+        self.iter().fold(1, |n: usize, extent| n.saturating_mul(*extent))
     }
 
     /// Returns the strides of a dense row-major tensor of this shape, in elements.
@@ -134,7 +134,7 @@ impl fmt::Debug for Shape {
     }
 }
 
-/// The distance between neighbours along each dim in a buffer, in elements. A stride of 0 repeats
+/// The distance between neighbors along each dim in a buffer, in elements. A stride of 0 repeats
 /// one element along the dim. Entries past the rank of the shape are 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Strides(pub [usize; MAX_RANK]);

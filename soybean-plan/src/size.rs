@@ -14,6 +14,9 @@ const UNITS: [(&str, u64); 9] = [
     ("TiB", 1 << 40),
 ];
 
+/// The number of units that are powers of 1000.
+const N_DECIMAL: usize = 5;
+
 /// Parses a size such as `80GiB` or `1.5 GB`, a decimal number and a unit, into bytes.
 ///
 /// ```
@@ -59,12 +62,10 @@ fn bytes(number: &str, of_unit: u64) -> Option<u128> {
     Some(digits.saturating_mul(u128::from(of_unit)) / parts)
 }
 
-/// Returns a number of bytes for readers, in the units in which memory is sold: `79.6 GiB`, with 1
-/// GiB = 2^30 bytes.
+/// Returns a number of bytes for people: `402.7 MB`, with 1 MB = 10^6 bytes.
 #[must_use]
-pub fn readable_memory(bytes: u64) -> String {
-    let unit = UNITS[5..].iter().rev().find(|(_, of_unit)| bytes >= *of_unit);
-    match unit {
+pub fn readable_bytes(bytes: u64) -> String {
+    match UNITS[1..N_DECIMAL].iter().rev().find(|(_, of_unit)| bytes >= *of_unit) {
         Some((name, of_unit)) => format!("{:.1} {name}", bytes as f64 / *of_unit as f64),
         None => format!("{bytes} B"),
     }
@@ -72,7 +73,7 @@ pub fn readable_memory(bytes: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{parse_bytes, readable_memory};
+    use super::{parse_bytes, readable_bytes};
 
     #[test]
     fn sizes_are_read_and_written() {
@@ -87,9 +88,9 @@ mod tests {
         ] {
             assert_eq!(parse_bytes(text), Ok(bytes), "{text}");
         }
-        assert_eq!(readable_memory(1023), "1023 B");
-        assert_eq!(readable_memory(80 << 30), "80.0 GiB");
-        assert_eq!(readable_memory((3 << 20) + (1 << 19)), "3.5 MiB");
+        assert_eq!(readable_bytes(999), "999 B");
+        assert_eq!(readable_bytes(80 << 30), "85.9 GB");
+        assert_eq!(readable_bytes(1_500_000), "1.5 MB");
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! Tiles: the elements of a tensor that a rank holds, and their order.
 //!
-//! Let `D` be the extent of a dim. The axes of the mesh are visited in order. An axis of prime size
-//! `f` takes the next digit of the index, of radix `f`, if `D` still has that factor: `index =
-//! digit_1 (D / f_1) + digit_2 (D / f_1 f_2) + .. + rest`. Along its axis, a rank holds the indices
-//! whose digit is its coordinate. If the number of ranks divides `D`, each axis has its own digit.
+//! Let `D` be the extent of a dim, with its padding. The axes of the mesh are visited in order. An
+//! axis of prime size `f` takes the next digit of the index, of radix `f`, if `D` still has that
+//! factor: `index = digit_1 (D / f_1) + digit_2 (D / f_1 f_2) + .. + rest`. Along its axis, a rank
+//! holds the indices whose digit is its coordinate. If the number of ranks divides `D`, each axis
+//! has its own digit.
 //!
 //! If `D` has fewer factors `f` than the mesh has axes of size `f`, the further axes take sums (mod
 //! `f`) of the existing digits. Any one of them can then split the dim, and so can any set of axes
@@ -24,6 +25,9 @@ use crate::{AxisSet, MAX_AXES, Mesh, Placement, Shape, Tiling};
 pub struct Tile {
     /// The shape of the whole tensor.
     pub shape: Shape,
+    /// The shape that is split: larger than `shape` along padded dims. Elements beyond `shape` are
+    /// padding, which has no meaning.
+    pub padded: Shape,
     /// Its placement on each axis.
     pub tiling: Tiling,
 }
@@ -41,6 +45,18 @@ pub struct Run {
 }
 
 impl Tile {
+    /// Returns the tile of a tensor without padding.
+    #[must_use]
+    pub const fn new(shape: Shape, tiling: Tiling) -> Self {
+        Self { shape, padded: shape, tiling }
+    }
+
+    /// Returns true if the tensor has padding.
+    #[must_use]
+    pub fn is_padded(&self) -> bool {
+        self.padded != self.shape
+    }
+
     /// Returns true if every dim can be split along the axes that split it.
     #[must_use]
     pub fn is_legal(&self, mesh: &Mesh) -> bool {
@@ -50,20 +66,21 @@ impl Tile {
         };
         self.tiling.placements().iter().all(in_range)
             && (0..self.shape.len())
-                .all(|dim| may_split(self.shape[dim], mesh, self.tiling.axes_of(dim)))
+                .all(|dim| may_split(self.padded[dim], mesh, self.tiling.axes_of(dim)))
     }
 
-    /// Returns the shape of the part that one rank holds.
+    /// Returns the shape of the part that one rank holds, with its padding.
     #[must_use]
     pub fn local_shape(&self, mesh: &Mesh) -> Shape {
-        let extent = |dim| self.shape[dim] / mesh.group_size(self.tiling.axes_of(dim));
+        let extent = |dim| self.padded[dim] / mesh.group_size(self.tiling.axes_of(dim));
         (0..self.shape.len()).map(extent).collect()
     }
 
     /// Returns the global indices along `dim` that the rank at `coordinates` holds, in local order.
+    /// Padding has none; it follows them.
     #[must_use]
     pub fn indices(&self, dim: usize, mesh: &Mesh, coordinates: &[usize; MAX_AXES]) -> Vec<usize> {
-        let digits = Digits::of(self.shape[dim], mesh);
+        let digits = Digits::of(self.padded[dim], mesh);
         let axes: Vec<usize> = self.tiling.axes_of(dim).iter().collect();
         let is_held = |index: &usize| {
             axes.iter().all(|&axis| digits.coordinate(axis, *index) == coordinates[axis])
@@ -277,7 +294,7 @@ mod tests {
         let placement =
             |axis| if axes.contains(&axis) { Placement::Split(0) } else { Placement::Replicated };
         let placements: Vec<_> = (0..mesh.n_axes()).map(placement).collect();
-        let tile = Tile { shape: Shape::new(&[extent]), tiling: Tiling::new(&placements) };
+        let tile = Tile::new(Shape::new(&[extent]), Tiling::new(&placements));
         assert!(tile.is_legal(&mesh));
         (0..n_ranks).map(|rank| tile.indices(0, &mesh, &mesh.coordinates(rank))).collect()
     }
@@ -319,7 +336,7 @@ mod tests {
         let placement =
             |axis| if axes.contains(axis) { Placement::Split(0) } else { Placement::Replicated };
         let placements: Vec<_> = (0..mesh.n_axes()).map(placement).collect();
-        let tile = Tile { shape: Shape::new(&[extent]), tiling: Tiling::new(&placements) };
+        let tile = Tile::new(Shape::new(&[extent]), Tiling::new(&placements));
         let held = |rank| tile.indices(0, mesh, &mesh.coordinates(rank));
         for rank in 0..mesh.n_ranks() {
             assert_eq!(

@@ -2,7 +2,7 @@
 #![expect(unsafe_code, reason = "ranks read each other's memory, which references cannot express")]
 
 use std::{
-    alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error},
+    alloc::{Layout, alloc_zeroed, dealloc},
     ops::{Index, Range},
     ptr::NonNull,
     sync::Arc,
@@ -28,12 +28,15 @@ unsafe impl Sync for Arena {}
 
 impl Arena {
     /// Allocates an arena of this size.
+    ///
+    /// # Errors
+    /// If there is not enough memory.
     pub(crate) fn new(n_bytes: usize) -> Result<Self, Error> {
-        let layout = Layout::from_size_align(n_bytes.max(ALIGNMENT), ALIGNMENT)
-            .map_err(|_| Error::new(ErrorKind::Program, format!("an arena of {n_bytes} bytes")))?;
+        let layout = Layout::from_size_align(n_bytes.max(ALIGNMENT), ALIGNMENT);
+        let layout = layout.map_err(|_| too_large(n_bytes))?;
         // SAFETY: the layout is not empty.
         let start = unsafe { alloc_zeroed(layout) };
-        let start = NonNull::new(start).unwrap_or_else(|| handle_alloc_error(layout));
+        let start = NonNull::new(start).ok_or_else(|| too_large(n_bytes))?;
         Ok(Self { start, layout })
     }
 
@@ -47,6 +50,13 @@ impl Arena {
     pub(crate) const fn start(&self) -> *mut u8 {
         self.start.as_ptr()
     }
+}
+
+fn too_large(n_bytes: usize) -> Error {
+    Error::new(
+        ErrorKind::Device,
+        format!("expected {n_bytes} bytes of memory for the buffers of a rank, found less"),
+    )
 }
 
 impl Drop for Arena {
@@ -82,5 +92,19 @@ impl Index<usize> for Arenas {
 
     fn index(&self, rank: usize) -> &Arena {
         &self.arenas[rank - self.first]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arenas_that_do_not_fit_are_errors() {
+        for n_bytes in [1 << 55, usize::MAX] {
+            let error = Arenas::new(0..2, n_bytes).map(|_| ()).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Device);
+            assert!(error.to_string().contains(&format!("{n_bytes} bytes of memory")), "{error}");
+        }
     }
 }

@@ -28,6 +28,10 @@ pub(crate) trait Kernels {
         inputs: &[BufferId],
         results: &[BufferId],
     ) -> Result<(), Error>;
+
+    /// Returns NaN if a buffer has one, otherwise its first infinity. Devices that only record
+    /// their calls have no numbers.
+    fn non_finite(&mut self, buffer: BufferId) -> Result<Option<f32>, Error>;
 }
 
 /// The collectives of one rank. All ranks of a group make the same calls in the same order.

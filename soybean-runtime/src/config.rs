@@ -1,6 +1,6 @@
 //! The configuration of a run: seed, learning rate, device, threads.
 
-use std::{fmt, str::FromStr};
+use std::{fmt, str::FromStr, time::Duration};
 
 /// The configuration of a run. It does not change shapes or the plan.
 #[derive(Clone, Debug, PartialEq)]
@@ -17,6 +17,9 @@ pub struct Config {
     /// True if GPUs replay each step as a captured CUDA graph. If false, each kernel is queued in
     /// every step.
     pub uses_graphs: bool,
+    /// The time for which another process may be silent before this one fails; `None` means for
+    /// ever. A tenth of it, but at most half a minute, passes before the silence is reported.
+    pub peer_timeout: Option<Duration>,
 }
 
 impl Default for Config {
@@ -27,6 +30,7 @@ impl Default for Config {
             device: Device::Auto,
             threads: None,
             uses_graphs: true,
+            peer_timeout: Some(Duration::from_secs(300)),
         }
     }
 }

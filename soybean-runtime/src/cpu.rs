@@ -31,7 +31,7 @@ mod upcast;
 mod vector;
 mod winograd;
 
-use soybean_plan::{BufferId, Tables};
+use soybean_plan::{BufferId, DType, Tables};
 
 #[cfg(test)]
 pub(crate) use self::random_data::Dice;
@@ -48,6 +48,7 @@ use crate::{
     Error, ErrorKind,
     arena::{Arena, Arenas},
     backend::{Download, Kernels, Upload},
+    inspection::non_finite,
     model::AnyModel,
 };
 
@@ -201,5 +202,17 @@ impl Kernels for Cpu {
             let kind = self.model.get().kernels()[kernel].kind();
             Error::new(error.kind(), format!("{kind} {kernel} on the CPU: {error}"))
         })
+    }
+
+    fn non_finite(&mut self, buffer: BufferId) -> Result<Option<f32>, Error> {
+        let dtype = self.model.get().tables().buffers.get(buffer).map(|it| it.dtype);
+        if dtype == Some(DType::I32) {
+            return Ok(None);
+        }
+        let mut found = None;
+        self.download(buffer, &mut |words| {
+            found = non_finite(words.iter().map(|it| f32::from_bits(*it)));
+        })?;
+        Ok(found)
     }
 }

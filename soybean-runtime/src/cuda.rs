@@ -10,10 +10,13 @@ mod collective;
 mod communicators;
 mod compile;
 mod convolution;
+mod cubin_cache;
 mod device_set;
 pub(crate) mod devices;
 mod epilogue;
 mod gpu;
+#[cfg(test)]
+mod host_tensor;
 mod interconnect;
 mod kernels;
 mod libraries;
@@ -30,8 +33,6 @@ mod recorder;
 mod source;
 mod stream;
 mod transfer;
-#[cfg(test)]
-mod virtual_gpus;
 
 #[cfg(feature = "mpi")]
 pub(crate) use local_ranks::LocalRanks;

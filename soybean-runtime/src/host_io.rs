@@ -2,7 +2,7 @@
 //! values, the state and outputs.
 
 use rayon::prelude::{IndexedParallelIterator, ParallelIterator, ParallelSlice, ParallelSliceMut};
-use soybean_plan::{BufferId, DType, Init, Mesh, Placement, RunScalar, Tables, Tile};
+use soybean_plan::{BufferId, Init, Mesh, Placement, RunScalar, Tables, Tile};
 
 use crate::{
     Error, View,
@@ -48,12 +48,14 @@ impl HostIo {
                 continue;
             }
             let stream = RandomStream::new(seed, number);
-            let value = |index| stream.value(parameter.init, index);
-            fill(memory, parameter.buffer, &self.state[number], value)?;
+            let word = |index| stream.value(parameter.init, index).to_bits();
+            fill(memory, parameter.buffer, &self.state[number], word)?;
         }
         for constant in tables.constants.iter() {
             let overlap = TileOverlap::with_whole(&tables.mesh, &constant.tile, self.rank);
-            fill(memory, constant.buffer, &overlap, |index| index as f32)?;
+            // Extents are below 2^31.
+            #[expect(clippy::cast_possible_truncation, reason = "an index along a dim")]
+            fill(memory, constant.buffer, &overlap, |index| index as u32)?;
         }
         Ok(())
     }
@@ -108,7 +110,7 @@ impl HostIo {
     }
 
     /// Reads the rank's parts of tensors from the device into `parts`, whose memory is reused. A
-    /// part is empty if another rank reports the same elements.
+    /// part is empty if another rank reports the same elements. Integers keep their bits.
     pub(crate) fn parts(
         &self,
         tables: &Tables,
@@ -122,12 +124,9 @@ impl HostIo {
             if !is_owner(&tables.mesh, tile, self.rank) {
                 continue;
             }
-            let dtype = tables.buffers.get(*buffer).map(|it| it.dtype);
-            let number = |word: &u32| match dtype {
-                Some(DType::I32) => word.cast_signed() as f32,
-                Some(DType::F32 | DType::Bf16) | None => f32::from_bits(*word),
-            };
-            memory.download(*buffer, &mut |words| part.extend(words.iter().map(number)))?;
+            memory.download(*buffer, &mut |words| {
+                part.extend(words.iter().map(|it| f32::from_bits(*it)));
+            })?;
         }
         Ok(())
     }
@@ -141,16 +140,24 @@ pub(crate) fn is_owner(mesh: &Mesh, tile: &Tile, rank: usize) -> bool {
     (0..mesh.n_axes()).all(|axis| coordinates[axis] == 0 || splits(axis))
 }
 
+/// Sets a rank's part of a tensor to zero if it has padding, which the compiler takes to be zero.
+fn clear_padding(overlap: &TileOverlap, words: &mut [u32]) {
+    if overlap.n_elements() < words.len() {
+        words.fill(0);
+    }
+}
+
 fn fill(
     memory: &mut dyn Upload,
     buffer: BufferId,
     overlap: &TileOverlap,
-    value: impl Fn(usize) -> f32,
+    word: impl Fn(usize) -> u32,
 ) -> Result<(), Error> {
     memory.upload(buffer, &mut |words| {
+        clear_padding(overlap, words);
         overlap.for_each(|here, there, length| {
-            for (step, word) in words[here..here + length].iter_mut().enumerate() {
-                *word = value(there + step).to_bits();
+            for (step, it) in words[here..here + length].iter_mut().enumerate() {
+                *it = word(there + step);
             }
         });
     })
@@ -167,6 +174,7 @@ fn feed(
     view: View<'_>,
 ) -> Result<(), Error> {
     memory.upload(buffer, &mut |words| {
+        clear_padding(overlap, words);
         overlap.for_each(|here, there, length| {
             let (to, from) = (&mut words[here..here + length], there..there + length);
             match view {

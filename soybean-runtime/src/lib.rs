@@ -19,6 +19,7 @@ mod dispatch;
 mod evaluation;
 mod host_io;
 mod initial_values;
+mod inspection;
 mod model;
 mod movement;
 mod prediction;
@@ -41,6 +42,7 @@ pub use config::{Config, Device};
 pub use cuda::compile_kernels;
 pub use devices::{Devices, devices};
 pub use evaluation::Evaluation;
+pub use inspection::NonFiniteTensor;
 pub use model::Model;
 pub use predictor::Predictor;
 pub use processes::Process;
@@ -49,5 +51,11 @@ pub use rank::Rank;
 pub use soybean_checkpoint::{self as checkpoint, Counters, weights};
 pub use soybean_data as data;
 pub use soybean_plan::{Array, Error, ErrorKind, KernelCategory, View};
-pub use trace::Trace;
+pub use trace::{Trace, TraceEvent};
 pub use trainer::Trainer;
+
+/// Returns whether this crate was optimized. If not, its kernels on the CPU are many times slower.
+#[must_use]
+pub fn is_optimized() -> bool {
+    env!("SOYBEAN_RUNTIME_OPT_LEVEL") != "0"
+}

@@ -191,12 +191,19 @@ fn row_counts(queried: &[(&Input, &View<'_>)]) -> Result<Option<RowCounts>, Erro
 
 /// Takes the first `n_kept` indices of a dim.
 fn first_of_dim(array: Array, dim: usize, n_kept: usize) -> Array {
-    let Array { mut shape, data } = array;
+    let Array { mut shape, data, integers } = array;
     let inner: usize = shape[dim + 1..].iter().product();
     let (block, kept) = (shape[dim] * inner, n_kept * inner);
-    let data = data.chunks(block.max(1)).flat_map(|it| &it[..kept]).copied().collect();
     shape[dim] = n_kept;
-    Array { shape, data }
+    Array {
+        shape,
+        data: first_of_blocks(&data, block, kept),
+        integers: first_of_blocks(&integers, block, kept),
+    }
+}
+
+fn first_of_blocks<T: Copy>(elements: &[T], block: usize, n_kept: usize) -> Vec<T> {
+    elements.chunks(block.max(1)).flat_map(|it| &it[..n_kept]).copied().collect()
 }
 
 /// Concatenates the outputs of all batches of a request.
@@ -210,14 +217,27 @@ pub(crate) fn concatenated(mut parts: Vec<Array>, rows: Rows) -> Array {
     let (outer, inner) = (shape[..dim].iter(), shape[dim + 1..].iter());
     let (n_blocks, inner): (usize, usize) = (outer.product(), inner.product());
     shape[dim] = parts.iter().map(|it| it.shape[dim]).sum();
-    let mut data = Vec::with_capacity(shape.iter().product());
+    let blocks: Vec<usize> = parts.iter().map(|it| it.shape[dim] * inner).collect();
+    let data: Vec<&[f32]> = parts.iter().map(|it| &it.data[..]).collect();
+    let integers: Vec<&[i32]> = parts.iter().map(|it| &it.integers[..]).collect();
+    Array {
+        shape,
+        data: joined(&data, &blocks, n_blocks),
+        integers: joined(&integers, &blocks, n_blocks),
+    }
+}
+
+/// Returns the first block of each part, then the second of each, and so on. Empty parts have none.
+fn joined<T: Copy>(parts: &[&[T]], blocks: &[usize], n_blocks: usize) -> Vec<T> {
+    let mut all = Vec::with_capacity(parts.iter().map(|it| it.len()).sum());
     for at in 0..n_blocks {
-        for part in &parts {
-            let block = part.shape[dim] * inner;
-            data.extend_from_slice(&part.data[at * block..][..block]);
+        for (part, &n) in parts.iter().zip(blocks) {
+            if let Some(block) = part.get(at * n..(at + 1) * n) {
+                all.extend_from_slice(block);
+            }
         }
     }
-    Array { shape, data }
+    all
 }
 
 fn error<T>(message: String) -> Result<T, Error> {
@@ -233,7 +253,11 @@ mod tests {
         // The rows are in dim 1. Elements are numbered by their indices.
         let part = |columns: Range<usize>| {
             let line = |it: usize| columns.clone().map(move |column| (10 * it + column) as f32);
-            Array { shape: vec![2, columns.len(), 1], data: (0..2).flat_map(line).collect() }
+            Array {
+                shape: vec![2, columns.len(), 1],
+                data: (0..2).flat_map(line).collect(),
+                ..Array::default()
+            }
         };
         let parts = || vec![part(0..3), part(3..6), part(6..7)];
         assert_eq!(concatenated(parts(), Rows::Own { dim: 1 }), part(0..7));

@@ -11,6 +11,8 @@ mod control_message;
 #[cfg(feature = "mpi")]
 mod device_choice;
 #[cfg(feature = "mpi")]
+mod inbox;
+#[cfg(feature = "mpi")]
 mod mpi_communicator;
 #[cfg(all(feature = "mpi", feature = "cuda"))]
 mod mpi_peers;
@@ -22,6 +24,8 @@ mod progress;
 mod ranks;
 #[cfg(feature = "mpi")]
 mod report_codec;
+#[cfg(feature = "mpi")]
+mod silence;
 #[cfg(feature = "mpi")]
 mod world;
 

@@ -38,7 +38,7 @@ impl Profile {
         self.spent(work).as_secs_f64() / self.total.as_secs_f64().max(f64::MIN_POSITIVE)
     }
 
-    /// The number of words of a serialised profile.
+    /// The number of words of a serialized profile.
     #[cfg(feature = "mpi")]
     pub(crate) const N_WORDS: usize = 3 + 2 * KernelCategory::ALL.len();
 

@@ -5,8 +5,9 @@ use std::time::Instant;
 use soybean_plan::{BufferId, Kernel};
 
 use crate::{
-    Error, ErrorKind, KernelCategory, Profile,
+    Error, ErrorKind, KernelCategory, NonFiniteTensor, Profile,
     backend::{Communicator, Kernels},
+    inspection::Inspection,
     trace::{Span, microseconds},
 };
 
@@ -23,6 +24,9 @@ pub struct Rank<'a> {
     spans: Vec<Span>,
     moved_bytes: u64,
     failure: Option<Error>,
+    /// The calls so far, if the step is inspected.
+    n_inspected: usize,
+    inspection: Option<&'a mut Inspection>,
 }
 
 impl<'a> Rank<'a> {
@@ -42,7 +46,28 @@ impl<'a> Rank<'a> {
             spans: Vec::new(),
             moved_bytes: 0,
             failure: None,
+            n_inspected: 0,
+            inspection: None,
         }
+    }
+
+    /// Looks at these buffers, and at the results of all calls, for numbers that are not finite.
+    pub(crate) fn inspect(&mut self, buffers: &[BufferId], inspection: &'a mut Inspection) {
+        self.inspection = Some(inspection);
+        self.failure = self.look_at(buffers, None).err();
+    }
+
+    fn look_at(&mut self, buffers: &[BufferId], call: Option<usize>) -> Result<(), Error> {
+        let Some(inspection) = &mut self.inspection else { return Ok(()) };
+        for &buffer in buffers {
+            if inspection.is_complete() {
+                break;
+            }
+            if let Some(value) = self.device.non_finite(buffer)? {
+                inspection.add(NonFiniteTensor { buffer, call, value });
+            }
+        }
+        Ok(())
     }
 
     /// Returns the bytes received from other ranks and, if the step is traced, its spans; or the
@@ -81,10 +106,15 @@ impl<'a> Rank<'a> {
         };
         let end = Instant::now();
         self.profile.add(work, end - start);
+        if self.inspection.is_some() && self.failure.is_none() {
+            self.failure = self.look_at(results, Some(self.n_inspected)).err();
+            self.n_inspected += 1;
+        }
         if let Some(from) = self.trace_from {
             let (start, duration) = (microseconds(from, start), microseconds(start, end));
             let name = format!("{} {kernel}", work.name());
-            self.spans.push(Span { name, work: Some(work), stream: "thread", start, duration });
+            let (buffer, work) = (results.first().copied(), Some(work));
+            self.spans.push(Span { name, buffer, work, stream: "thread", start, duration });
         }
     }
 

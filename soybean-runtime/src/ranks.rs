@@ -2,7 +2,10 @@
 
 use std::{ops::Range, sync::Mutex, time::Instant};
 
-use crate::{Counters, Error, Process, Profile, View, state::TensorRange, trace::Span};
+use crate::{
+    Counters, Error, Process, Profile, View, inspection::Inspection, state::TensorRange,
+    trace::Span,
+};
 
 /// All ranks of a model on one kind of device.
 pub(crate) trait Ranks: Send {
@@ -26,9 +29,20 @@ pub(crate) trait Ranks: Send {
         0..self.reports().len()
     }
 
+    /// Returns true if the ranks can run inspected steps.
+    fn can_inspect(&self) -> bool {
+        false
+    }
+
     /// Returns true if `flag` is true in any process. All processes call this at the same time.
     fn any(&mut self, flag: bool) -> Result<bool, Error> {
         Ok(flag)
+    }
+
+    /// Returns the bytes of all processes, in their order. All processes call this at the same time
+    /// with equally many bytes.
+    fn gather(&mut self, own: &[u8]) -> Result<Vec<u8>, Error> {
+        Ok(own.to_vec())
     }
 
     /// Reports to the other processes that this one cannot give the next command. A single process
@@ -87,6 +101,8 @@ pub(crate) struct TrainStep<'a> {
     pub(crate) context: StepContext,
     /// The origin of the times in a trace, if the step is traced.
     pub(crate) trace_from: Option<Instant>,
+    /// True if the ranks look for tensors that are not finite.
+    pub(crate) is_inspected: bool,
 }
 
 /// The values that determine the run-time scalars of a step.
@@ -113,6 +129,8 @@ pub(crate) struct Report {
     pub(crate) profile: Profile,
     /// The spans of a step that was traced.
     pub(crate) spans: Vec<Span>,
+    /// What was found in a step that was inspected.
+    pub(crate) inspection: Inspection,
 }
 
 impl Default for Report {
@@ -124,6 +142,7 @@ impl Default for Report {
             parts: Vec::new(),
             profile: Profile::default(),
             spans: Vec::new(),
+            inspection: Inspection::default(),
         }
     }
 }

@@ -164,6 +164,10 @@ impl TrainingState for Trainer {
         self.together(outcome)
     }
 
+    fn agree(&mut self, what: &str, text: &str) -> Result<(), Error> {
+        self.agree(what, text)
+    }
+
     fn invalidate(&mut self, error: Error) -> Error {
         self.invalidate(error)
     }

@@ -45,7 +45,7 @@ impl TileOverlap {
 
     /// Computes the overlap of a rank's tile and the whole tensor in the user's order.
     pub(crate) fn with_whole(mesh: &Mesh, tile: &Tile, rank: usize) -> Self {
-        let whole = Tile { shape: tile.shape, tiling: Tiling::replicated(mesh.n_axes()) };
+        let whole = Tile::new(tile.shape, Tiling::replicated(mesh.n_axes()));
         Self::between(mesh, (tile, rank), (&whole, rank))
     }
 

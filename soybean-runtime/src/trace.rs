@@ -2,6 +2,8 @@
 
 use std::{fmt::Write, time::Instant};
 
+use soybean_plan::BufferId;
+
 use crate::KernelCategory;
 
 /// One kernel or collective of a rank, with its time.
@@ -9,6 +11,8 @@ use crate::KernelCategory;
 pub(crate) struct Span {
     /// The kind of the kernel, and its number in the model's list.
     pub(crate) name: String,
+    /// The first buffer that it writes.
+    pub(crate) buffer: Option<BufferId>,
     /// The kind of work; `None` for copies at the start and the end of a step.
     pub(crate) work: Option<KernelCategory>,
     /// The stream on which it ran.
@@ -17,6 +21,19 @@ pub(crate) struct Span {
     pub(crate) start: f64,
     /// The duration in microseconds.
     pub(crate) duration: f64,
+}
+
+/// A piece of work that was not measured, such as a predicted one.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TraceEvent {
+    /// The name.
+    pub name: String,
+    /// The row in which it is shown, below those of the rank.
+    pub row: &'static str,
+    /// The time of its start, in microseconds from the first start of the rank.
+    pub start: f64,
+    /// The duration in microseconds.
+    pub duration: f64,
 }
 
 /// The kernels and collectives of all ranks in one training step, with their times.
@@ -50,6 +67,31 @@ impl Trace {
         self.ranks.iter().map(share).sum::<f64>() / self.ranks.len().max(1) as f64
     }
 
+    /// Puts names before those of kernels: to each buffer of the program belongs the name of what
+    /// it holds, such as its layer.
+    pub fn name_buffers(&mut self, names: &[String]) {
+        for span in self.ranks.iter_mut().flatten() {
+            let name = span.buffer.and_then(|it| names.get(it)).filter(|it| !it.is_empty());
+            if let Some(name) = name {
+                span.name = format!("{name}, {}", span.name);
+            }
+        }
+    }
+
+    /// Adds work that was not measured to a rank.
+    pub fn add(&mut self, rank: usize, events: impl IntoIterator<Item = TraceEvent>) {
+        let Some(spans) = self.ranks.get_mut(rank) else { return };
+        let origin = first_start(spans);
+        spans.extend(events.into_iter().map(|TraceEvent { name, row, start, duration }| Span {
+            name,
+            buffer: None,
+            work: None,
+            stream: row,
+            start: origin + start,
+            duration,
+        }));
+    }
+
     /// Formats the trace for Chrome's `about:tracing` and Perfetto: one process for each rank, one
     /// thread for each stream, times in microseconds. Source: "Trace Event Format", complete
     /// events.
@@ -69,6 +111,7 @@ impl Trace {
             }
             for Span { name, stream, start, duration, .. } in spans {
                 let thread = streams.iter().position(|it| it == stream).unwrap_or(0);
+                let name = name.replace('\\', "\\\\").replace('"', "\\\"");
                 events.push(format!(
                     r#"{{"ph":"X","name":"{name}","cat":"{stream}","pid":{rank},"tid":{thread},"ts":{start:.3},"dur":{duration:.3}}}"#
                 ));
@@ -80,9 +123,13 @@ impl Trace {
 
 /// Returns the microseconds from the first start to the last end.
 fn length(spans: &[Span]) -> f64 {
-    let start = spans.iter().map(|it| it.start).fold(f64::INFINITY, f64::min);
     let end = spans.iter().map(|it| it.start + it.duration).fold(0.0, f64::max);
-    (end - start).max(0.0)
+    (end - first_start(spans)).max(0.0)
+}
+
+/// Returns the first start in microseconds; 0 without spans.
+fn first_start(spans: &[Span]) -> f64 {
+    spans.iter().map(|it| it.start).reduce(f64::min).unwrap_or(0.0)
 }
 
 fn label(what: &str, rank: usize, thread: usize, name: &str) -> String {

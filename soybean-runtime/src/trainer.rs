@@ -1,17 +1,18 @@
 //! The trainer, which runs training steps on all ranks of a model.
 
 pub(crate) mod batch;
+mod inspection;
+mod parameters;
 mod processes;
 mod updates;
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
     ops::Range,
     sync::{Arc, Mutex},
     time::Instant,
 };
 
-use soybean_plan::{Mode, Tables, Tile};
+use soybean_plan::{DType, Mode, Output, Tables, Tile};
 
 #[cfg(feature = "cuda")]
 use crate::cuda::{self, CudaRanks};
@@ -28,11 +29,13 @@ use crate::{
     state::TensorRange,
     tile_overlap::TileOverlap,
 };
+use parameters::sorted_parameters;
 use updates::History;
 
 /// Trains a model on all ranks of its mesh, on the device of its choice.
 pub struct Trainer {
     model: AnyModel,
+    config: Config,
     learning_rate: f32,
     history: History,
     ranks: Box<dyn Ranks>,
@@ -47,8 +50,8 @@ impl Trainer {
     /// Starts the ranks of a generated model.
     ///
     /// # Errors
-    /// If the model is not of mode training, the device cannot be used, or the model's tables are
-    /// inconsistent.
+    /// If the model is not of mode training, the learning rate is not finite, the device cannot be
+    /// used, or the model's tables are inconsistent.
     pub fn new(model: &'static dyn Model, config: Config) -> Result<Self, Error> {
         Self::start(AnyModel::Static(model), &config, Mode::Training)
     }
@@ -70,11 +73,13 @@ impl Trainer {
                 format!("expected a model of mode {mode}, found `{name}`, of mode {found}");
             return Err(Error::new(ErrorKind::Program, message));
         }
+        let learning_rate = finite(config.learning_rate)?;
         let ranks = processes::start_ranks(&model, config)?;
-        let learning_rate = config.learning_rate;
         let rows = processes::rows_needed(&tables.inputs, &tables.mesh, ranks.local_ranks());
-        let (history, is_queued, failure) = (History::default(), false, None);
-        let mut trainer = Self { model, learning_rate, history, ranks, rows, is_queued, failure };
+        let (config, history) = (config.clone(), History::default());
+        let (is_queued, failure) = (false, None);
+        let mut trainer =
+            Self { model, config, learning_rate, history, ranks, rows, is_queued, failure };
         // The first command fills the parameters, so that errors occur here.
         trainer.call(Command::ResetProfile)?;
         Ok(trainer)
@@ -83,8 +88,9 @@ impl Trainer {
     /// Runs one training step. Returns the loss of this batch before the update.
     ///
     /// # Errors
-    /// If the batch does not fit the model, the loss is not finite, or a rank fails. After a rank
-    /// has failed, all further calls fail.
+    /// If the batch does not fit the model, the learning rate or the loss is not finite, or a rank
+    /// fails. After a rank has failed, all further calls fail. A loss that is not finite leaves the
+    /// parameters and the optimizer's state as they were.
     ///
     /// Models with `non_finite = "skip"` or `"scale"` skip a step whose loss or gradients are not
     /// finite, and return its loss. They fail after a hundred such steps in a row.
@@ -140,9 +146,11 @@ impl Trainer {
     }
 
     fn train(&mut self, batch: BatchSource<'_>, trace_from: Option<Instant>) -> Result<f32, Error> {
-        let (counters, learning_rate) = (self.history.counters, self.learning_rate);
+        let learning_rate = finite(self.learning_rate).map_err(|error| self.report_error(error))?;
+        let counters = self.history.counters;
         let context = StepContext { counters, learning_rate };
-        self.call(Command::Train(TrainStep { batch, context, trace_from }))?;
+        let step = TrainStep { batch, context, trace_from, is_inspected: false };
+        self.call(Command::Train(step))?;
         self.finish_step()
     }
 
@@ -190,7 +198,12 @@ impl Trainer {
         self.call(Command::Evaluate { batch })?;
         let outputs = &self.model.get().tables().outputs;
         let tiles: Vec<Tile> = outputs.iter().map(|it| it.tile).collect();
-        Ok(self.assemble(&tiles, &mut || None))
+        let arrays = self.assemble(&tiles, &mut || None).into_iter();
+        let typed = |(array, output): (Array, &Output)| match output.dtype {
+            DType::I32 => array.of_bits(),
+            DType::F32 | DType::Bf16 => array,
+        };
+        Ok(arrays.zip(outputs.iter()).map(typed).collect())
     }
 
     /// Returns all parameters by name, in the order in which the model creates them.
@@ -223,7 +236,7 @@ impl Trainer {
         self.model.get().tables()
     }
 
-    /// Sets the learning rate from the next step on.
+    /// Sets the learning rate from the next step on. It must be finite.
     pub const fn set_learning_rate(&mut self, learning_rate: f32) {
         self.learning_rate = learning_rate;
     }
@@ -306,11 +319,12 @@ impl Trainer {
         let (mesh, reports) = (&self.tables().mesh, self.ranks.reports());
         let assemble = |(number, tile): (usize, &Tile)| {
             let shape = tile.shape.to_vec();
-            if tile.local_shape(mesh) == tile.shape {
+            if !tile.is_padded() && tile.local_shape(mesh) == tile.shape {
                 let mut other = spare().unwrap_or_default();
                 other.clear();
                 let part = &mut lock(&reports[0]).parts[number];
-                return Array { shape, data: std::mem::replace(part, other) };
+                let data = std::mem::replace(part, other);
+                return Array { shape, data, ..Array::default() };
             }
             // Fresh memory is zero without writing to it.
             let n_elements = tile.shape.n_elements();
@@ -326,10 +340,19 @@ impl Trainer {
                     data[there..there + length].copy_from_slice(&part[here..here + length]);
                 });
             }
-            Array { shape, data }
+            Array { shape, data, ..Array::default() }
         };
         tiles.iter().enumerate().map(assemble).collect()
     }
+}
+
+/// Returns the learning rate if it is finite.
+fn finite(learning_rate: f32) -> Result<f32, Error> {
+    if learning_rate.is_finite() {
+        return Ok(learning_rate);
+    }
+    let message = format!("expected a finite learning rate, found {learning_rate}");
+    Err(Error::new(ErrorKind::Choice, message))
 }
 
 #[cfg(feature = "cuda")]
@@ -353,38 +376,4 @@ fn start_ranks(model: &AnyModel, config: &Config) -> Result<Box<dyn Ranks>, Erro
         Device::Auto | Device::Cpu => Ok(Box::new(CpuRanks::new(model, config, None)?)),
         Device::Cuda => Err(devices::not_built_in()),
     }
-}
-
-fn sorted_parameters<'a>(
-    tables: &Tables,
-    given: &'a [(String, Array)],
-) -> Result<Vec<View<'a>>, Error> {
-    let error = |message: String| Err(Error::new(ErrorKind::Parameters, message));
-    let names = || tables.parameters.iter().map(|it| it.name.as_ref());
-    let (known, mut arrays) = (names().collect::<BTreeSet<&str>>(), BTreeMap::new());
-    for (name, array) in given {
-        if arrays.insert(name.as_str(), array).is_some() {
-            return error(format!("parameter `{name}`: expected once, found twice"));
-        }
-        if !known.contains(name.as_str()) {
-            let known = names().collect::<Vec<_>>().join(", ");
-            return error(format!("expected parameters {known}, found `{name}`"));
-        }
-    }
-    let mut views = Vec::new();
-    for parameter in tables.parameters.iter() {
-        let (name, shape) = (&parameter.name, parameter.tile.shape);
-        let Some(array) = arrays.get(name.as_ref()) else {
-            return error(format!("parameter `{name}`: expected shape {shape}, found none"));
-        };
-        let n_elements = array.data.len();
-        if array.shape != shape[..] || n_elements != shape.n_elements() {
-            let found = &array.shape;
-            return error(format!(
-                "parameter `{name}`: expected shape {shape}, found {found:?} with {n_elements} elements"
-            ));
-        }
-        views.push(View::F32(&array.data));
-    }
-    Ok(views)
 }

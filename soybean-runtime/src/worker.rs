@@ -14,9 +14,11 @@ use crate::{
     cpu::Cpu,
     dispatch::SharedState,
     host_io::HostIo,
+    inspection::Inspection,
     model::AnyModel,
     ranks::{BatchSource, Command, TrainStep},
     shared_memory::SharedMemoryCommunicator,
+    state,
 };
 
 /// A rank on the CPU.
@@ -79,9 +81,17 @@ impl Worker {
         let report = Arc::clone(&self.shared.reports);
         let report = &report[self.rank];
         match command {
-            Command::Train(TrainStep { batch: BatchSource::Batch(batch), context, trace_from }) => {
+            Command::Train(TrainStep {
+                batch: BatchSource::Batch(batch),
+                context,
+                trace_from,
+                is_inspected,
+            }) => {
                 self.cpu.set_scalars(host_io.scalars(tables, self.seed, context));
-                self.step(batch, host_io, trace_from, |model, rank| model.train(rank))?;
+                let mut inspection = Inspection::default();
+                let inspected = is_inspected.then_some(&mut inspection);
+                self.step(batch, host_io, trace_from, inspected, |model, rank| model.train(rank))?;
+                lock(report).inspection = inspection;
                 if let (0, Some(loss)) = (self.rank, tables.loss) {
                     let norm = tables.gradient_norm.map(|it| self.cpu.number(it)).transpose()?;
                     let mut report = lock(report);
@@ -90,7 +100,7 @@ impl Worker {
                 }
             }
             Command::Evaluate { batch } => {
-                self.step(batch, host_io, None, |model, rank| model.evaluate(rank))?;
+                self.step(batch, host_io, None, None, |model, rank| model.evaluate(rank))?;
                 let outputs: Vec<_> =
                     tables.outputs.iter().map(|it| (it.tile, it.buffer)).collect();
                 host_io.parts(tables, &mut self.cpu, &outputs, &mut lock(report).parts)?;
@@ -118,6 +128,7 @@ impl Worker {
         batch: &[View<'_>],
         host_io: &HostIo,
         trace_from: Option<Instant>,
+        inspection: Option<&mut Inspection>,
         steps: fn(&dyn Model, &mut Rank<'_>),
     ) -> Result<(), Error> {
         let start = Instant::now();
@@ -131,6 +142,10 @@ impl Worker {
             &mut profile,
             trace_from,
         );
+        if let Some(inspection) = inspection {
+            let tensors = state::tensors(model.tables()).map(|it| it.buffer);
+            rank.inspect(&tensors.collect::<Vec<_>>(), inspection);
+        }
         steps(model, &mut rank);
         let (moved_bytes, spans) = rank.finish()?;
         profile.n_steps += 1;

@@ -141,7 +141,7 @@ fn add_copies(program: &mut Program, [a, b, c, indices]: [usize; 4]) {
     add(program, Concatenation { outer: 64, lengths: vec![100, 400].into() }, &[a, b], c);
     for form in [EmbeddingForm::Gather, EmbeddingForm::ScatterAdd] {
         let embedding = Embedding { form, n_indices: 500, rows: 300, vocabulary: 600, width: 64 };
-        add(program, embedding, &[indices, a, b], c);
+        add(program, embedding, &[indices, a, indices], c);
     }
 }
 

@@ -213,7 +213,7 @@ mod tests {
     fn what_one_transfer_cannot_use_goes_to_the_others() {
         let links = links(3);
         // Three GPUs send to the other group at 6 bytes per second together. The third sends the
-        // rest of its own 4 to its neighbour.
+        // rest of its own 4 to its neighbor.
         let routes: Vec<Route> =
             [(0, 3), (1, 4), (2, 5), (2, 0)].map(|(from, to)| links.route(from, to)).to_vec();
         let routes: Vec<&[usize]> = routes.iter().map(|it| &it.links[..]).collect();

@@ -1,6 +1,6 @@
 //! The results of a simulation.
 
-use soybean_plan::Lane;
+use soybean_plan::{BufferId, Lane};
 
 use crate::{engine::Outcome, links::Links, task::Task};
 
@@ -53,6 +53,8 @@ pub struct LinkLoad {
 pub struct Span {
     /// The kind of kernel, and its number in the program's list.
     pub name: String,
+    /// The first buffer that it writes.
+    pub buffer: Option<BufferId>,
     /// The lane in which it ran.
     pub lane: Lane,
     /// The time of its start, in seconds from the start of the step.
@@ -66,7 +68,7 @@ impl Simulation {
         let n_ranks = outcome.spans.first().map_or(0, Vec::len);
         let span = |rank: usize, (task, spans): (&Task, &Vec<[f64; 2]>)| {
             let [start, end] = spans[rank];
-            Span { name: task.name.clone(), lane: task.lane, start, end }
+            Span { name: task.name.clone(), buffer: task.buffer, lane: task.lane, start, end }
         };
         let of_rank =
             |rank| tasks.iter().zip(&outcome.spans).map(|it| span(rank, it)).collect::<Vec<_>>();

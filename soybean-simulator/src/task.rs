@@ -17,6 +17,8 @@ use crate::{
 pub(crate) struct Task {
     /// The kind of kernel and its number.
     pub(crate) name: String,
+    /// The first buffer that it writes.
+    pub(crate) buffer: Option<BufferId>,
     pub(crate) lane: Lane,
     pub(crate) action: Action,
 }
@@ -76,7 +78,8 @@ impl Queue<'_> {
             kernel => kernel.kind(),
         };
         let name = format!("{name} {}", step.kernel);
-        self.tasks.push(Task { name, lane: access.lane, action });
+        let buffer = step.results.first().copied();
+        self.tasks.push(Task { name, buffer, lane: access.lane, action });
         self.accesses.push(access);
     }
 

@@ -16,7 +16,7 @@ pub(crate) fn chrome_trace(simulation: &Simulation) -> String {
     format!("{{\"traceEvents\":[\n{}\n]}}\n", events.join(",\n"))
 }
 
-fn event(rank: usize, Span { name, lane, start, end }: &Span) -> String {
+fn event(rank: usize, Span { name, lane, start, end, .. }: &Span) -> String {
     let (thread, category) = (*lane as usize, lane.name());
     let (start, duration) = (start * 1e6, (end - start) * 1e6);
     format!(

@@ -7,8 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use soybean_explain::readable_bytes;
-use soybean_plan::Tables;
+use soybean_plan::{Tables, readable_bytes};
 use soybean_runtime::{
     KernelCategory, Trainer,
     data::{Batch, DataLoader, Dataset, Last, LoaderOptions},
@@ -41,7 +40,7 @@ pub(super) fn bench(
     trainer.queue(&supply.next()?.views())?;
     let (_, trace) = trainer.trace_queued(None)?;
     if let Some(file) = &run.trace {
-        write_trace(&trace, trainer.process(), file)?;
+        write_trace(&trace, &model.plan, trainer.process(), file)?;
     }
     writeln!(output, "model             {}, {}", tables.name, trainer.device_line())?;
     writeln!(output, "steps per second  {:.2}", times.per_second())?;

@@ -15,12 +15,11 @@ use soybean_explain::Changes;
 use soybean_plan::{Precision, RunScalar, Tables};
 use soybean_runtime::{Config, Trainer, View, data::Dataset};
 
-use super::{
-    CommandError, CommandModel,
-    flags::Options,
+use super::{CommandError, CommandModel, flags::Options};
+use crate::{
     oracle::{Numbers, Oracle},
+    run::first,
 };
-use crate::run::first;
 use rules::{FirstUpdate, Fit, Sample, sample};
 
 /// Tolerances against the function in double precision, relative to the largest number.

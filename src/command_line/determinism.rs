@@ -141,7 +141,7 @@ mod tests {
     fn run() -> Run {
         let array = |shape: &[usize]| {
             let data = (0..shape.iter().product()).map(|it: usize| it as f32).collect();
-            Array { shape: shape.to_vec(), data }
+            Array { shape: shape.to_vec(), data, ..Array::default() }
         };
         let parameters = vec![("b".to_owned(), array(&[3])), ("w".to_owned(), array(&[2, 3]))];
         Run { place: String::new(), losses: vec![0.5, 0.25], parameters }

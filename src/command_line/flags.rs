@@ -2,12 +2,18 @@
 
 mod plan;
 mod predictor;
+mod resolve;
 
-use std::{ffi::OsString, fmt::Write, path::PathBuf};
+use std::{
+    ffi::OsString,
+    fmt::Write,
+    path::{Path, PathBuf},
+};
 
 use lexopt::{Arg, Parser, ValueExt};
 use soybean_plan::nearest_names;
 
+use self::resolve::{resolve, resolve_training};
 pub(super) use self::{
     plan::{Format, PlanOptions},
     predictor::PREDICTOR,
@@ -16,7 +22,7 @@ use super::CommandError;
 use crate::{
     TrainConfig,
     run::{
-        setting::{Key, Scope, Setting, set},
+        setting::{Scope, Setting, set},
         settings,
     },
 };
@@ -52,8 +58,12 @@ pub(super) struct Options {
     pub(super) n_measured: Option<u64>,
     /// True if `check` compares bits.
     pub(super) determinism: bool,
+    /// True if `check` looks for tensors that are not finite.
+    pub(super) non_finite: bool,
     /// The TOML file; flags override its keys.
     file: Option<PathBuf>,
+    /// The file of the resumed run with its settings; the TOML file and flags override them.
+    pub(super) settings_of_run: Option<PathBuf>,
 }
 
 impl Options {
@@ -64,7 +74,9 @@ impl Options {
             plan: PlanOptions::default(),
             n_measured: None,
             determinism: false,
+            non_finite: false,
             file: None,
+            settings_of_run: None,
         }
     }
 }
@@ -135,6 +147,7 @@ const fn commands(scope: Scope) -> &'static [Command] {
     match scope {
         Scope::Training => &[Train],
         Scope::TrainingSteps => &[Train, Bench],
+        Scope::Updates => &[Train, Check, Bench],
         Scope::AllSteps => &[Train, Bench, BenchPredictor],
         Scope::Data => &[Train, Check, Bench],
         Scope::Model => &[Train, Check, Bench, CheckPredictor, BenchPredictor],
@@ -157,11 +170,20 @@ const DETERMINISM: Flag = Flag {
     target: Target::Option(|options, _| set(&mut options.determinism, Ok(true))),
 };
 
+const NON_FINITE: Flag = Flag {
+    name: "non-finite",
+    value: "",
+    help: "instead train one epoch, and name the first tensor that is not finite",
+    commands: &[Command::Check],
+    target: Target::Option(|options, _| set(&mut options.non_finite, Ok(true))),
+};
+
 /// Returns all flags, in the order of the help text.
 fn all_flags() -> impl Iterator<Item = Flag> {
-    let settings = settings()
-        .flat_map(|it| [Some(Flag::from(it)), (it.name == "no-graph").then_some(DETERMINISM)])
-        .flatten();
+    let settings = settings().flat_map(|it| {
+        let checks: &[Flag] = if it.name == "no-graph" { &[DETERMINISM, NON_FINITE] } else { &[] };
+        [Flag::from(it)].into_iter().chain(checks.iter().copied())
+    });
     [CONFIG].into_iter().chain(settings).chain(plan::FLAGS.iter().copied())
 }
 
@@ -171,20 +193,19 @@ fn flags(commands: &'static [CommandEntry]) -> impl Iterator<Item = Flag> {
     all_flags().filter(is_accepted)
 }
 
-/// Parses the arguments after the program's name.
+/// Parses the arguments, of which the first is the program's name.
 pub(super) fn parse(
     arguments: impl Iterator<Item = OsString>,
     defaults: TrainConfig,
     commands: &'static [CommandEntry],
 ) -> Result<Request, CommandError> {
-    let mut parser = Parser::from_args(arguments);
+    let mut parser = Parser::from_iter(arguments);
     let mut command = None;
+    let mut wants_help = false;
     let mut given: Vec<(Flag, Vec<String>)> = Vec::new();
     while let Some(argument) = parser.next().map_err(usage)? {
         match argument {
-            Arg::Long("help") | Arg::Short('h') => {
-                return Ok(Request::Help(help(command, commands)));
-            }
+            Arg::Long("help") | Arg::Short('h') => wants_help = true,
             Arg::Long(_) | Arg::Short('o') => {
                 let flag = match argument {
                     Arg::Long(name) => find_flag(name, commands)?,
@@ -198,42 +219,28 @@ pub(super) fn parse(
             Arg::Short(_) | Arg::Value(_) => return Err(usage(argument.unexpected())),
         }
     }
+    if wants_help {
+        return Ok(Request::Help(help(program_name(&parser), command, commands)));
+    }
     let command = command.unwrap_or(commands[0].command);
     if let Some((flag, _)) = given.iter().find(|(flag, _)| !flag.commands.contains(&command)) {
+        let hint = match flag.name {
+            "gpus" => ": the plan is made while the program is built; set SOYBEAN_GPUS then",
+            _ => "",
+        };
         let (flag, command) = (flag.name, entry(command, commands).name);
-        return Err(CommandError::Usage(format!("--{flag} is not a flag of `{command}`")));
+        return Err(CommandError::Usage(format!("--{flag} is not a flag of `{command}`{hint}")));
     }
-    let options = Options { command, ..resolve(defaults, &given)? };
-    Ok(Request::Run(Box::new(options)))
-}
-
-/// Returns the defaults, overridden by the file, overridden by the flags.
-fn resolve(defaults: TrainConfig, given: &[(Flag, Vec<String>)]) -> Result<Options, CommandError> {
-    let options = set_all(Options::new(defaults.clone()), given)?;
-    let Some(file) = &options.file else { return Ok(options) };
-    let chosen = defaults.with_toml(file).map_err(|it| CommandError::Usage(it.to_string()))?;
-    set_all(Options::new(chosen), given)
-}
-
-/// Sets the values of flags. A list on the command line replaces the earlier one.
-fn set_all(mut options: Options, given: &[(Flag, Vec<String>)]) -> Result<Options, CommandError> {
-    for (number, (flag, values)) in given.iter().enumerate() {
-        let is_first = given[..number].iter().all(|it| it.0.name != flag.name);
-        if let Target::Setting(Setting { key: Key::List { clear, .. }, .. }) = flag.target
-            && is_first
-        {
-            clear(&mut options.run);
-        }
-        for value in values {
-            let fault = |fault| CommandError::Usage(format!("--{}: {fault}", flag.name));
-            flag.set(&mut options, value).map_err(fault)?;
-        }
-        // Steps in the program's defaults do not count as a number of steps to measure.
-        if flag.name == "steps" {
-            options.n_measured = options.run.steps;
-        }
-    }
-    Ok(options)
+    let options = match command {
+        Command::Train => resolve_training(defaults, &given)?,
+        Command::Plan
+        | Command::Check
+        | Command::Bench
+        | Command::Devices
+        | Command::CheckPredictor
+        | Command::BenchPredictor => resolve(defaults, &given)?,
+    };
+    Ok(Request::Run(Box::new(Options { command, ..options })))
 }
 
 /// Returns the values after a flag; one empty value for a switch.
@@ -268,15 +275,21 @@ fn entry(command: Command, commands: &'static [CommandEntry]) -> &'static Comman
     commands.iter().find(|entry| entry.command == command).expect("the table has every command")
 }
 
-fn help(command: Option<Command>, commands: &'static [CommandEntry]) -> String {
+/// Returns the name of the program's file.
+fn program_name(parser: &Parser) -> &str {
+    let path = Path::new(parser.bin_name().unwrap_or("program"));
+    path.file_stem().and_then(|it| it.to_str()).unwrap_or("program")
+}
+
+fn help(program: &str, command: Option<Command>, commands: &'static [CommandEntry]) -> String {
     let mut text = String::new();
     match command {
         Some(command) => {
             let CommandEntry { name, help, .. } = entry(command, commands);
-            line(&mut text, format_args!("{name}: {help}\n\nUsage: {name} [flags]\n"));
+            line(&mut text, format_args!("{name}: {help}\n\nUsage: {program} {name} [flags]\n"));
         }
         None => {
-            line(&mut text, format_args!("Usage: [command] [flags]\n\nCommands:"));
+            line(&mut text, format_args!("Usage: {program} [command] [flags]\n\nCommands:"));
             for CommandEntry { name, help, .. } in commands {
                 line(&mut text, format_args!("  {name:<26} {help}"));
             }
@@ -306,7 +319,7 @@ mod tests {
     }
 
     fn parsed_for(line: &str, commands: &'static [CommandEntry]) -> Result<Request, String> {
-        let arguments = line.split_whitespace().map(OsString::from);
+        let arguments = ["program"].into_iter().chain(line.split_whitespace()).map(OsString::from);
         parse(arguments, TrainConfig::default(), commands).map_err(|failure| match failure {
             CommandError::Usage(message) | CommandError::Failed(message) => message,
             CommandError::Stopped { message, .. } => message,
@@ -353,5 +366,15 @@ mod tests {
     fn help_lists_the_flags_of_the_command() {
         let Ok(Request::Help(text)) = parsed("plan --help") else { panic!("help") };
         assert!(text.contains("--format") && !text.contains("--epochs"), "{text}");
+        assert!(text.contains("Usage: program plan [flags]"), "{text}");
+        let Ok(Request::Help(same)) = parsed("--help plan") else { panic!("help") };
+        assert_eq!(same, text);
+    }
+
+    #[test]
+    fn the_number_of_gpus_is_fixed_by_the_build() {
+        let message = parsed("train --gpus 4").err().unwrap_or_default();
+        assert!(message.starts_with("--gpus is not a flag of `train`"), "{message}");
+        assert!(message.contains("SOYBEAN_GPUS"), "{message}");
     }
 }

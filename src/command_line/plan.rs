@@ -2,14 +2,16 @@
 
 use std::{fs, io::Write, path::Path};
 
+use console::Term;
 use soybean_explain::{
     Changes, Compiled, SavedPlan, Side, Strategy, compile_again, diff, page, pass_texts, picture,
-    why,
+    why_watched,
 };
 use soybean_plan::Plan;
 
 use super::{
     CommandError,
+    background::Background,
     flags::{Format, PlanOptions},
 };
 
@@ -23,14 +25,37 @@ pub(super) fn plan(
         return write_passes(plan, options, folder);
     }
     let text = text(plan, options)?;
-    let Some(file) = &options.file else { return Ok(writeln!(output, "{}", text.trim_end())?) };
+    let Some(file) = &options.file else {
+        let is_table = options.format == Format::Text;
+        let columns = Term::stdout().size_checked().filter(|_| is_table).map(|it| it.1.into());
+        return Ok(writeln!(output, "{}", fitted(text.trim_end(), columns))?);
+    };
     let fault = |error| CommandError::Failed(format!("cannot write {}: {error}", file.display()));
     fs::write(file, text).map_err(fault)
 }
 
+/// Returns the text with its lines cut to the columns of the terminal, if it is shown on one.
+fn fitted(text: &str, columns: Option<usize>) -> String {
+    let is_long = |line: &str| columns.is_some_and(|it| line.chars().count() > it);
+    let cut = |line: &str| match columns {
+        Some(columns) if is_long(line) => {
+            let kept: String = line.chars().take(columns.saturating_sub(1)).collect();
+            format!("{kept}\u{2026}\n")
+        }
+        Some(_) | None => format!("{line}\n"),
+    };
+    let mut lines: String = text.lines().map(cut).collect();
+    if text.lines().any(is_long) {
+        lines.push_str("\n(lines are cut to the width of the terminal; `-o FILE` keeps them)\n");
+    }
+    lines.truncate(lines.trim_end().len());
+    lines
+}
+
 /// Compiles the model again, and writes the text form after each pass: `01-differentiate.txt`.
 fn write_passes(plan: &Plan, options: &PlanOptions, folder: &Path) -> Result<(), CommandError> {
-    let texts = pass_texts(&options.changes.apply(plan.recipe)?)?;
+    let recipe = options.changes.apply(plan.recipe)?;
+    let texts = Background::new()?.run(SEARCH, move || pass_texts(&recipe))??;
     fs::create_dir_all(folder)
         .map_err(|error| format!("cannot make the folder {}: {error}", folder.display()))?;
     for (at, pass) in texts.iter().enumerate() {
@@ -61,15 +86,33 @@ fn text(plan: &Plan, options: &PlanOptions) -> Result<String, CommandError> {
         return Ok(diff(&side(left)?, &side(right)?)?);
     }
     if let Some(name) = &options.why {
-        let recipe = options.changes.apply(plan.recipe)?;
-        let report = compile_again(&recipe)?.report;
-        return Ok(why(&report, &recipe.options.search, name)?.text(&report));
+        return tilings(plan, options, name);
     }
     if options.format == Format::Text && options.changes == Changes::default() {
         return Ok(plan.text.to_owned());
     }
-    let compiled = compile_again(&options.changes.apply(plan.recipe)?)?;
-    Ok(formatted(&compiled, options.format))
+    Ok(formatted(&compiled(plan, &options.changes)?, options.format))
+}
+
+/// The work of a compilation that takes long.
+const SEARCH: &str = "searching for a plan";
+
+/// Compiles the model again.
+fn compiled(plan: &Plan, changes: &Changes) -> Result<Compiled, CommandError> {
+    let recipe = changes.apply(plan.recipe)?;
+    Ok(Background::new()?.run(SEARCH, move || compile_again(&recipe))??)
+}
+
+/// Explains a tensor. After a signal, the text has the tilings tried so far.
+fn tilings(plan: &Plan, options: &PlanOptions, name: &str) -> Result<String, CommandError> {
+    let recipe = options.changes.apply(plan.recipe)?;
+    let request = recipe.options.search.clone();
+    let mut background = Background::new()?;
+    let report = background.run(SEARCH, move || compile_again(&recipe))??.report;
+    let mut watch = |n_done: usize, n_all: usize| {
+        background.check(&format!("{n_done} of {n_all} tilings of `{name}` are tried")).is_ok()
+    };
+    Ok(why_watched(&report, &request, name, &mut watch)?.text(&report))
 }
 
 /// Returns the plan of a strategy or of a file.
@@ -77,7 +120,7 @@ fn side(plan: &Plan, options: &PlanOptions, name: &str) -> Result<Side, CommandE
     let text = match name.parse::<Strategy>() {
         Ok(strategy) => {
             let changes = Changes { strategy: Some(strategy), ..options.changes.clone() };
-            compile_again(&changes.apply(plan.recipe)?)?.report.json()
+            compiled(plan, &changes)?.report.json()
         }
         Err(unknown) => fs::read_to_string(name)
             .map_err(|error| format!("{unknown}; as a file `{name}` cannot be read: {error}"))?,
@@ -94,5 +137,18 @@ fn formatted(compiled: &Compiled, format: Format) -> String {
         Format::Dot => picture::dot(report),
         Format::Svg => picture::svg(report),
         Format::Html => page::html(compiled),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::fitted;
+
+    #[test]
+    fn lines_fit_the_terminal() {
+        assert_eq!(fitted("abc\nabcde", None), "abc\nabcde");
+        assert_eq!(fitted("abc\nabcde", Some(5)), "abc\nabcde");
+        let cut = fitted("abc\nabcde", Some(4));
+        assert!(cut.starts_with("abc\nabc\u{2026}\n\n(lines are cut"), "{cut}");
     }
 }

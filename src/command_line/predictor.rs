@@ -9,9 +9,9 @@ use super::{
     bench::{N_MEASURED, N_WARM_UP, Times, memory},
     check::Report,
     flags::Options,
-    oracle::{Numbers, Oracle},
     random::random_inputs,
 };
+use crate::oracle::{Numbers, Oracle};
 
 /// Compares outputs and moved bytes with the model's function and its plan.
 pub(super) fn check(

@@ -1,5 +1,5 @@
-//! Ctrl-C and SIGTERM: the run ends after the current step. A second Ctrl-C ends the program at
-//! once.
+//! Ctrl-C and SIGTERM: the run ends after the current step. The same signal again ends the program
+//! at once.
 
 use std::{
     io,
@@ -27,20 +27,15 @@ pub(super) enum Signal {
 impl Signals {
     /// Defers signals to the end of a step.
     pub(super) fn catch() -> io::Result<Self> {
-        let (caught, is_interrupted) = (Arc::default(), Arc::new(AtomicBool::new(false)));
-        // The order matters: at the first signal the flag is not set yet.
-        flag::register_conditional_shutdown(
-            SIGINT,
-            i32::from(Signal::Interrupt.exit_code()),
-            Arc::clone(&is_interrupted),
-        )?;
-        flag::register(SIGINT, is_interrupted)?;
+        let caught = Arc::default();
         for signal in [Signal::Interrupt, Signal::Terminate] {
-            flag::register_usize(
-                signal.number(),
-                Arc::clone(&caught),
-                usize::from(signal.exit_code()),
-            )?;
+            let (number, code) = (signal.number(), signal.exit_code());
+            // Of the same kind: `mpirun` sends SIGTERM after a terminal has sent SIGINT.
+            let is_second = Arc::new(AtomicBool::new(false));
+            // The order matters: at the first signal the flag is not set yet.
+            flag::register_conditional_shutdown(number, i32::from(code), Arc::clone(&is_second))?;
+            flag::register(number, is_second)?;
+            flag::register_usize(number, Arc::clone(&caught), usize::from(code))?;
         }
         Ok(Self(caught))
     }

@@ -15,7 +15,9 @@ use super::{
     flags::Options,
     signals::{Signal, Signals},
 };
-use crate::run::{self, End, Event, FitError, Flow, LOSS, Split, Start, Summary, TrainConfig};
+use crate::run::{
+    self, Decimal, End, Event, FitError, Flow, LOSS, Split, Start, Summary, TrainConfig,
+};
 use dashboard::Dashboard;
 
 pub(super) fn train(
@@ -25,13 +27,16 @@ pub(super) fn train(
     output: &mut dyn Write,
 ) -> Result<(), CommandError> {
     let tables = model.model.tables();
-    let mut config = options.run.clone();
-    let out = config.out.get_or_insert_with(|| default_folder(&tables.name)).clone();
-    writeln!(output, "{}\n", model.plan.text.trim_end())?;
+    let config = options.run.clone();
+    let out = config.out.clone().expect("the defaults of the command line have a folder");
+    writeln!(output, "{} (`plan` explains it)\n", model.plan.summary)?;
     // The first start on a GPU compiles the kernels, which takes seconds.
     output.flush()?;
     let mut trainer = Trainer::new(model.model, config.trainer.clone())?;
     writeln!(output, "{}", trainer.device_line())?;
+    if let Some(file) = &options.settings_of_run {
+        writeln!(output, "settings of {}", file.display())?;
+    }
     let signals = Signals::catch()
         .map_err(|error| CommandError::Failed(format!("cannot wait for Ctrl-C: {error}")))?;
     let process = trainer.process();
@@ -44,7 +49,7 @@ pub(super) fn train(
             None => Flow::Continue,
         }
     };
-    let outcome = run::fit(&mut trainer, tables, &config, split, &mut watch);
+    let outcome = run::fit(&mut trainer, &model.plan, tables, &config, split, &mut watch);
     let printed = printer.finish();
     // The error of the run matters more than a closed output.
     let summary = outcome.map_err(|it| resumable_error(&it, &config, &out))?;
@@ -57,7 +62,8 @@ pub(super) fn train(
     }
 }
 
-fn default_folder(model: &str) -> PathBuf {
+/// Returns the folder of a run without `--out`.
+pub(super) fn default_folder(model: &str) -> PathBuf {
     Path::new("runs").join(model)
 }
 
@@ -150,10 +156,11 @@ fn finish(
             metric => metric,
         };
         let n = config.patience.unwrap_or_default();
-        let (best, step) = (summary.best.unwrap_or(f64::NAN), summary.best_step.unwrap_or(0));
+        let best = Decimal(summary.best.unwrap_or(f64::NAN));
+        let step = summary.best_step.unwrap_or(0);
         writeln!(
             output,
-            "{what} did not improve in {n} evaluations: the best is {best:.4}, after step {step}"
+            "{what} did not improve in {n} evaluations: the best is {best}, after step {step}"
         )?;
     }
     if summary.n_skipped > 0 {

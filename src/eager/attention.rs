@@ -7,6 +7,18 @@ impl Tensor {
     /// [.., m, d]`, `v: [.., m, e]` with equal leading dims (`[batch, heads]`) give `[.., n, e]`.
     /// If `is_causal`, query `i` attends to the keys `0..=i` only. Source: Vaswani et al. 2017.
     ///
+    /// ```
+    /// # use soybean::Tensor;
+    /// let query = Tensor::new([1, 2, 1], &[0.0, 0.0]);
+    /// let key = Tensor::new([1, 2, 1], &[7.0, 8.0]);
+    /// let value = Tensor::new([1, 2, 3], &[1.0, 2.0, 3.0, 5.0, 6.0, 7.0]);
+    /// // All scores are 0, so each query gets the mean of the values that it attends to.
+    /// let all = query.scaled_dot_product_attention(key, value, false);
+    /// assert_eq!(all.to_vec(), [3.0, 4.0, 5.0, 3.0, 4.0, 5.0]);
+    /// let causal = query.scaled_dot_product_attention(key, value, true);
+    /// assert_eq!(causal.to_vec(), [1.0, 2.0, 3.0, 3.0, 4.0, 5.0]);
+    /// ```
+    ///
     /// # Panics
     /// If the shapes do not fit.
     #[must_use]

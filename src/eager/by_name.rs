@@ -59,6 +59,7 @@ const OPERATORS: &[Operator] = &[
     ("div", |it| it.tensor(0) / it.tensor(1)),
     ("neg", |it| -it.tensor(0)),
     ("relu", |it| it.tensor(0).relu()),
+    ("relu6", |it| it.tensor(0).relu6()),
     ("leaky_relu", |it| it.tensor(0).leaky_relu(it.number(1))),
     ("tanh", |it| it.tensor(0).tanh()),
     ("sigmoid", |it| it.tensor(0).sigmoid()),
@@ -150,6 +151,7 @@ const OPERATORS: &[Operator] = &[
     ("to_f32", |it| it.tensor(0).to_f32()),
     ("to_i32", |it| it.tensor(0).to_i32()),
     ("detach", |it| it.tensor(0).detach()),
+    ("probe", |it| it.tensor(0).probe(it.text(1))),
     ("tiled", |it| it.tensor(0).tiled(it.text(1))),
 ];
 

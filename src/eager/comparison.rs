@@ -7,11 +7,12 @@ use super::{
 };
 
 macro_rules! comparisons {
-    ($($(#[$doc:meta])* $name:ident $symbol:tt,)*) => {
+    ($(#[$summary:meta] $(#[$example:meta])* $name:ident $symbol:tt,)*) => {
         $(
-            $(#[$doc])*
+            #[$summary]
             /// The other operand is a tensor, broadcast as in arithmetic, or a number. No gradient
             /// flows through a comparison.
+            $(#[$example])*
             ///
             /// # Panics
             /// If the shapes do not broadcast.
@@ -28,21 +29,71 @@ macro_rules! comparisons {
 impl Tensor {
     comparisons! {
         /// Returns 1 where `x == other`, else 0.
+        ///
+        /// ```
+        /// # use soybean::Tensor;
+        /// let labels = Tensor::new([4], &[2.0, 0.0, 1.0, 2.0]);
+        /// assert_eq!(labels.eq(2).to_vec(), [1.0, 0.0, 0.0, 1.0]);
+        /// ```
         eq ==,
         /// Returns 1 where `x != other`, else 0.
+        ///
+        /// ```
+        /// # use soybean::Tensor;
+        /// let x = Tensor::new([2], &[1.0, f64::NAN]);
+        /// assert_eq!(x.ne(1).to_vec(), [0.0, 1.0]);
+        /// // Only NaN differs from itself.
+        /// assert_eq!(x.ne(x).to_vec(), [0.0, 1.0]);
+        /// ```
         ne !=,
         /// Returns 1 where `x < other`, else 0.
+        ///
+        /// ```
+        /// # use soybean::Tensor;
+        /// let x = Tensor::new([3], &[0.0, 0.25, 0.5]);
+        /// assert_eq!(x.lt(0.25).to_vec(), [1.0, 0.0, 0.0]);
+        /// ```
         lt <,
         /// Returns 1 where `x <= other`, else 0.
+        ///
+        /// ```
+        /// # use soybean::Tensor;
+        /// let positions = Tensor::new([3], &[0.0, 1.0, 2.0]);
+        /// // A column and a row broadcast: a causal mask.
+        /// let mask = positions.le(positions.unsqueeze(-1));
+        /// assert_eq!(mask.to_vec(), [1.0, 0.0, 0.0, 1.0, 1.0, 0.0, 1.0, 1.0, 1.0]);
+        /// ```
         le <=,
         /// Returns 1 where `x > other`, else 0.
+        ///
+        /// ```
+        /// # use soybean::Tensor;
+        /// let x = Tensor::new([4], &[-1.0, 0.0, 2.0, 3.0]);
+        /// assert_eq!(x.gt(0).to_vec(), [0.0, 0.0, 1.0, 1.0]);
+        /// // The share of positive elements.
+        /// assert_eq!(x.gt(0).mean(..).item(), 0.5);
+        /// ```
         gt >,
         /// Returns 1 where `x >= other`, else 0.
+        ///
+        /// ```
+        /// # use soybean::Tensor;
+        /// let x = Tensor::new([3], &[0.0, 0.25, 0.5]);
+        /// assert_eq!(x.ge(0.25).to_vec(), [0.0, 1.0, 1.0]);
+        /// ```
         ge >=,
     }
 
     /// Returns the larger of `x` and `other`, a tensor or a number. Equal operands share the
     /// gradient.
+    ///
+    /// ```
+    /// # use soybean::Tensor;
+    /// let x = Tensor::new([3], &[-1.0, 2.0, 5.0]);
+    /// assert_eq!(x.maximum(0).to_vec(), [0.0, 2.0, 5.0]);
+    /// let other = Tensor::new([3], &[4.0, 4.0, 4.0]);
+    /// assert_eq!(x.maximum(other).to_vec(), [4.0, 4.0, 5.0]);
+    /// ```
     ///
     /// # Panics
     /// If the shapes do not broadcast.
@@ -54,6 +105,14 @@ impl Tensor {
     /// Returns the smaller of `x` and `other`, a tensor or a number. Equal operands share the
     /// gradient.
     ///
+    /// ```
+    /// # use soybean::Tensor;
+    /// let x = Tensor::new([3], &[-1.0, 2.0, 5.0]);
+    /// assert_eq!(x.minimum(0).to_vec(), [-1.0, 0.0, 0.0]);
+    /// let column = Tensor::new([2, 1], &[1.0, 3.0]);
+    /// assert_eq!(x.minimum(column).to_vec(), [-1.0, 1.0, 1.0, -1.0, 2.0, 3.0]);
+    /// ```
+    ///
     /// # Panics
     /// If the shapes do not broadcast.
     #[must_use]
@@ -63,6 +122,12 @@ impl Tensor {
 
     /// Returns `low` where `x < low`, `high` where `x > high`, else `x`. The gradient flows where
     /// `low <= x <= high`.
+    ///
+    /// ```
+    /// # use soybean::Tensor;
+    /// let x = Tensor::new([3], &[-2.0, 0.25, 3.0]);
+    /// assert_eq!(x.clamp(-0.5, 1.0).to_vec(), [-0.5, 0.25, 1.0]);
+    /// ```
     ///
     /// # Panics
     /// If `low > high` (PyTorch returns `high`).
@@ -74,6 +139,14 @@ impl Tensor {
 
     /// Returns `x` where `condition` is not 0, else `other`, a tensor or a number; all are
     /// broadcast. This is PyTorch's `where`, which is a keyword in Rust.
+    ///
+    /// ```
+    /// # use soybean::Tensor;
+    /// let x = Tensor::new([3], &[1.0, 2.0, 3.0]);
+    /// let condition = Tensor::new([3], &[1.0, 0.0, 1.0]);
+    /// assert_eq!(x.where_(condition, -3).to_vec(), [1.0, -3.0, 3.0]);
+    /// assert_eq!(x.where_(x.gt(1.5), x * 10).to_vec(), [10.0, 2.0, 3.0]);
+    /// ```
     ///
     /// # Panics
     /// If the shapes do not broadcast.

@@ -77,6 +77,21 @@ impl Tensor {
     /// - 1) / stride + 1, ..]`. Stride, padding and dilation are a number or an array of two. There
     /// is no bias: add one of shape `[o, 1, 1]`.
     ///
+    /// ```
+    /// # use soybean::Tensor;
+    /// let image = Tensor::new([1, 1, 3, 3], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0]);
+    /// let ones = Tensor::new([1, 1, 2, 2], &[1.0; 4]);
+    /// // The sums of 2x2 pixels.
+    /// let sums = image.conv2d(ones, 1, 0, 1, 1);
+    /// assert_eq!((sums.shape(), sums.to_vec()), (vec![1, 1, 2, 2], vec![12.0, 16.0, 24.0, 28.0]));
+    /// // Every second window of the image with a border of zeros.
+    /// assert_eq!(image.conv2d(ones, 2, 1, 1, 1).to_vec(), [1.0, 5.0, 11.0, 28.0]);
+    /// // Two groups: each filter sees two of the four channels.
+    /// let images = Tensor::new([2, 4, 5, 5], &[1.0; 200]);
+    /// let weight = Tensor::new([6, 2, 3, 3], &[1.0; 108]);
+    /// assert_eq!(images.conv2d(weight, 1, [1, 0], 1, 2).shape(), [2, 6, 5, 3]);
+    /// ```
+    ///
     /// # Panics
     /// If the shapes do not fit, or a window is larger than the padded image.
     #[must_use]
@@ -129,6 +144,15 @@ impl Tensor {
     /// c / groups, k]` gives `[n, o, (l + 2 padding - dilation (k - 1) - 1) / stride + 1]`. There
     /// is no bias: add one of shape `[o, 1]`.
     ///
+    /// ```
+    /// # use soybean::Tensor;
+    /// let x = Tensor::new([1, 1, 4], &[1.0, 2.0, 3.0, 4.0]);
+    /// let weight = Tensor::new([1, 1, 2], &[1.0, 10.0]);
+    /// assert_eq!(x.conv1d(weight, 1, 0, 1, 1).to_vec(), [21.0, 32.0, 43.0]);
+    /// // Dilation 2: the window has a gap of one element.
+    /// assert_eq!(x.conv1d(weight, 1, 0, 2, 1).to_vec(), [31.0, 42.0]);
+    /// ```
+    ///
     /// # Panics
     /// If the shapes do not fit, or the window is larger than the padded sequence.
     #[must_use]
@@ -157,6 +181,20 @@ impl Tensor {
     /// groups, kh, kw]` gives `[n, o, (h - 1) stride - 2 padding + dilation (kh - 1) +
     /// output_padding + 1, ..]`. There is no bias: add one of shape `[o, 1, 1]`. Source: Zeiler et
     /// al. 2010.
+    ///
+    /// ```
+    /// # use soybean::Tensor;
+    /// let image = Tensor::new([1, 1, 1, 2], &[1.0, 2.0]);
+    /// let weight = Tensor::new([1, 1, 1, 2], &[1.0, 10.0]);
+    /// // Each pixel adds its multiple of the window, two columns further on.
+    /// let spread = image.conv_transpose2d(weight, [1, 2], 0, 0, 1, 1);
+    /// assert_eq!(spread.shape(), [1, 1, 1, 4]);
+    /// assert_eq!(spread.to_vec(), [1.0, 10.0, 2.0, 20.0]);
+    /// // A window and a stride of 2 double height and width. The weight's dims begin with inputs.
+    /// let images = Tensor::new([2, 4, 3, 3], &[1.0; 72]);
+    /// let weight = Tensor::new([4, 5, 2, 2], &[1.0; 80]);
+    /// assert_eq!(images.conv_transpose2d(weight, 2, 0, 0, 1, 1).shape(), [2, 5, 6, 6]);
+    /// ```
     ///
     /// # Panics
     /// If the shapes do not fit, or the result is empty.

@@ -10,6 +10,18 @@ impl Tensor {
     /// the index of the dropout in the model and the element's position, but not on the tiling of
     /// the tensor. Source: Srivastava et al. 2014.
     ///
+    /// ```
+    /// # use soybean::Tensor;
+    /// use soybean::eager::in_training;
+    ///
+    /// let x = Tensor::new([1000], &[3.0; 1000]);
+    /// assert_eq!(x.dropout(0.25).to_vec(), x.to_vec());
+    /// let (seed, step) = (0, 1);
+    /// let kept = in_training(seed, step, || x.dropout(0.25));
+    /// assert!(kept.to_vec().iter().all(|it| [0.0, 3.0 / 0.75].contains(it)));
+    /// assert!((700.0..800.0).contains(&kept.gt(0).sum(..).item()));
+    /// ```
+    ///
     /// # Panics
     /// If `p` is not in `0..1`.
     #[must_use]

@@ -11,6 +11,16 @@ impl Tensor {
     /// products over all indices that are not in the result. An index that occurs twice in one
     /// operand is its diagonal. The result is always written, and there is no `...`.
     ///
+    /// ```
+    /// # use soybean::Tensor;
+    /// let x = Tensor::new([2, 2], &[1.0, 2.0, 3.0, 4.0]);
+    /// let y = Tensor::new([2, 2], &[5.0, 6.0, 7.0, 8.0]);
+    /// // The matrix product.
+    /// assert_eq!(x.einsum("ij,jk->ik", y).to_vec(), [19.0, 22.0, 43.0, 50.0]);
+    /// // The inner product of each pair of rows.
+    /// assert_eq!(x.einsum("ij,ij->i", y).to_vec(), [17.0, 53.0]);
+    /// ```
+    ///
     /// # Panics
     /// If the equation does not have this form, or does not fit the shapes.
     #[must_use]

@@ -6,30 +6,80 @@ use super::{Tensor, arena::Value};
 
 impl Tensor {
     /// Computes `max(x, 0)`.
+    ///
+    /// ```
+    /// # use soybean::Tensor;
+    /// let x = Tensor::new([3], &[-1.0, 0.0, 2.0]);
+    /// assert_eq!(x.relu().to_vec(), [0.0, 0.0, 2.0]);
+    /// ```
     #[must_use]
     pub fn relu(self) -> Self {
         self.map(|x| if x > 0.0 || x.is_nan() { x } else { 0.0 })
     }
 
+    /// Computes `min(max(x, 0), 6)`. Its gradient at 0 and 6 is 0.
+    ///
+    /// ```
+    /// # use soybean::Tensor;
+    /// let x = Tensor::new([3], &[-1.0, 3.0, 8.0]);
+    /// assert_eq!(x.relu6().to_vec(), [0.0, 3.0, 6.0]);
+    /// ```
+    #[must_use]
+    pub fn relu6(self) -> Self {
+        self.map(|x| {
+            if x > 6.0 {
+                6.0
+            } else if x > 0.0 || x.is_nan() {
+                x
+            } else {
+                0.0
+            }
+        })
+    }
+
     /// Returns `x` where `x > 0`, else `slope * x`.
+    ///
+    /// ```
+    /// # use soybean::Tensor;
+    /// let x = Tensor::new([2], &[-2.0, 3.0]);
+    /// assert_eq!(x.leaky_relu(0.25).to_vec(), [-0.5, 3.0]);
+    /// ```
     #[must_use]
     pub fn leaky_relu(self, slope: f64) -> Self {
         self.map(|x| if x > 0.0 { x } else { slope * x })
     }
 
     /// Computes the hyperbolic tangent.
+    ///
+    /// ```
+    /// # use soybean::Tensor;
+    /// let x = Tensor::new([3], &[-1.0, 0.0, 1.0]);
+    /// assert_eq!(format!("{:.3?}", x.tanh().to_vec()), "[-0.762, 0.000, 0.762]");
+    /// ```
     #[must_use]
     pub fn tanh(self) -> Self {
         self.map(f64::tanh)
     }
 
     /// Computes `1 / (1 + e^-x)`.
+    ///
+    /// ```
+    /// # use soybean::Tensor;
+    /// let x = Tensor::new([3], &[-2.0, 0.0, 2.0]);
+    /// assert_eq!(format!("{:.3?}", x.sigmoid().to_vec()), "[0.119, 0.500, 0.881]");
+    /// ```
     #[must_use]
     pub fn sigmoid(self) -> Self {
         self.map(sigmoid)
     }
 
     /// Computes `x * (1 + erf(x / sqrt(2))) / 2`. Source: Hendrycks & Gimpel 2016.
+    ///
+    /// ```
+    /// # use soybean::Tensor;
+    /// let x = Tensor::new([3], &[-1.0, 0.0, 1.0]);
+    /// assert_eq!(format!("{:.3?}", x.gelu().to_vec()), "[-0.159, 0.000, 0.841]");
+    /// ```
     #[must_use]
     pub fn gelu(self) -> Self {
         self.map(|x| 0.5 * x * (1.0 + libm::erf(x * FRAC_1_SQRT_2)))
@@ -37,66 +87,137 @@ impl Tensor {
 
     /// Computes `x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))) / 2`, the approximation of
     /// [`gelu`](Self::gelu).
+    ///
+    /// ```
+    /// # use soybean::Tensor;
+    /// let x = Tensor::scalar(1.0);
+    /// let [exact, approximate] = [x.gelu(), x.gelu_tanh()].map(|it| format!("{:.4}", it.item()));
+    /// assert_eq!((&exact[..], &approximate[..]), ("0.8413", "0.8412"));
+    /// ```
     #[must_use]
     pub fn gelu_tanh(self) -> Self {
         self.map(|x| 0.5 * x * (1.0 + (FRAC_2_PI.sqrt() * (x + 0.044_715 * x.powi(3))).tanh()))
     }
 
     /// Computes `x * sigmoid(x)`.
+    ///
+    /// ```
+    /// # use soybean::Tensor;
+    /// let x = Tensor::new([3], &[-2.0, 0.0, 2.0]);
+    /// assert_eq!(format!("{:.3?}", x.silu().to_vec()), "[-0.238, 0.000, 1.762]");
+    /// ```
     #[must_use]
     pub fn silu(self) -> Self {
         self.map(|x| x * sigmoid(x))
     }
 
     /// Computes `e^x`.
+    ///
+    /// ```
+    /// # use soybean::Tensor;
+    /// let x = Tensor::new([2], &[0.0, 1.0]);
+    /// assert_eq!(format!("{:.3?}", x.exp().to_vec()), "[1.000, 2.718]");
+    /// ```
     #[must_use]
     pub fn exp(self) -> Self {
         self.map(f64::exp)
     }
 
     /// Computes the natural logarithm.
+    ///
+    /// ```
+    /// # use soybean::Tensor;
+    /// let x = Tensor::new([2], &[1.0, 100.0]);
+    /// assert_eq!(format!("{:.3?}", x.log().to_vec()), "[0.000, 4.605]");
+    /// ```
     #[must_use]
     pub fn log(self) -> Self {
         self.map(f64::ln)
     }
 
     /// Computes the square root.
+    ///
+    /// ```
+    /// # use soybean::Tensor;
+    /// let x = Tensor::new([2], &[4.0, 9.0]);
+    /// assert_eq!(x.sqrt().to_vec(), [2.0, 3.0]);
+    /// ```
     #[must_use]
     pub fn sqrt(self) -> Self {
         self.map(f64::sqrt)
     }
 
     /// Computes `1 / sqrt(x)`.
+    ///
+    /// ```
+    /// # use soybean::Tensor;
+    /// let x = Tensor::new([2], &[4.0, 0.25]);
+    /// assert_eq!(x.rsqrt().to_vec(), [0.5, 2.0]);
+    /// ```
     #[must_use]
     pub fn rsqrt(self) -> Self {
         self.map(|x| 1.0 / x.sqrt())
     }
 
     /// Computes `x^2`.
+    ///
+    /// ```
+    /// # use soybean::Tensor;
+    /// let x = Tensor::new([2], &[-3.0, 0.5]);
+    /// assert_eq!(x.square().to_vec(), [9.0, 0.25]);
+    /// ```
     #[must_use]
     pub fn square(self) -> Self {
         self.map(|x| x * x)
     }
 
     /// Computes the absolute value. Its gradient at 0 is 0.
+    ///
+    /// ```
+    /// # use soybean::Tensor;
+    /// let x = Tensor::new([3], &[-3.0, 0.0, 2.0]);
+    /// assert_eq!(x.abs().to_vec(), [3.0, 0.0, 2.0]);
+    /// ```
     #[must_use]
     pub fn abs(self) -> Self {
         self.map(f64::abs)
     }
 
     /// Returns 1 where `x > 0`, -1 where `x < 0`, else 0. No gradient flows through it.
+    ///
+    /// ```
+    /// # use soybean::Tensor;
+    /// let x = Tensor::new([3], &[-3.0, 0.0, 2.0]);
+    /// assert_eq!(x.sign().to_vec(), [-1.0, 0.0, 1.0]);
+    /// ```
     #[must_use]
     pub fn sign(self) -> Self {
         self.map(|x| f64::from(i8::from(x > 0.0) - i8::from(x < 0.0)))
     }
 
     /// Computes `x^n` for an integer `n`.
+    ///
+    /// ```
+    /// # use soybean::Tensor;
+    /// let x = Tensor::new([2], &[2.0, -4.0]);
+    /// assert_eq!(x.powi(3).to_vec(), [8.0, -64.0]);
+    /// assert_eq!(x.powi(-1).to_vec(), [0.5, -0.25]);
+    /// ```
     #[must_use]
     pub fn powi(self, n: i32) -> Self {
         self.map(|x| x.powi(n))
     }
 
     /// Returns the same elements; in a trainer, no gradient flows through it.
+    ///
+    /// ```
+    /// # use soybean::Tensor;
+    /// let x = Tensor::new([2], &[0.75, 2.5]);
+    /// assert_eq!(x.detach().to_vec(), [0.75, 2.5]);
+    /// // A straight-through estimator: truncated elements with the gradient of `x`.
+    /// let truncated = x + (x.to_i32().to_f32() - x).detach();
+    /// assert_eq!(truncated.to_vec(), [0.0, 2.0]);
+    /// ```
     #[must_use]
     pub fn detach(self) -> Self {
         self
@@ -104,12 +225,26 @@ impl Tensor {
 
     /// Returns the tensor itself. A trainer stores it in this tiling: `"P0 r"`, an entry for each
     /// axis of the mesh, or one for all. The macro checks it.
+    ///
+    /// ```
+    /// # use soybean::Tensor;
+    /// let weight = Tensor::new([2, 3], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+    /// // In a model, all axes of the mesh divide dim 0. The elements are the same.
+    /// assert_eq!(weight.tiled("P0").to_vec(), weight.to_vec());
+    /// ```
     #[must_use]
     pub fn tiled(self, _tiling: &str) -> Self {
         self
     }
 
     /// Returns the same numbers, as `f32` in a trainer: PyTorch's `float()`.
+    ///
+    /// ```
+    /// # use soybean::Tensor;
+    /// // Arithmetic takes floats: labels, `Tensor<i32, 4>` in a model, are converted before it.
+    /// let y = Tensor::new([4], &[2.0, 0.0, 1.0, 2.0]);
+    /// assert_eq!((y.to_f32() / 2.0).to_vec(), [1.0, 0.0, 0.5, 1.0]);
+    /// ```
     #[must_use]
     pub fn to_f32(self) -> Self {
         self
@@ -117,6 +252,12 @@ impl Tensor {
 
     /// Truncates towards zero, to `i32` in a trainer: PyTorch's `int()`. No gradient flows through
     /// it.
+    ///
+    /// ```
+    /// # use soybean::Tensor;
+    /// let x = Tensor::new([3], &[-1.5, 0.9, 2.0]);
+    /// assert_eq!(x.to_i32().to_vec(), [-1.0, 0.0, 2.0]);
+    /// ```
     #[must_use]
     pub fn to_i32(self) -> Self {
         self.map(f64::trunc)

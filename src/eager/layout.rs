@@ -10,6 +10,13 @@ use super::{
 impl Tensor {
     /// Returns the same elements in another shape.
     ///
+    /// ```
+    /// # use soybean::Tensor;
+    /// let x = Tensor::new([2, 3], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+    /// assert_eq!(x.reshape([3, 2]).to_vec(), x.to_vec());
+    /// assert_eq!(x.reshape([2, 1, x.dim(1)]).shape(), [2, 1, 3]);
+    /// ```
+    ///
     /// # Panics
     /// If the numbers of elements differ.
     #[must_use]
@@ -30,6 +37,12 @@ impl Tensor {
 
     /// Flattens all dims but the first: `[n, a, b]` becomes `[n, a * b]`.
     ///
+    /// ```
+    /// # use soybean::Tensor;
+    /// let x = Tensor::new([4, 2, 6], &[0.0; 48]);
+    /// assert_eq!(x.flatten().shape(), [4, 12]);
+    /// ```
+    ///
     /// # Panics
     /// If the tensor has no dims.
     #[must_use]
@@ -40,6 +53,15 @@ impl Tensor {
     }
 
     /// Swaps the last two dims.
+    ///
+    /// ```
+    /// # use soybean::Tensor;
+    /// let x = Tensor::new([2, 3], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+    /// assert_eq!(x.transpose().shape(), [3, 2]);
+    /// assert_eq!(x.transpose().to_vec(), [1.0, 4.0, 2.0, 5.0, 3.0, 6.0]);
+    /// // Dims before the last two are kept.
+    /// assert_eq!(Tensor::new([4, 2, 6], &[0.0; 48]).transpose().shape(), [4, 6, 2]);
+    /// ```
     ///
     /// # Panics
     /// If there are fewer than two dims.
@@ -54,6 +76,14 @@ impl Tensor {
 
     /// Inserts a dim of extent 1 before this one; -1 appends it.
     ///
+    /// ```
+    /// # use soybean::Tensor;
+    /// let x = Tensor::new([4, 6], &[0.0; 24]);
+    /// assert_eq!(x.unsqueeze(0).shape(), [1, 4, 6]);
+    /// assert_eq!(x.unsqueeze(1).shape(), [4, 1, 6]);
+    /// assert_eq!(x.unsqueeze(-1).shape(), [4, 6, 1]);
+    /// ```
+    ///
     /// # Panics
     /// If the result would have no such dim.
     #[must_use]
@@ -64,6 +94,12 @@ impl Tensor {
     }
 
     /// Removes this dim of extent 1.
+    ///
+    /// ```
+    /// # use soybean::Tensor;
+    /// let x = Tensor::new([4, 1, 6], &[0.0; 24]);
+    /// assert_eq!(x.squeeze(1).shape(), [4, 6]);
+    /// ```
     ///
     /// # Panics
     /// If there is no such dim, or its extent is not 1 (PyTorch keeps it).
@@ -77,6 +113,14 @@ impl Tensor {
     }
 
     /// Broadcasts the tensor to this shape. Every extent is given: there is no -1.
+    ///
+    /// ```
+    /// # use soybean::Tensor;
+    /// let row = Tensor::new([3], &[1.0, 2.0, 3.0]);
+    /// assert_eq!(row.expand([2, 3]).to_vec(), [1.0, 2.0, 3.0, 1.0, 2.0, 3.0]);
+    /// let column = Tensor::new([2, 1], &[1.0, 2.0]);
+    /// assert_eq!(column.expand([2, 3]).to_vec(), [1.0, 1.0, 1.0, 2.0, 2.0, 2.0]);
+    /// ```
     ///
     /// # Panics
     /// If the tensor does not broadcast to the shape.
@@ -96,6 +140,14 @@ impl Tensor {
     }
 
     /// Reorders the dims: dim `i` of the result is dim `order[i]`.
+    ///
+    /// ```
+    /// # use soybean::Tensor;
+    /// let x = Tensor::new([2, 4, 6], &[0.0; 48]);
+    /// assert_eq!(x.permute([2, 0, 1]).shape(), [6, 2, 4]);
+    /// let matrix = Tensor::new([2, 2], &[1.0, 2.0, 3.0, 4.0]);
+    /// assert_eq!(matrix.permute([1, 0]).to_vec(), [1.0, 3.0, 2.0, 4.0]);
+    /// ```
     ///
     /// # Panics
     /// If `order` does not name every dim once.

@@ -6,6 +6,16 @@ impl Tensor {
     /// Multiplies matrices over the last two dims: `[m, k]` with `[k, n]` gives `[m, n]`. Leading
     /// dims are equal on both sides, or only on the left.
     ///
+    /// ```
+    /// # use soybean::Tensor;
+    /// let x = Tensor::new([2, 3], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+    /// let y = Tensor::new([3, 2], &[1.0, 0.0, 0.0, 1.0, 1.0, 1.0]);
+    /// assert_eq!(x.matmul(y).to_vec(), [4.0, 5.0, 10.0, 11.0]);
+    /// // Weights are `[out, in]`, as in PyTorch. A batch shares one weight.
+    /// let (batch, weight) = (Tensor::new([4, 2, 3], &[1.0; 24]), Tensor::new([5, 3], &[1.0; 15]));
+    /// assert_eq!(batch.matmul(weight.transpose()).shape(), [4, 2, 5]);
+    /// ```
+    ///
     /// # Panics
     /// If an operand has fewer than 2 dims, or inner or leading dims differ.
     #[must_use]

@@ -1,4 +1,4 @@
-//! Normalisation.
+//! Normalization.
 
 use super::{Tensor, training::is_training};
 
@@ -6,6 +6,15 @@ impl Tensor {
     /// Computes `(x - mean(x)) / sqrt(var(x) + eps) * weight + bias` over the last dim, with the
     /// variance of correction 0; `x: [.., n]`, `weight` and `bias: [n]`. PyTorch's
     /// `normalized_shape` is always the last dim. Source: Ba et al. 2016.
+    ///
+    /// ```
+    /// # use soybean::Tensor;
+    /// // Rows of mean 2 and variance 1, and of mean 15 and variance 25.
+    /// let x = Tensor::new([2, 2], &[1.0, 3.0, 10.0, 20.0]);
+    /// let (weight, bias) = (Tensor::new([2], &[1.0, 2.0]), Tensor::new([2], &[0.0, 10.0]));
+    /// let normal = x.layer_norm(weight, bias, 1e-5);
+    /// assert_eq!(format!("{:.2?}", normal.to_vec()), "[-1.00, 12.00, -1.00, 12.00]");
+    /// ```
     ///
     /// # Panics
     /// If the shapes differ from these.
@@ -18,6 +27,14 @@ impl Tensor {
 
     /// Computes `x / sqrt(mean(x^2) + eps) * weight` over the last dim; `x: [.., n]`, `weight:
     /// [n]`. Source: Zhang & Sennrich 2019.
+    ///
+    /// ```
+    /// # use soybean::Tensor;
+    /// // The root mean square is 5.
+    /// let x = Tensor::new([1, 2], &[1.0, 7.0]);
+    /// let normal = x.rms_norm(Tensor::new([2], &[1.0, 10.0]), 1e-6);
+    /// assert_eq!(format!("{:.2?}", normal.to_vec()), "[0.20, 14.00]");
+    /// ```
     ///
     /// # Panics
     /// If the shapes differ from these.
@@ -35,6 +52,20 @@ impl Tensor {
     /// they replace the batch's. Source: Ioffe & Szegedy 2015.
     ///
     /// In ordinary Rust the buffers do not change.
+    ///
+    /// ```
+    /// # use soybean::Tensor;
+    /// use soybean::eager::in_training;
+    ///
+    /// // Two samples of two channels. The channels have means 2 and 20, and variances 1 and 100.
+    /// let x = Tensor::new([2, 2], &[1.0, 10.0, 3.0, 30.0]);
+    /// let (weight, bias) = (Tensor::new([2], &[1.0, 1.0]), Tensor::new([2], &[0.0, 0.0]));
+    /// let (mean, var) = (Tensor::new([2], &[0.0, 5.0]), Tensor::new([2], &[1.0, 25.0]));
+    /// let normal = || x.batch_norm(mean, var, weight, bias, 0.1, 1e-5);
+    /// assert_eq!(format!("{:.2?}", normal().to_vec()), "[1.00, 1.00, 3.00, 5.00]");
+    /// let trained = in_training(0, 1, normal);
+    /// assert_eq!(format!("{:.2?}", trained.to_vec()), "[-1.00, -1.00, 1.00, 1.00]");
+    /// ```
     ///
     /// # Panics
     /// If the shapes differ from these, `momentum` is not in `0..=1`, or a channel has only one
@@ -77,6 +108,16 @@ impl Tensor {
     /// Computes [`layer_norm`](Self::layer_norm) over each of `n_groups` groups of channels and all
     /// dims after them; `x: [n, c, ..]`, `weight` and `bias: [c]`. Source: Wu & He 2018.
     ///
+    /// ```
+    /// # use soybean::Tensor;
+    /// // Four channels in two groups: of mean 2 and variance 1, and of mean 15 and variance 25.
+    /// let x = Tensor::new([1, 4], &[1.0, 3.0, 10.0, 20.0]);
+    /// let weight = Tensor::new([4], &[1.0; 4]);
+    /// let bias = Tensor::new([4], &[0.0, 0.0, 0.0, 10.0]);
+    /// let normal = x.group_norm(2, weight, bias, 1e-5);
+    /// assert_eq!(format!("{:.2?}", normal.to_vec()), "[-1.00, 1.00, -1.00, 11.00]");
+    /// ```
+    ///
     /// # Panics
     /// If the shapes differ from these, or the groups do not divide the channels.
     #[must_use]
@@ -97,9 +138,17 @@ impl Tensor {
         normal * weight.reshaped(&of_channels) + bias.reshaped(&of_channels)
     }
 
-    /// Computes `x / (k + alpha m)^beta`, where `m` is the mean of `x^2` over `size` neighbouring
+    /// Computes `x / (k + alpha m)^beta`, where `m` is the mean of `x^2` over `size` neighboring
     /// channels, with zeros outside; `x: [n, c, ..]`. As in PyTorch, an even size has one more
     /// channel before than after. Source: Krizhevsky et al. 2012.
+    ///
+    /// ```
+    /// # use soybean::Tensor;
+    /// // Channels have one neighbor at the edges, 1 + 3 (2 / 3) = 3, and else two, 1 + 3 = 4.
+    /// let x = Tensor::new([1, 4], &[1.0; 4]);
+    /// let normal = x.local_response_norm(3, 3.0, 1.0, 1.0);
+    /// assert_eq!(format!("{:.2?}", normal.to_vec()), "[0.33, 0.25, 0.25, 0.33]");
+    /// ```
     ///
     /// # Panics
     /// If there are fewer than two dims, or the size is 0.

@@ -6,6 +6,29 @@ use super::{Tensor, arena::scope};
 
 /// The initial values of a parameter. The trainer draws them; ordinary Rust gets values from
 /// [`with_parameters`].
+///
+/// ```
+/// #[soybean::model(gpus = 1)]
+/// mod model {
+///     use soybean::prelude::*;
+///
+///     pub(crate) fn forward(x: Tensor<f32, 4, 6>, y: Tensor<f32, 4, 3>) -> Tensor {
+///         let scale = param("scale", [3], constant(0.5));
+///         let weight = param("weight", [3, 6], he_uniform());
+///         (x.matmul(weight.transpose()) * scale + param("bias", [3], zeros())).mse(y)
+///     }
+/// }
+///
+/// fn main() -> Result<(), soybean::Error> {
+///     let mut trainer = model::Trainer::new(soybean::Config::default())?;
+///     let initial: std::collections::BTreeMap<_, _> = trainer.parameters()?.into_iter().collect();
+///     assert_eq!(initial["scale"].data, [0.5; 3]);
+///     assert_eq!(initial["bias"].data, [0.0; 3]);
+///     // `fan_in` is 6: the weights are within sqrt(6 / 6) of 0.
+///     assert!(initial["weight"].data.iter().all(|it| it.abs() <= 1.0));
+///     Ok(())
+/// }
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Init(());
 
@@ -92,6 +115,31 @@ thread_local! {
 /// gives its initial values. In ordinary Rust it is the next value of the surrounding
 /// [`with_parameters`].
 ///
+/// ```
+/// #[soybean::model(gpus = 2)]
+/// mod mlp {
+///     use soybean::prelude::*;
+///
+///     fn dense(x: Tensor, units: usize) -> Tensor {
+///         let w = param("w", [units, x.dim(1)], he_normal());
+///         x.matmul(w.transpose()) + param("b", [units], zeros())
+///     }
+///
+///     pub(crate) fn forward(x: Tensor<f32, 4, 8>, y: Tensor<i32, 4>) -> Tensor {
+///         dense(dense(x, 6).relu(), 3).cross_entropy(y)
+///     }
+/// }
+///
+/// fn main() -> Result<(), soybean::Error> {
+///     let mut trainer = mlp::Trainer::new(soybean::Config::default())?;
+///     let parameters = trainer.parameters()?;
+///     let names: Vec<&str> = parameters.iter().map(|it| &it.0[..]).collect();
+///     assert_eq!(names, ["dense.0.w", "dense.0.b", "dense.1.w", "dense.1.b"]);
+///     assert_eq!(parameters[2].1.shape, [3, 6]);
+///     Ok(())
+/// }
+/// ```
+///
 /// # Panics
 /// Outside [`with_parameters`], if all values are used, or if the next one has another shape.
 #[must_use]
@@ -104,7 +152,8 @@ fn next_value<const R: usize>(kind: &str, name: &str, shape: [usize; R], init: I
     VALUES.with_borrow_mut(|values| {
         let Some(Values { rest, n_values }) = values else {
             panic!(
-                "`{kind}(\"{name}\", ..)`: no values outside of `soybean::eager::with_parameters`"
+                "`{kind}(\"{name}\", ..)` has no values here: call the function within \
+                 `soybean::eager::with_parameters(&values, || ..)`, or call `trainer.eager(&batch)`"
             )
         };
         let Some(value) = rest.pop() else {
@@ -126,6 +175,19 @@ fn next_value<const R: usize>(kind: &str, name: &str, shape: [usize; R], init: I
 ///
 /// Its name and its initial values are those of a [`param`]; in ordinary Rust it is the next of the
 /// same values.
+///
+/// ```
+/// use soybean::{eager::with_parameters, prelude::*};
+///
+/// fn centered(x: Tensor) -> Tensor {
+///     let mean = buffer("mean", [2], zeros());
+///     (x - mean) * param("scale", [2], ones())
+/// }
+///
+/// let values = [Tensor::new([2], &[1.0, 2.0]), Tensor::new([2], &[10.0, 100.0])];
+/// let x = Tensor::new([1, 2], &[3.0, 3.0]);
+/// assert_eq!(with_parameters(&values, || centered(x).to_vec()), [20.0, 100.0]);
+/// ```
 ///
 /// # Panics
 /// As [`param`].

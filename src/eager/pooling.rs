@@ -4,22 +4,42 @@ use super::{
     Pair, Tensor,
     arena::Value,
     convolution::{Windows, image_shape, pairs},
+    reduction::larger,
 };
 
 impl Tensor {
     /// Returns the maximum of each window, as PyTorch's `max_pool2d`; pixels outside the image are
-    /// ignored.
+    /// ignored, and a NaN is larger than all numbers.
+    ///
+    /// ```
+    /// # use soybean::Tensor;
+    /// let image = Tensor::new([1, 1, 2, 4], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]);
+    /// let pooled = image.max_pool2d(2, 2, 0);
+    /// assert_eq!((pooled.shape(), pooled.to_vec()), (vec![1, 1, 1, 2], vec![6.0, 8.0]));
+    /// // With stride 1, the windows overlap.
+    /// assert_eq!(image.max_pool2d(2, 1, 0).to_vec(), [6.0, 7.0, 8.0]);
+    /// ```
     ///
     /// # Panics
     /// If this is not a tensor of images, or a window is larger than the padded image.
     #[must_use]
     pub fn max_pool2d(self, kernel_size: impl Pair, stride: impl Pair, padding: impl Pair) -> Self {
         let sizes = [kernel_size.pair(), stride.pair(), padding.pair()];
-        self.pooled("max_pool2d", sizes, |pixels| pixels.fold(f64::NEG_INFINITY, f64::max))
+        self.pooled("max_pool2d", sizes, |pixels| pixels.fold(f64::NEG_INFINITY, larger))
     }
 
     /// Returns the mean of each window, as PyTorch's `avg_pool2d` with its defaults: pixels outside
     /// the image count as zeros.
+    ///
+    /// ```
+    /// # use soybean::Tensor;
+    /// let image = Tensor::new([1, 1, 2, 4], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]);
+    /// let pooled = image.avg_pool2d(2, 2, 0);
+    /// assert_eq!((pooled.shape(), pooled.to_vec()), (vec![1, 1, 1, 2], vec![3.5, 5.5]));
+    /// // With padding 1, each window has one pixel of this image and three zeros.
+    /// let square = Tensor::new([1, 1, 2, 2], &[4.0, 8.0, 12.0, 16.0]);
+    /// assert_eq!(square.avg_pool2d(2, 2, 1).to_vec(), [1.0, 2.0, 3.0, 4.0]);
+    /// ```
     ///
     /// # Panics
     /// If this is not a tensor of images, or a window is larger than the padded image.
@@ -34,6 +54,15 @@ impl Tensor {
     /// Returns the means of windows that divide an image into `output_size` rows and columns, as
     /// PyTorch's `adaptive_avg_pool2d`. Of `m` windows along `n` pixels, window `o` is `floor(o n /
     /// m)..ceil((o + 1) n / m)`.
+    ///
+    /// ```
+    /// # use soybean::Tensor;
+    /// let image = Tensor::new([1, 1, 1, 3], &[1.0, 2.0, 4.0]);
+    /// // Two windows along three pixels: `0..2` and `1..3`.
+    /// assert_eq!(image.adaptive_avg_pool2d([1, 2]).to_vec(), [1.5, 3.0]);
+    /// let images = Tensor::new([2, 2, 4, 6], &[0.0; 96]);
+    /// assert_eq!(images.adaptive_avg_pool2d(2).shape(), [2, 2, 2, 2]);
+    /// ```
     ///
     /// # Panics
     /// If this is not a tensor of images.
@@ -57,6 +86,13 @@ impl Tensor {
     }
 
     /// Returns the mean of each channel of each image: `[n, c, h, w]` gives `[n, c]`.
+    ///
+    /// ```
+    /// # use soybean::Tensor;
+    /// let image = Tensor::new([1, 2, 1, 2], &[1.0, 3.0, 10.0, 20.0]);
+    /// let means = image.global_avg_pool2d();
+    /// assert_eq!((means.shape(), means.to_vec()), (vec![1, 2], vec![2.0, 15.0]));
+    /// ```
     ///
     /// # Panics
     /// If this is not a tensor of images.

@@ -9,6 +9,15 @@ use super::{
 impl Tensor {
     /// Sums over the dims, and drops them.
     ///
+    /// ```
+    /// # use soybean::Tensor;
+    /// let x = Tensor::new([2, 3], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+    /// assert_eq!(x.sum(0).to_vec(), [5.0, 7.0, 9.0]);
+    /// assert_eq!(x.sum(-1).to_vec(), [6.0, 15.0]);
+    /// assert_eq!(x.sum(..).item(), 21.0);
+    /// assert_eq!(Tensor::new([2, 3, 4], &[1.0; 24]).sum([0, 2]).to_vec(), [8.0; 3]);
+    /// ```
+    ///
     /// # Panics
     /// If a dim does not exist or is named twice.
     #[must_use]
@@ -18,6 +27,15 @@ impl Tensor {
     }
 
     /// Averages over the dims, and drops them.
+    ///
+    /// ```
+    /// # use soybean::Tensor;
+    /// let x = Tensor::new([2, 3], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+    /// assert_eq!(x.mean(1).to_vec(), [2.0, 5.0]);
+    /// assert_eq!(x.mean(..).item(), 3.5);
+    /// // There is no `keepdim`: `unsqueeze` inserts the dim again.
+    /// assert_eq!((x - x.mean(1).unsqueeze(1)).to_vec(), [-1.0, 0.0, 1.0, -1.0, 0.0, 1.0]);
+    /// ```
     ///
     /// # Panics
     /// If a dim does not exist or is named twice.
@@ -33,6 +51,14 @@ impl Tensor {
 
     /// Returns the largest element over the dims, and drops them.
     ///
+    /// ```
+    /// # use soybean::Tensor;
+    /// let x = Tensor::new([2, 3], &[1.0, 5.0, 3.0, 4.0, 2.0, 6.0]);
+    /// assert_eq!(x.max(0).to_vec(), [4.0, 5.0, 6.0]);
+    /// assert_eq!(x.max(1).to_vec(), [5.0, 6.0]);
+    /// assert_eq!(x.max(..).item(), 6.0);
+    /// ```
+    ///
     /// # Panics
     /// If a dim does not exist or is named twice.
     #[must_use]
@@ -42,6 +68,14 @@ impl Tensor {
     }
 
     /// Returns the smallest element over the dims, and drops them.
+    ///
+    /// ```
+    /// # use soybean::Tensor;
+    /// let x = Tensor::new([2, 3], &[1.0, 5.0, 3.0, 4.0, 2.0, 6.0]);
+    /// assert_eq!(x.min(0).to_vec(), [1.0, 2.0, 3.0]);
+    /// assert_eq!(x.min(1).to_vec(), [1.0, 2.0]);
+    /// assert_eq!(x.min(..).item(), 1.0);
+    /// ```
     ///
     /// # Panics
     /// If a dim does not exist or is named twice.
@@ -53,6 +87,14 @@ impl Tensor {
 
     /// Computes the variance over the dims, and drops them: the sum of `(x - mean)^2` divided by
     /// the number of elements less `correction`, which is 0 or 1.
+    ///
+    /// ```
+    /// # use soybean::Tensor;
+    /// let x = Tensor::new([2, 2], &[1.0, 3.0, 10.0, 20.0]);
+    /// assert_eq!(x.var(1, 0).to_vec(), [1.0, 25.0]);
+    /// // Correction 1, the default in PyTorch.
+    /// assert_eq!(x.var(1, 1).to_vec(), [2.0, 50.0]);
+    /// ```
     ///
     /// # Panics
     /// If a dim does not exist or is named twice, or the correction is not 0 or 1, or is not less
@@ -76,6 +118,12 @@ impl Tensor {
 
     /// Computes the square root of [`var`](Self::var).
     ///
+    /// ```
+    /// # use soybean::Tensor;
+    /// let x = Tensor::new([2, 2], &[1.0, 3.0, 10.0, 20.0]);
+    /// assert_eq!(x.std(1, 0).to_vec(), [1.0, 5.0]);
+    /// ```
+    ///
     /// # Panics
     /// As [`var`](Self::var).
     #[must_use]
@@ -85,17 +133,33 @@ impl Tensor {
 
     /// Computes `log(sum(e^x))` along one dim, and drops it.
     ///
+    /// ```
+    /// # use soybean::Tensor;
+    /// // Twice e^x gives x + log 2, also where e^x overflows.
+    /// let x = Tensor::new([2, 2], &[0.0, 0.0, 1000.0, 1000.0]);
+    /// assert_eq!(format!("{:.3?}", x.logsumexp(1).to_vec()), "[0.693, 1000.693]");
+    /// ```
+    ///
     /// # Panics
     /// If the dim does not exist.
     #[must_use]
     pub fn logsumexp(self, dim: impl Dim) -> Self {
         let mask = dim.mask("logsumexp", self.value().shape.len());
         let maximum = self.reduced(&mask, f64::NEG_INFINITY, larger);
+        // The difference of two infinities would be no number.
+        let maximum = maximum.map(|it| if it.is_infinite() { 0.0 } else { it });
         let sum = (self - maximum).exp().reduced(&mask, 0.0, |left, right| left + right);
         (sum.log() + maximum).without(&mask)
     }
 
     /// Computes `e^x / sum(e^x)` along one dim.
+    ///
+    /// ```
+    /// # use soybean::Tensor;
+    /// let x = Tensor::new([2, 2], &[0.0, 3.0_f64.ln(), 7.0, 7.0]);
+    /// assert_eq!(format!("{:.2?}", x.softmax(1).to_vec()), "[0.25, 0.75, 0.50, 0.50]");
+    /// assert_eq!(format!("{:.2?}", x.softmax(1).sum(1).to_vec()), "[1.00, 1.00]");
+    /// ```
     ///
     /// # Panics
     /// If the dim does not exist.
@@ -108,6 +172,13 @@ impl Tensor {
 
     /// Computes `log(softmax(x))` along one dim.
     ///
+    /// ```
+    /// # use soybean::Tensor;
+    /// let x = Tensor::new([1, 2], &[0.0, 3.0_f64.ln()]);
+    /// // log(1/4) and log(3/4)
+    /// assert_eq!(format!("{:.3?}", x.log_softmax(1).to_vec()), "[-1.386, -0.288]");
+    /// ```
+    ///
     /// # Panics
     /// If the dim does not exist.
     #[must_use]
@@ -117,24 +188,39 @@ impl Tensor {
         shifted - shifted.exp().reduced(&mask, 0.0, |left, right| left + right).log()
     }
 
-    /// Returns the index of the first largest element along one dim, and drops it. The result is
-    /// integer, and no gradient flows through it. Unlike in PyTorch, the dim is required.
+    /// Returns the index of the first largest element along one dim, or of the first NaN, and drops
+    /// the dim. The result is integer, and no gradient flows through it. Unlike in PyTorch, the dim
+    /// is required.
+    ///
+    /// ```
+    /// # use soybean::Tensor;
+    /// let logits = Tensor::new([2, 3], &[1.0, 5.0, 2.0, 7.0, 0.0, 7.0]);
+    /// assert_eq!(logits.argmax(1).to_vec(), [1.0, 0.0]);
+    /// assert_eq!(logits.argmax(0).to_vec(), [1.0, 0.0, 1.0]);
+    /// ```
     ///
     /// # Panics
     /// If the dim does not exist.
     #[must_use]
     pub fn argmax(self, dim: impl Dim) -> Self {
         self.along("argmax", dim, |line| {
-            let first = (0..line.len())
-                .rev()
-                .fold(line.len() - 1, |best, at| if line[at] >= line[best] { at } else { best });
+            let largest = line.iter().copied().fold(f64::NEG_INFINITY, larger);
+            let is_largest = |it: &f64| *it == largest || it.is_nan() && largest.is_nan();
+            let first = line.iter().position(is_largest).expect("one of them is the largest");
             vec![first as f64]
         })
         .squeeze(dim)
     }
 
-    /// Computes the cumulative sum along one dim. In a trainer this is a product with a triangular
-    /// matrix: `n^2` multiplications for `n` elements.
+    /// Computes the cumulative sum along one dim. A trainer does so by `log2(n)` additions of the
+    /// whole tensor.
+    ///
+    /// ```
+    /// # use soybean::Tensor;
+    /// let x = Tensor::new([2, 3], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+    /// assert_eq!(x.cumsum(1).to_vec(), [1.0, 3.0, 6.0, 4.0, 9.0, 15.0]);
+    /// assert_eq!(x.cumsum(0).to_vec(), [1.0, 2.0, 3.0, 5.0, 7.0, 9.0]);
+    /// ```
     ///
     /// # Panics
     /// If the dim does not exist.

@@ -6,6 +6,13 @@ impl Tensor {
     /// Returns the elements `start..end` along a dim: PyTorch's `narrow(dim, start, end - start)`.
     /// There are no negative indices and no steps.
     ///
+    /// ```
+    /// # use soybean::Tensor;
+    /// let x = Tensor::new([2, 3], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+    /// let part = x.slice(1, 1, 3);
+    /// assert_eq!((part.shape(), part.to_vec()), (vec![2, 2], vec![2.0, 3.0, 5.0, 6.0]));
+    /// ```
+    ///
     /// # Panics
     /// If the dim has no such elements, or the range is empty.
     #[must_use]
@@ -21,6 +28,14 @@ impl Tensor {
 
     /// Splits into parts of these sizes along a dim, as `let [a, b] = x.split([3, 4], 1);`. Sizes
     /// are always an array, also if all are equal.
+    ///
+    /// ```
+    /// # use soybean::Tensor;
+    /// let x = Tensor::new([2, 3], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+    /// let [left, right] = x.split([1, 2], 1);
+    /// assert_eq!((left.shape(), left.to_vec()), (vec![2, 1], vec![1.0, 4.0]));
+    /// assert_eq!((right.shape(), right.to_vec()), (vec![2, 2], vec![2.0, 3.0, 5.0, 6.0]));
+    /// ```
     ///
     /// # Panics
     /// If the dim does not exist, or a size is 0, or the sizes do not add up to its extent.
@@ -56,6 +71,16 @@ impl Tensor {
     /// Pads with `value`, as PyTorch's `F.pad` with `mode="constant"`: the numbers of elements
     /// before and after along the last dim, then along the one before it, and so on. Negative
     /// numbers remove elements.
+    ///
+    /// ```
+    /// # use soybean::Tensor;
+    /// let x = Tensor::new([2, 2], &[1.0, 2.0, 3.0, 4.0]);
+    /// // One element before the last dim, none after it.
+    /// assert_eq!(x.pad([1, 0], 9.0).to_vec(), [9.0, 1.0, 2.0, 9.0, 3.0, 4.0]);
+    /// // Dim 1 as it is, and one row after dim 0.
+    /// assert_eq!(x.pad([0, 0, 0, 1], 0.0).to_vec(), [1.0, 2.0, 3.0, 4.0, 0.0, 0.0]);
+    /// assert_eq!(x.pad([-1, 0], 0.0).to_vec(), [2.0, 4.0]);
+    /// ```
     ///
     /// # Panics
     /// If there are more than two numbers for each dim or an odd number of them, or a dim becomes
@@ -108,6 +133,14 @@ fn signed(extent: usize) -> i64 {
 /// Concatenates tensors along a dim, as `concat([a, b], 1)`: PyTorch's `cat`. All other extents
 /// must be equal.
 ///
+/// ```
+/// use soybean::{Tensor, prelude::concat};
+///
+/// let (a, b) = (Tensor::new([2, 1], &[1.0, 2.0]), Tensor::new([2, 2], &[3.0, 4.0, 5.0, 6.0]));
+/// let joined = concat([a, b], 1);
+/// assert_eq!((joined.shape(), joined.to_vec()), (vec![2, 3], vec![1.0, 3.0, 4.0, 2.0, 5.0, 6.0]));
+/// ```
+///
 /// # Panics
 /// If there are no tensors, the dim does not exist, or another extent differs.
 #[must_use]
@@ -116,6 +149,15 @@ pub fn concat(tensors: impl AsRef<[Tensor]>, dim: impl Dim) -> Tensor {
 }
 
 /// Joins tensors of one shape along a new dim, as `stack([a, b], 0)`.
+///
+/// ```
+/// use soybean::{Tensor, prelude::stack};
+///
+/// let (a, b) = (Tensor::new([3], &[1.0, 2.0, 3.0]), Tensor::new([3], &[4.0, 5.0, 6.0]));
+/// assert_eq!(stack([a, b], 0).to_vec(), [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+/// assert_eq!(stack([a, b], 1).shape(), [3, 2]);
+/// assert_eq!(stack([a, b], 1).to_vec(), [1.0, 4.0, 2.0, 5.0, 3.0, 6.0]);
+/// ```
 ///
 /// # Panics
 /// If there are no tensors, the result would have no such dim, or the shapes differ.

@@ -12,6 +12,22 @@ use super::{
 /// A model's signature has its type and dims, `Tensor<f32, BATCH, 784>`; the attribute removes them
 /// from the function that remains in the program. The elements are stored in double precision and
 /// freed at the end of the surrounding [`scope`](super::scope).
+///
+/// Tensors and numbers are operands of `+ - * /` on either side. Shapes broadcast as in NumPy: dims
+/// are aligned at the last one, and a missing dim or one of extent 1 is repeated.
+///
+/// ```
+/// # use soybean::Tensor;
+/// let x = Tensor::new([2, 3], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+/// let (row, column) = (Tensor::new([3], &[10.0, 20.0, 30.0]), Tensor::new([2, 1], &[1.0, 2.0]));
+/// assert_eq!((x + row).to_vec(), [11.0, 22.0, 33.0, 14.0, 25.0, 36.0]);
+/// assert_eq!((x * column).to_vec(), [1.0, 2.0, 3.0, 8.0, 10.0, 12.0]);
+/// assert_eq!((1 - x / 2).to_vec(), [0.5, 0.0, -0.5, -1.0, -1.5, -2.0]);
+/// assert_eq!((-row + column).shape(), [2, 3]);
+/// let mut h = row;
+/// h += 1.0;
+/// assert_eq!((h.to_vec(), row.to_vec()), (vec![11.0, 21.0, 31.0], vec![10.0, 20.0, 30.0]));
+/// ```
 #[derive(Clone, Copy)]
 pub struct Tensor {
     handle: Handle,
@@ -49,6 +65,12 @@ impl Tensor {
     }
 
     /// Returns the extent of one dim; negative numbers count from the last.
+    ///
+    /// ```
+    /// # use soybean::Tensor;
+    /// let x = Tensor::new([4, 6], &[0.0; 24]);
+    /// assert_eq!((x.dim(0), x.dim(1), x.dim(-1)), (4, 6, 6));
+    /// ```
     ///
     /// # Panics
     /// If there is no such dim.

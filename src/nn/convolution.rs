@@ -19,7 +19,7 @@ pub fn conv2d(
     x.conv2d(weight, stride, padding, 1, 1) + bias.reshape([out_channels, 1, 1])
 }
 
-/// Applies [`conv2d`] without `bias`, for outputs that are normalised next.
+/// Applies [`conv2d`] without `bias`, for outputs that are normalized next.
 #[crate::layer]
 pub fn conv2d_without_bias(
     x: Tensor,

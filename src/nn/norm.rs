@@ -1,4 +1,4 @@
-//! Normalisation.
+//! Normalization.
 
 use crate::prelude::*;
 

@@ -3,15 +3,11 @@
 //! `best/` is beside `checkpoints/` and has the files of the best checkpoint as hard links, or as
 //! copies where the file system has no links.
 
-use std::{
-    fs::{self, File},
-    io,
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
 
 use soybean_runtime::{
-    Error, ErrorKind, Process, Trainer,
-    checkpoint::{Checkpoints, Progress, sync_folder},
+    Error, Process, Trainer,
+    checkpoint::{Checkpoints, Latest, Progress},
 };
 
 use super::TrainConfig;
@@ -19,7 +15,7 @@ use super::TrainConfig;
 /// The checkpoints of one run.
 pub(crate) struct CheckpointManager {
     checkpoints: Checkpoints,
-    best: PathBuf,
+    best: Checkpoints,
     is_async: bool,
     /// This process; the first one writes.
     process: Process,
@@ -38,10 +34,10 @@ pub(crate) enum CheckpointKind {
 
 impl CheckpointManager {
     pub(crate) fn new(out: &Path, config: &TrainConfig, process: Process) -> Self {
-        let best = out.join(BEST);
+        let best = Checkpoints::new(best(out), 1);
         Self {
             checkpoints: Checkpoints::new(folder(out), config.keep),
-            best_one: list(&best).ok().and_then(|mut it| it.pop()).map(|it| it.1),
+            best_one: best.list().ok().and_then(|mut it| it.pop()).map(|it| it.1),
             best,
             is_async: config.async_checkpoint,
             process,
@@ -101,11 +97,16 @@ impl CheckpointManager {
     }
 
     fn finish(&mut self, path: PathBuf, kind: CheckpointKind) -> Result<PathBuf, Error> {
+        self.newest = Some(path.clone());
         if kind == CheckpointKind::Best {
             self.keep_best(&path)?;
         }
-        self.newest = Some(path.clone());
         Ok(path)
+    }
+
+    /// Returns new warnings: old checkpoints that could not be removed.
+    pub(crate) fn take_warnings(&mut self) -> Vec<Error> {
+        [self.checkpoints.take_warnings(), self.best.take_warnings()].concat()
     }
 
     /// Returns the newest checkpoint of this run.
@@ -119,59 +120,13 @@ impl CheckpointManager {
     }
 
     fn keep_best(&mut self, path: &Path) -> Result<(), Error> {
-        let kept = self.best.join(path.file_name().unwrap_or_default());
-        if self.process.is_first() {
-            self.link_best(path, &kept)?;
-        }
+        let kept = match self.process.is_first() {
+            true => self.best.keep_only(path)?,
+            false => self.best.folder().join(path.file_name().unwrap_or_default()),
+        };
         self.best_one = Some(kept);
         Ok(())
     }
-
-    fn link_best(&self, path: &Path, kept: &Path) -> Result<(), Error> {
-        link(path, kept).map_err(|error| {
-            checkpoint_error(format!(
-                "cannot keep {} in {}: {error}",
-                path.display(),
-                self.best.display()
-            ))
-        })?;
-        for (_, other) in list(&self.best)?.iter().filter(|it| it.1 != *kept) {
-            fs::remove_dir_all(other).map_err(|error| {
-                checkpoint_error(format!(
-                    "cannot remove {}, which is no longer best: {error}",
-                    other.display()
-                ))
-            })?;
-        }
-        Ok(())
-    }
-}
-
-/// Creates the folder `kept` with the files of a checkpoint.
-fn link(path: &Path, kept: &Path) -> io::Result<()> {
-    if path == kept {
-        return Ok(());
-    }
-    let folder = kept.parent().unwrap_or(Path::new("."));
-    fs::create_dir_all(folder)?;
-    let temporary = folder.join(".tmp-best");
-    if temporary.exists() {
-        fs::remove_dir_all(&temporary)?;
-    }
-    fs::create_dir(&temporary)?;
-    for entry in fs::read_dir(path)? {
-        let entry = entry?;
-        let to = temporary.join(entry.file_name());
-        if fs::hard_link(entry.path(), &to).is_err() {
-            fs::copy(entry.path(), &to)?;
-            File::open(&to)?.sync_all()?;
-        }
-    }
-    if kept.exists() {
-        fs::remove_dir_all(kept)?;
-    }
-    fs::rename(&temporary, kept)?;
-    sync_folder(folder)
 }
 
 pub(crate) const CHECKPOINTS: &str = "checkpoints";
@@ -182,17 +137,30 @@ pub(crate) fn folder(out: &Path) -> PathBuf {
     out.join(CHECKPOINTS)
 }
 
+/// Returns the folder of a run's best checkpoint.
+pub(crate) fn best(out: &Path) -> PathBuf {
+    out.join(BEST)
+}
+
 /// Lists the checkpoints of a folder in the order of their steps.
 pub(crate) fn list(folder: &Path) -> Result<Vec<(u64, PathBuf)>, Error> {
     Checkpoints::new(folder, 0).list()
 }
 
-fn checkpoint_error(message: String) -> Error {
-    Error::new(ErrorKind::Checkpoint, message)
+/// Finds the newest intact checkpoint of a run, which may be the best one.
+pub(crate) fn latest(out: &Path) -> Result<Latest, Error> {
+    Checkpoints::new(folder(out), 0).latest_with(&best(out))
+}
+
+/// Returns the note on a checkpoint that could not be removed.
+pub(crate) fn leftover(warning: &Error) -> String {
+    format!("a checkpoint that is not needed stays, and the next save tries again: {warning}")
 }
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use std::fs;
+
     use super::*;
     use crate::run::output::tests::folder as temporary;
 

@@ -1,5 +1,6 @@
 //! The settings of a run.
 
+mod changes;
 mod device;
 #[cfg(test)]
 mod documentation;
@@ -53,6 +54,10 @@ pub struct TrainConfig {
     pub patience: Option<u64>,
     /// The minimum improvement that counts.
     pub min_delta: f64,
+    /// If true, the run leaves the weights of its best evaluation in the trainer, instead of the
+    /// last ones. The optimizer's state remains that of the last step. It is no setting of files,
+    /// since the run's checkpoints do not depend on it.
+    pub restore_best: bool,
     /// The folder for all output; `None` writes nothing.
     pub out: Option<PathBuf>,
     /// Steps between lines of `metrics.jsonl` and points of TensorBoard's curves.
@@ -95,6 +100,8 @@ pub enum Resume {
     Never,
     /// The newest valid checkpoint of the run's folder, if there is one.
     Auto,
+    /// The newest valid checkpoint of the run's folder. It is an error if there is none.
+    Must,
     /// This checkpoint.
     From(PathBuf),
 }
@@ -116,6 +123,7 @@ impl TrainConfig {
             watch: None,
             patience: None,
             min_delta: 0.0,
+            restore_best: false,
             out: None,
             log_every: 10,
             checkpoints: true,

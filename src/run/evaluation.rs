@@ -1,23 +1,50 @@
 //! Evaluations: the loss and the metrics of held-out data.
 
+use std::sync::Arc;
+
 use soybean_plan::{Input, Tables};
 use soybean_runtime::{
     Error, Trainer, View,
-    data::{Batch, DataLoader, Values},
+    data::{Batch, DataLoader, Dataset, LoaderOptions, Values},
 };
 
 use super::{
     HeldOutBatch, Metric,
+    batches::{batch_size, loader},
     metric::{MetricAccumulator, ModelFacts},
 };
 
-/// The result of an evaluation.
-#[derive(Debug)]
-pub(crate) struct HeldOutResult {
-    /// The mean over all samples.
-    pub(crate) loss: f64,
+/// The result of the evaluation of a data set.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct DatasetEvaluation {
+    /// The mean loss over all samples.
+    pub loss: f64,
     /// The metrics that apply to the model, by name.
-    pub(crate) metrics: Vec<(String, f64)>,
+    pub metrics: Vec<(String, f64)>,
+}
+
+impl DatasetEvaluation {
+    /// Returns the metric of this name, if it has a value.
+    #[must_use]
+    pub fn metric(&self, name: &str) -> Option<f64> {
+        self.metrics.iter().find(|it| it.0 == name).map(|it| it.1)
+    }
+}
+
+/// Evaluates all rows of a data set.
+pub(crate) fn evaluate_dataset(
+    trainer: &mut Trainer,
+    tables: &Tables,
+    dataset: &Arc<dyn Dataset>,
+    metrics: &[Metric],
+) -> Result<DatasetEvaluation, Error> {
+    let loader = batch_size(&tables.inputs).and_then(|batch_rows| {
+        loader("evaluation", dataset, &tables.inputs, LoaderOptions::evaluation(batch_rows))
+    });
+    let mut loader = trainer.together(loader)?;
+    let found = evaluate(trainer, &mut loader, tables, metrics, &mut |_| false)?;
+    Ok(found.expect("only `is_stopped` ends an evaluation"))
 }
 
 /// Evaluates all batches of a loader. `is_stopped` receives the number of finished batches; if it
@@ -28,7 +55,7 @@ pub(crate) fn evaluate(
     tables: &Tables,
     metrics: &[Metric],
     is_stopped: &mut dyn FnMut(usize) -> bool,
-) -> Result<Option<HeldOutResult>, Error> {
+) -> Result<Option<DatasetEvaluation>, Error> {
     let inputs = &tables.inputs;
     let mut sums = MetricAccumulator::new(metrics, &ModelFacts::new(tables));
     let (mut loss_sum, mut n_samples) = (0.0, 0);
@@ -46,7 +73,7 @@ pub(crate) fn evaluate(
         sums.add(&evaluation, &HeldOutBatch::new(inputs, &views, batch.n_valid));
     }
     let loss = loss_sum / n_samples.max(1) as f64;
-    Ok(Some(HeldOutResult { loss, metrics: sums.values(loss) }))
+    Ok(Some(DatasetEvaluation { loss, metrics: sums.values(loss) }))
 }
 
 /// Returns the names of the metrics that have a value for the first batch of a loader.

@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{EvaluationRecord, StepRecord};
+use super::{Decimal, EvaluationRecord, StepRecord};
 
 /// An event of a run, sent to its observer. Its text is one line.
 #[derive(Debug)]
@@ -99,7 +99,8 @@ impl fmt::Display for Event<'_> {
             Self::Start(start) => write!(f, "{start}"),
             Self::Note(note) => f.write_str(note),
             Self::Step(it) => {
-                write!(f, "epoch {}  step {}  loss {:.4}", it.epoch, it.step, it.loss)
+                let loss = Decimal(it.loss.into());
+                write!(f, "epoch {}  step {}  loss {loss}", it.epoch, it.step)
             }
             Self::Evaluating { n_done, n_batches } => {
                 write!(f, "evaluation: {n_done} of {n_batches} batches")
@@ -131,9 +132,10 @@ impl fmt::Display for Start {
 /// The losses, the metrics and the speed.
 impl fmt::Display for EvaluationRecord {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "loss {:.4}  held-out loss {:.4}", self.train_loss, self.held_out_loss)?;
+        let (train, held_out) = (Decimal(self.train_loss), Decimal(self.held_out_loss));
+        write!(f, "loss {train}  held-out loss {held_out}")?;
         for (name, value) in &self.metrics {
-            write!(f, "  {name} {value:.4}")?;
+            write!(f, "  {name} {}", Decimal(*value))?;
         }
         write!(f, "  {:.0} samples/s", self.samples_per_second)
     }

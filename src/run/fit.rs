@@ -4,6 +4,9 @@
 //! trainer's state, the seed, and the numbers of the epoch, the batch and the step. A checkpoint
 //! has all of these.
 
+mod agreement;
+mod best_weights;
+mod complete;
 mod setup;
 mod throughput;
 
@@ -13,16 +16,17 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use soybean_plan::Tables;
+use soybean_plan::{Plan, Tables};
 use soybean_runtime::{
     Error, Trainer,
     data::{Batch, DataLoader},
 };
 
 use super::{
-    End, EvaluationRecord, Event, Flow, Metric, StepRecord, Summary, TrainConfig,
-    checkpoint_manager::{CheckpointKind, CheckpointManager},
-    evaluation::{HeldOutResult, evaluate, with_averages},
+    DatasetEvaluation, End, EvaluationRecord, Event, Flow, Metric, StepRecord, Summary,
+    TrainConfig,
+    checkpoint_manager::{CheckpointKind, CheckpointManager, leftover},
+    evaluation::{evaluate, with_averages},
     metric::Better,
     output::OutputFiles,
     progress::RunProgress,
@@ -30,6 +34,7 @@ use super::{
     trace,
 };
 
+use best_weights::BestWeights;
 pub(crate) use setup::fit;
 use throughput::{Throughput, ThroughputWindow};
 
@@ -53,6 +58,7 @@ impl From<Error> for FitError {
 /// A run in progress.
 struct Run<'a> {
     trainer: &'a mut Trainer,
+    plan: &'a Plan,
     tables: &'a Tables,
     config: &'a TrainConfig,
     /// The metric that selects the best checkpoint; `None` for the held-out loss.
@@ -75,6 +81,7 @@ struct Run<'a> {
     /// The file for a trace, and the number of steps before the traced one.
     trace: Option<(PathBuf, u64)>,
     last: Option<EvaluationRecord>,
+    best_weights: BestWeights,
     /// Keeps other runs out of the folder.
     _lock: Option<File>,
 }
@@ -149,23 +156,26 @@ impl Run<'_> {
         let next =
             if is_last { None } else { self.next_batch().map_err(|it| self.record_error(it)).ok() };
         let views = next.as_ref().map(Batch::views);
-        let loss = match self.trace.take() {
+        let (loss, traced) = match self.trace.take() {
             Some((file, 0)) => {
                 let (loss, trace) = self.trainer.trace_queued(views.as_deref())?;
-                if let Err(error) = trace::write(&trace, self.trainer.process(), &file) {
-                    self.record_error(error);
-                }
-                loss
+                (loss, Some((file, trace)))
             }
             waiting => {
                 self.trace = waiting.map(|(file, n)| (file, n - 1));
-                self.trainer.step_queued(views.as_deref())?
+                (self.trainer.step_queued(views.as_deref())?, None)
             }
         };
         let waited_before = if busy_before.is_zero() { waited } else { Duration::ZERO };
         let (busy, waited) =
             (busy_before + started.elapsed(), self.train.waited().saturating_sub(waited_before));
         self.throughput.add(self.batch_rows, busy, waited);
+        // The search for the layers' names is no part of the step.
+        if let Some((file, trace)) = traced
+            && let Err(error) = trace::write(&trace, self.plan, self.trainer.process(), &file)
+        {
+            self.record_error(error);
+        }
         self.record_step(loss, learning_rate);
         Ok(())
     }
@@ -258,6 +268,9 @@ impl Run<'_> {
         };
         let (value, better) = self.watched(&record)?;
         let is_better = self.progress.update_best(value, better, self.config.min_delta);
+        if is_better {
+            self.best_weights.keep(self.trainer, self.config)?;
+        }
         self.notify(&Event::Evaluation(&record));
         self.write(&Record::Evaluation(record.clone()));
         self.last = Some(record);
@@ -265,7 +278,7 @@ impl Run<'_> {
     }
 
     /// Evaluates the parameters or their averages.
-    fn evaluate_held_out(&mut self) -> Result<Option<HeldOutResult>, Error> {
+    fn evaluate_held_out(&mut self) -> Result<Option<DatasetEvaluation>, Error> {
         let (observer, is_stopped) = (&mut *self.observer, &mut self.is_stopped);
         let (tables, held_out) = (self.tables, &mut self.held_out);
         let n_batches = held_out.n_batches();
@@ -315,6 +328,10 @@ impl Run<'_> {
     }
 
     fn notify_saved(&mut self, saved: Option<PathBuf>) {
+        let warnings = self.checkpoints.as_mut().map(CheckpointManager::take_warnings);
+        for warning in warnings.into_iter().flatten() {
+            self.notify(&Event::Note(&leftover(&warning)));
+        }
         if let Some(path) = saved {
             self.notify(&Event::Checkpoint(&path));
         }
@@ -369,17 +386,6 @@ impl Run<'_> {
             checkpoint: checkpoints.and_then(|it| it.newest().map(Into::into)),
             best_checkpoint: checkpoints.and_then(|it| it.best().map(Into::into)),
         }
-    }
-
-    /// Returns the error of the run, with the last checkpoint.
-    fn fit_error(&mut self, error: &Error) -> FitError {
-        let Some(checkpoints) = &mut self.checkpoints else { return error.clone().into() };
-        let checkpoint = checkpoints.last_saved().map(PathBuf::from);
-        let left = match &checkpoint {
-            None => "no checkpoint was written before".to_owned(),
-            Some(path) => format!("the last checkpoint is {}", path.display()),
-        };
-        FitError { error: Error::new(error.kind(), format!("{error}; {left}")), checkpoint }
     }
 }
 

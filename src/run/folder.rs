@@ -2,12 +2,12 @@
 //! aside, never removed.
 
 use std::{
-    fs::{self, File, TryLockError},
+    fs::{self, File, OpenOptions, TryLockError},
     io::{self, ErrorKind},
     path::{Path, PathBuf},
 };
 
-use soybean_runtime::Error;
+use soybean_runtime::{Error, checkpoint::create_folder};
 
 use super::{
     checkpoint_manager::{self, BEST, CHECKPOINTS},
@@ -16,16 +16,26 @@ use super::{
 
 /// Creates the folder if needed. Other runs cannot write into it while the returned file is open.
 pub(crate) fn lock(out: &Path) -> Result<File, Error> {
-    let open = || {
-        fs::create_dir_all(out)?;
-        File::create(out.join(".lock"))
-    };
-    let file = open().map_err(|it| write_error(out, &it))?;
+    create_folder(out).map_err(|it| write_error(out, &it))?;
+    let path = out.join(LOCK);
+    let file = open_lock(&path).map_err(|it| write_error(&path, &it))?;
     match file.try_lock() {
         Err(TryLockError::WouldBlock) => Err(write_error(out, &"another run is writing there")),
         // Some file systems have no locks. A lock only guards against mistakes.
         Ok(()) | Err(TryLockError::Error(_)) => Ok(file),
     }
+}
+
+const LOCK: &str = ".lock";
+
+/// Opens the lock, or creates it. It is an error if it is a symbolic link, which others may have
+/// put there.
+fn open_lock(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(false);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::custom_flags(&mut options, libc::O_NOFOLLOW);
+    options.open(path)
 }
 
 /// Returns true if the checkpoint is in `checkpoints` or `best` of this folder.
@@ -121,6 +131,25 @@ mod tests {
             fs::write(out.join(name), name).unwrap();
         }
         out
+    }
+
+    /// Where others can write, a link may be in the place of a file.
+    #[cfg(unix)]
+    #[test]
+    fn links_are_not_followed() {
+        use std::os::unix::fs::symlink;
+        let out = temporary("links");
+        let target = out.join("target");
+        fs::write(&target, "precious").unwrap();
+        symlink(&target, out.join(".lock")).unwrap();
+        let error = lock(&out).unwrap_err().to_string();
+        assert!(error.starts_with(&format!("cannot write {}/.lock: ", out.display())), "{error}");
+        fs::remove_file(out.join(".lock")).unwrap();
+        symlink(&target, out.join("config.toml.tmp")).unwrap();
+        let _lock = lock(&out).unwrap();
+        output::OutputFiles::open(&out, None, "epochs = 3").unwrap();
+        assert_eq!(fs::read_to_string(out.join("config.toml")).unwrap(), "epochs = 3");
+        assert_eq!(fs::read_to_string(target).unwrap(), "precious");
     }
 
     #[test]

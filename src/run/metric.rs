@@ -296,7 +296,7 @@ mod tests {
         let input = |name: &'static str, row: &[usize], dtype, n_classes| Input {
             name: name.into(),
             dtype,
-            tile: Tile { shape: Shape::new(&[&[3], row].concat()), tiling: Tiling::new(&[]) },
+            tile: Tile::new(Shape::new(&[&[3], row].concat()), Tiling::new(&[])),
             buffer: 0,
             n_classes,
             is_queried: name == "x",
@@ -316,7 +316,7 @@ mod tests {
         let batches = [([2, 1, 0], 3), ([1, 0, 0], 1)];
         let x = [1.0, 10.0, 2.0, 20.0, 6.0, 60.0];
         for (logits, (labels, n_valid)) in logits.into_iter().zip(batches) {
-            let outputs = vec![Array { shape: vec![3, 4], data: logits }];
+            let outputs = vec![Array { shape: vec![3, 4], data: logits, ..Array::default() }];
             let views = [View::F32(&x), View::I32(&labels)];
             let batch = HeldOutBatch::new(&inputs, &views, n_valid);
             accumulator.add(&Evaluation { loss: 0.0, outputs }, &batch);
@@ -362,7 +362,7 @@ mod tests {
             let metrics = Metric::usual();
             let mut accumulator = MetricAccumulator::new(&metrics, &ModelFacts::of(inputs, output));
             let data = vec![0.0; output.iter().product()];
-            let outputs = vec![Array { shape: output.to_vec(), data }];
+            let outputs = vec![Array { shape: output.to_vec(), data, ..Array::default() }];
             let (x, y) = (vec![0.0; 6], vec![0; 3 * 7]);
             let views = [View::F32(&x), View::I32(&y)];
             accumulator
@@ -385,7 +385,7 @@ mod tests {
     fn labels_are_among_the_largest_logits() {
         let count = |logits: &[f32], labels: &[i32], n| {
             let shape = vec![logits.len() / 3, 3];
-            count_top(&Array { shape, data: logits.to_vec() }, 3, labels, n)
+            count_top(&Array { shape, data: logits.to_vec(), ..Array::default() }, 3, labels, n)
         };
         assert_eq!(count(&[0.0, 1.0, 2.0], &[2], 1), 1);
         assert_eq!(count(&[0.0, 1.0, 2.0], &[1], 1), 0);

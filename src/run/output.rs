@@ -44,7 +44,7 @@ impl OutputFiles {
         }
         let events = EventFile::create(folder, cut.map_or(0, |it| it.step));
         let events = events.map_err(|it| write_error(folder, &it))?;
-        write_atomically(&folder.join(CONFIG), choices)?;
+        write_atomically(&folder.join(CONFIG), choices.as_bytes())?;
         Ok(Self { folder: folder.to_owned(), lines, events })
     }
 
@@ -65,22 +65,42 @@ impl OutputFiles {
     /// Writes the table and the plots of all lines.
     pub(crate) fn finish(&self) -> Result<(), Error> {
         let records = lines(&self.folder)?;
-        write_atomically(&self.folder.join(TABLE), &plot::csv(&records))?;
-        let path = self.folder.join(PLOTS);
-        let drawing = plot::svg(&records).map_err(|it| write_error(&path, &it))?;
-        write_atomically(&path, &drawing)
+        write_atomically(&self.folder.join(TABLE), plot::csv(&records).as_bytes())?;
+        write_atomically(&self.folder.join(PLOTS), plot::svg(&records).as_bytes())
     }
 }
 
 pub(crate) const CONFIG: &str = "config.toml";
+const OLD_CONFIG: &str = "config.old";
 pub(crate) const METRICS: &str = "metrics.jsonl";
 const TABLE: &str = "metrics.csv";
 const PLOTS: &str = "metrics.svg";
 
+/// Returns the file with the settings of a run.
+pub(crate) fn config_file(out: &Path) -> PathBuf {
+    out.join(CONFIG)
+}
+
+/// Copies `config.toml` to the first of `config.old.toml`, `config.old.2.toml`, .. that does not
+/// exist, and returns its path.
+pub(crate) fn keep_config(folder: &Path) -> Result<PathBuf, Error> {
+    let path = folder.join(CONFIG);
+    let text = fs::read(&path).map_err(|it| write_error(&path, &it))?;
+    let mut names = (1..).map(|number| match number {
+        1 => format!("{OLD_CONFIG}.toml"),
+        _ => format!("{OLD_CONFIG}.{number}.toml"),
+    });
+    let is_free = |it: &PathBuf| it.symlink_metadata().is_err();
+    let kept = names.find_map(|it| Some(folder.join(it)).filter(is_free)).unwrap_or_default();
+    write_atomically(&kept, &text)?;
+    Ok(kept)
+}
+
 /// Returns true if a run writes a file of this name.
 pub(crate) fn is_run_file(name: &str) -> bool {
     let is_events = name.starts_with("events.out.tfevents.") && name.ends_with(".soybean");
-    is_events || [CONFIG, METRICS, TABLE, PLOTS].contains(&name)
+    let is_old_config = name.starts_with(OLD_CONFIG) && name.ends_with(".toml");
+    is_events || is_old_config || [CONFIG, METRICS, TABLE, PLOTS].contains(&name)
 }
 
 /// Reads the records of a folder.
@@ -112,13 +132,18 @@ fn truncate(path: &Path, file: &File, cut: ResumePoint) -> io::Result<()> {
 }
 
 /// Replaces a file atomically.
-fn write_atomically(path: &Path, text: &str) -> Result<(), Error> {
+fn write_atomically(path: &Path, text: &[u8]) -> Result<(), Error> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".tmp");
     let temporary = path.with_file_name(name);
     let write = || {
-        let mut file = File::create(&temporary)?;
-        file.write_all(text.as_bytes())?;
+        // A killed run may have left it. Only a new file is certainly not another's, or a link.
+        match fs::remove_file(&temporary) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            Ok(()) | Err(_) => {}
+        }
+        let mut file = OpenOptions::new().write(true).create_new(true).open(&temporary)?;
+        file.write_all(text)?;
         file.sync_all()?;
         fs::rename(&temporary, path)?;
         path.parent().map_or(Ok(()), sync_folder)

@@ -243,7 +243,7 @@ mod tests {
 
     #[test]
     fn checksums_are_those_of_the_standard() {
-        // RFC 3720, B.4, and the check value of CRC catalogues.
+        // RFC 3720, B.4, and the check value of CRC catalogs.
         assert_eq!(crc32c(b"123456789"), 0xe306_9283);
         assert_eq!(crc32c(&[0; 32]), 0x8a91_36aa);
         assert_eq!(crc32c(&[0xff; 32]), 0x62a8_ab43);

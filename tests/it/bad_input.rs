@@ -66,8 +66,11 @@ fn a_good_batch_after_a_bad_one() {
 
 #[test]
 fn parameters_that_do_not_fit() {
-    let array =
-        |shape: [usize; 2]| Array { shape: shape.to_vec(), data: vec![0.0; shape[0] * shape[1]] };
+    let array = |shape: [usize; 2]| Array {
+        shape: shape.to_vec(),
+        data: vec![0.0; shape[0] * shape[1]],
+        ..Array::default()
+    };
     let named = |name: &str, shape| (name.to_owned(), array(shape));
     let refused = |parameters: &[_]| trainer().set_parameters(parameters).unwrap_err();
     let error = refused(&[named("w", [16, 6]), named("u", [4, 16])]);

@@ -148,10 +148,10 @@ fn unknown<'a>(command: &'a str, sources: &str) -> Option<&'a str> {
         let name = pair[1];
         let is_known = match pair[0] {
             "--example" => {
-                let zoo =
-                    [format!("tests/zoo/examples/{name}.rs"), format!("tests/zoo/examples/{name}")];
-                let ours = [format!("examples/{name}.rs"), format!("examples/{name}")];
-                name == "NAME" || exists(&zoo) || exists(&ours)
+                let folders = ["examples", "soybean-explain/examples", "tests/zoo/examples"];
+                let is_in =
+                    |it: &&str| exists(&[format!("{it}/{name}.rs"), format!("{it}/{name}")]);
+                name == "NAME" || folders.iter().any(is_in)
             }
             "-p" => {
                 let inner = name.strip_prefix("soybean-").unwrap_or(name);

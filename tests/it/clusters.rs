@@ -1,7 +1,9 @@
 //! Models for a cluster, from its file or a preset to a plan for its levels and training on its
 //! mesh.
 
-use soybean::{Config, prelude::*};
+use std::{fs, path::Path};
+
+use soybean::{Config, Split, TrainConfig, prelude::*};
 use soybean_compiler::Recipe;
 use soybean_plan::Plan;
 
@@ -65,5 +67,31 @@ fn trainings_on_the_mesh_of_a_cluster_are_like_others() {
         let two = other.step(&plain::Batch { x: &x, y: &y }).unwrap();
         // Sums of some dozen terms in another order.
         assert!((one - two).abs() <= 1e-4 * two.abs(), "step {step}: {one} and {two}");
+    }
+}
+
+#[test]
+fn a_trace_shows_the_predicted_step_beside_the_measured_one() {
+    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("trace-of-a-cluster.json");
+    let config = TrainConfig { trace: Some(file.clone()), ..TrainConfig::new(1, 0.1) };
+    let split = Split::random::<counted::Network>(24, 12, 0);
+    counted::Trainer::new(config.trainer.clone()).unwrap().fit(&config, &split).unwrap();
+    let trace: serde_json::Value =
+        serde_json::from_str(&fs::read_to_string(file).unwrap()).unwrap();
+    let events = trace["traceEvents"].as_array().unwrap();
+    for rank in 0..6 {
+        let of_rank = || events.iter().filter(|it| it["pid"] == rank);
+        let rows: Vec<&str> = of_rank()
+            .filter(|it| it["name"] == "thread_name")
+            .map(|it| it["args"]["name"].as_str().unwrap())
+            .collect();
+        assert_eq!(rows, ["thread", "predicted compute", "predicted communication"]);
+        let names = |row: &str| -> Vec<&str> {
+            let of_row = of_rank().filter(|it| it["cat"] == row);
+            of_row.map(|it| it["name"].as_str().unwrap()).collect()
+        };
+        for row in ["thread", "predicted compute"] {
+            assert!(names(row).iter().any(|it| it.starts_with("matmul, ")), "{:?}", names(row));
+        }
     }
 }

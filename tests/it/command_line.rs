@@ -140,11 +140,11 @@ fn plans_are_made_for_other_machines() {
     // The best plan needs no replicas; that of `model` does.
     assert_ne!(without_time(&unshared), without_time(&text));
     for (arguments, expected, message) in [
-        ("plan --memory 1kB", 1, "which have 1000 B"),
+        ("plan --memory 1kB", 1, "which have 1.0 kB"),
         ("plan --memory lots", 2, "--memory: "),
         ("plan --objective time", 1, "the objective `time` needs a cluster"),
         ("plan --cluster abacus", 2, "`abacus` is neither one of p2.8xlarge, "),
-        ("plan --cluster dgx-h100 --gpus 7", 1, "can be split over 7 GPUs"),
+        ("plan --cluster dgx-h100 --gpus 7 --padding off", 1, "can be split over 7 GPUs"),
     ] {
         let (code, output, errors) = digits(arguments);
         assert_eq!((code, output.as_str()), (Some(expected), ""), "{arguments}");

@@ -7,7 +7,7 @@ use crate::support::samples::{
     BASE, SamplesProgram, Trial, eager_result, is_buffer, is_tensor, leaves,
 };
 use soybean::{Tensor, eager};
-use soybean_compiler::{operator_names, operator_samples};
+use soybean_compiler::{Padding, SearchRequest, operator_names, operator_samples};
 use soybean_plan::Precision;
 use soybean_test_support::models::{SEED, single, trainer};
 
@@ -49,6 +49,31 @@ fn values_and_gradients_are_those_of_the_eager_tensor() {
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
 
+/// Padding is filled with NaN wherever it is not zero, so a result that depends on it is NaN.
+#[test]
+fn padding_reaches_no_result_and_no_gradient() {
+    let search =
+        SearchRequest { padding: Padding::All, poisons_padding: true, ..SearchRequest::default() };
+    let mut faults = Vec::new();
+    for sample in operator_samples() {
+        let trial = Trial::new(&sample);
+        // Pins name dims that the ranks divide.
+        let n_gpus: &[usize] = if sample.operator == "tiled" { &[4] } else { &[4, 5, 7] };
+        for &n_gpus in n_gpus {
+            let program = SamplesProgram::searched(
+                std::slice::from_ref(&trial),
+                n_gpus,
+                Precision::F32,
+                search.clone(),
+            );
+            if let Err(fault) = check_program(&trial, program, Precision::F32) {
+                faults.push(format!("{sample:?} on {n_gpus} devices: {fault}"));
+            }
+        }
+    }
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
 /// Returns the sum of the operands and of the results, weighted so that their elements differ.
 fn eager_loss(trial: &Trial<'_>, operands: &[Vec<f64>]) -> f64 {
     eager::scope(|| {
@@ -76,8 +101,19 @@ fn slope(trial: &Trial<'_>, position: usize, element: usize) -> f64 {
 /// Runs one step of a program whose parameters are the operands, and compares its result and its
 /// update with finite differences.
 fn check(trial: &Trial<'_>, n_gpus: usize, precision: Precision) -> Result<(), String> {
-    let SamplesProgram { compiled, parameters, batch } =
-        SamplesProgram::new(std::slice::from_ref(trial), n_gpus, precision);
+    check_program(
+        trial,
+        SamplesProgram::new(std::slice::from_ref(trial), n_gpus, precision),
+        precision,
+    )
+}
+
+fn check_program(
+    trial: &Trial<'_>,
+    program: SamplesProgram,
+    precision: Precision,
+) -> Result<(), String> {
+    let SamplesProgram { compiled, parameters, batch } = program;
     let close = |found: &[f32], expected: &[f64]| close(found, expected, precision);
     let failed = |error: soybean::Error| error.to_string();
     let mut trainer = trainer(&compiled, 1.0);

@@ -2,7 +2,7 @@
 //! CPU's. cuDNN computes the convolutions in both layouts.
 
 use soybean::{Config, Device, Network, Trainer};
-use soybean_test_support::virtual_gpus::{Machine, on_virtual_gpus};
+use soybean_fake_cuda::virtual_gpus::{Machine, on_virtual_gpus};
 
 const BATCH: usize = 16;
 const N_CLASSES: usize = 10;

@@ -249,7 +249,10 @@ fn what_cannot_be_predicted_is_refused() {
     let error = trainer.predict(&without_outputs::Batch { x: &x }).unwrap_err();
     let expected = "expected a model with outputs beside its loss, found none";
     assert_eq!(error.to_string(), expected);
-    let foreign = vec![("v".to_owned(), Array { shape: vec![6, 6], data: vec![0.0; 36] })];
+    let foreign = vec![(
+        "v".to_owned(),
+        Array { shape: vec![6, 6], data: vec![0.0; 36], ..Array::default() },
+    )];
     let error = predictor.set_parameters(&foreign).unwrap_err();
     assert_eq!(error.to_string(), "expected parameters w, found `v`");
 }

@@ -29,7 +29,10 @@ fn run(compiled: &Compiled) -> Vec<Array> {
     let n: usize = SHAPE.iter().product();
     let mut trainer = trainer(compiled, 1.0);
     let values = ["query", "key", "value"].into_iter().enumerate().map(|(seed, name)| {
-        (name.to_owned(), Array { shape: SHAPE.to_vec(), data: single(&numbers(n, seed)) })
+        (
+            name.to_owned(),
+            Array { shape: SHAPE.to_vec(), data: single(&numbers(n, seed)), ..Array::default() },
+        )
     });
     trainer.set_parameters(&values.collect::<Vec<_>>()).unwrap();
     let weights = single(&numbers(n, 3));

@@ -21,6 +21,7 @@ mod example_networks;
 mod examples;
 mod generated;
 mod inference;
+mod integers;
 mod kernels_of_examples;
 mod layers;
 mod long_attention;

@@ -23,8 +23,8 @@ const SPLITTABLE: [f32; 12] = [0.0; 12];
 const WITHOUT_RESULT: [&str; 1] = ["dim"];
 
 /// Operators without golden values: `detach` has no gradient, `soybean_plan::noise` defines
-/// `dropout`, and `tiled` returns its operand.
-const WITHOUT_GOLDEN: [&str; 3] = ["detach", "dropout", "tiled"];
+/// `dropout`, and `probe` and `tiled` return their operands.
+const WITHOUT_GOLDEN: [&str; 4] = ["detach", "dropout", "probe", "tiled"];
 
 /// Operators whose golden values are those of training; `training_and_evaluation.rs` tests
 /// evaluations.
@@ -221,7 +221,11 @@ impl Case {
     fn parameters(&self) -> Vec<(String, Array)> {
         let parameter = |(at, it): (usize, &Given)| match it {
             Given::Tensor(it) | Given::Buffer(it) => {
-                let array = Array { shape: it.shape.clone(), data: single(&it.elements) };
+                let array = Array {
+                    shape: it.shape.clone(),
+                    data: single(&it.elements),
+                    ..Array::default()
+                };
                 Some((format!("operand{at}"), array))
             }
             Given::Labels(_) | Given::Array(_) | Given::Other(..) => None,

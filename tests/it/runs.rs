@@ -6,6 +6,7 @@ mod averages;
 mod chaos;
 mod faults;
 mod fit;
+mod non_finite;
 mod resume;
 mod signals;
 mod small;

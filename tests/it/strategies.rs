@@ -3,6 +3,7 @@
 
 mod norm;
 mod plain;
+mod stopped;
 mod updates;
 
 use soybean::{
@@ -16,7 +17,7 @@ use soybean_compiler::{
 use soybean_plan::Precision;
 use soybean_test_support::models::{self, BATCH, Batch, FEATURES, perceptron, sgd, trainer};
 
-const DEVICES: [usize; 7] = [1, 2, 3, 4, 6, 8, 12];
+const DEVICES: [usize; 9] = [1, 2, 3, 4, 5, 6, 7, 8, 12];
 const LEARNING_RATE: f32 = 0.05;
 
 fn strategies() -> impl Iterator<Item = (&'static str, Strategy)> {

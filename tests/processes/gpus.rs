@@ -9,11 +9,12 @@ use std::{
     time::Instant,
 };
 
-use soybean_test_support::{run, virtual_gpus::put_on_virtual_gpus};
+use soybean_fake_cuda::virtual_gpus::put_on_virtual_gpus;
+use soybean_test_support::run;
 
 use crate::with_mpi::{
-    ENDLESS, assert_quick, fail_with, mpirun, pid, print_line, printed_errors, program, run_alone,
-    signal,
+    ENDLESS, assert_before_timeout, fail_with, mpirun, pid, print_line, printed_errors, program,
+    run_alone, signal,
 };
 
 /// Folder through which the virtual GPUs of a run communicate.
@@ -104,7 +105,7 @@ fn compare(case: &str, found: &str, expected: &str, n_processes: usize) {
     let spans: Vec<&&str> = found.iter().filter(|it| it.starts_with("traced ")).collect();
     assert!(!spans[0].ends_with(" 0 spans"), "{spans:?}");
     let line = format!(
-        "8 GPUs, virtual device 0 with 1 GiB each, which communicate through NCCL, in {n_processes} processes"
+        "8 GPUs, virtual device 0 with 1.1 GB each, which communicate through NCCL, in {n_processes} processes"
     );
     assert!(found.contains(&format!("on {line}").as_str()), "{found:?}");
 }
@@ -210,7 +211,7 @@ fn fail_on_gpus(
     let folder = Folder::new();
     let command = start(&folder, 4, program, script, &[&["cuda"], arguments].concat())?;
     let (code, errors, took) = fail_with(command, end);
-    assert_quick(&format!("on virtual GPUs, {script} {}", arguments[0]), took);
+    assert_before_timeout(&format!("on virtual GPUs, {script} {}", arguments[0]), took);
     Some((code, errors))
 }
 
@@ -271,6 +272,6 @@ fn processes_do_not_wait_for_one_that_cannot_connect() {
         let printed = printed_errors(&errors);
         assert_eq!(printed.len(), 1, "{errors}");
         assert!(printed[0].contains(expected), "{errors}");
-        assert_quick(script, started.elapsed());
+        assert_before_timeout(script, started.elapsed());
     }
 }

@@ -4,7 +4,11 @@
 #![cfg_attr(feature = "mpi", expect(clippy::unwrap_used, reason = "tests"))]
 
 #[cfg(feature = "mpi")]
+mod agreement;
+#[cfg(feature = "mpi")]
 mod runs;
+#[cfg(feature = "mpi")]
+mod silence;
 
 #[cfg(not(feature = "mpi"))]
 #[test]

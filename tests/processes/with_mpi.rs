@@ -258,9 +258,10 @@ pub(crate) fn pid(started: &str, number: usize) -> u32 {
 
 pub(crate) const ENDLESS: &str = "perceptron/8/auto/1000000";
 
-pub(crate) fn assert_quick(what: &str, took: Duration) {
+/// Checks that processes have not waited for the peer timeout, which is 300 s by default.
+pub(crate) fn assert_before_timeout(what: &str, took: Duration) {
     print_line(&format!("{what}: ended after {:.2} s", took.as_secs_f64()));
-    assert!(took < Duration::from_secs(10), "{what}: {took:?}");
+    assert!(took < Duration::from_secs(150), "{what}: {took:?}");
 }
 
 #[test]
@@ -289,7 +290,7 @@ fn a_process_that_fails_ends_all_with_one_error() {
         let found = printed[0].replace("rank 5", "rank 4");
         assert!(found.contains(expected), "{fault}: {errors}");
         assert!(!errors.contains("is saved"), "{fault}: {errors}");
-        assert_quick(fault, took);
+        assert_before_timeout(fault, took);
     }
 }
 
@@ -307,7 +308,7 @@ fn processes_must_end_the_same_trainers() {
         printed[0].contains("communicator 1)") && printed[0].contains("communicator 2)"),
         "{errors}"
     );
-    assert_quick("a trainer that one process keeps", started.elapsed());
+    assert_before_timeout("a trainer that one process keeps", started.elapsed());
 }
 
 #[test]
@@ -321,7 +322,7 @@ fn a_process_that_is_killed_ends_all() {
         assert!(printed_errors(&errors).is_empty(), "{errors}");
         let expected = format!("mpirun noticed that process rank {number} ");
         assert!(errors.contains(&expected), "{errors}");
-        assert_quick(&format!("SIG{name} of process {number}"), took);
+        assert_before_timeout(&format!("SIG{name} of process {number}"), took);
     }
 }
 
@@ -332,7 +333,7 @@ fn signals_to_mpirun_end_all() {
         let end = |mpirun: &Child, _: &str| signal(name, mpirun.id());
         let (code, errors, took) = fail(&program, &[ENDLESS], end);
         assert_ne!(code, Some(0), "{errors}");
-        assert_quick(&format!("SIG{name} of mpirun"), took);
+        assert_before_timeout(&format!("SIG{name} of mpirun"), took);
     }
 }
 
@@ -379,7 +380,7 @@ fn a_run_resumes_in_any_number_of_processes() {
         // After a process has ended, `mpirun` sends SIGTERM to the others, and may report the code
         // of one of them.
         assert!(found.is_some_and(|it| it == code || it == 143), "SIG{name}: {found:?} {errors}");
-        assert_quick(&format!("SIG{name} of a process that trains"), started.elapsed());
+        assert_before_timeout(&format!("SIG{name} of a process that trains"), started.elapsed());
         if name != "KILL" {
             assert_eq!(errors.matches("; resume with: ").count(), 1, "{errors}");
         }

@@ -295,6 +295,7 @@ CASES = [
     ("stack", lambda n, x, y, dim: np.stack([x, y], dim), Array(2), tensor(2, 3), tensor(2, 3), -1),
     ("to_f32", lambda y: np.asarray(y), labels(2, 3, classes=5)),
     ("to_i32", np.trunc, tensor(3, 5)),
+    ("relu6", lambda x: np.clip(x, 0, 6), 4 * matrix()),
 ]
 
 

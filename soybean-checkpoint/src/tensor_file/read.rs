@@ -11,7 +11,7 @@ use std::{
 use crc32fast::Hasher;
 use safetensors::tensor::{Dtype, Metadata};
 
-use super::{Sum, checkpoint_error, io_error};
+use super::{Sum, checkpoint_error, read_error};
 use crate::Error;
 
 /// The number of bytes that are read at a time.
@@ -45,7 +45,7 @@ impl Entry {
 
 /// Returns the length of a file. It is an error if the path is not that of a file.
 pub(crate) fn n_bytes_of(path: &Path) -> Result<u64, Error> {
-    let found = fs::metadata(path).map_err(|error| io_error("read it", path, &error))?;
+    let found = fs::metadata(path).map_err(|error| read_error("read it", path, &error))?;
     if !found.is_file() {
         return Err(checkpoint_error(format!(
             "{}: expected a file, found a folder",
@@ -64,7 +64,7 @@ pub(crate) fn text(path: &Path) -> Result<String, Error> {
             "{path}: expected at most {MAX_TEXT_BYTES} bytes, found {n_bytes}"
         )));
     }
-    fs::read_to_string(path).map_err(|error| io_error("read it as text", path, &error))
+    fs::read_to_string(path).map_err(|error| read_error("read it as text", path, &error))
 }
 
 /// Reads the header of a file and returns its tensors in the order of their elements.
@@ -87,11 +87,11 @@ impl Reader {
     /// Opens a file and reads its header.
     pub(crate) fn open(path: &Path) -> Result<Self, Error> {
         let n_bytes = n_bytes_of(path)?;
-        let mut file = File::open(path).map_err(|error| io_error("open it", path, &error))?;
+        let mut file = File::open(path).map_err(|error| read_error("open it", path, &error))?;
         let mut hasher = Hasher::new();
         let wrong = |message: String| checkpoint_error(format!("{}: {message}", path.display()));
         let mut read = |bytes: &mut [u8]| {
-            file.read_exact(bytes).map_err(|error| io_error("read its header", path, &error))?;
+            file.read_exact(bytes).map_err(|error| read_error("read its header", path, &error))?;
             hasher.update(bytes);
             Ok::<_, Error>(())
         };
@@ -137,7 +137,7 @@ impl Reader {
             self.file.read_exact(bytes).map_err(|error| {
                 let (name, offset, n_bytes) = (&entry.name, self.n_bytes, bytes.len());
                 let what = format!("read {n_bytes} bytes of `{name}` at offset {offset}");
-                io_error(&what, &self.path, &error)
+                read_error(&what, &self.path, &error)
             })?;
             self.hasher.update(bytes);
             self.n_bytes += bytes.len() as u64;
@@ -172,11 +172,11 @@ impl Reader {
 
 /// Computes the length and the checksum of a file. Calls `take` with chunks of its bytes.
 pub(crate) fn read_chunks(path: &Path, take: &mut dyn FnMut(&[u8])) -> Result<Sum, Error> {
-    let mut file = File::open(path).map_err(|error| io_error("open it", path, &error))?;
+    let mut file = File::open(path).map_err(|error| read_error("open it", path, &error))?;
     let (mut hasher, mut n_bytes, mut bytes) = (Hasher::new(), 0, vec![0; CHUNK_BYTES]);
     loop {
         let what = || format!("read it at offset {n_bytes}");
-        let n_read = file.read(&mut bytes).map_err(|error| io_error(&what(), path, &error))?;
+        let n_read = file.read(&mut bytes).map_err(|error| read_error(&what(), path, &error))?;
         if n_read == 0 {
             return Ok(Sum { n_bytes, crc32: hasher.finalize() });
         }

@@ -3,7 +3,7 @@
 use soybean_plan::nearest_names;
 
 /// Returns the name with the least edit distance, if at most half of the letters differ.
-pub(super) fn nearest<'a>(name: &str, others: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+pub(crate) fn nearest<'a>(name: &str, others: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let near = nearest_names(name, others).into_iter().next()?;
     (2 * near.n_edits <= name.len().max(near.name.len())).then_some(near.name)
 }

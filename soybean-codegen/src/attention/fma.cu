@@ -9,7 +9,7 @@ constexpr int THREADS = SIDE * SIDE;
 __device__ __forceinline__ int thread_row() { return threadIdx.x / SIDE; }
 __device__ __forceinline__ int thread_column() { return threadIdx.x % SIDE; }
 
-// Reads four neighbours of a row of LENGTH elements; zeros past its end.
+// Reads four neighbors of a row of LENGTH elements; zeros past its end.
 template <int LENGTH, class Element> __device__ __forceinline__ float4 four(const Element* row, int column) {
   float x[4];
   if constexpr (LENGTH % 4 == 0) {
@@ -21,7 +21,7 @@ template <int LENGTH, class Element> __device__ __forceinline__ float4 four(cons
   return make_float4(x[0], x[1], x[2], x[3]);
 }
 
-// Writes four neighbours of a row of LENGTH elements, but not past its end.
+// Writes four neighbors of a row of LENGTH elements, but not past its end.
 template <int LENGTH, class Element> __device__ __forceinline__ void put_four(Element* row, int column, const float (&x)[4]) {
   if constexpr (LENGTH % 4 == 0 && FEATURES % 4 == 0 && WIDTH % 4 == 0) {
     soybean_store(row + column, x);

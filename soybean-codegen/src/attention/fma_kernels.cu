@@ -123,7 +123,7 @@ __device__ __forceinline__ void statistics(const Query* query, const Key* key, c
   }
 }
 
-// Computes normalised weights from scores, and the unscaled gradients of scores from those of
+// Computes normalized weights from scores, and the unscaled gradients of scores from those of
 // weights.
 __device__ __forceinline__ void grade(float (&scores)[R][C], float (&slopes)[R][C], int query, int key, const float (&logarithm)[R], const float (&mean)[R]) {
   bool whole = is_whole(query, key);

@@ -1,9 +1,9 @@
 //! Tiles in shared memory, and their products in registers by tensor cores.
 //!
-//! A word holds two neighbours in bf16, or one number in tf32, so that products of both kinds have
+//! A word holds two neighbors in bf16, or one number in tf32, so that products of both kinds have
 //! one layout. Each of the four warps of a block owns ROW_TILES times 16 rows. Of these, a lane has
 //! the rows `group()` and `group() + 8`, and of 8 columns those at `2 * place()` and the next. The
-//! numbers of a row may be multiplied in any order. A lane therefore takes neighbouring words, and
+//! numbers of a row may be multiplied in any order. A lane therefore takes neighboring words, and
 //! the result of one product in its lanes is the operand of the next.
 
 constexpr int THREADS = 128;
@@ -92,7 +92,7 @@ template <int ROWS, int LENGTH, class Element> struct Loader {
     }
   }
   // Writes the loaded rows from `first` on: unchanged to `rows`; in pairs to `columns`, unless it
-  // is null, so that a word holds neighbours of a column.
+  // is null, so that a word holds neighbors of a column.
   template <int STRIDE, int COLUMN_STRIDE>
   __device__ __forceinline__ void write(unsigned* rows, unsigned* columns, const Element* from, int first, int n_rows) const {
     if constexpr (IS_EARLY) {
@@ -177,7 +177,7 @@ __device__ __forceinline__ void add_product(float (&sums)[ROW_TILES][TILES][4], 
   }
 }
 
-// Writes two neighbours of a row of LENGTH elements, but not past its end.
+// Writes two neighbors of a row of LENGTH elements, but not past its end.
 template <int LENGTH> __device__ __forceinline__ void put_pair(float* row, int column, float x, float y) {
   if constexpr (FEATURES % 2 == 0 && WIDTH % 2 == 0) {
     if (column < LENGTH) *(float2*)(row + column) = make_float2(x, y);

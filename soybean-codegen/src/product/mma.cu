@@ -1,6 +1,6 @@
 //! Products of tiles in shared memory by tensor cores, each warp with a block of sums in registers.
 //!
-//! A word holds two neighbours along the depth in bf16, or one number in tf32, so that products of
+//! A word holds two neighbors along the depth in bf16, or one number in tf32, so that products of
 //! both kinds have one layout. Lines of tiles are 20 words apart, so that 8 lines with 4 words each
 //! are in different banks.
 

@@ -7,7 +7,7 @@ constexpr int PARTS = THREADS / TILE_ROWS;
 __device__ __forceinline__ void product(const Left::Element* left, const Right::Element* right, Target* to) {
   __shared__ float scratch[THREADS];
   Place place = place_of_block();
-  // Neighbouring threads read neighbouring elements.
+  // Neighboring threads read neighboring elements.
   int line = Left::ALONG_DEPTH ? threadIdx.x / PARTS : threadIdx.x % TILE_ROWS;
   int part = Left::ALONG_DEPTH ? threadIdx.x % PARTS : threadIdx.x / TILE_ROWS;
   Left rows = {left + Left::start(place.batch)};

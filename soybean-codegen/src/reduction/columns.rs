@@ -1,4 +1,4 @@
-//! Reductions in which neighbouring kept points are next to each other. Each thread combines some
+//! Reductions in which neighboring kept points are next to each other. Each thread combines some
 //! columns over some of the reduced points. Threads that share columns exchange their results
 //! through shared memory.
 

@@ -1,4 +1,4 @@
-//! Reductions in which neighbouring reduced points are next to each other: some lanes of a warp, or
+//! Reductions in which neighboring reduced points are next to each other: some lanes of a warp, or
 //! a whole block, compute each result.
 
 use super::{FEWEST_POINTS, Loop, Pass};

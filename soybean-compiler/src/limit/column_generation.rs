@@ -12,7 +12,7 @@ use crate::{
     network::Network,
     peak::Peak,
     program::placed_within,
-    tiling::{Lagrangian, MemoryMultipliers, PlanTimes, SearchResult, TiledNetwork},
+    tiling::{Lagrangian, MemoryMultipliers, PlanTimes, SearchEffort, SearchResult, TiledNetwork},
 };
 
 /// The number of searches among all plans.
@@ -46,9 +46,10 @@ pub(crate) fn fitting(
     network: &Network,
     found: SearchResult,
     limit: u64,
+    effort: SearchEffort,
 ) -> Result<SearchResult, Peak> {
     let topology = found.topology.as_ref().filter(|_| found.times.is_some());
-    let mut generation = ColumnGeneration::new(network, found.tiled.mesh, topology, limit);
+    let mut generation = ColumnGeneration::new(network, found.tiled.mesh, topology, limit, effort);
     let cheapest = generation.add(found.tiled.clone());
     if generation.fits(cheapest) {
         return Ok(found);
@@ -65,7 +66,8 @@ pub(crate) fn fitting(
 
 /// Returns the peak of the leanest plan found for a mesh.
 pub(super) fn leanest(network: &Network, mesh: Mesh, limit: u64) -> Peak {
-    let mut generation = ColumnGeneration::new(network, mesh, None, limit);
+    let effort = SearchEffort::Standard;
+    let mut generation = ColumnGeneration::new(network, mesh, None, limit, effort);
     generation.first_that_fits();
     generation.leanest()
 }
@@ -73,7 +75,7 @@ pub(super) fn leanest(network: &Network, mesh: Mesh, limit: u64) -> Peak {
 /// A plan found by one of the searches.
 struct CandidatePlan {
     tiled: TiledNetwork,
-    /// The cost that the search minimises: bytes moved, or ticks.
+    /// The cost that the search minimizes: bytes moved, or ticks.
     cost: f64,
     /// A lower bound on the memory of a rank at each program point.
     held: Vec<u64>,
@@ -100,10 +102,16 @@ struct ColumnGeneration<'a> {
 }
 
 impl<'a> ColumnGeneration<'a> {
-    fn new(network: &'a Network, mesh: Mesh, timed: Option<&Topology>, limit: u64) -> Self {
+    fn new(
+        network: &'a Network,
+        mesh: Mesh,
+        timed: Option<&Topology>,
+        limit: u64,
+        effort: SearchEffort,
+    ) -> Self {
         Self {
             points: ProgramPoints::new(network),
-            lagrangian: Lagrangian::new(network, mesh, timed),
+            lagrangian: Lagrangian::new(network, mesh, timed, effort),
             high_price: HIGH_PRICE * mesh.n_ranks() as f64,
             limit,
             candidates: Vec::new(),

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use soybean_plan::{Mesh, Shape, readable_memory};
+use soybean_plan::{Mesh, Shape, readable_bytes};
 
 use super::column_generation::leanest;
 use crate::{
@@ -42,25 +42,25 @@ impl OutOfMemory<'_> {
         };
         let message = format!(
             "{plan} needs {} of memory on each of {} GPUs, which have {}\n  holding: {}\n  largest: {}",
-            readable_memory(self.peak.bytes()),
+            readable_bytes(self.peak.bytes()),
             self.mesh.n_ranks(),
-            readable_memory(self.memory),
+            readable_bytes(self.memory),
             self.contents(),
             self.largest(),
         );
         ModelDiagnostic { at: ModelPart::Memory, message, help: Some(help) }
     }
 
-    /// Lists the contents: `parameters 3.1 GiB, activations 2.0 GiB`
+    /// Lists the contents: `parameters 3.1 GB, activations 2.0 GB`
     fn contents(&self) -> String {
         let held = self.peak.by_content();
         let named = Content::NAMES.into_iter().filter(|(.., it)| held[it] > 0);
-        let text = |(_, name, it)| format!("{name} {}", readable_memory(held[&it]));
+        let text = |(_, name, it)| format!("{name} {}", readable_bytes(held[&it]));
         named.map(text).collect::<Vec<_>>().join(", ")
     }
 
     /// Lists the largest tensors:
-    /// ``parameters `w` [1024, 4096] 2.0 MiB, 3 activations [64, 4096] 3.0 MiB``
+    /// ``parameters `w` [1024, 4096] 2.1 MB, 3 activations [64, 4096] 3.1 MB``
     fn largest(&self) -> String {
         let mut groups: Vec<TensorGroup<'_>> = Vec::new();
         for held in &self.peak.held {
@@ -150,6 +150,6 @@ impl fmt::Display for TensorGroup<'_> {
         let number =
             if self.n_tensors > 1 { format!("{} x ", self.n_tensors) } else { String::new() };
         let name = if self.name.is_empty() { String::new() } else { format!(" `{}`", self.name) };
-        write!(f, "{number}{kind}{name} {} {}", self.shape, readable_memory(self.bytes))
+        write!(f, "{number}{kind}{name} {} {}", self.shape, readable_bytes(self.bytes))
     }
 }

@@ -2,7 +2,7 @@
 //! found so far.
 //!
 //! With prices `p` at the program points, a plan of cost `c` that exceeds the limit by `e` has the
-//! Lagrangian `c + p e`. The wanted prices maximise the least Lagrangian of the plans. They are the
+//! Lagrangian `c + p e`. The wanted prices maximize the least Lagrangian of the plans. They are the
 //! dual values of a linear program with a column per plan: the cheapest mixture of plans that keeps
 //! the limit. The simplex method solves it here, from the mixture that consists of one plan which
 //! fits. A search with these prices finds a plan with a smaller Lagrangian, or proves that there is

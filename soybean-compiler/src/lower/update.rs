@@ -3,10 +3,17 @@
 
 use std::borrow::Cow;
 
-use soybean_plan::{BufferId, Map, Permutation, ScalarProgram, Strides, Tiling};
+use soybean_plan::{BufferId, Map, Permutation, ScalarProgram, Shape, Strides, Tiling};
 
 use super::Lowering;
 use crate::{operators::elementwise::Elementwise, scalar, tiling::number, value::Value};
+
+/// A next value that was computed.
+struct Fresh {
+    buffer: BufferId,
+    /// True if it is the value before where a guard is not finite, or there are no guards.
+    is_guarded: bool,
+}
 
 /// The maps of an update as one, over the operands of all of them.
 #[derive(Default)]
@@ -36,20 +43,76 @@ impl Joined {
 impl Lowering<'_> {
     /// Computes the next values of a parameter and its states, and stores them in place.
     pub(super) fn update(&mut self, updates: &[(Value, Value)]) {
-        let fresh: Vec<BufferId> = match self.joined(updates) {
+        let is_guarded = self.tiled.network.guards().is_empty();
+        let fresh: Vec<Fresh> = match self.joined(updates) {
             Some(joined) => self.run_joined(updates, &joined),
-            None => updates.iter().map(|&(_, next)| self.run(next)).collect(),
+            None => {
+                let fresh =
+                    |&(_, next): &(Value, Value)| Fresh { buffer: self.run(next), is_guarded };
+                updates.iter().map(fresh).collect()
+            }
         };
         for (&(source, next), result) in updates.iter().zip(fresh) {
             let place = self.stored[&source];
-            if result == place {
+            if result.buffer == place {
                 continue;
             }
-            let converted = self.convert_result(next, result, Some(place));
-            if converted != place {
-                self.copy(next, converted, place);
+            if result.is_guarded {
+                let converted = self.convert_result(next, result.buffer, Some(place));
+                if converted != place {
+                    self.copy(next, converted, place);
+                }
+            } else {
+                let converted = self.convert_result(next, result.buffer, None);
+                self.guarded_copy(next, converted, place);
             }
         }
+    }
+
+    /// Returns the buffers of the numbers that must be finite for an update, whole on every rank.
+    fn guards(&mut self) -> Vec<BufferId> {
+        let guards = self.tiled.network.guards();
+        let whole = Tiling::replicated(self.tiled.mesh.n_axes());
+        guards.into_iter().map(|it| self.in_tiling(it, whole)).collect()
+    }
+
+    /// Copies a next value to its place if the guards are finite.
+    fn guarded_copy(&mut self, value: Value, input: BufferId, result: BufferId) {
+        let extents = self.stored_tile(value).local_shape(&self.tiled.mesh);
+        let mut operands = vec![(input, extents.dense_strides())];
+        let program = self.guarded(&scalar::identity(), &mut operands, extents, &[Some(result)]);
+        self.step_of_map(extents, program, operands, vec![result]);
+    }
+
+    /// Returns a program that leaves the elements of the buffers `before` where a guard is not
+    /// finite. Adds the operands that it reads.
+    fn guarded(
+        &mut self,
+        program: &ScalarProgram,
+        operands: &mut Vec<(BufferId, Strides)>,
+        extents: Shape,
+        before: &[Option<BufferId>],
+    ) -> ScalarProgram {
+        let mut place = |buffer, strides| {
+            let at = number(operands, (buffer, strides));
+            u8::try_from(at).expect("updates read few tensors")
+        };
+        let guards = self.guards().into_iter();
+        let numbers: Vec<u8> = guards.map(|it| place(it, Strides::default())).collect();
+        let before = before.iter().map(|it| it.map(|it| place(it, extents.dense_strides())));
+        scalar::guarded(program, &numbers, &before.collect::<Vec<_>>())
+    }
+
+    fn step_of_map(
+        &mut self,
+        extents: Shape,
+        program: ScalarProgram,
+        operands: Vec<(BufferId, Strides)>,
+        results: Vec<BufferId>,
+    ) {
+        let (inputs, strides): (Vec<BufferId>, Vec<Strides>) = operands.into_iter().unzip();
+        let map = Map { extents, inputs: Cow::Owned(strides), program };
+        self.step(map.into(), inputs, results);
     }
 
     fn copy(&mut self, value: Value, input: BufferId, result: BufferId) {
@@ -95,28 +158,37 @@ impl Lowering<'_> {
         Some(joined)
     }
 
-    /// Runs the joined maps. Results that come out in their stored tiling are written in place.
-    fn run_joined(&mut self, updates: &[(Value, Value)], joined: &Joined) -> Vec<BufferId> {
-        let inputs: Vec<BufferId> =
-            joined.operands.iter().map(|it| self.in_tiling(it.value, it.tiling)).collect();
+    /// Runs the joined maps. Results that come out in their stored tiling are written in place. The
+    /// guards are applied where the value before is at hand.
+    fn run_joined(&mut self, updates: &[(Value, Value)], joined: &Joined) -> Vec<Fresh> {
+        let mut operands: Vec<(BufferId, Strides)> = Vec::new();
+        for it in &joined.operands {
+            operands.push((self.in_tiling(it.value, it.tiling), it.strides));
+        }
         let (signature, form) = self.tiled.signature(updates[0].1);
         let tiling = signature.result_tiling(form);
-        let tile = self.tile(updates[0].1, tiling);
-        let map = Map {
-            extents: tile.local_shape(&self.tiled.mesh),
-            inputs: Cow::Owned(joined.operands.iter().map(|it| it.strides).collect()),
-            program: scalar::join(&joined.programs, inputs.len()),
-        };
-        let mut results = Vec::new();
+        let extents = self.tile(updates[0].1, tiling).local_shape(&self.tiled.mesh);
+        let (mut results, mut before) = (Vec::new(), Vec::new());
         for &(source, next) in updates {
             let is_in_place = self.tiled.tilings[source.index()] == tiling;
-            results.push(if is_in_place {
-                self.stored[&source]
-            } else {
-                self.buffer(next, tiling, false)
+            let is_source = |it: &JoinedOperand| {
+                (it.value, it.tiling, it.strides) == (source, tiling, extents.dense_strides())
+            };
+            let read = joined.operands.iter().position(is_source).map(|it| operands[it].0);
+            before.push(if is_in_place { Some(self.stored[&source]) } else { read });
+            results.push(match is_in_place {
+                true => self.stored[&source],
+                false => self.buffer(next, tiling, false),
             });
         }
-        self.step(map.into(), inputs, results.clone());
-        results
+        let mut program = scalar::join(&joined.programs, operands.len());
+        let has_guards = !self.tiled.network.guards().is_empty();
+        if has_guards {
+            program = self.guarded(&program, &mut operands, extents, &before);
+        }
+        self.step_of_map(extents, program, operands, results.clone());
+        let fresh = results.into_iter().zip(before);
+        let is_guarded = |before: Option<BufferId>| !has_guards || before.is_some();
+        fresh.map(|(buffer, it)| Fresh { buffer, is_guarded: is_guarded(it) }).collect()
     }
 }

@@ -55,6 +55,10 @@ impl Rules for Concatenate {
         call.operands.iter().map(&mut part).collect()
     }
 
+    fn keeps_zeros(&self) -> bool {
+        true
+    }
+
     fn flops_per_point(&self) -> u64 {
         0
     }

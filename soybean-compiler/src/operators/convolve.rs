@@ -6,7 +6,7 @@ use std::fmt;
 use soybean_plan::{Combine, Convolution, ConvolutionForm, Kernel, Shape};
 
 use crate::{
-    operator::{GradientBuilder, OperatorCall, Rounding, Rules},
+    operator::{GradientBuilder, Operator, OperatorCall, Rounding, Rules},
     signature::{Dim, FactorId, Signature},
     value::Value,
 };
@@ -22,11 +22,11 @@ pub struct Convolve {
     pub filter: Shape,
     /// The number of groups.
     pub groups: usize,
-    /// The distance between neighbouring results, in pixels.
+    /// The distance between neighboring results, in pixels.
     pub stride: [usize; 2],
     /// The rows and columns of zeros on each side of an image.
     pub padding: [usize; 2],
-    /// The distance between neighbouring filter elements, in pixels.
+    /// The distance between neighboring filter elements, in pixels.
     pub dilation: [usize; 2],
 }
 
@@ -113,6 +113,23 @@ impl Rules for Convolve {
                 add(Forward, [left, call.gradient], right),
             ],
         }
+    }
+
+    fn resized(&self, factors: &[usize], _result: Shape) -> Option<Operator> {
+        let Self { image, filter, groups, .. } = *self;
+        let batch = image.with(0, factors[0]);
+        Some(match groups {
+            1 => {
+                let filter = filter.with(0, factors[2]).with(1, factors[1]);
+                Self { image: batch.with(1, factors[1]), filter, ..self.clone() }.into()
+            }
+            _ => {
+                let all = |n: usize| n / groups * factors[1];
+                let (image, filter) =
+                    (batch.with(1, all(image[1])), filter.with(0, all(filter[0])));
+                Self { image, filter, groups: factors[1], ..self.clone() }.into()
+            }
+        })
     }
 
     // Of the factors alone; the points of images and windows come on top of them.

@@ -7,7 +7,7 @@ use soybean_plan::{Binary, Combine, DType, Kernel, Map, ScalarProgram, Shape, St
 
 use crate::{
     graph::Graph,
-    operator::{GradientBuilder, OperatorCall, Rounding, Rules},
+    operator::{GradientBuilder, Operator, OperatorCall, Rounding, Rules},
     scalar,
     signature::{FactorId, Signature, factor_id},
     value::Value,
@@ -120,6 +120,10 @@ impl Rules for Elementwise {
             Some(builder.sum_to(full, &self.operands[operand]))
         };
         call.operands.iter().enumerate().map(by_operand).collect()
+    }
+
+    fn resized(&self, factors: &[usize], _result: Shape) -> Option<Operator> {
+        Some(Self { extents: Shape::new(factors), ..self.clone() }.into())
     }
 
     fn flops_per_point(&self) -> u64 {

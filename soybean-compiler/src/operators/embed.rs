@@ -5,7 +5,7 @@ use std::fmt;
 use soybean_plan::{Combine, Embedding, EmbeddingForm, Kernel, Shape};
 
 use crate::{
-    operator::{GradientBuilder, OperatorCall, Rounding, Rules},
+    operator::{GradientBuilder, Operator, OperatorCall, Rounding, Rules},
     signature::{FactorId, Signature, factor_id},
     value::Value,
 };
@@ -54,6 +54,16 @@ impl Rules for Embed {
             .needs_gradient(call.operands[1])
             .then(|| builder.add(Self { form, ..self.clone() }.into(), &operands));
         vec![None, gradient, None]
+    }
+
+    fn resized(&self, factors: &[usize], _result: Shape) -> Option<Operator> {
+        // The rows of the table come before their elements.
+        Some(Self { vocabulary: factors[factors.len() - 2], ..self.clone() }.into())
+    }
+
+    // Indices name rows that are there, so the rest of a table is not read.
+    fn adds_up(&self, position: usize) -> bool {
+        self.form == EmbeddingForm::ScatterAdd && position == 1
     }
 
     // Of each of the points one in `vocabulary` is an addition at most.

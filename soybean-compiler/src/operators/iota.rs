@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use soybean_plan::{Combine, Kernel, Shape};
+use soybean_plan::{Combine, DType, Kernel, Shape};
 
 use crate::{
     operator::{GradientBuilder, OperatorCall, Rounding, Rules},
@@ -11,11 +11,21 @@ use crate::{
     value::Value,
 };
 
-/// The vector of the indices below `extent`, as `f32`.
+/// The vector of the indices below `extent`, as `i32`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Iota {
     /// The number of elements.
     pub extent: usize,
+    /// True if kernels only compare it with the extent of a padded dim.
+    pub is_for_padding: bool,
+}
+
+impl Iota {
+    /// Returns the indices of a dim that the user's model reads.
+    #[must_use]
+    pub fn new(extent: usize) -> Self {
+        Self { extent, is_for_padding: false }
+    }
 }
 
 impl Rules for Iota {
@@ -43,6 +53,10 @@ impl Rules for Iota {
 
     fn kernel(&self, _operands: &[Shape], _result: &Shape) -> Option<Kernel> {
         None
+    }
+
+    fn dtype(&self, _operands: &[DType]) -> DType {
+        DType::I32
     }
 
     fn is_constant(&self) -> bool {

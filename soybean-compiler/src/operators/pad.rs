@@ -5,7 +5,7 @@ use std::fmt;
 use soybean_plan::{Combine, DType, Kernel, MAX_RANK, Padding, Shape};
 
 use crate::{
-    operator::{GradientBuilder, OperatorCall, Rounding, Rules},
+    operator::{GradientBuilder, Operator, OperatorCall, Rounding, Rules},
     signature::{Dim, Signature, factor_id},
     value::Value,
 };
@@ -62,6 +62,14 @@ impl Rules for Pad {
         let shape = builder.shape(call.operands[0]);
         let back = Self { low: self.low.iter().map(|it| -it).collect(), shape, fill: 0.0 };
         vec![Some(builder.add(back.into(), &[call.gradient]))]
+    }
+
+    fn keeps_zeros(&self) -> bool {
+        self.fill == 0.0
+    }
+
+    fn resized(&self, _factors: &[usize], result: Shape) -> Option<Operator> {
+        Some(Self { shape: result, ..self.clone() }.into())
     }
 
     fn flops_per_point(&self) -> u64 {

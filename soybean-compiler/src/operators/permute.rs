@@ -40,6 +40,10 @@ impl Rules for Permute {
         vec![Some(builder.add(Self { order }.into(), &[call.gradient]))]
     }
 
+    fn keeps_zeros(&self) -> bool {
+        true
+    }
+
     fn flops_per_point(&self) -> u64 {
         0
     }

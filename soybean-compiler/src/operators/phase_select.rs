@@ -42,6 +42,10 @@ impl Rules for PhaseSelect {
         vec![Some(call.gradient), None]
     }
 
+    fn keeps_zeros(&self) -> bool {
+        true
+    }
+
     fn flops_per_point(&self) -> u64 {
         0
     }

@@ -6,7 +6,7 @@ use std::fmt;
 use soybean_plan::{Combine, Kernel, Pooling, PoolingForm, Shape};
 
 use crate::{
-    operator::{GradientBuilder, OperatorCall, Rounding, Rules},
+    operator::{GradientBuilder, Operator, OperatorCall, Rounding, Rules},
     signature::{Dim, Signature},
     value::Value,
 };
@@ -20,7 +20,7 @@ pub struct Pool {
     pub image: Shape,
     /// Height and width of the windows.
     pub window: [usize; 2],
-    /// The distance between neighbouring windows, in pixels.
+    /// The distance between neighboring windows, in pixels.
     pub stride: [usize; 2],
     /// The rows and columns outside an image that the first windows may reach.
     pub padding: [usize; 2],
@@ -79,6 +79,15 @@ impl Rules for Pool {
             // Only gradients are made of it, and those are not differentiated again.
             PoolingForm::MaxGradient => vec![None, None],
         }
+    }
+
+    fn keeps_zeros(&self) -> bool {
+        true
+    }
+
+    fn resized(&self, factors: &[usize], _result: Shape) -> Option<Operator> {
+        let image = self.image.with(0, factors[0]).with(1, factors[1]);
+        Some(Self { image, ..self.clone() }.into())
     }
 
     // Of the planes alone; the pixels of windows come on top of them.

@@ -5,7 +5,7 @@ use std::fmt;
 use soybean_plan::{Combine, Kernel, Reduction, ScalarProgram, Shape, Strides};
 
 use crate::{
-    operator::{GradientBuilder, OperatorCall, Rounding, Rules},
+    operator::{GradientBuilder, Operator, OperatorCall, Rounding, Rules},
     operators::elementwise::{Elementwise, all_dims},
     scalar::{self, ScalarBuilder},
     signature::{FactorId, Signature},
@@ -60,6 +60,11 @@ impl Rules for Reduce {
         let operands = [space, self.kept.clone(), self.kept.clone()];
         let values = [is_maximum, call.gradient, n_ties];
         vec![Some(builder.add_elementwise(shape, &operands, share(), &values))]
+    }
+
+    fn resized(&self, factors: &[usize], _result: Shape) -> Option<Operator> {
+        let map = Elementwise { extents: Shape::new(factors), ..self.map.clone() };
+        Some(Self { map, ..self.clone() }.into())
     }
 
     fn flops_per_point(&self) -> u64 {

@@ -31,6 +31,10 @@ impl Rules for Replica {
         vec![Some(call.gradient)]
     }
 
+    fn keeps_zeros(&self) -> bool {
+        true
+    }
+
     fn flops_per_point(&self) -> u64 {
         0
     }

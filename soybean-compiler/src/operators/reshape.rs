@@ -5,7 +5,7 @@ use std::fmt;
 use soybean_plan::{Combine, DType, Kernel, Shape};
 
 use crate::{
-    operator::{GradientBuilder, OperatorCall, Rounding, Rules},
+    operator::{GradientBuilder, Operator, OperatorCall, Rounding, Rules},
     signature::{Dim, Signature, factor_id},
     value::Value,
 };
@@ -24,7 +24,7 @@ struct Group {
 }
 
 impl Reshape {
-    /// Returns the finest groups of neighbouring dims with equal products. Dims of extent 1 join
+    /// Returns the finest groups of neighboring dims with equal products. Dims of extent 1 join
     /// the group before them.
     fn groups(&self, operand: &Shape) -> Vec<Group> {
         let mut groups = Vec::new();
@@ -89,6 +89,14 @@ impl Rules for Reshape {
         vec![Some(builder.add(Self { shape }.into(), &[call.gradient]))]
     }
 
+    fn keeps_zeros(&self) -> bool {
+        true
+    }
+
+    fn resized(&self, _factors: &[usize], result: Shape) -> Option<Operator> {
+        Some(Self { shape: result }.into())
+    }
+
     fn flops_per_point(&self) -> u64 {
         0
     }
@@ -110,7 +118,8 @@ impl Rules for Reshape {
     }
 }
 
-fn greatest_common_divisor(a: usize, b: usize) -> usize {
+/// Returns the largest number that divides both; `a` if `b` is 0.
+pub(crate) fn greatest_common_divisor(a: usize, b: usize) -> usize {
     if b == 0 { a } else { greatest_common_divisor(b, a % b) }
 }
 

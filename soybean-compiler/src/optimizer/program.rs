@@ -268,13 +268,10 @@ impl ProgramWriter<'_> {
 }
 
 /// Returns the program that gives 1 if two numbers are finite, else 0.
-// 0 x is 0 if x is finite, else not a number.
 pub(crate) fn is_finite() -> ScalarProgram {
     let mut it = ScalarBuilder::default();
-    let (x, y) = (it.input(0), it.input(1));
-    let (x, y) = (it.scale(x, 0.0), it.scale(y, 0.0));
-    let (sum, zero) = (it.add(x, y), it.constant(0.0));
-    let result = it.equal(sum, zero);
+    let numbers = [it.input(0), it.input(1)];
+    let result = it.are_finite(&numbers);
     it.finish(result)
 }
 

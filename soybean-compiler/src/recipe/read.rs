@@ -11,6 +11,7 @@ use crate::{
     builder::{Argument, Builder},
     optimizer::{self, Optimizer},
     options::Options,
+    size_limits::check_extents,
     tiling::SearchRequest,
     value::Value,
 };
@@ -219,7 +220,7 @@ impl Reader {
 fn shape(datum: &Datum) -> Result<Vec<usize>, String> {
     let extents = datum.list()?.iter().map(Datum::count).collect::<Result<Vec<_>, _>>()?;
     match extents.len() <= MAX_RANK && !extents.contains(&0) {
-        true => Ok(extents),
+        true => check_extents(&extents).map(|()| extents),
         false => Err(format!("a shape has at most {MAX_RANK} dims, none of them empty")),
     }
 }

@@ -5,7 +5,7 @@ use std::{borrow::Cow, fmt};
 use soybean_plan::{Cluster, Device, Level};
 
 use super::read::datum::Datum;
-use crate::tiling::{Objective, SearchRequest};
+use crate::tiling::{Objective, Padding, SearchEffort, SearchRequest};
 
 /// Writes all but the strategy.
 pub(super) fn write(request: &SearchRequest, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -17,6 +17,14 @@ pub(super) fn write(request: &SearchRequest, f: &mut fmt::Formatter<'_>) -> fmt:
     }
     if let Some(cluster) = &request.cluster {
         write_cluster(cluster, f)?;
+    }
+    match request.effort {
+        SearchEffort::Standard => {}
+        SearchEffort::Thorough => writeln!(f, "search {:?}", request.effort.name())?,
+    }
+    match request.padding {
+        Padding::Auto => {}
+        Padding::Off | Padding::All => writeln!(f, "padding {:?}", request.padding.name())?,
     }
     match request.objective {
         Objective::Bytes => Ok(()),
@@ -59,6 +67,8 @@ pub(super) fn read(
     match (word, data) {
         ("memory", [bytes]) => request.memory = Some(bytes.count()? as u64),
         ("shares", [Datum::Boolean(shares)]) => request.shares = *shares,
+        ("search", [Datum::Text(name)]) => request.effort = name.parse()?,
+        ("padding", [Datum::Text(name)]) => request.padding = name.parse()?,
         ("objective", [Datum::Text(name)]) => request.objective = name.parse()?,
         ("cluster", [Datum::Text(name), device, levels @ ..]) => {
             let levels: Vec<Level> = levels.iter().map(level).collect::<Result<_, _>>()?;

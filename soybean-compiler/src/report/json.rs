@@ -6,6 +6,7 @@ use soybean_plan::{Placement, Tiling};
 
 use super::{LevelLoad, Pass, Report};
 use crate::{
+    graph::Node,
     peak::Content,
     signature::{Partitioning, letter},
     tiling::Conversion,
@@ -41,10 +42,11 @@ pub(super) fn json(report: &Report) -> String {
     let per_axis: Vec<String> = report.bytes_per_axis.iter().map(ToString::to_string).collect();
     let _ = write!(
         text,
-        "\"bytes_total\": {}, \"bytes_per_axis\": [{}], \"peak_memory_bytes_per_gpu\": {}, \"memory\": {},\n\
+        "\"bytes_total\": {}, \"bytes_per_axis\": [{}], \"work\": {:.4}, \"peak_memory_bytes_per_gpu\": {}, \"memory\": {},\n\
          \"baselines\": {{ \"data\": {}, \"model\": {}, \"recursive\": {}{} }}",
         report.bytes_total,
         per_axis.join(", "),
+        report.work,
         report.peak_memory_bytes_per_gpu,
         memory(report),
         baselines.data,
@@ -102,17 +104,26 @@ fn tensors(report: &Report, values: &[Value]) -> Vec<String> {
     let tensor = |value: &Value| {
         let node = report.graph().node(*value);
         format!(
-            "{{ \"id\": {}, \"name\": {}, \"kind\": \"{}\", \"dtype\": \"{}\", \"shape\": {}, \"tiling\": {}, \"pinned\": {} }}",
+            "{{ \"id\": {}, \"name\": {}, \"kind\": \"{}\", \"dtype\": \"{}\", \"shape\": {}, {}\"tiling\": {}, \"pinned\": {} }}",
             value.index(),
             string(&names[value]),
             kinds[value],
             node.dtype,
             node.shape,
+            unpadded(node),
             tiling(&report.found.tiled.tilings[value.index()]),
             node.pinned.is_some(),
         )
     };
     values.iter().map(tensor).collect()
+}
+
+/// Writes the shape without padding of a tensor that has padding.
+fn unpadded(node: &Node) -> String {
+    match node.unpadded == node.shape {
+        true => String::new(),
+        false => format!("\"unpadded\": {}, ", node.unpadded),
+    }
 }
 
 fn operators(report: &Report, computed: impl Iterator<Item = Value>) -> Vec<String> {
@@ -158,7 +169,7 @@ fn operator(
         inputs.join(", "),
         factors(form),
         conversions.join(", "),
-        signature.n_points() * operator.flops_per_point(),
+        graph.flops(value),
         string(layer),
         string(&site.operator),
         string(&site.place),

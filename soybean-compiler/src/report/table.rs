@@ -2,13 +2,18 @@
 
 use std::fmt::Write as _;
 
-use soybean_plan::Mode;
+use soybean_plan::{Mode, readable_bytes};
 
 use super::{
-    Parallelism, Pass, Report, Transfer, readable_bytes, readable_seconds,
+    Parallelism, Pass, Prediction, Report, Transfer, readable_seconds,
     rows::{aligned, rows},
 };
-use crate::{graph::Source, peak::Content, tiling::Objective, value::Value};
+use crate::{
+    graph::{Node, Source},
+    peak::Content,
+    tiling::Objective,
+    value::Value,
+};
 
 /// The most conversions that are listed.
 const MAX_TRANSFERS: usize = 8;
@@ -17,25 +22,52 @@ const MAX_TRANSFERS: usize = 8;
 /// and the largest transfers; then the bytes beside those of the baselines.
 pub(super) fn text(report: &Report) -> String {
     let mesh = report.found.tiled.mesh;
-    let mode = match report.mode() {
-        Mode::Training => String::new(),
-        Mode::Inference => format!(" in mode {}", report.mode()),
-    };
-    let mut text = format!(
-        "plan of `{}`{mode} for {} GPUs, mesh {mesh}, strategy {}, precision {}\n\n",
-        report.name,
-        mesh.n_ranks(),
-        report.strategy(),
-        report.precision()
-    );
+    let mut text = format!("{}\n\n", title(report));
     text.push_str(&aligned(&tensors(report)));
     if mesh.n_ranks() > 1 {
         text.push('\n');
         text.push_str(&layers(report));
     }
     text.push_str(&conversions(report));
-    text.push_str(&summary(report));
+    text.push_str(&figures(report));
     text
+}
+
+/// Returns the title, and then the figures of the plan in a line.
+pub(super) fn summary(report: &Report) -> String {
+    let mut bytes =
+        format!("  {} per {}", readable_bytes(report.bytes_total), report.mode().unit());
+    if let Some(proof) = byte_proof(report) {
+        let _ = write!(bytes, ", {proof}");
+    }
+    let seconds = |it: &Prediction| format!("; {} predicted", readable_seconds(it.seconds));
+    let predicted = report.prediction.as_ref().map_or_else(String::new, seconds);
+    let memory = readable_bytes(report.peak_memory_bytes_per_gpu);
+    format!("{}\n{bytes}{predicted}; {memory} of memory per GPU", title(report))
+}
+
+fn title(report: &Report) -> String {
+    let mesh = report.found.tiled.mesh;
+    let mode = match report.mode() {
+        Mode::Training => String::new(),
+        Mode::Inference => format!(" in mode {}", report.mode()),
+    };
+    let n = mesh.n_ranks();
+    let plural = if n == 1 { "" } else { "s" };
+    let (name, strategy, precision) = (&report.name, report.strategy(), report.precision());
+    format!(
+        "plan of `{name}`{mode} for {n} GPU{plural}, mesh {mesh}, strategy {strategy}, precision {precision}"
+    )
+}
+
+/// Returns what is proved of the plan's bytes, if they are the objective.
+fn byte_proof(report: &Report) -> Option<String> {
+    let gap = report.gap().filter(|_| report.objective() == Objective::Bytes)?;
+    let extents = if report.has_further_paddings { " for these extents" } else { "" };
+    Some(match gap {
+        0.0 => format!("proved optimal{extents}"),
+        _ => format!("within {:.1} % of the optimum{extents}", gap * 100.0),
+    })
 }
 
 fn tensors(report: &Report) -> Vec<[String; 4]> {
@@ -58,7 +90,7 @@ fn tensors(report: &Report) -> Vec<[String; 4]> {
     };
     let item = |value: Value| {
         let node = graph.node(value);
-        let shape = format!("{}{}", node.dtype, node.shape);
+        let shape = format!("{}{}", node.dtype, padded_shape(node));
         let pinned = if node.pinned.is_some() { " pinned" } else { "" };
         let tiling = format!("{}{pinned}", tiled.tilings[value.index()]);
         (names[&value].clone(), [shape, tiling, states(value)])
@@ -69,6 +101,16 @@ fn tensors(report: &Report) -> Vec<[String; 4]> {
     rows(heading, items, |name, [shape, tiling, states]| {
         [name, shape.clone(), tiling.clone(), states.clone()]
     })
+}
+
+/// Returns the shape of a tensor; padding is written as a sum, `[128+1, 64]`.
+fn padded_shape(node: &Node) -> String {
+    let extent = |(&unpadded, &padded): (&usize, &usize)| match padded - unpadded {
+        0 => unpadded.to_string(),
+        padding => format!("{unpadded}+{padding}"),
+    };
+    let extents: Vec<String> = node.unpadded.iter().zip(node.shape.iter()).map(extent).collect();
+    format!("[{}]", extents.join(", "))
 }
 
 fn layers(report: &Report) -> String {
@@ -132,17 +174,12 @@ fn purpose(transfer: &Transfer) -> String {
     }
 }
 
-fn summary(report: &Report) -> String {
+fn figures(report: &Report) -> String {
     let baselines = report.found.baselines;
     let label = format!("bytes moved in one {}", report.mode().unit());
     let mut text = format!("\n  {label:<32}  {:>10}", readable_bytes(report.bytes_total));
-    let gap = report.gap().filter(|_| report.objective() == Objective::Bytes);
-    match gap {
-        Some(0.0) => text.push_str("  proved optimal"),
-        Some(gap) => {
-            let _ = write!(text, "  within {:.1} % of the optimum", gap * 100.0);
-        }
-        None => {}
+    if let Some(proof) = byte_proof(report) {
+        let _ = write!(text, "  {proof}");
     }
     text.push('\n');
     let strategies =
@@ -156,6 +193,7 @@ fn summary(report: &Report) -> String {
         };
         let _ = writeln!(text, "  {label:<32}  {:>10}{ratio}", readable_bytes(bytes));
     }
+    text.push_str(&work(report));
     text.push_str(&predicted(report));
     let limit = |it| format!("  of {}", readable_bytes(it));
     let limit = report.memory_limit.map_or_else(String::new, limit);
@@ -167,6 +205,24 @@ fn summary(report: &Report) -> String {
     }
     let time = format!("{:.1} ms", report.milliseconds);
     let _ = writeln!(text, "  {:<32}  {time:>10}", "search");
+    text
+}
+
+/// The work above which a plan has a warning.
+const MUCH_WORK: f64 = 1.1;
+
+/// Writes the operations of all ranks over those of one device, with a warning if there are many.
+fn work(report: &Report) -> String {
+    let mut text = format!("  {:<32}  {:>10.2}", "work over that of one device", report.work);
+    if report.work > MUCH_WORK {
+        let n = report.n_gpus();
+        let _ = write!(
+            text,
+            "  warning: ranks repeat each other's work, or compute padding; a batch or a width that \
+             {n} divides may help"
+        );
+    }
+    text.push('\n');
     text
 }
 

@@ -82,7 +82,7 @@ fn add(transfers: &mut Vec<Transfer>, new: Transfer) {
 }
 
 /// The data that all transfers of a report need.
-struct Context<'a> {
+pub(super) struct Context<'a> {
     report: &'a Report,
     names: BTreeMap<Value, String>,
     layers: Vec<String>,
@@ -90,13 +90,13 @@ struct Context<'a> {
 }
 
 impl<'a> Context<'a> {
-    fn new(report: &'a Report) -> Self {
+    pub(super) fn new(report: &'a Report) -> Self {
         Self { report, names: report.names(), layers: report.layers(), passes: report.passes() }
     }
 
     /// Returns the name of a tensor. A tensor without a name gets that of its operator:
     /// `dense.0.matmul`, or `dense.0.matmul gradient`.
-    fn name(&self, value: Value) -> String {
+    pub(super) fn name(&self, value: Value) -> String {
         let name = self.names[&value].clone();
         let network = &self.report.found.tiled.network;
         let operator = network.site(value).map_or("", |site| site.operator.as_str());

@@ -48,7 +48,11 @@ fn terms(
     let of = |it: Register| registers[it as usize];
     let zero = b.constant(0.0);
     match *instruction {
-        Instruction::Input(_) | Instruction::Scalar(_) | Instruction::Constant(_) => Vec::new(),
+        Instruction::Input(_)
+        | Instruction::Integer(_)
+        | Instruction::Scalar(_)
+        | Instruction::Constant(_)
+        | Instruction::IntegerConstant(_) => Vec::new(),
         Instruction::Unary(function, x) => {
             unary_term(b, function, of(x), y, g).map(|term| (x, term)).into_iter().collect()
         }
@@ -72,7 +76,7 @@ fn unary_term(
 ) -> Option<Register> {
     let (zero, one) = (b.constant(0.0), b.constant(1.0));
     Some(match function {
-        Unary::Detach => return None,
+        Unary::Detach | Unary::Float => return None,
         Unary::Negate => b.unary(Unary::Negate, g),
         // d relu(x) = g where relu(x) > 0
         Unary::Relu => {
@@ -136,7 +140,11 @@ fn binary_terms(
             let (by_x, by_z) = (b.select(is_greater, g, zero), b.select(is_greater, zero, g));
             [Some(b.select(is_equal, half, by_x)), Some(b.select(is_equal, half, by_z))]
         }
-        Binary::Equal | Binary::Greater | Binary::Noise => [None, None],
+        Binary::Equal
+        | Binary::Greater
+        | Binary::EqualIntegers
+        | Binary::GreaterInteger
+        | Binary::Noise => [None, None],
     }
 }
 

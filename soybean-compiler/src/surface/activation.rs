@@ -27,6 +27,7 @@ macro_rules! row {
 
 pub(super) const TABLE: &[Row] = &[
     row!("relu", "`max(x, 0)`.", TENSOR, |it, x| it.unary(Unary::Relu, x)),
+    row!("relu6", "`min(max(x, 0), 6)`; its gradient at 0 and 6 is 0.", TENSOR, relu6),
     row!("tanh", "The hyperbolic tangent.", TENSOR, |it, x| it.unary(Unary::Tanh, x)),
     row!("sigmoid", "`1 / (1 + e^-x)`.", TENSOR, |it, x| it.unary(Unary::Sigmoid, x)),
     row!("exp", "`e^x`.", TENSOR, |it, x| it.unary(Unary::Exp, x)),
@@ -66,6 +67,16 @@ fn elementwise(
     let x = scalar.input(0);
     let result = program(&mut scalar, x);
     Ok(Argument::Tensor(map_one(builder, value, &scalar.finish(result))))
+}
+
+// The gradient flows where 0 < x < 6. A NaN stays NaN.
+fn relu6(it: &mut ScalarBuilder, x: Register) -> Register {
+    let (zero, six) = (it.constant(0.0), it.constant(6.0));
+    let (is_below, is_above) = (it.greater(zero, x), it.greater(x, six));
+    let (is_zero, is_six) = (it.equal(x, zero), it.equal(x, six));
+    let (is_low, is_high) = (it.add(is_below, is_zero), it.add(is_above, is_six));
+    let upper = it.select(is_high, six, x);
+    it.select(is_low, zero, upper)
 }
 
 // rsqrt(x) = 1 / sqrt(x)

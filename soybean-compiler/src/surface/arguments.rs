@@ -6,6 +6,7 @@ use super::{Form, Row};
 use crate::{
     builder::{Argument, Builder},
     diagnostic::CallDiagnostic,
+    size_limits::MAX_EXTENT,
     value::Value,
 };
 
@@ -121,9 +122,17 @@ impl<'a> Arguments<'a> {
 
     pub(crate) fn integer(&self, position: usize) -> Result<i64, CallDiagnostic> {
         match self.given[position] {
-            Argument::Integer(value) => Ok(value),
+            Argument::Integer(value) => self.number_of_elements(position, value),
             _ => Err(self.expected(position, "an integer")),
         }
+    }
+
+    /// Returns an integer that is no larger than extents are.
+    fn number_of_elements(&self, position: usize, value: i64) -> Result<i64, CallDiagnostic> {
+        if value.unsigned_abs() <= MAX_EXTENT as u64 {
+            return Ok(value);
+        }
+        Err(self.fault(position, format!("integers are at most {MAX_EXTENT}, found {value}")))
     }
 
     /// Returns an integer of at least `least`.
@@ -139,7 +148,7 @@ impl<'a> Arguments<'a> {
             return Err(self.expected(position, "an array of integers"));
         };
         let integer = |item: &Argument| match item {
-            Argument::Integer(value) => Ok(*value),
+            Argument::Integer(value) => self.number_of_elements(position, *value),
             _ => Err(self.fault(
                 position,
                 format!("expected an array of integers, found {} in it", item.kind()),
@@ -180,7 +189,7 @@ impl<'a> Arguments<'a> {
     pub(crate) fn dims(&self, position: usize, rank: usize) -> Result<Vec<usize>, CallDiagnostic> {
         let given = match self.get(position) {
             Argument::All => return Ok((0..rank).collect()),
-            Argument::Integer(dim) => vec![*dim],
+            Argument::Integer(_) => vec![self.integer(position)?],
             Argument::List(_) => self.integers(position)?,
             _ => return Err(self.expected(position, "`..`, a dim, or an array of dims")),
         };

@@ -1,6 +1,6 @@
 //! Attention, from products and a softmax or, where scores are many, as one kernel.
 
-use soybean_plan::{AttentionForm, Binary, Shape};
+use soybean_plan::{AttentionForm, Shape};
 
 use super::{Arguments, Row, SampleArgument, map, reduction::Shifted};
 use crate::{
@@ -139,13 +139,12 @@ fn plain_scores(builder: &mut Builder, products: Value, scale: f64) -> Value {
 fn causal_scores(builder: &mut Builder, products: Value, scale: f64) -> Value {
     let shape = builder.shape(products);
     let mut it = ScalarBuilder::default();
-    let (product, query, key) = (it.input(0), it.input(1), it.input(2));
+    let (product, query, key) = (it.input(0), it.integer(1), it.integer(2));
     let (score, masked) = (it.scale(product, scale), it.constant(MASKED));
-    let is_later = it.binary(Binary::Greater, key, query);
+    let is_later = it.greater(key, query);
     let result = it.select(is_later, masked, score);
-    let mut index = |dim: usize| {
-        (builder.graph.add(Iota { extent: shape[dim] }.into(), &[]), vec![factor_id(dim)])
-    };
+    let mut index =
+        |dim: usize| (builder.graph.add(Iota::new(shape[dim]).into(), &[]), vec![factor_id(dim)]);
     let (queries, keys) = (index(shape.len() - 2), index(shape.len() - 1));
     map(builder, shape, &[(products, all_dims(&shape)), queries, keys], &it.finish(result))
 }

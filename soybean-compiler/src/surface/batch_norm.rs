@@ -33,7 +33,7 @@ macro_rules! sample {
 
 pub(super) const TABLE: &[Row] = &[Row {
     name: "batch_norm",
-    doc: "Each channel of `[n, c, ..]` normalised: in training by the batch, whose statistics both buffers follow, in evaluation by the buffers.",
+    doc: "Each channel of `[n, c, ..]` normalized: in training by the batch, whose statistics both buffers follow, in evaluation by the buffers.",
     arguments: &["input", "running_mean", "running_var", "weight", "bias", "momentum", "eps"],
     build: batch_norm,
     samples: &[sample!(&[4, 6, 3], &[6]), sample!(&[4, 2], &[2]), sample!(&[3, 1, 2, 5], &[1])],

@@ -2,7 +2,7 @@
 
 use soybean_plan::{DType, Register, Shape};
 
-use super::{Arguments, conversion, map};
+use super::{Arguments, map};
 use crate::{
     builder::{Argument, Builder},
     diagnostic::CallDiagnostic,
@@ -34,15 +34,15 @@ impl Arguments<'_> {
         }
     }
 
-    /// Returns a tensor or a number; tensors of `i32` become `f32`.
+    /// Returns a tensor of any type or a number.
     pub(super) fn comparable(
         &self,
-        builder: &mut Builder,
+        builder: &Builder,
         position: usize,
     ) -> Result<Operand, CallDiagnostic> {
         match *self.get(position) {
             Argument::Tensor(value) if builder.dtype(value) == DType::I32 => {
-                Ok(Operand::Tensor(conversion::converted(builder, value, DType::F32)))
+                Ok(Operand::Tensor(value))
             }
             _ => self.operand(builder, position),
         }
@@ -50,8 +50,42 @@ impl Arguments<'_> {
 }
 
 /// Adds a map of arguments at these positions, broadcast against each other: aligned at the last
-/// dim, with missing dims and dims of extent 1 repeated.
+/// dim, with missing dims and dims of extent 1 repeated. Integers are converted to numbers.
 pub(super) fn broadcast(
+    builder: &mut Builder,
+    arguments: &Arguments<'_>,
+    operands: &[(usize, Operand)],
+    program: impl FnOnce(&mut ScalarBuilder, &[Register]) -> Register,
+) -> Result<Argument, CallDiagnostic> {
+    broadcast_as(DType::F32, builder, arguments, operands, program)
+}
+
+/// Adds a comparison of arguments, broadcast in the same way. If all are integers, their registers
+/// are of integers.
+pub(super) fn compare(
+    builder: &mut Builder,
+    arguments: &Arguments<'_>,
+    operands: &[(usize, Operand)],
+    program: impl FnOnce(&mut ScalarBuilder, &[Register]) -> Register,
+) -> Result<Argument, CallDiagnostic> {
+    let is_integer = |(_, operand): &(usize, Operand)| match *operand {
+        Operand::Number(number) => as_integer(number).is_some(),
+        Operand::Tensor(value) => builder.dtype(value) == DType::I32,
+    };
+    let dtype = if operands.iter().all(is_integer) { DType::I32 } else { DType::F32 };
+    broadcast_as(dtype, builder, arguments, operands, program)
+}
+
+/// Returns a number as an integer, if it is one of 32 bits.
+fn as_integer(number: f64) -> Option<i32> {
+    #[expect(clippy::cast_possible_truncation, reason = "compared with the number")]
+    let integer = number as i32;
+    (f64::from(integer) == number).then_some(integer)
+}
+
+/// Adds a map of arguments, whose registers are of numbers or of integers.
+fn broadcast_as(
+    dtype: DType,
     builder: &mut Builder,
     arguments: &Arguments<'_>,
     operands: &[(usize, Operand)],
@@ -68,7 +102,12 @@ pub(super) fn broadcast(
                 .ok_or_else(|| does_not_broadcast(arguments, position, &before, &shape))?,
             None => shape,
         });
-        *register = scalar.input(factor_id(tensors.len()));
+        let input = factor_id(tensors.len());
+        *register = match (builder.dtype(value), dtype) {
+            (DType::I32, DType::I32) => scalar.integer(input),
+            (DType::I32, DType::F32 | DType::Bf16) => scalar.float(input),
+            (DType::F32 | DType::Bf16, _) => scalar.input(input),
+        };
         tensors.push(value);
     }
     let Some(extents) = extents else {
@@ -76,7 +115,10 @@ pub(super) fn broadcast(
     };
     for (register, &(_, operand)) in registers.iter_mut().zip(operands) {
         if let Operand::Number(number) = operand {
-            *register = scalar.constant(number);
+            *register = match as_integer(number).filter(|_| dtype == DType::I32) {
+                Some(integer) => scalar.integer_constant(integer),
+                None => scalar.constant(number),
+            };
         }
     }
     let result = program(&mut scalar, &registers);

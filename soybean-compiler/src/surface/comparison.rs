@@ -4,7 +4,7 @@ use soybean_plan::{Binary, Register, Unary};
 
 use super::{
     Arguments, Row, SampleArgument,
-    broadcast::{Operand, broadcast},
+    broadcast::{Operand, broadcast, compare},
 };
 use crate::{
     builder::{Argument, Builder},
@@ -20,7 +20,7 @@ const LABELS: SampleArgument = SampleArgument::Labels { shape: &[3, 4], n_classe
 
 /// The row of a function of two tensors or numbers.
 macro_rules! row {
-    ($name:literal, $doc:literal, $take:ident, $samples:expr, $program:expr) => {
+    ($name:literal, $doc:literal, $take:ident, $build:ident, $samples:expr, $program:expr) => {
         Row {
             name: $name,
             doc: $doc,
@@ -28,7 +28,7 @@ macro_rules! row {
             build: |builder, arguments| {
                 let operands =
                     [(0, arguments.$take(builder, 0)?), (1, arguments.$take(builder, 1)?)];
-                broadcast(builder, arguments, &operands, |it, x| $program(it, x[0], x[1]))
+                $build(builder, arguments, &operands, |it, x| $program(it, x[0], x[1]))
             },
             samples: $samples,
         }
@@ -36,12 +36,13 @@ macro_rules! row {
 }
 
 pub(super) const TABLE: &[Row] = &[
-    row!("eq", "1 where `x == other`, else 0.", comparable, EQUAL, ScalarBuilder::equal),
-    row!("ne", "1 where `x != other`, else 0.", comparable, EQUAL, not_equal),
+    row!("eq", "1 where `x == other`, else 0.", comparable, compare, EQUAL, ScalarBuilder::equal),
+    row!("ne", "1 where `x != other`, else 0.", comparable, compare, EQUAL, not_equal),
     row!(
         "lt",
         "1 where `x < other`, else 0.",
         comparable,
+        compare,
         ORDER,
         |it: &mut ScalarBuilder, x, y| greater(it, y, x)
     ),
@@ -49,19 +50,28 @@ pub(super) const TABLE: &[Row] = &[
         "le",
         "1 where `x <= other`, else 0.",
         comparable,
+        compare,
         ORDER,
         |it: &mut ScalarBuilder, x, y| not_less(it, y, x)
     ),
-    row!("gt", "1 where `x > other`, else 0.", comparable, ORDER, greater),
-    row!("ge", "1 where `x >= other`, else 0.", comparable, ORDER, not_less),
+    row!("gt", "1 where `x > other`, else 0.", comparable, compare, ORDER, greater),
+    row!("ge", "1 where `x >= other`, else 0.", comparable, compare, ORDER, not_less),
     row!(
         "maximum",
         "The larger of two; equal ones share the gradient.",
         operand,
+        broadcast,
         CHOICE,
         |it: &mut ScalarBuilder, x, y| { it.binary(Binary::Maximum, x, y) }
     ),
-    row!("minimum", "The smaller of two; equal ones share the gradient.", operand, CHOICE, minimum),
+    row!(
+        "minimum",
+        "The smaller of two; equal ones share the gradient.",
+        operand,
+        broadcast,
+        CHOICE,
+        minimum
+    ),
     Row {
         name: "clamp",
         doc: "`x` kept between `low` and `high`.",
@@ -104,7 +114,7 @@ fn not_equal(it: &mut ScalarBuilder, x: Register, y: Register) -> Register {
 }
 
 fn greater(it: &mut ScalarBuilder, x: Register, y: Register) -> Register {
-    it.binary(Binary::Greater, x, y)
+    it.greater(x, y)
 }
 
 // x > y or x = y: unlike 1 - (y > x), this is 0 where one of them is NaN.

@@ -47,6 +47,10 @@ pub(super) fn converted(builder: &mut Builder, value: Value, dtype: DType) -> Va
     if builder.dtype(value) == dtype {
         return value;
     }
-    let map = Elementwise::same(builder.shape(value), 1, scalar::identity());
+    let program = match builder.dtype(value) {
+        DType::I32 => scalar::float(),
+        DType::F32 | DType::Bf16 => scalar::identity(),
+    };
+    let map = Elementwise::same(builder.shape(value), 1, program);
     builder.graph.add(Elementwise { dtype, ..map }.into(), &[value])
 }

@@ -116,7 +116,7 @@ pub(super) fn pair(
     least: usize,
 ) -> Result<[usize; 2], CallDiagnostic> {
     let given = match arguments.get(position) {
-        Argument::Integer(value) => vec![*value, *value],
+        Argument::Integer(_) => vec![arguments.integer(position)?; 2],
         _ => arguments.integers(position)?,
     };
     let valid = |&it: &i64| usize::try_from(it).ok().filter(|&it| it >= least);

@@ -48,9 +48,9 @@ fn dropout(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument,
     noise = it.binary(Binary::Noise, noise, own_number);
     builder.n_dropouts += 1;
     for (dim, &extent) in shape.iter().enumerate() {
-        let index = it.input(factor_id(operands.len()));
+        let index = it.float(factor_id(operands.len()));
         noise = it.binary(Binary::Noise, noise, index);
-        operands.push((builder.graph.add(Iota { extent }.into(), &[]), vec![factor_id(dim)]));
+        operands.push((builder.graph.add(Iota::new(extent).into(), &[]), vec![factor_id(dim)]));
     }
     let (zero, one) = (it.constant(0.0), it.constant(1.0));
     let is_dropped = it.binary(Binary::Greater, rate, noise);

@@ -170,9 +170,9 @@ impl Lettered {
         });
         let Some((first, second)) = repeat else { return self };
         let shape = builder.shape(self.value);
-        let index = builder.graph.add(Iota { extent: shape[first] }.into(), &[]);
+        let index = builder.graph.add(Iota::new(shape[first]).into(), &[]);
         let mut it = ScalarBuilder::default();
-        let (x, row, column, zero) = (it.input(0), it.input(1), it.input(2), it.constant(0.0));
+        let (x, row, column, zero) = (it.input(0), it.integer(1), it.integer(2), it.constant(0.0));
         let is_diagonal = it.equal(row, column);
         let result = it.select(is_diagonal, x, zero);
         let operands = [

@@ -1,13 +1,20 @@
 //! Labels and indices: integers that number classes or the rows of a table.
 
-use soybean_plan::{Binary, DType, EmbeddingForm, MAX_RANK, Shape};
+use std::collections::BTreeSet;
+
+use soybean_plan::{DType, EmbeddingForm, MAX_RANK, Shape};
 
 use super::{Arguments, Row, SampleArgument, layout, map};
 use crate::{
     builder::{Argument, Builder},
     diagnostic::CallDiagnostic,
     graph::Source,
-    operators::{elementwise::all_dims, embed::Embed, iota::Iota, pad::Pad},
+    operators::{
+        elementwise::{Elementwise, all_dims},
+        embed::Embed,
+        iota::Iota,
+        pad::Pad,
+    },
     scalar,
     signature::factor_id,
     value::Value,
@@ -20,7 +27,7 @@ const fn labels(shape: &'static [usize], n_classes: usize) -> SampleArgument {
 pub(super) const TABLE: &[Row] = &[
     Row {
         name: "one_hot",
-        doc: "A last dim of `n_classes` that holds 1 at the label and 0 elsewhere.",
+        doc: "A last dim of `n_classes` that holds 1 at the label and 0 elsewhere. Computed labels out of range have no 1.",
         arguments: &["labels", "n_classes"],
         build: one_hot,
         samples: &[
@@ -30,7 +37,7 @@ pub(super) const TABLE: &[Row] = &[
     },
     Row {
         name: "embedding",
-        doc: "The rows of `weight: [v, d]` that indices `[..]` number, `[.., d]`.",
+        doc: "The rows of `weight: [v, d]` that indices `[..]` number, `[.., d]`. Computed indices out of range give zeros.",
         arguments: &["input", "weight"],
         build: embedding,
         samples: &[
@@ -49,10 +56,10 @@ fn one_hot(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument,
         return Err(layout::too_many_dims(arguments, 0, MAX_RANK + 1));
     }
     limit(builder, arguments, 0, labels, n_classes)?;
-    let index = builder.graph.add(Iota { extent: n_classes }.into(), &[]);
+    let index = builder.graph.add(Iota::new(n_classes).into(), &[]);
     let shape: Shape = of_labels.iter().copied().chain([n_classes]).collect();
     let operands = [(labels, all_dims(&of_labels)), (index, vec![factor_id(of_labels.len())])];
-    Ok(Argument::Tensor(map(builder, shape, &operands, &scalar::binary(Binary::Equal))))
+    Ok(Argument::Tensor(map(builder, shape, &operands, &scalar::equal_integers())))
 }
 
 // Rows of a table by their numbers; PyTorch's `F.embedding` without its options.
@@ -67,7 +74,7 @@ fn embedding(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argumen
         return Err(layout::too_many_dims(arguments, 0, MAX_RANK + 1));
     }
     limit(builder, arguments, 0, indices, vocabulary)?;
-    let rows = builder.graph.add(Iota { extent: vocabulary }.into(), &[]);
+    let rows = builder.graph.add(Iota::new(vocabulary).into(), &[]);
     let embed = Embed { form: EmbeddingForm::Gather, vocabulary };
     Ok(Argument::Tensor(builder.graph.add(embed.into(), &[indices, weight, rows])))
 }
@@ -97,6 +104,26 @@ pub(super) fn integers(
     }
 }
 
+/// Returns whether the model computes any of these integers. Others are of the batch, and are
+/// checked when they are given.
+pub(super) fn are_computed(builder: &Builder, integers: Value) -> bool {
+    sources(builder, integers)
+        .into_iter()
+        .any(|it| builder.graph.operator_as::<Elementwise>(it).is_some())
+}
+
+/// Returns these integers and all from which they are rearranged, each once.
+fn sources(builder: &Builder, integers: Value) -> BTreeSet<Value> {
+    let (mut found, mut open) = (BTreeSet::new(), vec![integers]);
+    while let Some(value) = open.pop() {
+        if found.insert(value) {
+            let operands = builder.graph.operands(value).into_iter();
+            open.extend(operands.filter(|it| builder.dtype(*it) == DType::I32));
+        }
+    }
+    found
+}
+
 /// Integers of the batch are checked to be less than a number, also after a rearrangement. Their
 /// padding must be less, too.
 pub(super) fn limit(
@@ -106,18 +133,15 @@ pub(super) fn limit(
     integers: Value,
     n_classes: usize,
 ) -> Result<(), CallDiagnostic> {
-    if let Source::Input { n_classes: limit } = &mut builder.graph.node_mut(integers).source {
-        *limit = Some(limit.map_or(n_classes, |other| other.min(n_classes)));
-    }
-    if let Some(Pad { fill, .. }) = builder.graph.operator_as::<Pad>(integers)
-        && !(0.0..n_classes as f64).contains(fill)
-    {
-        let message = format!("integers must be in 0..{n_classes}, but are padded with {fill}");
-        return Err(arguments.fault(position, message));
-    }
-    for operand in builder.graph.operands(integers) {
-        if builder.dtype(operand) == DType::I32 {
-            limit(builder, arguments, position, operand, n_classes)?;
+    for value in sources(builder, integers) {
+        if let Source::Input { n_classes: limit } = &mut builder.graph.node_mut(value).source {
+            *limit = Some(limit.map_or(n_classes, |other| other.min(n_classes)));
+        }
+        if let Some(Pad { fill, .. }) = builder.graph.operator_as::<Pad>(value)
+            && !(0.0..n_classes as f64).contains(fill)
+        {
+            let message = format!("integers must be in 0..{n_classes}, but are padded with {fill}");
+            return Err(arguments.fault(position, message));
         }
     }
     Ok(())

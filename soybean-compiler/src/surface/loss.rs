@@ -15,7 +15,7 @@ use crate::{
 pub(super) const TABLE: &[Row] = &[
     Row {
         name: "cross_entropy",
-        doc: "The mean of `-log(softmax(logits)[label])` over logits `[.., classes]` and labels `[..]`.",
+        doc: "The mean of `-log(softmax(logits)[label])` over logits `[.., classes]` and labels `[..]`. Computed labels out of range make it NaN.",
         arguments: &["logits", "labels"],
         build: cross_entropy,
         samples: &[
@@ -103,15 +103,25 @@ fn cross_entropy(
     let mut scalar = ScalarBuilder::default();
     let (sum, chosen_logit) = (scalar.input(0), scalar.input(1));
     let log = scalar.unary(Unary::Log, sum);
-    let loss = scalar.sub(log, chosen_logit);
+    let mut loss = scalar.sub(log, chosen_logit);
     let rows = builder.shape(parts.sum);
-    let losses = map(
-        builder,
-        rows,
-        &[(parts.sum, all_dims(&rows)), (chosen, all_dims(&rows))],
-        &scalar.finish(loss),
-    );
+    let mut operands = vec![(parts.sum, all_dims(&rows)), (chosen, all_dims(&rows))];
+    if labels::are_computed(builder, labels) {
+        loss = within_classes(&mut scalar, 2, classes, loss);
+        operands.push((labels, all_dims(&rows)));
+    }
+    let losses = map(builder, rows, &operands, &scalar.finish(loss));
     Ok(Argument::Tensor(reduction::mean_to(builder, losses, &[])))
+}
+
+/// Returns a number where the label of an input is a class, else NaN.
+fn within_classes(it: &mut ScalarBuilder, labels: u8, classes: usize, x: Register) -> Register {
+    let last = i32::try_from(classes - 1).expect("extents are below 2^31");
+    let (label, zero, last) =
+        (it.integer(labels), it.integer_constant(0), it.integer_constant(last));
+    let (is_below, is_above) = (it.greater(zero, label), it.greater(label, last));
+    let (is_outside, nan) = (it.add(is_below, is_above), it.constant(f64::NAN));
+    it.select(is_outside, nan, x)
 }
 
 /// Returns the element of each row that its label selects: the sum over the row of the elements
@@ -119,11 +129,11 @@ fn cross_entropy(
 fn chosen(builder: &mut Builder, rows: Value, labels: Value) -> Value {
     let shape = builder.shape(rows);
     let last = shape.len() - 1;
-    let index = builder.graph.add(Iota { extent: shape[last] }.into(), &[]);
+    let index = builder.graph.add(Iota::new(shape[last]).into(), &[]);
     let mut scalar = ScalarBuilder::default();
     let (x, label, index_of_x, zero) =
-        (scalar.input(0), scalar.input(1), scalar.input(2), scalar.constant(0.0));
-    let is_chosen = scalar.binary(Binary::Equal, label, index_of_x);
+        (scalar.input(0), scalar.integer(1), scalar.integer(2), scalar.constant(0.0));
+    let is_chosen = scalar.equal(label, index_of_x);
     let result = scalar.select(is_chosen, x, zero);
     let kept: Vec<FactorId> = (0..last).map(factor_id).collect();
     let operands =

@@ -1,4 +1,4 @@
-//! Normalisation. Variances are taken of what is already less its mean, so that nothing cancels.
+//! Normalization. Variances are taken of what is already less its mean, so that nothing cancels.
 
 use soybean_plan::{MAX_RANK, PoolingForm, Shape, Unary};
 
@@ -27,7 +27,7 @@ const fn integer(value: i64) -> SampleArgument {
 pub(super) const TABLE: &[Row] = &[
     Row {
         name: "layer_norm",
-        doc: "Normalised over the last dim, times `weight`, plus `bias`.",
+        doc: "Normalized over the last dim, times `weight`, plus `bias`.",
         arguments: &["input", "weight", "bias", "eps"],
         build: layer_norm,
         samples: &[
@@ -48,7 +48,7 @@ pub(super) const TABLE: &[Row] = &[
     },
     Row {
         name: "local_response_norm",
-        doc: "Divided by `(k + alpha mean(x^2))^beta`, the mean over `size` neighbouring channels of `[n, c, ..]`.",
+        doc: "Divided by `(k + alpha mean(x^2))^beta`, the mean over `size` neighboring channels of `[n, c, ..]`.",
         arguments: &["input", "size", "alpha", "beta", "k"],
         build: local_response_norm,
         samples: &[
@@ -59,7 +59,7 @@ pub(super) const TABLE: &[Row] = &[
     },
     Row {
         name: "group_norm",
-        doc: "Normalised over each group of channels of `[n, c, ..]`, times `weight`, plus `bias`.",
+        doc: "Normalized over each group of channels of `[n, c, ..]`, times `weight`, plus `bias`.",
         arguments: &["input", "n_groups", "weight", "bias", "eps"],
         build: group_norm,
         samples: &[

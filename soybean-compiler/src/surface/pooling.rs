@@ -145,7 +145,7 @@ fn adaptive_avg_pool2d(
 /// the window's column.
 fn averages(builder: &mut Builder, n: usize, m: usize) -> Value {
     let mut it = ScalarBuilder::default();
-    let (pixel, window) = (it.input(0), it.input(1));
+    let (pixel, window) = (it.float(0), it.float(1));
     let [begins, ends] = [0.0, 1.0].map(|by| {
         let (pixel, window) = (it.offset(pixel, by), it.offset(window, by));
         [it.scale(pixel, m as f64), it.scale(window, n as f64)]

@@ -1,6 +1,6 @@
 //! Reductions over dims, and softmax, which is made of them.
 
-use soybean_plan::{Combine, Register, Unary};
+use soybean_plan::{Combine, Register, ScalarProgram, Unary};
 
 use super::{Arguments, Row, SampleArgument, map, map_one};
 use crate::{
@@ -88,7 +88,7 @@ pub(super) const TABLE: &[Row] = &[
         arguments: &["input", "dims", "correction"],
         build: |builder, arguments| {
             let variance = variance(builder, arguments)?;
-            Ok(Argument::Tensor(map_one(builder, variance, &scalar::unary(Unary::Sqrt))))
+            Ok(Argument::Tensor(map_one(builder, variance, &root_of_spread())))
         },
         samples: VARIANCE_SAMPLES,
     },
@@ -142,11 +142,16 @@ pub(super) fn reduce(
 pub(super) fn mean_to(builder: &mut Builder, value: Value, kept: &[FactorId]) -> Value {
     let shape = builder.shape(value);
     let n_kept: usize = kept.iter().map(|&dim| shape[dim as usize]).product();
+    let sum = reduce(builder, value, Combine::Sum, kept);
+    divided(builder, sum, shape.n_elements() / n_kept)
+}
+
+/// Returns a tensor divided by a number: one rounding, and none for the mean of equal numbers.
+fn divided(builder: &mut Builder, value: Value, divisor: usize) -> Value {
     let mut scalar = ScalarBuilder::default();
-    let x = scalar.input(0);
-    let share = scalar.scale(x, n_kept as f64 / shape.n_elements() as f64);
-    let shares = map_one(builder, value, &scalar.finish(share));
-    reduce(builder, shares, Combine::Sum, kept)
+    let (x, divisor) = (scalar.input(0), scalar.constant(divisor as f64));
+    let quotient = scalar.div(x, divisor);
+    map_one(builder, value, &scalar.finish(quotient))
 }
 
 fn mean(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, CallDiagnostic> {
@@ -172,6 +177,17 @@ fn less(
     let difference = scalar.sub(x, mean_of_x);
     let operands = [(value, all_dims(&shape)), (mean, kept.to_vec())];
     map(builder, shape, &operands, &scalar.finish(difference))
+}
+
+/// Returns the square root of a variance. Its gradient at 0 is 0, as in PyTorch, and not infinite.
+fn root_of_spread() -> ScalarProgram {
+    let mut it = ScalarBuilder::default();
+    let (x, zero, one) = (it.input(0), it.constant(0.0), it.constant(1.0));
+    let is_zero = it.equal(x, zero);
+    let other = it.select(is_zero, one, x);
+    let root = it.unary(Unary::Sqrt, other);
+    let result = it.select(is_zero, zero, root);
+    it.finish(result)
 }
 
 // The sum of squares of what is less its mean, divided by n - correction.
@@ -209,9 +225,9 @@ pub(super) fn spread(
     let mut scalar = ScalarBuilder::default();
     let x = scalar.input(0);
     let square = scalar.mul(x, x);
-    let share = scalar.scale(square, 1.0 / degrees as f64);
-    let shares = map_one(builder, difference, &scalar.finish(share));
-    reduce(builder, shares, Combine::Sum, kept)
+    let squares = map_one(builder, difference, &scalar.finish(square));
+    let sum = reduce(builder, squares, Combine::Sum, kept);
+    divided(builder, sum, degrees)
 }
 
 /// Returns the parts of a softmax: the elements minus their maximum along the dim, and the sums of
@@ -223,7 +239,7 @@ pub(super) struct Shifted {
     pub(super) shifted: Value,
     /// `sum(e^(x - max(x)))`, without the dim.
     pub(super) sum: Value,
-    /// `max(x)`, without the dim.
+    /// `max(x)`, without the dim, or what stands for it.
     maximum: Value,
     /// The dims of the sum.
     pub(super) kept: Vec<FactorId>,
@@ -231,9 +247,29 @@ pub(super) struct Shifted {
 
 impl Shifted {
     pub(super) fn new(builder: &mut Builder, value: Value, dim: usize) -> Self {
-        let shape = builder.shape(value);
-        let kept: Vec<FactorId> = (0..shape.len()).filter(|&it| it != dim).map(factor_id).collect();
+        let kept = others(builder, value, dim);
         let maximum = reduce(builder, value, Combine::Max, &kept);
+        Self::by(builder, value, maximum, kept)
+    }
+
+    /// Returns the parts with 0 in place of an infinite maximum, as PyTorch's `logsumexp` has them:
+    /// the difference of two infinities would be no number.
+    fn by_finite_maximum(builder: &mut Builder, value: Value, dim: usize) -> Self {
+        let kept = others(builder, value, dim);
+        let maximum = reduce(builder, value, Combine::Max, &kept);
+        let mut it = ScalarBuilder::default();
+        let (x, zero) = (it.input(0), it.constant(0.0));
+        let finite = [f64::INFINITY, f64::NEG_INFINITY].into_iter().fold(x, |finite, infinity| {
+            let infinity = it.constant(infinity);
+            let is_infinite = it.equal(x, infinity);
+            it.select(is_infinite, zero, finite)
+        });
+        let finite = map_one(builder, maximum, &it.finish(finite));
+        Self::by(builder, value, finite, kept)
+    }
+
+    fn by(builder: &mut Builder, value: Value, maximum: Value, kept: Vec<FactorId>) -> Self {
+        let shape = builder.shape(value);
         let mut scalar = ScalarBuilder::default();
         let (x, maximum_of_x) = (scalar.input(0), scalar.input(1));
         let constant = scalar.detach(maximum_of_x);
@@ -268,6 +304,11 @@ impl Shifted {
     }
 }
 
+/// Returns all dims but one.
+fn others(builder: &Builder, value: Value, dim: usize) -> Vec<FactorId> {
+    (0..builder.shape(value).len()).filter(|&it| it != dim).map(factor_id).collect()
+}
+
 fn shifted(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Shifted, CallDiagnostic> {
     let value = arguments.tensor(builder, 0)?;
     let dim = arguments.dim(1, builder.shape(value).len())?;
@@ -283,7 +324,9 @@ fn log_sum_exp(
     builder: &mut Builder,
     arguments: &Arguments<'_>,
 ) -> Result<Argument, CallDiagnostic> {
-    let parts = shifted(builder, arguments)?;
+    let value = arguments.tensor(builder, 0)?;
+    let dim = arguments.dim(1, builder.shape(value).len())?;
+    let parts = Shifted::by_finite_maximum(builder, value, dim);
     let mut scalar = ScalarBuilder::default();
     let (sum, maximum) = (scalar.input(0), scalar.input(1));
     let (log, constant) = (scalar.unary(Unary::Log, sum), scalar.detach(maximum));

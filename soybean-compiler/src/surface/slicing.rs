@@ -136,7 +136,7 @@ fn pad(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, Cal
         let [before, after] = [pair[0], pair[1]].map(i32::try_from);
         let padded = |before: i32, after: i32| {
             let extent = i64::try_from(shape[dim]).ok()? + i64::from(before) + i64::from(after);
-            usize::try_from(extent).ok().filter(|&it| it > 0 && i32::try_from(it).is_ok())
+            usize::try_from(extent).ok().filter(|&it| it > 0)
         };
         let extent = before.ok().zip(after.ok()).and_then(|(x, y)| Some((x, padded(x, y)?)));
         let Some((before, extent)) = extent else {

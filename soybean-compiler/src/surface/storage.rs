@@ -7,16 +7,30 @@ use crate::{
     pin::Pin,
 };
 
-pub(super) const TABLE: &[Row] = &[Row {
-    name: "tiled",
-    doc: "The tensor itself, stored in this tiling: `\"P0 r\"`, an entry for each axis of the mesh, or one for all.",
-    arguments: &["input", "tiling"],
-    build: tiled,
-    samples: &[
-        &[SampleArgument::tensor(&[12, 5]), SampleArgument::Text("P0")],
-        &[SampleArgument::tensor(&[4, 12]), SampleArgument::Text("[r]")],
-    ],
-}];
+pub(super) const TABLE: &[Row] = &[
+    Row {
+        name: "tiled",
+        doc: "The tensor itself, stored in this tiling: `\"P0 r\"`, an entry for each axis of the mesh, or one for all.",
+        arguments: &["input", "tiling"],
+        build: tiled,
+        samples: &[
+            &[SampleArgument::tensor(&[12, 5]), SampleArgument::Text("P0")],
+            &[SampleArgument::tensor(&[4, 12]), SampleArgument::Text("[r]")],
+        ],
+    },
+    Row {
+        name: "probe",
+        doc: "The tensor itself; `trainer.eager(&batch)` returns its elements by this name.",
+        arguments: &["input", "name"],
+        build: probe,
+        samples: &[&[SampleArgument::tensor(&[12, 5]), SampleArgument::Text("h")]],
+    },
+];
+
+fn probe(_: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, CallDiagnostic> {
+    arguments.text(1)?;
+    Ok(Argument::Tensor(arguments.any_tensor(0)?))
+}
 
 fn tiled(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, CallDiagnostic> {
     let value = arguments.any_tensor(0)?;

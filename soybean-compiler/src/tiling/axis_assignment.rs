@@ -1,4 +1,4 @@
-//! Axis assignments of a label's orbit by blocks of axes, and neighbourhoods of labels.
+//! Axis assignments of a label's orbit by blocks of axes, and neighborhoods of labels.
 
 use std::collections::BTreeMap;
 
@@ -44,7 +44,7 @@ impl TilingProblem<'_> {
     }
 
     /// Returns this label and those that differ from it in the split of one block.
-    pub(super) fn neighbourhood(
+    pub(super) fn neighborhood(
         &self,
         variable: usize,
         label: &Label,
@@ -63,16 +63,16 @@ impl TilingProblem<'_> {
         let options = (0..n_splits).map(|it| Some(factor_id(it))).chain(may_idle.then_some(None));
         let options: Vec<AxisSplit> = options.collect();
         let splits = label.splits();
-        let mut neighbours = vec![label.clone()];
+        let mut neighbors = vec![label.clone()];
         for block in blocks {
             for &option in &options {
                 let mut splits = splits.clone();
                 block.iter().for_each(|axis| splits[axis] = option);
-                neighbours.push(label.placed(&splits));
+                neighbors.push(label.placed(&splits));
             }
         }
-        neighbours.retain(|it| it == label || self.is_legal(variable, it));
-        neighbours
+        neighbors.retain(|it| it == label || self.is_legal(variable, it));
+        neighbors
     }
 
     /// Returns whether each dim or factor can be split along the axes that split it.

@@ -1,5 +1,5 @@
 //! Min-sum problems over a few candidate labels of each variable: axis assignments of an orbit, the
-//! neighbourhood of a plan, or mixtures of plans.
+//! neighborhood of a plan, or mixtures of plans.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -9,7 +9,7 @@ use std::{
 use soybean_minsum::{Interner, PairwiseProblem};
 use soybean_plan::Tiling;
 
-use super::problem::{AccessEdge, Label, Plan, TilingProblem, Variable};
+use super::problem::{AccessEdge, Label, Plan, TableKey, TilingProblem, Variable};
 
 /// Candidate labels of each variable. Equal variables share a list, and equal edges a table.
 pub(super) struct Candidates<'a> {
@@ -18,10 +18,6 @@ pub(super) struct Candidates<'a> {
     /// The list of each variable.
     list_of: Vec<usize>,
 }
-
-/// The key of a table: the accesses of an edge, the lists of its variables, and its memory
-/// multiplier.
-type Key<'a> = (&'a [usize], [usize; 3]);
 
 impl<'a> Candidates<'a> {
     /// Makes a list for each variable from the labels that some plans give it, once for all equal
@@ -73,16 +69,14 @@ impl<'a> Candidates<'a> {
 
     /// Returns the number of entries of all distinct tables.
     pub(super) fn n_entries(&self) -> usize {
-        let keys: BTreeSet<Key<'_>> = self.problem.edges.iter().map(|it| self.key(it)).collect();
-        let n_entries = |(_, [tilings, partitionings, _]): Key<'_>| {
-            self.lists[tilings].len() * self.lists[partitionings].len()
-        };
-        keys.into_iter().map(n_entries).sum()
+        let mut keys: BTreeSet<TableKey> = BTreeSet::new();
+        let edges = self.problem.edges.iter().filter(|it| keys.insert(self.key(it)));
+        edges.map(|it| self.list(it.tensor).len() * self.list(it.operator).len()).sum()
     }
 
-    fn key(&self, edge: &'a AccessEdge) -> Key<'a> {
-        let [tilings, partitionings] = [edge.tensor, edge.operator].map(|it| self.list_of[it]);
-        (&edge.accesses, [tilings, partitionings, self.problem.multiplier_key(edge)])
+    fn key(&self, edge: &AccessEdge) -> TableKey {
+        let lists = [self.list_of[edge.tensor], self.list_of[edge.operator]];
+        TableKey::new(edge, lists, self.problem.multiplier_key(edge))
     }
 
     /// Returns the min-sum problem over the candidates.
@@ -93,11 +87,10 @@ impl<'a> Candidates<'a> {
         };
         let of_variable =
             |variable: usize| self.list(variable).iter().map(|it| of_label(variable, it)).collect();
-        let mut known: BTreeMap<Key<'_>, Rc<[i64]>> = BTreeMap::new();
-        let mut edge = |edge: &'a AccessEdge| {
-            let key @ (_, [tilings, partitionings, _]) = self.key(edge);
-            let table = known.entry(key).or_insert_with(|| {
-                self.table(edge, &self.lists[tilings], &self.lists[partitionings])
+        let mut known: BTreeMap<TableKey, Rc<[i64]>> = BTreeMap::new();
+        let mut edge = |edge: &AccessEdge| {
+            let table = known.entry(self.key(edge)).or_insert_with(|| {
+                self.table(edge, self.list(edge.tensor), self.list(edge.operator))
             });
             edge.edge(Rc::clone(table))
         };

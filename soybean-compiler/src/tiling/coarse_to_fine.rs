@@ -14,6 +14,7 @@ use soybean_plan::{AxisSet, Mesh};
 use super::{
     axis_partition::{axis_partitions, symmetry_classes},
     candidates::Candidates,
+    effort::{SearchEffort, WorkBudget},
     instance::Instance,
     problem::{Label, Plan, TilingProblem, WORK},
     resolution::Resolution,
@@ -23,6 +24,17 @@ use super::{
 const MAX_FINE_AXES: usize = 4;
 /// The most entries of the tables of all edges, counting shared tables once per edge.
 const MAX_ENTRIES: usize = 1 << 26;
+/// A baseline has 1/8 of the work. The search of orbits takes at most 1/2 of the work that is left,
+/// an axis assignment 1/4, and an improvement 1/2.
+const BASELINE_PART: u64 = 8;
+const ORBITS_PART: u64 = 2;
+const ASSIGNMENT_PART: u64 = 4;
+const IMPROVEMENT_PART: u64 = 2;
+/// The work of making a table's entry, and of giving an edge its table.
+const ENTRY_WORK: u64 = 1 << 8;
+const EDGE_WORK: u64 = 1 << 10;
+/// The passes for which there must be work before single axes are searched.
+const MIN_PASSES: u64 = 4;
 /// The work of a proof by dual decomposition on meshes of few axes.
 const DECOMPOSITION_WORK: u64 = 1 << 35;
 /// The number of axes for which work is stated. It doubles with each of the next few axes.
@@ -64,9 +76,9 @@ impl BoundedPlan {
     }
 }
 
-/// The effort of a search.
+/// The depth of a search.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Effort {
+pub(super) enum Depth {
     /// An axis assignment of the best orbits.
     Assignment,
     /// A proof of the best plan, as far as the work allows.
@@ -81,15 +93,18 @@ pub(super) struct CoarseToFine<'a> {
     work: u64,
     /// The work of a search among orbits or among single axes.
     coarse_work: u64,
+    /// The work that is left to all of them.
+    budget: WorkBudget,
 }
 
 impl<'a> CoarseToFine<'a> {
-    pub(super) fn new(problem: &'a TilingProblem<'a>) -> Self {
+    pub(super) fn new(problem: &'a TilingProblem<'a>, effort: SearchEffort) -> Self {
         let mesh = &problem.mesh;
         let orbits = Instance::new(problem, Resolution::orbits(mesh, &symmetry_classes(problem)));
         let n_doublings = mesh.n_axes().saturating_sub(N_BASE_AXES).min(MAX_DOUBLINGS);
         let work = problem.work(WORK);
-        Self { problem, orbits, work, coarse_work: work << n_doublings }
+        let budget = WorkBudget::new(effort);
+        Self { problem, orbits, work, coarse_work: work << n_doublings, budget }
     }
 
     /// Returns the instance by orbits.
@@ -107,18 +122,25 @@ impl<'a> CoarseToFine<'a> {
         &self,
         allowed: &[Vec<usize>],
         in_hand: &[&BoundedPlan],
-        effort: Effort,
+        depth: Depth,
     ) -> BoundedPlan {
         let start = in_hand.iter().min_by_key(|it| it.cost);
         let from = start.and_then(|it| self.orbits.positions(allowed, &it.plan));
         let costs = self.orbits.restricted(allowed);
+        let of_baseline = self.budget.part(BASELINE_PART);
+        let budget = match depth {
+            Depth::Assignment => &of_baseline,
+            Depth::Proof => &self.budget,
+        };
         let options = Options {
             gap: self.negligible(start.map_or(0, |it| it.cost)),
-            ..Options::with_work(self.coarse_work)
+            ..Options::with_work(budget.granted(self.coarse_work, ORBITS_PART))
         };
         let found = solve(&costs, from.as_deref(), options);
+        budget.spend(found.work);
         let mut refinement = Refinement {
             parent: self,
+            budget,
             allowed,
             found: BoundedPlan {
                 cost: start.map_or(i64::MAX, |it| it.cost),
@@ -127,14 +149,15 @@ impl<'a> CoarseToFine<'a> {
                 largest_table: found.largest_table,
             },
         };
-        let blocks = refinement.assign_axes(&labels_at(allowed, &found.labels), effort);
-        if effort == Effort::Assignment || refinement.is_settled() {
+        let blocks = refinement.assign_axes(&labels_at(allowed, &found.labels), depth);
+        if depth == Depth::Assignment || refinement.is_settled() {
             return refinement.found;
         }
         let mesh = &self.problem.mesh;
         refinement.improve(&blocks);
         refinement.improve(&single_axes(mesh));
-        if !refinement.is_settled() && mesh.n_axes() <= MAX_FINE_AXES {
+        let may_go_on = !refinement.is_settled() && !budget.is_used_up();
+        if may_go_on && mesh.n_axes() <= MAX_FINE_AXES {
             let kept = labels_within(&costs, refinement.found.cost, N_PASSES);
             refinement.search(&labels_at_each(allowed, &kept));
         }
@@ -145,6 +168,8 @@ impl<'a> CoarseToFine<'a> {
 /// The search for a plan with given orbits.
 struct Refinement<'a> {
     parent: &'a CoarseToFine<'a>,
+    /// The work that is left.
+    budget: &'a WorkBudget,
     /// The orbits that plans may have.
     allowed: &'a [Vec<usize>],
     found: BoundedPlan,
@@ -160,9 +185,9 @@ impl Refinement<'_> {
 
     /// Assigns axes to these orbits, by one partition into blocks after the other until the gap is
     /// closed. Returns the best partition.
-    fn assign_axes(&mut self, labels: &[usize], effort: Effort) -> Vec<AxisSet> {
+    fn assign_axes(&mut self, labels: &[usize], depth: Depth) -> Vec<AxisSet> {
         let CoarseToFine { problem, orbits, .. } = self.parent;
-        let is_quick = effort == Effort::Assignment && problem.mesh.n_axes() > MAX_FINE_AXES;
+        let is_quick = depth == Depth::Assignment && problem.mesh.n_axes() > MAX_FINE_AXES;
         let n_partitions = if is_quick { 1 } else { MAX_PARTITIONS };
         let wanted = orbits.plan(labels);
         let partitions = axis_partitions(orbits, labels);
@@ -171,7 +196,7 @@ impl Refinement<'_> {
             if let Some(cost) = self.assign_by_blocks(&wanted, blocks, least) {
                 (best, least) = (number, cost);
             }
-            if self.is_settled() {
+            if self.is_settled() || self.budget.is_used_up() {
                 break;
             }
         }
@@ -197,31 +222,43 @@ impl Refinement<'_> {
             by_blocks
         };
         let candidates = Candidates::new(problem, &[wanted], assignments)?;
+        self.spend_on_tables(candidates.n_entries());
         if limit < NO_LIMIT && candidates.n_entries() > MAX_ASSIGNMENT_ENTRIES {
             return None;
         }
-        let found =
-            solve_below(&candidates.costs(), limit, Options::with_work(self.parent.work / 4));
+        let options =
+            Options::with_work(self.budget.granted(self.parent.work / 4, ASSIGNMENT_PART));
+        let found = solve_below(&candidates.costs(), limit, options);
+        self.budget.spend(found.work);
         found.labels.map(|it| self.offer(candidates.plan(&it)))
     }
 
+    /// Takes the work of making distinct tables with this many entries in all.
+    fn spend_on_tables(&self, n_entries: usize) {
+        let of_entries = ENTRY_WORK * n_entries as u64;
+        self.budget.spend(of_entries + EDGE_WORK * self.parent.problem.edges.len() as u64);
+    }
+
     /// Improves the plan until no change of one block per variable helps. All variables change
-    /// together (a very large neighbourhood, Ahuja et al. 2002).
+    /// together (a very large neighborhood, Ahuja et al. 2002).
     fn improve(&mut self, blocks: &[AxisSet]) {
         let problem = self.parent.problem;
-        while !self.is_settled() {
+        while !self.is_settled() && !self.budget.is_used_up() {
             let plan = &self.found.plan;
-            let neighbourhood = |variable: usize, here: &[&Label]| {
+            let neighborhood = |variable: usize, here: &[&Label]| {
                 if problem.pin(variable).is_some() {
                     return vec![here[0].clone()];
                 }
-                problem.neighbourhood(variable, here[0], blocks)
+                problem.neighborhood(variable, here[0], blocks)
             };
-            let candidates = Candidates::new(problem, &[plan], neighbourhood)
-                .expect("a plan is in its neighbourhood");
+            let candidates = Candidates::new(problem, &[plan], neighborhood)
+                .expect("a plan is in its neighborhood");
+            self.spend_on_tables(candidates.n_entries());
             let from = candidates.positions(plan);
-            let found =
-                solve(&candidates.costs(), from.as_deref(), Options::with_work(self.parent.work));
+            let options =
+                Options::with_work(self.budget.granted(self.parent.work, IMPROVEMENT_PART));
+            let found = solve(&candidates.costs(), from.as_deref(), options);
+            self.budget.spend(found.work);
             let before = self.found.cost;
             self.offer(candidates.plan(&found.labels));
             if self.found.cost > before - before / NEGLIGIBLE {
@@ -241,17 +278,17 @@ impl Refinement<'_> {
                 kept.insert(at, label);
             }
         }
-        if instance.n_entries(&kept) > MAX_ENTRIES {
+        let n_entries = instance.n_entries(&kept);
+        if n_entries > MAX_ENTRIES || self.budget.left() < MIN_PASSES * n_entries as u64 {
             return;
         }
         let from = instance.positions(&kept, &self.found.plan);
         let is_small = problem.mesh.n_axes() <= N_BASE_AXES;
-        let decomposition_work = if is_small { DECOMPOSITION_WORK } else { 0 };
-        let found = solve(
-            &instance.restricted(&kept),
-            from.as_deref(),
-            Options { decomposition_work, ..Options::with_work(self.parent.coarse_work) },
-        );
+        let wanted = if is_small { DECOMPOSITION_WORK } else { 0 };
+        let decomposition_work = self.budget.of_decomposition(wanted);
+        let work = self.budget.granted(self.parent.coarse_work, 1);
+        let options = Options { decomposition_work, ..Options::with_work(work) };
+        let found = solve(&instance.restricted(&kept), from.as_deref(), options);
         self.found.lower_bound = self.found.lower_bound.max(found.lower_bound.min(self.found.cost));
         self.found.largest_table = self.found.largest_table.max(found.largest_table);
         self.offer(instance.plan(&labels_at(&kept, &found.labels)));

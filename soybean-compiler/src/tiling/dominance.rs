@@ -13,6 +13,8 @@
 //! some optimal plan splits H nowhere.
 //!
 //! A loop that a user's pin splits is kept. Pinned tensors that split neither loop are unchanged.
+//! The dims of tensors that every rank computes whole are kept, too. They are loops of their own,
+//! because readers take any part of such a tensor.
 
 use soybean_plan::{AxisSet, Mesh, may_split};
 
@@ -38,14 +40,14 @@ pub(super) fn needless_splits(network: &Network, mesh: &Mesh) -> Vec<Vec<bool>> 
     let n_loops = this.loops.iter().flatten().max().map_or(0, |it| it + 1);
     let mut variables_of: Vec<Vec<usize>> = vec![Vec::new(); n_loops];
     let mut can_split = vec![true; n_loops];
-    let mut is_pinned = vec![false; n_loops];
+    let mut is_kept = vec![false; n_loops];
     for (variable, loops) in this.loops.iter().enumerate() {
         for (at, &number) in loops.iter().enumerate() {
             if variables_of[number].last() != Some(&variable) {
                 variables_of[number].push(variable);
             }
             can_split[number] &= this.splits_along_all_axes(variable, at);
-            is_pinned[number] |= this.is_pinned_along(variable, at);
+            is_kept[number] |= this.is_pinned_along(variable, at) || this.is_whole(variable);
         }
     }
     let mut is_needless = vec![false; n_loops];
@@ -58,7 +60,7 @@ pub(super) fn needless_splits(network: &Network, mesh: &Mesh) -> Vec<Vec<bool>> 
                 && !is_needless[outer]
                 && variables.iter().all(|&it| this.is_covered(it, inner, outer))
         };
-        is_needless[inner] = !is_pinned[inner] && this.loops[*first].iter().any(dominates);
+        is_needless[inner] = !is_kept[inner] && this.loops[*first].iter().any(dominates);
     }
     let of_variable = |loops: &Vec<usize>| loops.iter().map(|&it| is_needless[it]).collect();
     this.loops.iter().map(of_variable).collect()
@@ -158,6 +160,14 @@ impl<'a> Loops<'a> {
         self.network.pin(value, self.mesh).is_some_and(|it| !it.axes_of(dim).is_empty())
     }
 
+    /// Returns whether every rank computes the whole tensor of a variable.
+    fn is_whole(&self, variable: usize) -> bool {
+        match self.variables[variable] {
+            NetworkVariable::Tensor(value) => self.is_known_everywhere[value.index()],
+            NetworkVariable::Operator(_) => false,
+        }
+    }
+
     fn splits_along_all_axes(&self, variable: usize, at: usize) -> bool {
         let axes: AxisSet = (0..self.mesh.n_axes()).collect();
         match (self.variables[variable], &self.signatures[variable]) {
@@ -235,7 +245,7 @@ mod tests {
         numbers.iter().copied().map(Argument::Integer)
     }
 
-    /// Returns a network with a convolution with normalised channels, a pooling, and a dense layer
+    /// Returns a network with a convolution with normalized channels, a pooling, and a dense layer
     /// over channels and pixels.
     fn network(batch: usize, side: usize) -> Network {
         let mut it = Builder::new();

@@ -11,7 +11,7 @@ use soybean_minsum::{Edge, Interner, PairwiseProblem};
 use super::{
     dominance::known_everywhere,
     orbits::OrbitCosts,
-    problem::{AccessEdge, Label, Plan, TilingProblem, Variable},
+    problem::{AccessEdge, Label, Plan, TableKey, TilingProblem, Variable},
     resolution::Resolution,
     splittable::enumerate_partitionings,
     tiling_space::TilingSpace,
@@ -130,13 +130,20 @@ impl<'a> Instance<'a> {
             Variable::Tensor { .. } => None,
         });
         let is_known_everywhere = known_everywhere(problem.network, &operators.collect::<Vec<_>>());
-        let of_variable = |variable: usize| match self.problem.variables[variable] {
-            Variable::Tensor { tensor_kind, .. } if let Some(pin) = self.problem.pin(variable) => {
-                let index = self.spaces[tensor_kind].position(&pin);
-                vec![index.expect("pins are equal along symmetric axes")]
+        let pinned = |variable: usize, tensor_kind: usize| {
+            let position = self.spaces[tensor_kind].position(&problem.pin(variable)?);
+            Some(vec![position.expect("pins are equal along symmetric axes")])
+        };
+        let of_variable = |variable: usize| {
+            let all = || (0..self.n_labels(variable)).collect();
+            match problem.variables[variable] {
+                Variable::Tensor { tensor_kind, value } => match pinned(variable, tensor_kind) {
+                    Some(label) => label,
+                    None if is_known_everywhere[value.index()] => vec![0],
+                    None => all(),
+                },
+                Variable::Operator { .. } => all(),
             }
-            Variable::Tensor { value, .. } if is_known_everywhere[value.index()] => vec![0],
-            _ => (0..self.n_labels(variable)).collect(),
         };
         (0..self.problem.variables.len()).map(of_variable).collect()
     }
@@ -248,15 +255,11 @@ impl<'a> Instance<'a> {
         let unary = kept.iter().enumerate().map(unary).collect();
         let mut numbers = Interner::default();
         let of_kept: Vec<usize> = kept.iter().map(|it| numbers.number(&it[..])).collect();
-        let mut known: BTreeMap<[usize; 4], Rc<[i64]>> = BTreeMap::new();
+        let mut known: BTreeMap<TableKey, Rc<[i64]>> = BTreeMap::new();
         let mut edges = Vec::with_capacity(self.problem.edges.len());
         for edge in &self.problem.edges {
-            let key = [
-                numbers.number(&edge.accesses[..]),
-                of_kept[edge.tensor],
-                of_kept[edge.operator],
-                self.problem.multiplier_key(edge),
-            ];
+            let labels = [of_kept[edge.tensor], of_kept[edge.operator]];
+            let key = TableKey::new(edge, labels, self.problem.multiplier_key(edge));
             let (rows, columns) = (&kept[edge.tensor][..], &kept[edge.operator][..]);
             let table = known.entry(key).or_insert_with(|| self.table(edge, rows, columns));
             edges.push(edge.edge(Rc::clone(table)));

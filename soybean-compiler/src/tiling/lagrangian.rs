@@ -6,7 +6,8 @@ use soybean_plan::{Mesh, Topology};
 
 use super::{
     candidates::Candidates,
-    coarse_to_fine::{BoundedPlan, CoarseToFine, Effort},
+    coarse_to_fine::{BoundedPlan, CoarseToFine, Depth},
+    effort::SearchEffort,
     multipliers::MemoryMultipliers,
     problem::{Label, Plan, TilingProblem, Variable, WORK},
     tiled::TiledNetwork,
@@ -16,6 +17,8 @@ use crate::network::Network;
 /// A network on a mesh, for searches with changing multipliers.
 pub(crate) struct Lagrangian<'a> {
     problem: TilingProblem<'a>,
+    /// The effort of each search.
+    effort: SearchEffort,
 }
 
 /// A plan, and a lower bound at the same multipliers.
@@ -27,9 +30,14 @@ pub(crate) struct LagrangianSolution {
 
 impl<'a> Lagrangian<'a> {
     /// Returns the problem with bytes moved as costs, or with times on this machine.
-    pub(crate) fn new(network: &'a Network, mesh: Mesh, timed: Option<&Topology>) -> Self {
+    pub(crate) fn new(
+        network: &'a Network,
+        mesh: Mesh,
+        timed: Option<&Topology>,
+        effort: SearchEffort,
+    ) -> Self {
         let problem = TilingProblem::new(network, mesh);
-        Self { problem: timed.into_iter().fold(problem, TilingProblem::timed) }
+        Self { problem: timed.into_iter().fold(problem, TilingProblem::timed), effort }
     }
 
     /// Returns the cost of a plan without multipliers, in whole bytes moved or ticks.
@@ -58,8 +66,8 @@ impl<'a> Lagrangian<'a> {
         let in_hand = in_hand.iter().map(|it| BoundedPlan::new(&self.problem, self.plan(it)));
         let in_hand: Vec<BoundedPlan> = in_hand.collect();
         let in_hand: Vec<&BoundedPlan> = in_hand.iter().collect();
-        let searcher = CoarseToFine::new(&self.problem);
-        let found = searcher.best(&searcher.orbits().all_labels(), &in_hand, Effort::Proof);
+        let searcher = CoarseToFine::new(&self.problem, self.effort);
+        let found = searcher.best(&searcher.orbits().all_labels(), &in_hand, Depth::Proof);
         LagrangianSolution {
             tiled: self.problem.tiled(&found.plan),
             lower_bound: self.units(found.lower_bound),

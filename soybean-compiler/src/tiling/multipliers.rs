@@ -101,6 +101,7 @@ impl TilingProblem<'_> {
             self.multipliers.kernels.contains_key(&user) || self.replica_multiplier(user).is_some()
         };
         match self.variables[edge.operator] {
+            _ if self.multipliers.are_zero() => 0,
             Variable::Operator { value, .. } if is_priced(value) => edge.operator + 1,
             Variable::Operator { .. } | Variable::Tensor { .. } => 0,
         }

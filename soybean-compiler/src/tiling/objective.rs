@@ -2,7 +2,9 @@
 
 use std::str::FromStr;
 
-/// The objective that the search minimises.
+use super::by_name;
+
+/// The objective that the search minimizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Objective {
     /// The bytes that a training step, or in inference a prediction, moves between ranks.
@@ -30,9 +32,6 @@ impl FromStr for Objective {
     type Err = String;
 
     fn from_str(name: &str) -> Result<Self, String> {
-        let known = Self::NAMES.map(|(name, _)| name).join(", ");
-        let row = Self::NAMES.iter().find(|(it, _)| *it == name);
-        row.map(|&(_, objective)| objective)
-            .ok_or(format!("unknown objective `{name}`; the objectives are {known}"))
+        by_name("objective", "objectives", &Self::NAMES, name)
     }
 }

@@ -36,7 +36,7 @@ pub(super) const UNIT: i64 = 1 << 20;
 const UNIT_WITH_MULTIPLIERS: i64 = 1 << 8;
 
 /// The work of a search that is to prove its optimum for up to 8 ranks, in table entries: about a
-/// second in an unoptimised build.
+/// second in an unoptimized build.
 pub(super) const WORK: u64 = 1 << 27;
 /// The number of variables for which work is stated.
 const N_VARIABLES: u64 = 1 << 12;
@@ -101,6 +101,27 @@ pub(super) struct AccessEdge {
     /// The numbers of the accesses. There are several if the operator reads the tensor twice, or if
     /// it reads a value and writes its next one, which share a variable.
     pub(super) accesses: Vec<usize>,
+    /// The number of its kind. Edges of a kind have equal accesses.
+    pub(super) kind: usize,
+}
+
+/// The key of an edge's table: what the table depends on. It is one number, because an unoptimized
+/// build compares numbers much faster than tuples.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct TableKey(u128);
+
+impl TableKey {
+    /// Returns the key for the lists of labels of the tensor and of the operator, by their numbers,
+    /// and for the key of memory prices.
+    pub(super) fn new(edge: &AccessEdge, lists: [usize; 2], multiplier: usize) -> Self {
+        let [tilings, partitionings] = lists;
+        Self(
+            (edge.kind as u128) << 96
+                | (tilings as u128) << 64
+                | (partitionings as u128) << 32
+                | multiplier as u128,
+        )
+    }
 }
 
 /// A kind of access, shared by all equal edges.

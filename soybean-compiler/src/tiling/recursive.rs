@@ -1,7 +1,7 @@
 //! The paper's recursive search (Algorithm 1). It takes the best cut along the first axis, then the
 //! best cut of the halves along the next one, and so on.
 //!
-//! Each cut is minimised exactly. The paper's dynamic programming walks breadth-first levels of the
+//! Each cut is minimized exactly. The paper's dynamic programming walks breadth-first levels of the
 //! graph. That is variable elimination in one of many orders, all of which give the same minimum. A
 //! cut counts each tensor by the size of the part that earlier cuts left.
 
@@ -11,7 +11,8 @@ use soybean_minsum::{Interner, Options, PairwiseProblem, solve};
 use soybean_plan::{Placement, Tiling};
 
 use super::{
-    problem::{Access, AccessEdge, Label, Plan, TilingProblem, Variable},
+    effort::{SearchEffort, WorkBudget},
+    problem::{Access, AccessEdge, Label, Plan, TableKey, TilingProblem, Variable},
     splittable::Redundancy,
 };
 use crate::signature::{FactorId, Partitioning, Signature, factor_id};
@@ -20,8 +21,11 @@ use crate::signature::{FactorId, Partitioning, Signature, factor_id};
 const WORK: u64 = 1 << 25;
 
 /// Returns the plan of the recursive search.
-pub(super) fn recursive(problem: &TilingProblem<'_>) -> Plan {
+pub(super) fn recursive(problem: &TilingProblem<'_>, effort: SearchEffort) -> Plan {
     let n_axes = problem.mesh.n_axes();
+    // The cuts run beside the other baselines, on a thread and with work of their own.
+    let budget = WorkBudget::new(effort);
+    let work = budget.granted(problem.work(WORK), 2 * n_axes.max(1) as u64);
     let uncut = |of_variable: &Variable| match of_variable {
         Variable::Tensor { .. } => Label::Tensor(Tiling::replicated(n_axes)),
         Variable::Operator { .. } => Label::Operator(Partitioning(vec![None; n_axes])),
@@ -31,7 +35,7 @@ pub(super) fn recursive(problem: &TilingProblem<'_>) -> Plan {
         let options: Vec<CutOptions> =
             (0..plan.len()).map(|it| CutOptions::new(problem, it, &plan[it], axis)).collect();
         let costs = costs_of_cut(problem, &options, axis);
-        let states = solve(&costs, None, Options::with_work(problem.work(WORK))).labels;
+        let states = solve(&costs, None, Options::with_work(work)).labels;
         for ((label, options), state) in plan.iter_mut().zip(&options).zip(states) {
             options.choose(state, label, axis);
         }
@@ -101,23 +105,20 @@ impl CutOptions {
     }
 }
 
-/// The key of a table: the accesses of an edge, and the numbers of its variables' options.
-type Key<'a> = (&'a [usize], [usize; 2]);
-
 /// Returns the costs of one cut, in parts of an element. All groups of ranks have equal costs, so
 /// their number does not matter. Conversions that only evaluations need count little.
-fn costs_of_cut<'a>(
-    problem: &'a TilingProblem<'_>,
+fn costs_of_cut(
+    problem: &TilingProblem<'_>,
     options: &[CutOptions],
     axis: usize,
 ) -> PairwiseProblem {
     let mut numbers = Interner::default();
     let number_of: Vec<usize> = options.iter().map(|it| numbers.number(it)).collect();
-    let mut known: BTreeMap<Key<'_>, Rc<[i64]>> = BTreeMap::new();
-    let mut edge = |edge: &'a AccessEdge| {
+    let mut known: BTreeMap<TableKey, Rc<[i64]>> = BTreeMap::new();
+    let mut edge = |edge: &AccessEdge| {
         let variables = [edge.tensor, edge.operator];
         let table = || table_of_cut(problem, edge, variables.map(|it| &options[it]), axis);
-        let key = (&edge.accesses[..], variables.map(|it| number_of[it]));
+        let key = TableKey::new(edge, variables.map(|it| number_of[it]), 0);
         edge.edge(Rc::clone(known.entry(key).or_insert_with(table)))
     };
     PairwiseProblem {

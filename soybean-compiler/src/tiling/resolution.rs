@@ -3,9 +3,11 @@
 //! On a mesh of ten axes a matrix has 3^10 tilings, but few *orbits*. Within a symmetry class of
 //! axes, only the number of axes with each placement matters. A representative stands for all
 //! tilings of its orbit. A conversion between orbits costs what it costs between their closest
-//! members. So every tensor and operator has its best permutation for each of its neighbours. Hence
+//! members. So every tensor and operator has its best permutation for each of its neighbors. Hence
 //! the least cost over orbits is a lower bound of all plans. If the permutations can be chosen
 //! consistently, that plan is optimal.
+
+use std::collections::BTreeMap;
 
 use soybean_plan::{AxisSet, Mesh};
 
@@ -63,6 +65,21 @@ impl Resolution {
         sorted
     }
 
+    /// Returns whether an orbit has a legal member, given the splits of its representative. Each
+    /// dim may be split alone, but several may need the same axes.
+    pub(super) fn has_member(
+        &self,
+        splits: &[Option<FactorId>],
+        may_split: &dyn Fn(FactorId, AxisSet) -> bool,
+    ) -> bool {
+        let Some(classes) = &self.classes else { return true };
+        let mut left = BTreeMap::new();
+        for split in classes.iter().copied().zip(splits.iter().copied()) {
+            *left.entry(split).or_default() += 1;
+        }
+        Placing { classes, may_split, left, sets: BTreeMap::new() }.can_place_from(0)
+    }
+
     /// Returns the marks of sets of axes at this resolution: an orbit has a mark if any of its sets
     /// has one.
     pub(super) fn possible(&self, marks: &[bool]) -> Vec<bool> {
@@ -96,5 +113,44 @@ impl Resolution {
             }
         }
         (0..marks.len()).map(|mask| spread[counts(mask)]).collect()
+    }
+}
+
+/// The search for a member of an orbit.
+struct Placing<'a> {
+    classes: &'a [usize],
+    may_split: &'a dyn Fn(FactorId, AxisSet) -> bool,
+    /// The number of axes of each class that are left for each split.
+    left: BTreeMap<(usize, Option<FactorId>), usize>,
+    /// The axes that split each dim or factor so far.
+    sets: BTreeMap<FactorId, AxisSet>,
+}
+
+impl Placing<'_> {
+    /// Returns whether the axes from this one on can be given the splits that are left.
+    fn can_place_from(&mut self, axis: usize) -> bool {
+        let Some(&class) = self.classes.get(axis) else { return true };
+        let is_open = |it: &(&(usize, Option<FactorId>), &usize)| it.0.0 == class && *it.1 > 0;
+        let open: Vec<Option<FactorId>> =
+            self.left.iter().filter(is_open).map(|(&(_, split), _)| split).collect();
+        open.into_iter().rev().any(|split| self.can_place(axis, class, split))
+    }
+
+    fn can_place(&mut self, axis: usize, class: usize, split: Option<FactorId>) -> bool {
+        let before = split.map(|it| self.sets.get(&it).copied().unwrap_or(AxisSet::EMPTY));
+        if let (Some(split), Some(before)) = (split, before) {
+            // Every part of a legal set is legal.
+            if !(self.may_split)(split, before.with(axis)) {
+                return false;
+            }
+            self.sets.insert(split, before.with(axis));
+        }
+        *self.left.entry((class, split)).or_default() -= 1;
+        let can_place = self.can_place_from(axis + 1);
+        *self.left.entry((class, split)).or_default() += 1;
+        if let (Some(split), Some(before)) = (split, before) {
+            self.sets.insert(split, before);
+        }
+        can_place
     }
 }

@@ -72,7 +72,7 @@ impl SplittableFactors {
     }
 }
 
-/// Returns the legal partitionings at a resolution, one for each orbit.
+/// Returns the legal partitionings at a resolution, one for each orbit with a legal member.
 pub(super) fn enumerate_partitionings(
     splittable: &SplittableFactors,
     resolution: &Resolution,
@@ -100,6 +100,9 @@ pub(super) fn enumerate_partitionings(
         };
         partitionings = partitionings.iter().flat_map(extend).collect();
     }
+    partitionings.retain(|it| {
+        resolution.has_member(&it.0, &|factor, axes| splittable.may_split(factor, axes))
+    });
     if redundancy == Redundancy::Unavoidable {
         let could_split = |partitioning: &Partitioning, axis: usize| {
             let may_split =

@@ -5,9 +5,11 @@ use std::{panic::resume_unwind, str::FromStr, thread};
 use soybean_plan::{Cluster, Mesh, Topology, TopologyError};
 
 use super::{
-    baselines,
-    coarse_to_fine::{BoundedPlan, CoarseToFine, Effort},
+    baselines, by_name,
+    coarse_to_fine::{BoundedPlan, CoarseToFine, Depth},
     digit_order::with_digit_order,
+    effort::SearchEffort,
+    extents::Padding,
     objective::Objective,
     problem::TilingProblem,
     recursive::recursive,
@@ -55,10 +57,7 @@ impl FromStr for Strategy {
     type Err = String;
 
     fn from_str(name: &str) -> Result<Self, String> {
-        let known = Self::NAMES.map(|(name, _)| name).join(", ");
-        let row = Self::NAMES.iter().find(|(it, _)| *it == name);
-        row.map(|&(_, strategy)| strategy)
-            .ok_or(format!("unknown strategy `{name}`; the strategies are {known}"))
+        by_name("strategy", "strategies", &Self::NAMES, name)
     }
 }
 
@@ -71,8 +70,14 @@ pub struct SearchRequest {
     pub memory: Option<u64>,
     /// The machine, if it is known. Its levels become axes of the mesh.
     pub cluster: Option<Cluster>,
-    /// The objective that is minimised.
+    /// The objective that is minimized.
     pub objective: Objective,
+    /// The work that the search may do.
+    pub effort: SearchEffort,
+    /// The dims that may be padded.
+    pub padding: Padding,
+    /// True if kernels write NaN into padding, for tests: nothing may read it.
+    pub poisons_padding: bool,
     /// Adds replicas to the network before it is searched; see [`replicate`](crate::replicate).
     /// Otherwise every operator converts its operands for itself, as in the paper.
     pub shares: bool,
@@ -85,6 +90,9 @@ impl Default for SearchRequest {
             memory: None,
             cluster: None,
             objective: Objective::default(),
+            effort: SearchEffort::default(),
+            padding: Padding::default(),
+            poisons_padding: false,
             shares: true,
         }
     }
@@ -187,19 +195,20 @@ pub fn search_alone(network: &Network, mesh: Mesh, request: &SearchRequest) -> S
             problem.timed(topology.as_ref().expect("the objective `time` needs a cluster"))
         }
     };
-    let searcher = CoarseToFine::new(&problem);
+    let searcher = CoarseToFine::new(&problem, request.effort);
     let orbits = searcher.orbits();
     let baseline =
-        |allowed: &[Vec<usize>]| searcher.best(allowed, &[], Effort::Assignment).unproved();
+        |allowed: &[Vec<usize>]| searcher.best(allowed, &[], Depth::Assignment).unproved();
     let (recursive, data, model) = thread::scope(|scope| {
-        let recursive = scope.spawn(|| BoundedPlan::new(&problem, recursive(&problem)));
+        let recursive =
+            scope.spawn(|| BoundedPlan::new(&problem, recursive(&problem, request.effort)));
         let (data, model) =
             (baseline(&baselines::data(orbits)), baseline(&baselines::model(orbits)));
         (recursive.join().unwrap_or_else(|panic| resume_unwind(panic)), data, model)
     });
     let in_hand = [&recursive, &data, &model];
     let chosen = match request.strategy {
-        Strategy::Auto => searcher.best(&orbits.all_labels(), &in_hand, Effort::Proof),
+        Strategy::Auto => searcher.best(&orbits.all_labels(), &in_hand, Depth::Proof),
         Strategy::Recursive => recursive.clone(),
         Strategy::Data => data.clone(),
         Strategy::Model => model.clone(),

@@ -98,6 +98,31 @@ impl TiledNetwork {
         conversions
     }
 
+    /// Returns the operations of one training step, or in inference of one prediction, over all
+    /// ranks. All ranks compute equally much, so this is that of the busiest rank times the ranks.
+    #[must_use]
+    pub fn operations(&self) -> f64 {
+        let is_measured = self.network.measured();
+        let is_made = |it: &Value| is_measured[it.index()] && self.forms[it.index()].is_some();
+        self.network.graph.values().filter(is_made).map(|it| self.operations_of(it)).sum()
+    }
+
+    /// Returns the operations of one operator over all ranks.
+    pub(crate) fn operations_of(&self, value: Value) -> f64 {
+        self.network.graph.flops(value) as f64 * self.n_copies(value) as f64
+    }
+
+    /// Returns the number of ranks that compute the same elements of a tensor.
+    pub(crate) fn n_copies(&self, value: Value) -> usize {
+        let form = self.forms[value.index()].as_ref();
+        self.mesh.n_ranks() / form.map_or(1, |it| self.ranks_at_work(it))
+    }
+
+    /// Returns the number of ranks over which a partitioning splits an operator's work.
+    pub(crate) fn ranks_at_work(&self, form: &Partitioning) -> usize {
+        self.mesh.group_size((0..form.0.len()).filter(|&axis| form.0[axis].is_some()).collect())
+    }
+
     fn conversion(&self, value: Value, from: Tiling, to: Tiling, combine: Combine) -> Conversion {
         let node = self.network.graph.node(value);
         let collectives = route(&self.mesh, node.shape, node.dtype, combine, from, to);

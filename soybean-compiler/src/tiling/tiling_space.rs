@@ -15,10 +15,11 @@ use super::{
     conversion::{ConversionStep, conversion_steps},
     cost_model::{ConversionCost, CostModel},
     orbits::OrbitCosts,
+    problem::Label,
     resolution::Resolution,
     splittable::SplittingSets,
 };
-use crate::signature::factor_id;
+use crate::signature::{FactorId, factor_id};
 
 /// The sets of axes that can split each dim.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -146,8 +147,8 @@ impl TilingSpace {
         orbits: Option<&Rc<OrbitCosts>>,
         cost_model: &Arc<CostModel>,
     ) -> Self {
+        let (tilings, n_stored) = tilings(splits, resolution);
         let splits = splits.at_resolution(resolution);
-        let (tilings, n_stored) = tilings(&splits, resolution);
         let code = |(tiling, position)| (code(&tiling, splits.rank()), position);
         let mut positions: Vec<(u64, u32)> = tilings.iter().copied().zip(0..).map(code).collect();
         positions.sort_unstable();
@@ -244,7 +245,8 @@ fn code(tiling: &Tiling, rank: usize) -> u64 {
     tiling.placements().iter().fold(0, |code, placement| code * base + digit(placement))
 }
 
-/// Returns all legal tilings, those of stored tensors first, and the number of these.
+/// Returns all legal tilings, those of stored tensors first, and the number of these. At a
+/// resolution by orbits, these are the orbits with a legal member.
 fn tilings(splits: &LegalSplits, resolution: &Resolution) -> (Vec<Tiling>, usize) {
     let rank = u8::try_from(splits.rank()).expect("ranks are small");
     let candidates: Vec<Placement> = [Placement::Replicated]
@@ -253,6 +255,7 @@ fn tilings(splits: &LegalSplits, resolution: &Resolution) -> (Vec<Tiling>, usize
         .chain([Placement::Partial])
         .collect();
     let stored: Vec<Placement> = splits.placements().collect();
+    let possible = splits.at_resolution(resolution);
     let mut tilings = vec![Tiling::replicated(splits.n_axes())];
     for axis in 0..splits.n_axes() {
         let before = resolution.before(axis);
@@ -262,8 +265,12 @@ fn tilings(splits: &LegalSplits, resolution: &Resolution) -> (Vec<Tiling>, usize
             let with = |&it: &Placement| tiling.with(axis, it);
             candidates.iter().filter(is_in_order).map(with).collect::<Vec<_>>()
         };
-        tilings = tilings.iter().flat_map(extend).filter(|it| splits.are_legal(it)).collect();
+        tilings = tilings.iter().flat_map(extend).filter(|it| possible.are_legal(it)).collect();
     }
+    let may_split = |dim: FactorId, axes| splits.may_split(dim.into(), axes);
+    tilings.retain(|it| {
+        splits.are_legal(it) || resolution.has_member(&Label::Tensor(*it).splits(), &may_split)
+    });
     let (stored, others): (Vec<Tiling>, Vec<Tiling>) =
         tilings.into_iter().partition(|it| it.placements().iter().all(|it| stored.contains(it)));
     let n_stored = stored.len();

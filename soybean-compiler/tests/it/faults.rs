@@ -353,3 +353,35 @@ fn losses() {
         "1: the labels must be a tensor, found an integer",
     );
 }
+
+#[test]
+fn sizes() {
+    let large = Given::Other(Argument::Integer(i64::MAX));
+    let message = "1: integers are at most 2147483647, found 9223372036854775807";
+    check("one_hot", &[Labels(&[2]), large], message);
+    check(
+        "slice",
+        &[Tensor(&[4]), integer(0), integer(1), integer(1 << 31)],
+        "3: integers are at most 2147483647, found 2147483648",
+    );
+    check(
+        "one_hot",
+        &[Labels(&[1 << 30]), integer(1 << 30)],
+        "call: a tensor has at most 17592186044416 elements, found [1073741824, 1073741824]",
+    );
+    check(
+        "expand",
+        &[Tensor(&[1, 1]), list(&[1 << 30, 1 << 30])],
+        "call: a tensor has at most 17592186044416 elements, found [1073741824, 1073741824]",
+    );
+    check(
+        "pad",
+        &[Tensor(&[4]), list(&[i64::from(i32::MAX), 0]), integer(0)],
+        "call: a dim has at most 2147483647 elements, found 2147483651",
+    );
+    check(
+        "reshape",
+        &[Tensor(&[4]), list(&[i64::from(i32::MAX); 8])],
+        "1: [4] has 4 elements, [2147483647, 2147483647, 2147483647, 2147483647, 2147483647, 2147483647, 2147483647, 2147483647] has 18446744073709551615",
+    );
+}

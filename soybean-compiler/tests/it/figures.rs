@@ -67,10 +67,10 @@ fn networks_with_branches() {
         &["resnet20", "resnet50", "inception-v3"],
         &[2, 4, 8],
         expect![[r#"
-        resnet20 2197848 6593544 15384936
-        resnet50 192820136 574361528 1334198040
-        inception-v3 178846888 532441784 1236385304
-    "#]],
+            resnet20 2197848 6593544 15384936
+            resnet50 192820136 574361528 1334198040
+            inception-v3 178846888 532441784 1236385304
+        "#]],
     );
 }
 
@@ -132,7 +132,6 @@ fn hybrid_tiling(parts: &[&TiledNetwork], value: Value) -> Tiling {
     let of_part = |it: &TiledNetwork| it.tilings[value.index()];
     let placements: Vec<Placement> =
         parts.iter().enumerate().map(|(axis, it)| of_part(it).on(axis)).collect();
-    let tile =
-        Tile { shape: parts[0].network.graph.shape(value), tiling: Tiling::new(&placements) };
+    let tile = Tile::new(parts[0].network.graph.shape(value), Tiling::new(&placements));
     if tile.is_legal(&parts[0].mesh) { tile.tiling } else { of_part(parts[0]) }
 }

@@ -20,33 +20,34 @@ fn a_classifier_with_plain_sgd() {
     check(
         &Optimizer::default(),
         &expect![[r#"
-        v0: f32[8, 4] = input "x"
-        v1: f32[4, 6] = param "w0"
-        v2: f32[8, 6] = contract ik,kj->ij (v0, v1)
-        v3: f32[6] = param "b0"
-        v4: f32[8, 6] = map {relu(add(x0, x1))} ij,j->ij (v2, v3)
-        v5: f32[6, 2] = param "w1"
-        v6: f32[8, 2] = contract ik,kj->ij (v4, v5)
-        v7: f32[2] = param "b1"
-        v8: i32[8] = input "y"
-        v9: f32[8] = max {add(x0, x1)} ij,j->i (v6, v7)
-        v10: f32[8, 2] = map {exp(sub(add(x1, x2), x0))} i,ij,j->ij (v9, v6, v7)
-        v11: f32[8] = sum {x0} ij->i (v10)
-        v12: f32[2] = iota ->_ ()
-        v13: f32[8] = sum {select(eq(x0, x1), sub(add(x3, x4), x2), 0)} i,j,i,ij,j->i (v8, v12, v9, v6, v7)
-        v14: f32[] = sum {mul(sub(log(x0), x1), 0.125)} i,i-> (v11, v13)
-        v15: f32[8, 2] = map {add(select(eq(x0, x1), -0.125, 0), mul(div(0.125, x3), x2))} i,j,ij,i->ij (v8, v12, v10, v11)
-        v16: f32[2] = sum {x0} ij->j (v15)
-        v17: f32[8, 6] = contract ij,kj->ik (v15, v5)
-        v18: f32[6, 2] = contract ik,ij->kj (v4, v15)
-        v19: f32[8, 6] = map {select(gt(x0, 0), x1, 0)} ij,ij->ij (v4, v17)
-        v20: f32[6] = sum {x0} ij->j (v19)
-        v21: f32[4, 6] = contract ik,ij->kj (v0, v19)
-        v22: f32[4, 6] = map {sub(x0, mul(s0, x1))} ij,ij->ij (v1, v21)
-        v23: f32[6] = map {sub(x0, mul(s0, x1))} i,i->i (v3, v20)
-        v24: f32[6, 2] = map {sub(x0, mul(s0, x1))} ij,ij->ij (v5, v18)
-        v25: f32[2] = map {sub(x0, mul(s0, x1))} i,i->i (v7, v16)
-    "#]],
+            v0: f32[8, 4] = input "x"
+            v1: f32[4, 6] = param "w0"
+            v2: f32[8, 6] = contract ik,kj->ij (v0, v1)
+            v3: f32[6] = param "b0"
+            v4: f32[8, 6] = map {relu(add(x0, x1))} ij,j->ij (v2, v3)
+            v5: f32[6, 2] = param "w1"
+            v6: f32[8, 2] = contract ik,kj->ij (v4, v5)
+            v7: f32[2] = param "b1"
+            v8: i32[8] = input "y"
+            v9: f32[8] = max {add(x0, x1)} ij,j->i (v6, v7)
+            v10: f32[8, 2] = map {exp(sub(add(x1, x2), x0))} i,ij,j->ij (v9, v6, v7)
+            v11: f32[8] = sum {x0} ij->i (v10)
+            v12: i32[2] = iota ->_ ()
+            v13: f32[8] = sum {select(eq.i32(x0, x1), sub(add(x3, x4), x2), 0)} i,j,i,ij,j->i (v8, v12, v9, v6, v7)
+            v14: f32[] = sum {sub(log(x0), x1)} i,i-> (v11, v13)
+            v15: f32[] = map {div(x0, 8)} -> (v14)
+            v16: f32[8, 2] = map {add(select(eq.i32(x0, x1), -0.125, 0), mul(div(0.125, x3), x2))} i,j,ij,i->ij (v8, v12, v10, v11)
+            v17: f32[2] = sum {x0} ij->j (v16)
+            v18: f32[8, 6] = contract ij,kj->ik (v16, v5)
+            v19: f32[6, 2] = contract ik,ij->kj (v4, v16)
+            v20: f32[8, 6] = map {select(gt(x0, 0), x1, 0)} ij,ij->ij (v4, v18)
+            v21: f32[6] = sum {x0} ij->j (v20)
+            v22: f32[4, 6] = contract ik,ij->kj (v0, v20)
+            v23: f32[4, 6] = map {sub(x0, mul(s0, x1))} ij,ij->ij (v1, v22)
+            v24: f32[6] = map {sub(x0, mul(s0, x1))} i,i->i (v3, v21)
+            v25: f32[6, 2] = map {sub(x0, mul(s0, x1))} ij,ij->ij (v5, v19)
+            v26: f32[2] = map {sub(x0, mul(s0, x1))} i,i->i (v7, v17)
+        "#]],
     );
 }
 
@@ -68,15 +69,15 @@ fn clipped_gradients_have_a_norm() {
     check_updates(
         &optimizer,
         &expect![[r#"
-            v11: f32[8, 2] = map {add(select(eq(x0, x1), -0.125, 0), mul(div(0.125, x3), x2))} i,j,ij,i->ij (v4, v8, v6, v7)
-            v12: f32[2] = sum {x0} ij->j (v11)
-            v13: f32[4, 2] = contract ik,ij->kj (v0, v11)
-            v14: f32[] = sum {mul(x0, x0)} ij-> (v13)
-            v15: f32[] = sum {mul(x0, x0)} i-> (v12)
-            v16: f32[] = total +,+->+ (v14, v15)
-            v17: f32[] = map {sqrt(x0)} -> (v16)
-            v18: f32[4, 2] = map {sub(x0, mul(s0, mul(x1, div(2, maximum(add(x2, 0.000001), 2)))))} ij,ij,->ij (v1, v13, v17)
-            v19: f32[2] = map {sub(x0, mul(s0, mul(x1, div(2, maximum(add(x2, 0.000001), 2)))))} i,i,->i (v3, v12, v17)
+            v12: f32[8, 2] = map {add(select(eq.i32(x0, x1), -0.125, 0), mul(div(0.125, x3), x2))} i,j,ij,i->ij (v4, v8, v6, v7)
+            v13: f32[2] = sum {x0} ij->j (v12)
+            v14: f32[4, 2] = contract ik,ij->kj (v0, v12)
+            v15: f32[] = sum {mul(x0, x0)} ij-> (v14)
+            v16: f32[] = sum {mul(x0, x0)} i-> (v13)
+            v17: f32[] = total +,+->+ (v15, v16)
+            v18: f32[] = map {sqrt(x0)} -> (v17)
+            v19: f32[4, 2] = map {sub(x0, mul(s0, mul(x1, div(2, maximum(add(x2, 0.000001), 2)))))} ij,ij,->ij (v1, v14, v18)
+            v20: f32[2] = map {sub(x0, mul(s0, mul(x1, div(2, maximum(add(x2, 0.000001), 2)))))} i,i,->i (v3, v13, v18)
             [LearningRate]
         "#]],
     );
@@ -87,15 +88,15 @@ fn several_steps_share_an_update() {
     check_updates(
         &Optimizer { accumulate: 4, ..Optimizer::default() },
         &expect![[r#"
-            v11: f32[8, 2] = map {add(select(eq(x0, x1), -0.125, 0), mul(div(0.125, x3), x2))} i,j,ij,i->ij (v4, v8, v6, v7)
-            v12: f32[2] = sum {x0} ij->j (v11)
-            v13: f32[4, 2] = contract ik,ij->kj (v0, v11)
-            v14: f32[4, 2] = state "w0.gradient_sum"
-            v15: f32[4, 2] = map {select(s1, sub(x0, mul(s0, mul(add(x2, x1), 0.25))), x0)} ij,ij,ij->ij (v1, v13, v14)
-            v16: f32[4, 2] = map {select(s1, 0, add(x1, x0))} ij,ij->ij (v13, v14)
-            v17: f32[2] = state "b0.gradient_sum"
-            v18: f32[2] = map {select(s1, sub(x0, mul(s0, mul(add(x2, x1), 0.25))), x0)} i,i,i->i (v3, v12, v17)
-            v19: f32[2] = map {select(s1, 0, add(x1, x0))} i,i->i (v12, v17)
+            v12: f32[8, 2] = map {add(select(eq.i32(x0, x1), -0.125, 0), mul(div(0.125, x3), x2))} i,j,ij,i->ij (v4, v8, v6, v7)
+            v13: f32[2] = sum {x0} ij->j (v12)
+            v14: f32[4, 2] = contract ik,ij->kj (v0, v12)
+            v15: f32[4, 2] = state "w0.gradient_sum"
+            v16: f32[4, 2] = map {select(s1, sub(x0, mul(s0, mul(add(x2, x1), 0.25))), x0)} ij,ij,ij->ij (v1, v14, v15)
+            v17: f32[4, 2] = map {select(s1, 0, add(x1, x0))} ij,ij->ij (v14, v15)
+            v18: f32[2] = state "b0.gradient_sum"
+            v19: f32[2] = map {select(s1, sub(x0, mul(s0, mul(add(x2, x1), 0.25))), x0)} i,i,i->i (v3, v13, v18)
+            v20: f32[2] = map {select(s1, 0, add(x1, x0))} i,i->i (v13, v18)
             [LearningRate, IsUpdate]
         "#]],
     );
@@ -109,15 +110,15 @@ fn averages_follow_parameters_and_some_parameters_are_not_decayed() {
     check_updates(
         &Optimizer { ema: Some(0.75), no_decay, ..decayed },
         &expect![[r#"
-            v11: f32[8, 2] = map {add(select(eq(x0, x1), -0.125, 0), mul(div(0.125, x3), x2))} i,j,ij,i->ij (v4, v8, v6, v7)
-            v12: f32[2] = sum {x0} ij->j (v11)
-            v13: f32[4, 2] = contract ik,ij->kj (v0, v11)
-            v14: f32[4, 2] = state "w0.ema"
-            v15: f32[4, 2] = map {sub(x0, mul(s0, add(x1, mul(x0, 0.1))))} ij,ij->ij (v1, v13)
-            v16: f32[4, 2] = map {add(mul(x2, 0.75), mul(sub(x0, mul(s0, add(x1, mul(x0, 0.1)))), 0.25))} ij,ij,ij->ij (v1, v13, v14)
-            v17: f32[2] = state "b0.ema"
-            v18: f32[2] = map {sub(x0, mul(s0, x1))} i,i->i (v3, v12)
-            v19: f32[2] = map {add(mul(x2, 0.75), mul(sub(x0, mul(s0, x1)), 0.25))} i,i,i->i (v3, v12, v17)
+            v12: f32[8, 2] = map {add(select(eq.i32(x0, x1), -0.125, 0), mul(div(0.125, x3), x2))} i,j,ij,i->ij (v4, v8, v6, v7)
+            v13: f32[2] = sum {x0} ij->j (v12)
+            v14: f32[4, 2] = contract ik,ij->kj (v0, v12)
+            v15: f32[4, 2] = state "w0.ema"
+            v16: f32[4, 2] = map {sub(x0, mul(s0, add(x1, mul(x0, 0.1))))} ij,ij->ij (v1, v14)
+            v17: f32[4, 2] = map {add(mul(x2, 0.75), mul(sub(x0, mul(s0, add(x1, mul(x0, 0.1)))), 0.25))} ij,ij,ij->ij (v1, v14, v15)
+            v18: f32[2] = state "b0.ema"
+            v19: f32[2] = map {sub(x0, mul(s0, x1))} i,i->i (v3, v13)
+            v20: f32[2] = map {add(mul(x2, 0.75), mul(sub(x0, mul(s0, x1)), 0.25))} i,i,i->i (v3, v13, v18)
             [LearningRate]
         "#]],
     );
@@ -129,15 +130,15 @@ fn steps_that_are_not_finite_are_skipped() {
     check_updates(
         &optimizer,
         &expect![[r#"
-            v11: f32[8, 2] = map {add(select(eq(x0, x1), -0.125, 0), mul(div(0.125, x3), x2))} i,j,ij,i->ij (v4, v8, v6, v7)
-            v12: f32[2] = sum {x0} ij->j (v11)
-            v13: f32[4, 2] = contract ik,ij->kj (v0, v11)
-            v14: f32[] = sum {mul(x0, x0)} ij-> (v13)
-            v15: f32[] = sum {mul(x0, x0)} i-> (v12)
-            v16: f32[] = total +,+->+ (v14, v15)
-            v17: f32[] = map {sqrt(x0)} -> (v16)
-            v18: f32[4, 2] = map {select(eq(add(mul(x2, 0), mul(x3, 0)), 0), sub(x0, mul(s0, x1)), x0)} ij,ij,,->ij (v1, v13, v10, v17)
-            v19: f32[2] = map {select(eq(add(mul(x2, 0), mul(x3, 0)), 0), sub(x0, mul(s0, x1)), x0)} i,i,,->i (v3, v12, v10, v17)
+            v12: f32[8, 2] = map {add(select(eq.i32(x0, x1), -0.125, 0), mul(div(0.125, x3), x2))} i,j,ij,i->ij (v4, v8, v6, v7)
+            v13: f32[2] = sum {x0} ij->j (v12)
+            v14: f32[4, 2] = contract ik,ij->kj (v0, v12)
+            v15: f32[] = sum {mul(x0, x0)} ij-> (v14)
+            v16: f32[] = sum {mul(x0, x0)} i-> (v13)
+            v17: f32[] = total +,+->+ (v15, v16)
+            v18: f32[] = map {sqrt(x0)} -> (v17)
+            v19: f32[4, 2] = map {select(eq(add(mul(x2, 0), mul(x3, 0)), 0), sub(x0, mul(s0, x1)), x0)} ij,ij,,->ij (v1, v14, v11, v18)
+            v20: f32[2] = map {select(eq(add(mul(x2, 0), mul(x3, 0)), 0), sub(x0, mul(s0, x1)), x0)} i,i,,->i (v3, v13, v11, v18)
             [LearningRate]
         "#]],
     );
@@ -150,20 +151,20 @@ fn losses_are_scaled() {
     check_updates(
         &optimizer,
         &expect![[r#"
-            v11: f32[8] = map {div(mul(s0, 0.125), x0)} i->i (v7)
-            v12: f32[8, 2] = map {add(select(eq(x0, x1), neg(mul(s0, 0.125)), 0), mul(x3, x2))} i,j,ij,i->ij (v4, v8, v6, v11)
-            v13: f32[2] = sum {x0} ij->j (v12)
-            v14: f32[4, 2] = contract ik,ij->kj (v0, v12)
-            v15: f32[4, 2] = state "w0.gradient_sum"
-            v16: f32[2] = state "b0.gradient_sum"
-            v17: f32[] = sum {mul(mul(add(x1, mul(x0, div(1, s0))), 0.5), mul(add(x1, mul(x0, div(1, s0))), 0.5))} ij,ij-> (v14, v15)
-            v18: f32[] = sum {mul(mul(add(x1, mul(x0, div(1, s0))), 0.5), mul(add(x1, mul(x0, div(1, s0))), 0.5))} i,i-> (v13, v16)
-            v19: f32[] = total +,+->+ (v17, v18)
-            v20: f32[] = map {sqrt(x0)} -> (v19)
-            v21: f32[4, 2] = map {select(mul(s2, eq(add(mul(x3, 0), mul(x4, 0)), 0)), sub(x0, mul(s1, mul(add(x2, mul(x1, div(1, s0))), 0.5))), x0)} ij,ij,ij,,->ij (v1, v14, v15, v10, v20)
-            v22: f32[4, 2] = map {select(eq(add(mul(x2, 0), mul(x3, 0)), 0), select(s2, 0, add(x1, mul(x0, div(1, s0)))), x1)} ij,ij,,->ij (v14, v15, v10, v20)
-            v23: f32[2] = map {select(mul(s2, eq(add(mul(x3, 0), mul(x4, 0)), 0)), sub(x0, mul(s1, mul(add(x2, mul(x1, div(1, s0))), 0.5))), x0)} i,i,i,,->i (v3, v13, v16, v10, v20)
-            v24: f32[2] = map {select(eq(add(mul(x2, 0), mul(x3, 0)), 0), select(s2, 0, add(x1, mul(x0, div(1, s0)))), x1)} i,i,,->i (v13, v16, v10, v20)
+            v12: f32[8] = map {div(div(s0, 8), x0)} i->i (v7)
+            v13: f32[8, 2] = map {add(select(eq.i32(x0, x1), neg(div(s0, 8)), 0), mul(x3, x2))} i,j,ij,i->ij (v4, v8, v6, v12)
+            v14: f32[2] = sum {x0} ij->j (v13)
+            v15: f32[4, 2] = contract ik,ij->kj (v0, v13)
+            v16: f32[4, 2] = state "w0.gradient_sum"
+            v17: f32[2] = state "b0.gradient_sum"
+            v18: f32[] = sum {mul(mul(add(x1, mul(x0, div(1, s0))), 0.5), mul(add(x1, mul(x0, div(1, s0))), 0.5))} ij,ij-> (v15, v16)
+            v19: f32[] = sum {mul(mul(add(x1, mul(x0, div(1, s0))), 0.5), mul(add(x1, mul(x0, div(1, s0))), 0.5))} i,i-> (v14, v17)
+            v20: f32[] = total +,+->+ (v18, v19)
+            v21: f32[] = map {sqrt(x0)} -> (v20)
+            v22: f32[4, 2] = map {select(mul(s2, eq(add(mul(x3, 0), mul(x4, 0)), 0)), sub(x0, mul(s1, mul(add(x2, mul(x1, div(1, s0))), 0.5))), x0)} ij,ij,ij,,->ij (v1, v15, v16, v11, v21)
+            v23: f32[4, 2] = map {select(eq(add(mul(x2, 0), mul(x3, 0)), 0), select(s2, 0, add(x1, mul(x0, div(1, s0)))), x1)} ij,ij,,->ij (v15, v16, v11, v21)
+            v24: f32[2] = map {select(mul(s2, eq(add(mul(x3, 0), mul(x4, 0)), 0)), sub(x0, mul(s1, mul(add(x2, mul(x1, div(1, s0))), 0.5))), x0)} i,i,i,,->i (v3, v14, v17, v11, v21)
+            v25: f32[2] = map {select(eq(add(mul(x2, 0), mul(x3, 0)), 0), select(s2, 0, add(x1, mul(x0, div(1, s0)))), x1)} i,i,,->i (v14, v17, v11, v21)
             [LossScale, LearningRate, IsUpdate]
         "#]],
     );

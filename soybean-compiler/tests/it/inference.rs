@@ -2,8 +2,8 @@
 
 use expect_test::expect;
 use soybean_compiler::{
-    Argument, Builder, Compiled, Optimizer, Options, Recipe, SearchRequest, Strategy, Value,
-    build_network, compile, verify, verify_program,
+    Argument, Builder, Compiled, Optimizer, Options, Padding, Recipe, SearchRequest, Strategy,
+    Value, build_network, compile, verify, verify_program,
 };
 use soybean_plan::{DType, Init, Mode, Precision, Rows};
 use soybean_zoo::{GPT, Layers, Model, Transformer, mlp, resnet20};
@@ -83,7 +83,7 @@ fn check(what: &str, compiled: &Compiled) {
 }
 
 #[test]
-fn the_bytes_of_a_prediction_are_minimised_under_every_strategy() {
+fn the_bytes_of_a_prediction_are_minimized_under_every_strategy() {
     let networks: [(&str, &dyn Fn(usize) -> Model); 3] = [
         ("mlp", &|batch| mlp(batch, &[24, 48, 48, 24])),
         ("cnn", &cnn),
@@ -95,7 +95,9 @@ fn the_bytes_of_a_prediction_are_minimised_under_every_strategy() {
             let mut least = u64::MAX;
             for (strategy, of) in Strategy::NAMES.into_iter().rev() {
                 let what = format!("{name} of {batch} on {n_gpus}, {strategy}");
-                let compiled = compiled(model(batch), n_gpus, of);
+                // Padding takes work, for which `data` moves less than `auto` may.
+                let search = SearchRequest { padding: Padding::Off, ..of.into() };
+                let compiled = compiled(model(batch), n_gpus, search);
                 check(&what, &compiled);
                 let bytes = compiled.report.bytes_total;
                 least = least.min(bytes);

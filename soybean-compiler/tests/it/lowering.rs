@@ -2,8 +2,8 @@
 
 use expect_test::expect;
 use soybean_compiler::{
-    Argument, Compiled, Optimizer, Options, Strategy, build_network, compile, optimizer, program,
-    program_text, tiling::search, verify_program,
+    Argument, Compiled, Optimizer, Options, Padding, SearchRequest, Strategy, build_network,
+    compile, optimizer, program, program_text, tiling::search, verify_program,
 };
 use soybean_plan::{Kernel, Mesh, NonFinite, Precision, Step};
 
@@ -129,28 +129,30 @@ fn text_form_of_a_program() {
           b9 = max [4, 8] {x0} (b8)
           b10 = map [4, 8] {exp(sub(x0, x1))} (b8, b9)
           b11 = sum [4, 8] {x0} (b10)
-          b12 = sum [4, 8] {select(eq(x0, x1), sub(x2, x3), 0)} (b3, b4, b8, b9)
-          b13 = sum [4] {mul(sub(log(x0), x1), 0.125)} (b11, b12)
+          b16 = map [4, 8] {add(select(eq.i32(x0, x1), -0.125, 0), mul(div(0.125, x3), x2))} (b3, b4, b10, b11)
+          b17 = all-gather [8, 8] [P0] -> [r] (b16)
+          b18 = contract 8x8x8 (b17, b2)
+          b19 = contract 8x8x8 (b6, b17)
+          b12 = sum [4, 8] {select(eq.i32(x0, x1), sub(x2, x3), 0)} (b3, b4, b8, b9)
+          b13 = sum [4] {sub(log(x0), x1)} (b11, b12)
           b14 = all-reduce [] [red] -> [r] (b13)
-          b15 = map [4, 8] {add(select(eq(x0, x1), -0.125, 0), mul(div(0.125, x3), x2))} (b3, b4, b10, b11)
-          b16 = all-gather [8, 8] [P0] -> [r] (b15)
-          b17 = contract 8x8x8 (b16, b2)
-          b18 = contract 8x8x8 (b6, b16)
-          b2 = map [8, 8] {sub(x0, mul(s0, x1))} (b2, b18)
-          b19 = map [8, 8] {select(gt(x0, 0), x1, 0)} (b6, b17)
-          b20 = contract 4x8x8 (b0, b19)
-          b1 = map [4, 8] {sub(x0, mul(s0, x1))} (b1, b20)
+          b20 = map [8, 8] {select(gt(x0, 0), x1, 0)} (b6, b18)
+          b21 = contract 4x8x8 (b0, b20)
+          b15 = map [] {div(x0, 8)} (b14)
+          b2 = map [8, 8] {select(eq(mul(x2, 0), 0), sub(x0, mul(s0, x1)), x0)} (b2, b19, b15)
+          b1 = map [4, 8] {select(eq(mul(x2, 0), 0), sub(x0, mul(s0, x1)), x0)} (b1, b21, b15)
         evaluate:
-          b21 = contract 8x4x8 (b0, b1)
-          b22 = map [8, 8] {relu(x0)} (b21)
-          b23 = contract 8x8x8 (b22, b2)
-          b24 = reduce-scatter [8, 8] [red] -> [P0] (b23)
-          b25 = max [4, 8] {x0} (b24)
-          b26 = map [4, 8] {exp(sub(x0, x1))} (b24, b25)
-          b27 = sum [4, 8] {x0} (b26)
-          b28 = sum [4, 8] {select(eq(x0, x1), sub(x2, x3), 0)} (b3, b4, b24, b25)
-          b29 = sum [4] {mul(sub(log(x0), x1), 0.125)} (b27, b28)
-          b30 = all-reduce [] [red] -> [r] (b29)
+          b22 = contract 8x4x8 (b0, b1)
+          b23 = map [8, 8] {relu(x0)} (b22)
+          b24 = contract 8x8x8 (b23, b2)
+          b25 = reduce-scatter [8, 8] [red] -> [P0] (b24)
+          b26 = max [4, 8] {x0} (b25)
+          b27 = map [4, 8] {exp(sub(x0, x1))} (b25, b26)
+          b28 = sum [4, 8] {x0} (b27)
+          b29 = sum [4, 8] {select(eq.i32(x0, x1), sub(x2, x3), 0)} (b3, b4, b25, b26)
+          b30 = sum [4] {sub(log(x0), x1)} (b28, b29)
+          b31 = all-reduce [] [red] -> [r] (b30)
+          b32 = map [] {div(x0, 8)} (b31)
     "#]].assert_eq(&program_text(&compiled.program));
 }
 
@@ -168,16 +170,17 @@ fn text_form_of_a_tiling() {
         v7: f32[8] = max {x0} ij->i (v5) [P0] by [i]
         v8: f32[8, 8] = map {exp(sub(x0, x1))} ij,i->ij (v5, v7) [P0] by [i]
         v9: f32[8] = sum {x0} ij->i (v8) [P0] by [i]
-        v10: f32[8] = iota ->_ () [r] by [-]
-        v11: f32[8] = sum {select(eq(x0, x1), sub(x2, x3), 0)} i,j,ij,i->i (v6, v10, v5, v7) [P0] by [i]
-        v12: f32[] = sum {mul(sub(log(x0), x1), 0.125)} i,i-> (v9, v11) [r] by [i]; v12 [red] -> [r]: 8 bytes
-        v13: f32[8, 8] = map {add(select(eq(x0, x1), -0.125, 0), mul(div(0.125, x3), x2))} i,j,ij,i->ij (v6, v10, v8, v9) [r] by [i]; v13 [P0] -> [r]: 256 bytes
-        v14: f32[8, 16] = contract ij,kj->ik (v13, v4) [P1] by [k]
-        v15: f32[16, 8] = contract ik,ij->kj (v3, v13) [P0] by [k]
-        v16: f32[8, 16] = map {select(gt(x0, 0), x1, 0)} ij,ij->ij (v3, v14) [P1] by [j]
-        v17: f32[4, 16] = contract ik,ij->kj (v0, v16) [P1] by [j]
-        v18: f32[4, 16] = map {sub(x0, mul(s0, x1))} ij,ij->ij (v1, v17) [P1] by [j]
-        v19: f32[16, 8] = map {sub(x0, mul(s0, x1))} ij,ij->ij (v4, v15) [P0] by [i]
+        v10: i32[8] = iota ->_ () [r] by [-]
+        v11: f32[8] = sum {select(eq.i32(x0, x1), sub(x2, x3), 0)} i,j,ij,i->i (v6, v10, v5, v7) [P0] by [i]
+        v12: f32[] = sum {sub(log(x0), x1)} i,i-> (v9, v11) [r] by [i]; v12 [red] -> [r]: 8 bytes
+        v13: f32[] = map {div(x0, 8)} -> (v12) [r] by [-]
+        v14: f32[8, 8] = map {add(select(eq.i32(x0, x1), -0.125, 0), mul(div(0.125, x3), x2))} i,j,ij,i->ij (v6, v10, v8, v9) [r] by [i]; v14 [P0] -> [r]: 256 bytes
+        v15: f32[8, 16] = contract ij,kj->ik (v14, v4) [P1] by [k]
+        v16: f32[16, 8] = contract ik,ij->kj (v3, v14) [P0] by [k]
+        v17: f32[8, 16] = map {select(gt(x0, 0), x1, 0)} ij,ij->ij (v3, v15) [P1] by [j]
+        v18: f32[4, 16] = contract ik,ij->kj (v0, v17) [P1] by [j]
+        v19: f32[4, 16] = map {sub(x0, mul(s0, x1))} ij,ij->ij (v1, v18) [P1] by [j]
+        v20: f32[16, 8] = map {sub(x0, mul(s0, x1))} ij,ij->ij (v4, v16) [P0] by [i]
     "#]].assert_eq(&compiled(2, Strategy::Auto, Precision::F32).report.search().tiled.to_string());
 }
 
@@ -197,17 +200,18 @@ fn text_report() {
           layer               forward  backward  weights and states
           (the model itself)  data 4   data 4    replicated 4
 
-          bytes   share   tensor                        collective      for
-          1.5 kB  33.2 %  w1.grad [red red] -> [P0 P0]  reduce-scatter  matmul, backward
-          1.5 kB  33.2 %  w1' [P0 P0] -> [r r]          all-gather      update
-          768 B   16.6 %  w0.grad [red red] -> [P0 P0]  reduce-scatter  matmul, backward
-          768 B   16.6 %  w0' [P0 P0] -> [r r]          all-gather      update
-          24 B    0.5 %   loss [red red] -> [r r]       all-reduce      cross_entropy, forward
+          bytes   share   tensor                            collective      for
+          1.5 kB  33.2 %  w1.grad [red red] -> [P0 P0]      reduce-scatter  matmul, backward
+          1.5 kB  33.2 %  w1' [P0 P0] -> [r r]              all-gather      update
+          768 B   16.6 %  w0.grad [red red] -> [P0 P0]      reduce-scatter  matmul, backward
+          768 B   16.6 %  w0' [P0 P0] -> [r r]              all-gather      update
+          24 B    0.5 %   cross_entropy [red red] -> [r r]  all-reduce      cross_entropy, forward
 
           bytes moved in one training step      4.6 kB
           with strategy data                    4.6 kB  1.00 x
           with strategy model                   2.6 kB  0.57 x
           with strategy recursive               1.6 kB  0.34 x
+          work over that of one device            1.00
           memory of each GPU                    2.2 kB
             parameters                           768 B
             inputs                               192 B
@@ -226,7 +230,7 @@ fn a_number_of_gpus_that_nothing_can_be_split_over_is_a_fault() {
     let options = Options {
         name: "odd".to_owned(),
         n_gpus: 4,
-        search: Strategy::Auto.into(),
+        search: SearchRequest { padding: Padding::Off, ..SearchRequest::default() },
         precision: Precision::F32,
         optimizer: Optimizer::default(),
     };

@@ -17,6 +17,7 @@ mod networks;
 mod overlap;
 mod pins;
 mod pipeline;
+mod plannable;
 mod planner;
 mod precision;
 mod recipes;

@@ -105,22 +105,22 @@ fn a_model_that_fits_nowhere_is_a_fault() {
         2,
         within(1 << 20),
         &expect![[r#"
-        the leanest plan found needs 3.1 MiB of memory on each of 2 GPUs, which have 1.0 MiB
-          holding: parameters 786.1 KiB, optimizer states 1.5 MiB, inputs 32.2 KiB, activations 128.1 KiB, gradients 640.0 KiB
-          largest: parameter `w1` [512, 512] 512.0 KiB, gradient [512, 512] 512.0 KiB, state `w1.mean` [512, 512] 512.0 KiB, state `w1.square_mean` [512, 512] 512.0 KiB, parameter `w0` [256, 512] 256.0 KiB
-        help: it fits on 8 GPUs
-    "#]],
+            the leanest plan found needs 3.2 MB of memory on each of 2 GPUs, which have 1.0 MB
+              holding: parameters 804.9 kB, optimizer states 1.6 MB, inputs 33.0 kB, activations 131.1 kB, gradients 655.4 kB
+              largest: parameter `w1` [512, 512] 524.3 kB, gradient [512, 512] 524.3 kB, state `w1.mean` [512, 512] 524.3 kB, state `w1.square_mean` [512, 512] 524.3 kB, parameter `w0` [256, 512] 262.1 kB
+            help: it fits on 8 GPUs
+        "#]],
     );
     check_fault(
         model(),
         8,
         within(100_000),
         &expect![[r#"
-        the leanest plan found needs 837.9 KiB of memory on each of 8 GPUs, which have 97.7 KiB
-          holding: parameters 196.6 KiB, optimizer states 393.1 KiB, inputs 8.1 KiB, activations 64.1 KiB, gradients 176.0 KiB
-          largest: parameter `w1` [512, 512] 128.0 KiB, gradient [512, 512] 128.0 KiB, state `w1.mean` [512, 512] 128.0 KiB, state `w1.square_mean` [512, 512] 128.0 KiB, parameter `w0` [256, 512] 64.0 KiB
-        help: it fits on 128 GPUs
-    "#]],
+            the leanest plan found needs 858.0 kB of memory on each of 8 GPUs, which have 100.0 kB
+              holding: parameters 201.3 kB, optimizer states 402.6 kB, inputs 8.3 kB, activations 65.6 kB, gradients 180.2 kB
+              largest: parameter `w1` [512, 512] 131.1 kB, gradient [512, 512] 131.1 kB, state `w1.mean` [512, 512] 131.1 kB, state `w1.square_mean` [512, 512] 131.1 kB, parameter `w0` [256, 512] 65.5 kB
+            help: it fits on 128 GPUs
+        "#]],
     );
     let data = SearchRequest { strategy: Strategy::Data, ..within(1 << 20) };
     check_fault(
@@ -128,11 +128,11 @@ fn a_model_that_fits_nowhere_is_a_fault() {
         8,
         data,
         &expect![[r#"
-        the plan of strategy `data` needs 3.1 MiB of memory on each of 8 GPUs, which have 1.0 MiB
-          holding: parameters 1.5 MiB, optimizer states 393.1 KiB, inputs 8.1 KiB, activations 16.1 KiB, gradients 144.0 KiB, collectives 1.0 MiB
-          largest: parameter `w1` [512, 512] 1.0 MiB, collective [512, 512] 1.0 MiB, parameter `w0` [256, 512] 512.0 KiB, gradient [512, 512] 128.0 KiB, state `w1.mean` [512, 512] 128.0 KiB
-        help: strategy `auto` looks for plans that fit
-    "#]],
+            the plan of strategy `data` needs 3.2 MB of memory on each of 8 GPUs, which have 1.0 MB
+              holding: parameters 1.6 MB, optimizer states 402.6 kB, inputs 8.3 kB, activations 16.4 kB, gradients 147.5 kB, collectives 1.0 MB
+              largest: parameter `w1` [512, 512] 1.0 MB, collective [512, 512] 1.0 MB, parameter `w0` [256, 512] 524.3 kB, gradient [512, 512] 131.1 kB, state `w1.mean` [512, 512] 131.1 kB
+            help: strategy `auto` looks for plans that fit
+        "#]],
     );
 }
 
@@ -190,7 +190,7 @@ impl Descent {
         for placement in [Placement::Replicated].into_iter().chain(split) {
             let tiling = Tiling::new(&[placement]);
             let is_that_of_source = source.is_none_or(|it| self.plan.tilings[it.index()] == tiling);
-            if !is_that_of_source || !(Tile { shape, tiling }).is_legal(&self.plan.mesh) {
+            if !is_that_of_source || !Tile::new(shape, tiling).is_legal(&self.plan.mesh) {
                 continue;
             }
             self.plan.tilings[at] = tiling;

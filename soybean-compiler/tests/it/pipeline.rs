@@ -1,10 +1,13 @@
 //! The pipeline: each pass is shown to the observer in order, and its result is sound.
 
 use expect_test::expect;
-use soybean_compiler::{Model, Optimizer, Options, SearchRequest, compile_observed};
-use soybean_plan::Precision;
+use soybean_compiler::{
+    Argument, Builder, Model, Network, Optimizer, Options, SearchRequest, Value, build_network,
+    compile_observed, operators::elementwise::Elementwise,
+};
+use soybean_plan::{DType, Init, Precision};
 
-use crate::support;
+use crate::support::{self, call};
 
 #[test]
 fn the_observer_sees_each_pass_with_a_sound_result() {
@@ -32,6 +35,7 @@ fn the_observer_sees_each_pass_with_a_sound_result() {
         add-updates
         simplify
         fuse
+        pad
         round
         replicate
         search
@@ -43,5 +47,40 @@ fn the_observer_sees_each_pass_with_a_sound_result() {
     .assert_eq(&passes);
     assert!(texts[0].contains("\ngradient of v1: "), "{}", texts[0]);
     assert!(texts[1].contains("\nupdate v1 = "), "{}", texts[1]);
-    assert!(texts[10].contains("\narena: "), "{}", texts[10]);
+    assert!(texts[11].contains("\narena: "), "{}", texts[11]);
+}
+
+/// Returns the fused training step of a chain of maps.
+fn chain(n_maps: usize, map: impl Fn(&mut Builder, Value, Value) -> Value) -> Network {
+    let mut builder = Builder::new();
+    let x = builder.input("x", DType::F32, &[4, 6]);
+    let w = builder.parameter("w", &[6], Init::Constant(1.0));
+    let mut h = call(&mut builder, "mul", &[Argument::Tensor(x), Argument::Tensor(w)]);
+    for _ in 0..n_maps {
+        h = map(&mut builder, h, x);
+    }
+    let loss = call(&mut builder, "mean", &[Argument::Tensor(h), Argument::All]);
+    build_network(builder, loss, &[], &Optimizer::default()).unwrap()
+}
+
+#[test]
+fn long_chains_of_maps_become_kernels_of_bounded_length() {
+    let sum = |builder: &mut Builder, h, x| {
+        call(builder, "add", &[Argument::Tensor(h), Argument::Tensor(x)])
+    };
+    let network = chain(2400, sum);
+    let graph = &network.graph;
+    let maps = graph.values().filter_map(|it| graph.operator_as::<Elementwise>(it));
+    let lengths: Vec<usize> = maps.map(|it| it.program.instructions.len()).collect();
+    assert!(lengths.iter().all(|it| *it <= 512), "{lengths:?}");
+    assert!(lengths.len() < 20, "{lengths:?}");
+}
+
+#[test]
+fn doubled_sums_have_a_short_text() {
+    let network = chain(40, |builder, h, x| {
+        let sum = call(builder, "add", &[Argument::Tensor(h), Argument::Tensor(x)]);
+        call(builder, "mul", &[Argument::Tensor(sum), Argument::Tensor(sum)])
+    });
+    assert!(network.to_string().len() < 20_000);
 }

@@ -33,37 +33,38 @@ fn a_perceptron() {
     check(
         &in_bf16(builder, loss, &[logits], &Optimizer::default()),
         expect![[r#"
-        v0: f32[8, 4] = input "x"
-        v1: f32[4, 16] = param "w0"
-        v2: bf16[8, 4] = map {x0} to bf16 ij->ij (v0)
-        v3: bf16[4, 16] = map {x0} to bf16 ij->ij (v1)
-        v4: bf16[8, 16] = contract ik,kj->ij (v2, v3)
-        v5: f32[16] = param "b0"
-        v6: bf16[8, 16] = map {relu(add(x0, x1))} to bf16 ij,j->ij (v4, v5)
-        v7: f32[16, 8] = param "w1"
-        v8: bf16[16, 8] = map {x0} to bf16 ij->ij (v7)
-        v9: bf16[8, 8] = contract ik,kj->ij (v6, v8)
-        v10: f32[8] = param "b1"
-        v11: bf16[8, 8] = map {add(x0, x1)} to bf16 ij,j->ij (v9, v10)
-        v12: i32[8] = input "y"
-        v13: f32[8] = max {x0} ij->i (v11)
-        v14: bf16[8, 8] = map {exp(sub(x0, x1))} to bf16 ij,i->ij (v11, v13)
-        v15: f32[8] = sum {x0} ij->i (v14)
-        v16: f32[8] = iota ->_ ()
-        v17: f32[8] = sum {select(eq(x0, x1), sub(x2, x3), 0)} i,j,ij,i->i (v12, v16, v11, v13)
-        v18: f32[] = sum {mul(sub(log(x0), x1), 0.125)} i,i-> (v15, v17)
-        v19: bf16[8, 8] = map {add(select(eq(x0, x1), -0.125, 0), mul(div(0.125, x3), x2))} to bf16 i,j,ij,i->ij (v12, v16, v14, v15)
-        v20: f32[8] = sum {x0} ij->j (v19)
-        v21: bf16[8, 16] = contract ij,kj->ik (v19, v8)
-        v22: f32[16, 8] = contract ik,ij->kj (v6, v19)
-        v23: bf16[8, 16] = map {select(gt(x0, 0), x1, 0)} to bf16 ij,ij->ij (v6, v21)
-        v24: f32[16] = sum {x0} ij->j (v23)
-        v25: f32[4, 16] = contract ik,ij->kj (v2, v23)
-        v26: f32[4, 16] = map {sub(x0, mul(s0, x1))} ij,ij->ij (v1, v25)
-        v27: f32[16] = map {sub(x0, mul(s0, x1))} i,i->i (v5, v24)
-        v28: f32[16, 8] = map {sub(x0, mul(s0, x1))} ij,ij->ij (v7, v22)
-        v29: f32[8] = map {sub(x0, mul(s0, x1))} i,i->i (v10, v20)
-    "#]],
+            v0: f32[8, 4] = input "x"
+            v1: f32[4, 16] = param "w0"
+            v2: bf16[8, 4] = map {x0} to bf16 ij->ij (v0)
+            v3: bf16[4, 16] = map {x0} to bf16 ij->ij (v1)
+            v4: bf16[8, 16] = contract ik,kj->ij (v2, v3)
+            v5: f32[16] = param "b0"
+            v6: bf16[8, 16] = map {relu(add(x0, x1))} to bf16 ij,j->ij (v4, v5)
+            v7: f32[16, 8] = param "w1"
+            v8: bf16[16, 8] = map {x0} to bf16 ij->ij (v7)
+            v9: bf16[8, 8] = contract ik,kj->ij (v6, v8)
+            v10: f32[8] = param "b1"
+            v11: bf16[8, 8] = map {add(x0, x1)} to bf16 ij,j->ij (v9, v10)
+            v12: i32[8] = input "y"
+            v13: f32[8] = max {x0} ij->i (v11)
+            v14: bf16[8, 8] = map {exp(sub(x0, x1))} to bf16 ij,i->ij (v11, v13)
+            v15: f32[8] = sum {x0} ij->i (v14)
+            v16: i32[8] = iota ->_ ()
+            v17: f32[8] = sum {select(eq.i32(x0, x1), sub(x2, x3), 0)} i,j,ij,i->i (v12, v16, v11, v13)
+            v18: f32[] = sum {sub(log(x0), x1)} i,i-> (v15, v17)
+            v19: f32[] = map {div(x0, 8)} -> (v18)
+            v20: bf16[8, 8] = map {add(select(eq.i32(x0, x1), -0.125, 0), mul(div(0.125, x3), x2))} to bf16 i,j,ij,i->ij (v12, v16, v14, v15)
+            v21: f32[8] = sum {x0} ij->j (v20)
+            v22: bf16[8, 16] = contract ij,kj->ik (v20, v8)
+            v23: f32[16, 8] = contract ik,ij->kj (v6, v20)
+            v24: bf16[8, 16] = map {select(gt(x0, 0), x1, 0)} to bf16 ij,ij->ij (v6, v22)
+            v25: f32[16] = sum {x0} ij->j (v24)
+            v26: f32[4, 16] = contract ik,ij->kj (v2, v24)
+            v27: f32[4, 16] = map {sub(x0, mul(s0, x1))} ij,ij->ij (v1, v26)
+            v28: f32[16] = map {sub(x0, mul(s0, x1))} i,i->i (v5, v25)
+            v29: f32[16, 8] = map {sub(x0, mul(s0, x1))} ij,ij->ij (v7, v23)
+            v30: f32[8] = map {sub(x0, mul(s0, x1))} i,i->i (v10, v21)
+        "#]],
     );
 }
 
@@ -101,15 +102,15 @@ fn a_transformer() {
         10 cast -> bf16
         14 contract(bf16, bf16) -> bf16
         7 contract(bf16, bf16) -> f32
-        1 gather(i32, f32, f32) -> bf16
-        4 iota() -> f32
+        1 gather(i32, f32, i32) -> bf16
+        4 iota() -> i32
         20 map -> bf16
-        74 map -> f32
+        75 map -> f32
         1 max -> f32
         3 pad(bf16) -> bf16
         8 permute(bf16) -> bf16
         11 reshape(bf16) -> bf16
-        1 scatter-add(i32, bf16, f32) -> f32
+        1 scatter-add(i32, bf16, i32) -> f32
         29 sum -> f32
     "#]]
     .assert_eq(&types(&network));
@@ -122,15 +123,15 @@ fn a_residual_network() {
     verify(&network).unwrap();
     expect![[r#"
         42 by-phase(f32, f32) -> f32
-        24 cast -> bf16
+        23 cast -> bf16
         2 contract(bf16, bf16) -> bf16
         1 contract(bf16, bf16) -> f32
         21 convolution(bf16, bf16) -> bf16
         20 convolution-data(bf16, bf16) -> bf16
         21 convolution-filter(bf16, bf16) -> f32
-        1 iota() -> f32
-        46 map -> bf16
-        149 map -> f32
+        1 iota() -> i32
+        47 map -> bf16
+        192 map -> f32
         1 max -> f32
         87 sum -> f32
     "#]]

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use expect_test::{Expect, expect};
 use proptest::prelude::{Just, Strategy as _, any, prop_oneof, proptest};
 use soybean_compiler::{
-    Argument, Builder, Compiled, METHODS, Objective, Optimizer, Options, Recipe, SearchRequest,
-    SettingValue, Strategy, Value, operator_samples, optimizer,
+    Argument, Builder, Compiled, METHODS, Objective, Optimizer, Options, Padding, Recipe,
+    SearchEffort, SearchRequest, SettingValue, Strategy, Value, operator_samples, optimizer,
 };
 use soybean_plan::{Cluster, DType, Device, Init, Level, NonFinite, Precision};
 use soybean_zoo::{
@@ -256,7 +256,7 @@ proptest! {
         n_gpus in 1..10_usize,
         strategy in 0..4_usize,
         precision in 0..3_usize,
-        (memory, shares) in (proptest::option::of(1_u64 << 20..1 << 40), any::<bool>()),
+        (memory, shares, effort, padding) in (proptest::option::of(1_u64 << 20..1 << 40), any::<bool>(), 0..2_usize, 0..3_usize),
         speeds in proptest::array::uniform8(1e-6..1e15_f64),
         has_cluster in any::<bool>(),
         further in (proptest::option::of(1e-6..1e6_f64), 1..9_u64, proptest::option::of(1e-6..0.999_f64), 0..3_usize, any::<bool>()),
@@ -279,6 +279,9 @@ proptest! {
                 memory,
                 cluster: has_cluster.then(|| cluster(n_gpus, speeds)),
                 objective: if has_cluster { Objective::Time } else { Objective::Bytes },
+                effort: SearchEffort::NAMES[effort].1,
+                padding: Padding::NAMES[padding].1,
+                poisons_padding: false,
                 shares,
             },
             precision: Precision::ALL[precision],
@@ -303,6 +306,8 @@ fn recipes_keep_what_is_asked_of_the_search() {
     let requests = [
         SearchRequest { memory: Some(1 << 30), ..SearchRequest::default() },
         SearchRequest { shares: false, ..SearchRequest::default() },
+        SearchRequest { effort: SearchEffort::Thorough, ..SearchRequest::default() },
+        SearchRequest { padding: Padding::Off, ..SearchRequest::default() },
         SearchRequest { cluster: cluster.clone(), ..SearchRequest::default() },
         SearchRequest { cluster, objective: Objective::Time, ..SearchRequest::default() },
     ];
@@ -315,5 +320,5 @@ fn recipes_keep_what_is_asked_of_the_search() {
         assert_eq!(wanted.last().unwrap(), &format!("{:?}", read.options.search));
     }
     wanted.dedup();
-    assert_eq!(wanted.len(), 4);
+    assert_eq!(wanted.len(), 6);
 }

@@ -104,7 +104,7 @@ fn tilings(mesh: &Mesh, shape: &[usize], others: &[Placement]) -> Vec<Tiling> {
         let with = |it: &Tiling| choices.iter().map(|&to| it.with(axis, to)).collect::<Vec<_>>();
         tilings = tilings.iter().flat_map(with).collect();
     }
-    tilings.retain(|&tiling| Tile { shape: Shape::new(shape), tiling }.is_legal(mesh));
+    tilings.retain(|&tiling| Tile::new(Shape::new(shape), tiling).is_legal(mesh));
     tilings
 }
 

@@ -57,14 +57,15 @@ fn parameters_with_several_readers_have_replicas() {
         v4: f32[6, 2] = param "1.weight"
         v5: f32[6, 2] = share ij->ij (v4)
         v6: f32[8, 2] = contract ik,kj->ij (v3, v5)
-        v7: f32[] = sum {mul(x0, 0.0625)} ij-> (v6)
-        v8: f32[8, 2] = map {0.0625} ->ij ()
-        v9: f32[8, 6] = contract ij,kj->ik (v8, v5)
-        v10: f32[6, 2] = contract ik,ij->kj (v3, v8)
-        v11: f32[8, 6] = map {select(gt(x0, 0), x1, 0)} ij,ij->ij (v3, v9)
-        v12: f32[4, 6] = contract ik,ij->kj (v0, v11)
-        v13: f32[4, 6] = map {sub(x0, mul(s0, x1))} ij,ij->ij (v1, v12)
-        v14: f32[6, 2] = map {sub(x0, mul(s0, x1))} ij,ij->ij (v4, v10)
+        v7: f32[] = sum {x0} ij-> (v6)
+        v8: f32[] = map {div(x0, 16)} -> (v7)
+        v9: f32[8, 2] = map {0.0625} ->ij ()
+        v10: f32[8, 6] = contract ij,kj->ik (v9, v5)
+        v11: f32[6, 2] = contract ik,ij->kj (v3, v9)
+        v12: f32[8, 6] = map {select(gt(x0, 0), x1, 0)} ij,ij->ij (v3, v10)
+        v13: f32[4, 6] = contract ik,ij->kj (v0, v12)
+        v14: f32[4, 6] = map {sub(x0, mul(s0, x1))} ij,ij->ij (v1, v13)
+        v15: f32[6, 2] = map {sub(x0, mul(s0, x1))} ij,ij->ij (v4, v11)
     "#]]
     .assert_eq(&network.graph.to_string());
     let again = replicate(&network);

@@ -114,6 +114,7 @@ fn the_norm_of_the_gradients_belongs_to_the_updates() {
           with strategy data                    5.2 kB  1.00 x
           with strategy model                   2.7 kB  0.51 x
           with strategy recursive               1.7 kB  0.32 x
+          work over that of one device            1.00
           memory of each GPU                    3.3 kB
             parameters                           896 B
             optimizer states                     640 B

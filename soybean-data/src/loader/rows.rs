@@ -94,7 +94,7 @@ impl Source {
             let parts = views.iter_mut().zip(sizes.clone());
             let mut parts: Vec<_> =
                 parts.map(|(view, n)| view.part(range.start * n..n_read * n)).collect();
-            self.dataset.read(&numbers, &mut parts)?;
+            self.dataset.read_in_epoch(order.epoch(), &numbers, &mut parts)?;
             for (values, n) in columns.iter_mut().zip(sizes) {
                 for row in n_read..range.end {
                     values.repeat((n_read - 1) * n..n_read * n, row * n);

@@ -3,10 +3,20 @@
 use std::{fs, io::Write, path::PathBuf};
 
 use flate2::{Compression, write::GzEncoder};
-use soybean_data::{Column, CsvSpec, Dataset, ErrorKind, Table, Values};
+use soybean_counting_allocator as allocations;
+use soybean_data::{
+    Column, CsvColumn, CsvSpec, DataLoader, Dataset, ErrorKind, Form, LoaderOptions,
+    Standardization, Table, Values,
+};
 
 fn spec() -> CsvSpec {
-    CsvSpec { has_header: false, n_fields: 3, features: 0..2, scale: 0.5, label: 2, n_classes: 10 }
+    let labels = CsvColumn::new("label", 2, Form::Labels { n_classes: 10 });
+    CsvSpec { has_header: false, columns: vec![numbers("features", 0.5), labels] }
+}
+
+/// Returns a column of the first two fields.
+fn numbers(name: &str, scale: f32) -> CsvColumn {
+    CsvColumn::new(name, 0..2, Form::Numbers { scale })
 }
 
 fn file(name: &str, bytes: &[u8]) -> PathBuf {
@@ -50,11 +60,16 @@ fn check(name: &str, bytes: &[u8], message: &str) {
 #[test]
 fn bad_files_are_refused() {
     check("short.csv", b"1,2,3\n4,5\n", "line 2: expected 3 fields, found 2");
-    check("long.csv", b"1,2,3,4\n", "line 1: expected 3 fields, found 4");
+    check("long.csv", b"1,2,3\n1,2,3,4\n", "line 2: expected 3 fields, found 4");
+    check("few.csv", b"1,2\n", "line 1: column `label`: expected field 3, found 2 fields");
     check("word.csv", b"1,2,3\n1,two,3\n", "line 2: field 2: expected a number, found `two`");
     check("nan.csv", b"NaN,2,3\n", "line 1: field 1: expected a finite number, found NaN");
     check("label.csv", b"1,2,10\n", "line 1: field 3: expected a label in 0..10, found 10");
     check("half.csv", b"1,2,0.5\n", "line 1: field 3: expected a number, found `0.5`");
+    let large = "line 1: field 2: expected a finite number, found 3e38 times 2.0";
+    let scaled = CsvSpec { columns: vec![numbers("x", 2.0)], ..spec() };
+    let error = Table::from_csv(file("scaled.csv", b"1,3e38,3\n"), &scaled).unwrap_err();
+    assert!(error.to_string().ends_with(large), "{error}");
     check("empty.csv", b"", "expected at least one row, found none");
     check("text.csv", b"1,2,3\n\xff\xfe,2,3\n", "line 2: expected UTF-8 text, found: ");
     let whole = compressed(&"1,2,3\n".repeat(50_000));
@@ -63,6 +78,20 @@ fn bad_files_are_refused() {
     let middle = corrupt.len() / 2;
     corrupt[middle..].fill(0x55);
     check("corrupt.csv.gz", &corrupt, "after line ");
+}
+
+/// The file is small, and its field takes all memory.
+#[test]
+fn a_field_without_an_end_is_refused() {
+    let bytes = compressed(&format!("1,2,3\n1,\"{}", "2".repeat(40 << 20)));
+    assert!(bytes.len() < 1 << 20);
+    let path = file("endless.csv.gz", &bytes);
+    let (error, n_most) =
+        allocations::most_during(|| Table::from_csv(&path, &spec()).unwrap_err().to_string());
+    let message = "after line 2: expected more data or the end, found: more than 16777216 bytes \
+                   without the end of a line; a quoted field may have no end";
+    assert!(error.ends_with(message), "{error}");
+    assert!(n_most < 64 << 20, "{n_most}");
 }
 
 #[test]
@@ -82,4 +111,63 @@ fn columns_that_do_not_fit_are_refused() {
     assert_eq!(error.to_string(), "column `x`: expected 6 elements for 2 rows, found 4");
     let error = Table::new(vec![]).unwrap_err();
     assert_eq!(error.to_string(), "expected at least one column, found none");
+}
+
+/// A file with a header, and targets that are numbers.
+const HOUSES: &[u8] = b"price, area,rooms,kind\n100,50,2,0\n200,70,3,1\n300,90,4,1\n";
+
+fn houses(columns: Vec<CsvColumn>) -> Result<Table, String> {
+    let path = file("houses.csv", HOUSES);
+    let spec = CsvSpec { has_header: true, columns };
+    let table = Table::from_csv(&path, &spec).map_err(|error| error.to_string());
+    table.map_err(|error| error.replace(&format!("{}: ", path.display()), ""))
+}
+
+#[test]
+fn fields_have_the_names_of_the_header() {
+    let number = Form::Numbers { scale: 1.0 };
+    let table = houses(vec![
+        CsvColumn::new("x", ["rooms", "area"], number),
+        CsvColumn::new("price", "price", Form::Numbers { scale: 1e-2 }),
+        CsvColumn::new("kind", 3, Form::Integers),
+    ])
+    .unwrap();
+    assert_eq!(*table.values(0), Values::F32(vec![2.0, 50.0, 3.0, 70.0, 4.0, 90.0]));
+    assert_eq!(*table.values(1), Values::F32(vec![1.0, 2.0, 3.0]));
+    assert_eq!(*table.values(2), Values::I32(vec![0, 1, 1]));
+    let rows: Vec<_> = table.columns().iter().map(|it| (&it.name[..], &it.row[..])).collect();
+    assert_eq!(rows, [("x", &[2][..]), ("price", &[]), ("kind", &[])]);
+    let error = houses(vec![CsvColumn::new("x", ["aera"], number)]).unwrap_err();
+    assert_eq!(error, "line 1: expected a field `aera` in the header; the nearest is `area`");
+    let unnamed = CsvSpec { has_header: false, columns: vec![CsvColumn::new("x", "area", number)] };
+    let error = Table::from_csv(file("unnamed.csv", b"1,2\n"), &unnamed).unwrap_err().to_string();
+    let message = "expected a header that names the field `area`, found `has_header: false`";
+    assert!(error.ends_with(message), "{error}");
+}
+
+#[test]
+fn columns_are_standardized_by_the_training_data() {
+    let x = CsvColumn::new("x", ["area", "rooms"], Form::Numbers { scale: 1.0 });
+    let table = houses(vec![x]).unwrap();
+    let scaling = Standardization::of(&table, "x").unwrap();
+    assert_eq!(scaling.mean, [70.0, 3.0]);
+    // The squares of the differences are 400, 0 and 400.
+    assert!((scaling.deviation[0] - (800.0_f32 / 3.0).sqrt()).abs() < 1e-5);
+    let mut loader =
+        DataLoader::new(scaling.apply(table).unwrap(), LoaderOptions::evaluation(3)).unwrap();
+    let batch = loader.next().unwrap().unwrap();
+    let expected = 1.5_f32.sqrt();
+    for (found, expected) in batch.f32s(0).iter().zip([-expected, -expected, 0.0, 0.0]) {
+        assert!((found - expected).abs() < 1e-6, "{found}, not {expected}");
+    }
+    let mut row = [70.0, 4.0];
+    scaling.standardize(&mut row);
+    scaling.restore(&mut row);
+    assert_eq!(row, [70.0, 4.0]);
+    let constant = Column { name: "c".to_owned(), row: vec![], values: Values::F32(vec![3.0; 4]) };
+    let labels = Column { name: "y".to_owned(), row: vec![], values: Values::I32(vec![0; 4]) };
+    let table = Table::new(vec![constant, labels]).unwrap();
+    assert_eq!(Standardization::of(&table, "c").unwrap().deviation, [1.0]);
+    let error = Standardization::of(&table, "y").unwrap_err().to_string();
+    assert_eq!(error, "expected a column `y` of f32, found c of f32, y of i32");
 }

@@ -7,9 +7,9 @@ use std::{
 };
 
 use soybean_data::{
-    CifarLabel, Column, ColumnSpec, CsvSpec, DataLoader, Dataset, Element, ElementKind, Error,
-    ErrorKind, Field, Form, IdxSpec, Joined, LoaderOptions, Records, Table, TokenSpec, TokenWidth,
-    Tokens, Values,
+    CifarLabel, Column, ColumnSpec, CsvColumn, CsvSpec, DataLoader, Dataset, Element, ElementKind,
+    Error, ErrorKind, Field, Form, IdxSpec, Joined, LoaderOptions, Records, Table, TokenSpec,
+    TokenWidth, Tokens, Values,
 };
 
 /// Returns a file of the repository, or of the folder to which the script has just written.
@@ -188,14 +188,16 @@ fn idx_files_of_python() {
     assert_eq!((doubles.row, doubles.values), (vec![2], Values::F32(vec![0.5, -1.5, 2.25, 1e10])));
 }
 
-/// Returns the contents of `points.csv`.
-pub(crate) const POINTS: CsvSpec =
-    CsvSpec { has_header: true, n_fields: 3, features: 0..2, scale: 1.0, label: 2, n_classes: 3 };
+/// Returns the fields of `points.csv`.
+pub(crate) fn points() -> CsvSpec {
+    let labels = CsvColumn::new("label", 2, Form::Labels { n_classes: 3 });
+    CsvSpec { has_header: true, columns: vec![CsvColumn::new("features", 0..2, NUMBERS), labels] }
+}
 
 #[test]
 fn tables_of_python() {
     for name in ["points.csv", "points.csv.gz"] {
-        let table = Table::from_csv(made(name), &POINTS).unwrap();
+        let table = Table::from_csv(made(name), &points()).unwrap();
         assert_eq!(table.values(0), &Values::F32(vec![0.5, -1.25, 1e-3, 3.0, 7.0, 8.0]));
         assert_eq!(table.values(1), &Values::I32(vec![2, 0, 1]));
     }

@@ -16,7 +16,7 @@ use soybean_plan::random::mixed;
 
 use soybean_counting_allocator as allocations;
 
-use crate::files::{Contents, POINTS, contents, made};
+use crate::files::{Contents, contents, made, points};
 
 /// The number of damaged files for each reader.
 const N_FILES: u64 = 240;
@@ -46,7 +46,7 @@ fn table(column: Result<Column, Error>) -> Result<Contents, Error> {
 }
 
 fn csv(path: &Path) -> Result<Contents, Error> {
-    contents(Table::from_csv(path, &POINTS)?)
+    contents(Table::from_csv(path, &points())?)
 }
 
 fn idx(path: &Path) -> Result<Contents, Error> {
@@ -103,13 +103,13 @@ const READERS: &[Reader] = &[
         read: |path| contents(Tokens::open(path, TokenWidth::U32, WINDOWS)?),
     },
     #[cfg(feature = "image")]
-    Reader { file: "images/colours/b.png", detected_by: DetectedBy::Checksum, read: image },
+    Reader { file: "images/colors/b.png", detected_by: DetectedBy::Checksum, read: image },
     #[cfg(feature = "image")]
-    Reader { file: "images/colours/c.png", detected_by: DetectedBy::Checksum, read: image },
+    Reader { file: "images/colors/c.png", detected_by: DetectedBy::Checksum, read: image },
     #[cfg(feature = "image")]
-    Reader { file: "images/colours/d.JPG", detected_by: DetectedBy::Nothing, read: image },
+    Reader { file: "images/colors/d.JPG", detected_by: DetectedBy::Nothing, read: image },
     #[cfg(feature = "image")]
-    Reader { file: "images/grey/c.jpeg", detected_by: DetectedBy::Nothing, read: image },
+    Reader { file: "images/gray/c.jpeg", detected_by: DetectedBy::Nothing, read: image },
 ];
 
 /// Opens the image folder of an image, two levels above the file.
@@ -181,7 +181,7 @@ fn check(reader: &Reader) {
         let started = Instant::now();
         let (outcome, n_most) = allocations::most_during(|| read(&path));
         assert!(
-            started.elapsed() < Duration::from_secs(5),
+            started.elapsed() < Duration::from_secs(60),
             "{file} {number}: {:?}",
             started.elapsed()
         );

@@ -3,7 +3,7 @@
 use std::fs;
 
 use soybean_counting_allocator as allocations;
-use soybean_data::{Colour, Dataset, Fit, ImageFolder, ImageSpec, Values};
+use soybean_data::{Color, Dataset, Fit, ImageFolder, ImageSpec, Values};
 
 use crate::files::{contents, made};
 
@@ -30,7 +30,7 @@ fn assert_near(found: &[f32], expected: &[f32], tolerance: f32, what: &str) {
 #[test]
 fn folders_of_images() {
     let folder = ImageFolder::open(made("images"), ImageSpec::new(4, 8)).unwrap();
-    assert_eq!(folder.classes(), ["colours", "grey"]);
+    assert_eq!(folder.classes(), ["colors", "gray"]);
     let names: Vec<_> = folder.files().map(|it| it.file_name().unwrap().to_owned()).collect();
     assert_eq!(names, ["a.png", "b.png", "c.png", "d.JPG", "a.png", "b.png", "c.jpeg"]);
     assert_eq!(folder.columns()[0].row, [3, 4, 8]);
@@ -38,16 +38,16 @@ fn folders_of_images() {
     let (images, labels) = pixels(ImageSpec::new(4, 8));
     assert_eq!(labels, Values::I32(vec![0, 0, 0, 0, 1, 1, 1]));
     let rows = |left: f32, right: f32| [[left; 4], [right; 4]].concat().repeat(4);
-    let colours = [rows(1.0, 0.0), rows(0.0, 0.0), rows(0.0, 1.0)].concat();
+    let colors = [rows(1.0, 0.0), rows(0.0, 0.0), rows(0.0, 1.0)].concat();
     for image in &images[..3] {
-        assert_eq!(image, &colours);
+        assert_eq!(image, &colors);
     }
-    // The 32 x 16 pixels of the JPEG file were shrunk. Near the edge, the colours of both sides
+    // The 32 x 16 pixels of the JPEG file were shrunk. Near the edge, the colors of both sides
     // mix.
-    for (found, expected) in images[3].chunks(4).zip(colours.chunks(4)) {
+    for (found, expected) in images[3].chunks(4).zip(colors.chunks(4)) {
         assert_near(&[found[0], found[3]], &[expected[0], expected[3]], 0.15, "JPEG");
     }
-    // The centre of an image of 4 x 8 pixels, magnified: black above, white below.
+    // The center of an image of 4 x 8 pixels, magnified: black above, white below.
     for image in &images[4..] {
         for channel in image.chunks(32) {
             assert_near(&channel[..8], &[0.0; 8], 0.03, "black");
@@ -57,18 +57,18 @@ fn folders_of_images() {
 }
 
 #[test]
-fn pixels_are_stretched_and_normalised() {
+fn pixels_are_stretched_and_normalized() {
     let spec = ImageSpec {
-        colour: Colour::Grey,
+        color: Color::Gray,
         fit: Fit::Stretch,
         mean: [0.5; 3],
         deviation: [0.25; 3],
         ..ImageSpec::new(2, 2)
     };
     let (images, _) = pixels(spec);
-    let grey = [-2.0, -2.0, 2.0, 2.0];
+    let gray = [-2.0, -2.0, 2.0, 2.0];
     for image in &images[4..] {
-        assert_near(image, &grey, 0.6, "grey");
+        assert_near(image, &gray, 0.6, "gray");
     }
     // The brightness is 0.2126 of red and 0.0722 of blue.
     let [red, blue] = [0.2126_f32, 0.0722].map(|it| (it - 0.5) / 0.25);
@@ -89,8 +89,8 @@ fn folders_and_files_that_are_no_images() {
     let image = folder.join("cat/1.png");
     fs::write(&image, "GIF89a").unwrap();
     assert!(fault().contains("cat/1.png: byte 0: expected a PNG or a JPEG file, found [71, 73,"));
-    // JPEG decoders fill missing parts with grey.
-    for name in ["images/colours/d.JPG", "images/grey/c.jpeg"] {
+    // JPEG decoders fill missing parts with gray.
+    for name in ["images/colors/d.JPG", "images/gray/c.jpeg"] {
         let whole = fs::read(made(name)).unwrap();
         for n in [whole.len() / 2, whole.len() - 2, whole.len() - 1] {
             fs::write(&image, &whole[..n]).unwrap();
@@ -99,7 +99,7 @@ fn folders_and_files_that_are_no_images() {
         }
     }
     // A few hundred bytes whose header states a thousand million pixels.
-    let mut huge = fs::read(made("images/colours/d.JPG")).unwrap();
+    let mut huge = fs::read(made("images/colors/d.JPG")).unwrap();
     let frame = huge.windows(2).position(|it| it == [0xff, 0xc0]).unwrap();
     huge[frame + 5..frame + 9].copy_from_slice(&[0x7f, 0xff, 0x7f, 0xff]);
     fs::write(&image, &huge).unwrap();
@@ -109,13 +109,47 @@ fn folders_and_files_that_are_no_images() {
         "{message}"
     );
     assert!(n_most < 1 << 20, "{n_most}");
-    let whole = fs::read(made("images/colours/a.png")).unwrap();
+    let whole = fs::read(made("images/colors/a.png")).unwrap();
     fs::write(&image, &whole[..whole.len() / 2]).unwrap();
     assert!(fault().contains("cat/1.png: expected a whole image, found: "), "{}", fault());
     let error = ImageFolder::open(&folder, ImageSpec { width: 0, ..spec }).unwrap_err();
     assert!(error.to_string().contains("expected images of 1 to 32768 pixels"), "{error}");
     let error = ImageFolder::open(&folder, ImageSpec { deviation: [0.0; 3], ..spec }).unwrap_err();
     assert!(error.to_string().contains("expected deviations that are finite"), "{error}");
+}
+
+/// A small file of a long image would take gigabytes if it were resized before it is cropped.
+#[test]
+fn long_images_take_little_memory() {
+    let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("long_images");
+    for (class, width, height) in [("high", 1, 1 << 15), ("wide", 1 << 15, 1)] {
+        fs::create_dir_all(folder.join(class)).unwrap();
+        let pixel = |x: u32, y: u32| image::Rgb([u8::try_from(((x + y) >> 13) * 85).unwrap(); 3]);
+        let path = folder.join(class).join("1.png");
+        image::RgbImage::from_fn(width, height, pixel).save(path).unwrap();
+    }
+    for (fit, [left, right]) in [(Fit::Crop, [85.0, 170.0]), (Fit::Stretch, [0.0, 255.0])] {
+        let spec = ImageSpec { fit, color: Color::Gray, ..ImageSpec::new(64, 64) };
+        let read = || contents(ImageFolder::open(&folder, spec).unwrap()).unwrap();
+        let (found, n_most) = allocations::most_during(read);
+        assert!(n_most < 16 << 20, "{fit:?}: {n_most}");
+        let Values::F32(pixels) = &found.values[0] else { unreachable!("images are f32") };
+        let (high, wide) = pixels.split_at(64 * 64);
+        let (first, last) = (pixels[0], pixels[64 * 64 - 1]);
+        if fit == Fit::Stretch {
+            assert_near(
+                &[first, last, wide[0], wide[63]],
+                &[0.0, 1.0, 0.0, 1.0],
+                0.02,
+                "stretched",
+            );
+        }
+        assert!(
+            high.iter()
+                .chain(wide)
+                .all(|it| (left / 255.0 - 0.02..right / 255.0 + 0.02).contains(it))
+        );
+    }
 }
 
 #[test]
@@ -126,7 +160,7 @@ fn behind_the_end_of_an_image_anything_may_follow() {
         fs::write(folder.join("class/1.jpg"), bytes).unwrap();
         ImageFolder::open(&folder, ImageSpec::new(4, 4)).and_then(contents)
     };
-    for name in ["images/colours/d.JPG", "images/grey/c.jpeg"] {
+    for name in ["images/colors/d.JPG", "images/gray/c.jpeg"] {
         let whole = fs::read(made(name)).unwrap();
         let expected = read(&whole).unwrap();
         // Cameras append a video, whose bytes may look like an unfinished scan, or a second image.

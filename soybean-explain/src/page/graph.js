@@ -1,30 +1,45 @@
 // The graph: zoom, pan, and the choice of a tensor.
 
 const canvas = byId("canvas");
-const picture = canvas.querySelector("svg");
-const whole = picture.viewBox.baseVal;
-const size = { width: whole.width, height: whole.height };
-const view = { x: 0, y: 0, width: size.width, height: size.height };
+let picture = canvas.querySelector("svg");
+const size = { width: 0, height: 0 };
+const view = { x: 0, y: 0, width: 0, height: 0 };
 const boxes = new Map();
-for (const box of picture.querySelectorAll(".tensor")) boxes.set(Number(box.dataset.tensor), box);
 const nearEdges = new Map();
-for (const edge of picture.querySelectorAll(".edge")) {
-  for (const end of [edge.dataset.from, edge.dataset.to]) {
-    nearEdges.set(Number(end), [...(nearEdges.get(Number(end)) ?? []), edge]);
+
+/** Finds the parts of the picture. */
+function readPicture() {
+  const { width, height } = picture.viewBox.baseVal;
+  Object.assign(size, { width, height });
+  boxes.clear();
+  nearEdges.clear();
+  for (const box of picture.querySelectorAll(".tensor")) boxes.set(Number(box.dataset.tensor), box);
+  for (const edge of picture.querySelectorAll(".edge")) {
+    for (const end of [edge.dataset.from, edge.dataset.to]) {
+      nearEdges.set(Number(end), [...(nearEdges.get(Number(end)) ?? []), edge]);
+    }
   }
 }
-picture.removeAttribute("width");
-picture.removeAttribute("height");
 
+/** Shows the view. A transform in space moves what is drawn already, instead of drawing it anew. */
 function show() {
-  picture.setAttribute("viewBox", `${view.x} ${view.y} ${view.width} ${view.height}`);
+  const enlarged = hasSize() ? canvas.clientWidth / view.width : 1;
+  picture.style.transform = `translate3d(${-view.x * enlarged}px, ${-view.y * enlarged}px, 0) scale(${enlarged})`;
 }
 
 /** Returns the number of the picture's pixels for one pixel of the screen. */
 const scale = () => Math.max(view.width / canvas.clientWidth, view.height / canvas.clientHeight);
 
-/** Sets the visible part by its centre and scale. The view has the shape of the canvas. */
+/** Is false while nothing of the canvas can be seen, as in a hidden frame. */
+const hasSize = () => canvas.clientWidth > 0 && canvas.clientHeight > 0;
+
+/** Sets the visible part by its center and scale. The view has the shape of the canvas. */
 function look(x, y, wanted) {
+  if (!hasSize()) {
+    Object.assign(view, { x: 0, y: 0, ...size });
+    show();
+    return;
+  }
   view.width = canvas.clientWidth * wanted;
   view.height = canvas.clientHeight * wanted;
   view.x = x - view.width / 2;
@@ -32,7 +47,7 @@ function look(x, y, wanted) {
   show();
 }
 
-/** Returns the centre of a tensor's box. */
+/** Returns the center of a tensor's box. */
 function middle(tensor) {
   const box = boxes.get(tensor.id);
   const { width, height } = box.getBBox();
@@ -48,8 +63,9 @@ function showAll() {
 /** Shows the whole graph, or its beginning if the whole would be too small to read. */
 function showFirst() {
   showAll();
-  if (scale() < 2.5) return;
-  const [x] = middle(plan.tensors.find((it) => it.kind === "input") ?? plan.tensors[0]);
+  if (!hasSize() || scale() < 2.5) return;
+  const shown = plan.tensors.filter((it) => boxes.has(it.id));
+  const [x] = middle(shown.find((it) => it.kind === "input") ?? shown[0]);
   look(x, 0.48 * 2.2 * canvas.clientHeight, 2.2);
 }
 
@@ -73,6 +89,7 @@ let chosen = null;
 
 /** Marks a tensor and its edges, and moves it into view. */
 function mark(tensor) {
+  if (!boxes.has(tensor.id)) showStates(true);
   for (const it of picture.querySelectorAll(".chosen, .near")) it.classList.remove("chosen", "near");
   chosen = tensor.id;
   const box = boxes.get(tensor.id);
@@ -89,8 +106,25 @@ const goTo = (tensor) => {
 
 /** Chooses the next or previous tensor of the list. */
 function step(by) {
-  const n = plan.tensors.length;
-  goTo(plan.tensors[chosen === null ? 0 : (chosen + by + n) % n]);
+  const shown = plan.tensors.filter((it) => boxes.has(it.id));
+  const at = shown.findIndex((it) => it.id === chosen);
+  goTo(shown[at < 0 ? 0 : (at + by + shown.length) % shown.length]);
+}
+
+let hasStates = false;
+/** The picture that is not shown: at first the one with the optimizer's states. */
+let otherPicture = byId("figure-with-states").content.querySelector("svg");
+
+/** Shows or hides the optimizer's states. */
+function showStates(isShown) {
+  if (isShown === hasStates) return;
+  hasStates = isShown;
+  byId("states").checked = isShown;
+  picture.replaceWith(otherPicture);
+  [picture, otherPicture] = [otherPicture, picture];
+  readPicture();
+  showKept();
+  showAll();
 }
 
 function press(event) {
@@ -129,15 +163,20 @@ function drag(down) {
     removeEventListener("pointermove", move);
     removeEventListener("pointerup", end);
     const box = event.target.closest?.(".tensor");
-    if (!isMoved && box) goTo(plan.tensors[Number(box.dataset.tensor)]);
+    if (!isMoved && box) goTo(tensors.get(Number(box.dataset.tensor)));
   };
   addEventListener("pointermove", move);
   addEventListener("pointerup", end);
 }
 
 function startGraph() {
+  readPicture();
   canvas.addEventListener("keydown", press);
   canvas.addEventListener("pointerdown", drag);
+  canvas.addEventListener("pointerover", (event) => {
+    const part = event.target.closest?.(".tensor, .edge");
+    if (part && !part.querySelector("title")) part.prepend(shape("title", {}, titleOf(part)));
+  });
   canvas.addEventListener("wheel", (event) => {
     event.preventDefault();
     zoom(Math.exp(-event.deltaY / 400), ...under(event));
@@ -146,6 +185,17 @@ function startGraph() {
     const factor = Number(button.dataset.zoom);
     button.addEventListener("click", () => (factor ? zoom(factor) : showAll()));
   }
-  addEventListener("resize", () => look(view.x + view.width / 2, view.y + view.height / 2, scale()));
+  let hadSize = hasSize();
+  new ResizeObserver(() => {
+    if (hadSize) look(view.x + view.width / 2, view.y + view.height / 2, scale());
+    else showFirst();
+    hadSize = hasSize();
+  }).observe(canvas);
+  byId("states").addEventListener("change", () => {
+    showStates(byId("states").checked);
+    if (boxes.has(chosen)) mark(tensors.get(chosen));
+  });
+  // Without states the two pictures are the same.
+  byId("choose-states").hidden = otherPicture.querySelectorAll(".tensor").length === boxes.size;
   showFirst();
 }

@@ -19,8 +19,18 @@ function showFacts() {
     fact(element("b", {}, bytes(plan.bytes_total)), ` moved in a ${plan.mode === "inference" ? "prediction" : "step"}`),
     fact(element("b", {}, bytes(plan.peak_memory_bytes_per_gpu)), " on each GPU"),
     fact(`strategy ${plan.strategy}, `, element("b", {}, proof())),
-    fact(`${plan.tensors.length} tensors, ${plan.ops.length} operators, ${data.steps.length} steps, ${plan.precision}`),
+    ...(plan.cluster ? [fact(element("b", {}, seconds(plan.seconds)), ` predicted on ${plan.cluster}, ${seconds(plan.communication_seconds)} of it communication`)] : []),
+    fact(`${data.tensors} tensors, ${data.operators} operators, ${data.program.steps.length} steps, ${plan.precision}`),
   );
+}
+
+/** The tiling that the legend keeps, or null. */
+let kept = null;
+
+/** Dims the boxes of other tilings than the kept one. */
+function showKept() {
+  picture.classList.toggle("filtered", kept !== null);
+  for (const [id, box] of boxes) box.classList.toggle("kept", tilingText(tensors.get(id).tiling) === kept);
 }
 
 /** Shows only the tensors of one tiling, or all. */
@@ -28,17 +38,15 @@ function filter(button, tiling) {
   const isOn = button.getAttribute("aria-pressed") === "true";
   for (const it of byId("legend").querySelectorAll("button")) it.setAttribute("aria-pressed", "false");
   button.setAttribute("aria-pressed", String(!isOn));
-  picture.classList.toggle("filtered", !isOn);
-  for (const tensor of plan.tensors) {
-    boxes.get(tensor.id).classList.toggle("kept", !isOn && tilingText(tensor.tiling) === tiling);
-  }
+  kept = isOn ? null : tiling;
+  showKept();
 }
 
 function showLegend() {
   const counts = new Map();
-  for (const { tiling } of plan.tensors) {
+  for (const { tiling, n_equal } of plan.tensors) {
     const text = tilingText(tiling);
-    counts.set(text, { tiling, n: (counts.get(text)?.n ?? 0) + 1 });
+    counts.set(text, { tiling, n: (counts.get(text)?.n ?? 0) + n_equal });
   }
   const sorted = [...counts].sort((a, b) => b[1].n - a[1].n);
   for (const [text, { tiling, n }] of sorted) {
@@ -48,7 +56,7 @@ function showLegend() {
   }
   byId("legend").append(element("p", {},
     "A stripe for each axis of the mesh, slowest first: r is replicated, P0, P1, .. split along that dim. Orange edges and frames move data, and are as thick as its bytes: ",
-    "edges before the operator, frames behind it. Dashed frames are gradients, dark ones parameters and states. Gradients lead up, beside the tensors that they read."));
+    "edges before the operator, frames behind it. Dashed frames are gradients, dark ones parameters and states. Gradients lead up, beside the tensors that they read. A box with × 24 is drawn for 24 equal tensors of repeated layers; its bytes and those of its edges are the sums of all."));
 }
 
 /** Describes the changes of a tensor's tiling at an operator. */
@@ -57,17 +65,34 @@ function changes(operator, id) {
     element("span", { class: it.bytes ? "cost" : "free" }, `${at ? ";" : ""} ${tilingText(it.from)} → ${tilingText(it.to)}, ${it.bytes ? bytes(it.bytes) : "moves nothing"}`));
 }
 
+/** Describes the changes of a tensor's tiling at an operator, after other words. */
+const changesText = (operator, id) =>
+  operator.conversions.filter((it) => it.tensor === id).map((it) => `: ${tilingText(it.from)} to ${tilingText(it.to)}, ${bytes(it.bytes)}`).join("");
+
+/** Returns the description of a box or an edge. */
+function titleOf(part) {
+  if (part.dataset.tensor) {
+    const tensor = tensors.get(Number(part.dataset.tensor));
+    const operator = operators.get(tensor.id);
+    return `${tensor.name} = ${operator ? `${operator.name} ${operator.signature}${changesText(operator, tensor.id)}` : tensor.kind}`;
+  }
+  const [from, to] = [part.dataset.from, part.dataset.to].map((id) => tensors.get(Number(id)));
+  return `${from.name} for ${to.name}${changesText(operators.get(to.id), from.id)}`;
+}
+
 const rows = (items) => element("ul", {}, ...items.map((it) => element("li", {}, ...it)));
 
-function details(tensor) {
+/** Describes a tensor. `asked` is the name by which it was found, if it is drawn for another one. */
+function details(tensor, asked) {
   const width = N_BYTES[tensor.dtype];
   const local = localShape(tensor);
   const operator = operators.get(tensor.id);
-  const box = boxes.get(tensor.id);
   const list = [
+    ["asked for", [asked === tensor.name ? "" : element("code", {}, asked)]],
+    ["drawn for", [tensor.n_equal > 1 ? `${tensor.n_equal} equal tensors of repeated layers` : ""]],
     ["kind", [tensor.kind]],
-    ["part of", [box.dataset.layer ?? ""]],
-    ["source", [box.dataset.place ?? ""]],
+    ["part of", [tensor.layer]],
+    ["source", [tensor.place]],
     ["tiling", [flag(tensor.tiling), " ", element("code", {}, tilingText(tensor.tiling))]],
     ["whole", [element("code", {}, `${tensor.dtype}[${tensor.shape.join(", ")}]`), `, ${bytes(product(tensor.shape) * width)}`]],
     ["each GPU", [element("code", {}, `${tensor.dtype}[${local.join(", ")}]`), `, ${bytes(product(local) * width)}`]],
@@ -88,43 +113,50 @@ function details(tensor) {
   return element("dl", {}, ...full.flatMap(([term, children]) => [element("dt", {}, term), element("dd", {}, ...children)]));
 }
 
-function choose(tensor) {
+function choose(tensor, asked) {
   mark(tensor);
-  byId("name").value = tensor.name;
-  byId("tensor").replaceChildren(element("h3", {}, tensor.name), details(tensor));
+  byId("name").value = asked;
+  byId("tensor").replaceChildren(element("h3", {}, tensor.name), details(tensor, asked));
   byId("tensor").dataset.tensor = tensor.id;
   showTiles(tensor);
 }
 
-/** Returns the tensor with a name or number, such as `v12`. */
-const named = (name) => plan.tensors.find((it) => it.name === name) ?? plan.tensors.find((it) => `v${it.id}` === name);
+const numbered = new Map(plan.tensors.map((it) => [`v${it.id}`, it]));
+/** The drawn tensors by the names and numbers of the equal ones that are not drawn. */
+const others = new Map();
+for (const [drawn, ids] of data.others.groups) for (const id of ids) others.set(`v${id}`, tensors.get(drawn));
+const othersNames = data.others.names.map(([id, name]) => {
+  others.set(name, others.get(`v${id}`));
+  return name;
+});
 
-/** Returns the tensor in the URL's fragment. */
-function ofFragment() {
+/** Returns the tensor with a name or number, such as `v12`, or the one that is drawn for it. */
+const named = (name) => plan.tensors.find((it) => it.name === name) ?? numbered.get(name) ?? others.get(name);
+
+/** Chooses the tensor in the URL's fragment, and returns true if there is one. */
+function chooseFragment() {
   const name = new URLSearchParams(location.hash.slice(1)).get("tensor");
-  return name === null ? undefined : named(name);
+  const tensor = name === null ? undefined : named(name);
+  if (tensor) choose(tensor, numbered.has(name) ? tensor.name : name);
+  return tensor !== undefined;
 }
 
 function startChoice() {
-  byId("names").append(...plan.tensors.map((it) => element("option", { value: it.name })));
+  const all = [...plan.tensors.map((it) => it.name), ...othersNames];
+  byId("names").append(...all.map((it) => element("option", { value: it })));
   const find = () => {
-    const tensor = named(byId("name").value.trim());
-    if (tensor) goTo(tensor);
+    const name = byId("name").value.trim();
+    const tensor = named(name);
+    if (tensor && others.get(name) === tensor) location.hash = `tensor=${encodeURIComponent(name)}`;
+    else if (tensor) goTo(tensor);
   };
   byId("name").addEventListener("change", find);
   byId("find").addEventListener("submit", (event) => {
     event.preventDefault();
     find();
   });
-  addEventListener("hashchange", () => {
-    const tensor = ofFragment();
-    if (tensor) choose(tensor);
-  });
-  const tensor = ofFragment();
-  if (tensor) {
-    choose(tensor);
-    return;
-  }
+  addEventListener("hashchange", chooseFragment);
+  if (chooseFragment()) return;
   const first = plan.tensors.find((it) => it.kind === "param") ?? plan.tensors[0];
   byId("tensor").replaceChildren(element("p", {}, "Choose a tensor: click on it, or type its name. For example ", link(first.id), "."));
 }
@@ -134,7 +166,7 @@ function startScheme() {
     const now = document.documentElement.style.colorScheme;
     const isDark = now ? now === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
     document.documentElement.style.colorScheme = isDark ? "light" : "dark";
-    if (chosen !== null) showTiles(plan.tensors[chosen]);
+    if (chosen !== null) showTiles(tensors.get(chosen));
   });
 }
 

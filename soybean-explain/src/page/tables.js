@@ -7,7 +7,7 @@ function fill(table, heads, lines) {
 }
 
 /** Makes a link to a tensor, with another text if one is given. */
-const link = (id, name = plan.tensors[id].name) => element("a", { href: `#tensor=${token(plan.tensors[id])}` }, name);
+const link = (id, name = tensors.get(id).name) => element("a", { href: `#tensor=${token(tensors.get(id))}` }, name);
 
 function showTransfers() {
   const total = Math.max(plan.bytes_total, 1);
@@ -25,7 +25,7 @@ function showTransfers() {
 
 function showLayers() {
   const isShown = (_, column) => column !== 2 || plan.mode === "training";
-  const lines = data.layers.map(([name, ...parts]) => [name || "the model itself", ...parts].filter(isShown));
+  const lines = data.layers.map((it) => it.filter(isShown));
   fill(byId("layers"), ["layer", "forward", "gradients", "weights"].filter(isShown), lines);
   byId("parallelism").hidden = !lines.length;
 }

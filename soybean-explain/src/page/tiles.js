@@ -86,7 +86,7 @@ function showTiles(tensor, dims = firstDims(tensor)) {
   }
   const { coordinates } = data.ranks;
   const figures = coordinates.map((at, rank) => {
-    const drawing = element("canvas", { style: `color: ${tileColour(tensor)}`, "aria-hidden": "true" });
+    const drawing = element("canvas", { style: `color: ${tileColor(tensor)}`, "aria-hidden": "true" });
     const lines = tensor.shape.map((_, dim) => [dim, held(tensor, dim, rank)]).filter(([dim]) => axesOf(tensor, dim).length);
     const words = lines.map(([dim, part]) => `dim ${dim}: ${stretches(part)}`);
     const caption = element("figcaption", {}, element("b", {}, `GPU ${rank}`), at.length ? ` (${at})` : "");
@@ -102,5 +102,5 @@ function showTiles(tensor, dims = firstDims(tensor)) {
   figures.forEach((figure, rank) => paint(figure.querySelector("canvas"), tensor, rows, columns, rank));
 }
 
-/** Returns a colour with enough contrast for a shape on the page's background. */
-const tileColour = (tensor) => (tensor.tiling.some((it) => it !== "r") ? "var(--choice)" : "var(--quiet)");
+/** Returns a color with enough contrast for a shape on the page's background. */
+const tileColor = (tensor) => (tensor.tiling.some((it) => it !== "r") ? "var(--choice)" : "var(--quiet)");

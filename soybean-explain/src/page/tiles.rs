@@ -51,7 +51,7 @@ fn ranks(mesh: &Mesh, extent: usize, axes: AxisSet, n_shown: usize) -> Vec<Strin
     let placement =
         |axis| if axes.contains(axis) { Placement::Split(0) } else { Placement::Replicated };
     let placements: Vec<Placement> = (0..mesh.n_axes()).map(placement).collect();
-    let tile = Tile { shape: Shape::new(&[extent]), tiling: Tiling::new(&placements) };
+    let tile = Tile::new(Shape::new(&[extent]), Tiling::new(&placements));
     let mut known: BTreeMap<[usize; MAX_AXES], String> = BTreeMap::new();
     let mut of_rank = |rank: usize| {
         let coordinates = mesh.coordinates(rank);

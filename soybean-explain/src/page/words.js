@@ -8,6 +8,7 @@ addEventListener("error", (event) => {
 
 const data = JSON.parse(document.getElementById("data").textContent);
 const plan = data.plan;
+const tensors = new Map(plan.tensors.map((it) => [it.id, it]));
 const operators = new Map(plan.ops.map((it) => [it.output, it]));
 const readers = new Map();
 for (const operator of plan.ops) {
@@ -45,6 +46,12 @@ function bytes(amount) {
   return unit === 0 ? `${amount} B` : `${amount.toFixed(1)} ${units[unit]}`;
 }
 
+/** Returns a time such as `12.3 ms`. */
+function seconds(amount) {
+  const [unit, size] = [["s", 1], ["ms", 1e-3], ["us", 1e-6], ["ns", 1e-9]].find((it) => amount >= it[1]) ?? ["s", 1];
+  return `${(amount / size).toFixed(1)} ${unit}`;
+}
+
 const timesNamed = new Map();
 for (const { name } of plan.tensors) timesNamed.set(name, (timesNamed.get(name) ?? 0) + 1);
 
@@ -54,17 +61,17 @@ const token = ({ id, name }) => (timesNamed.get(name) > 1 ? `v${id}` : encodeURI
 const tilingText = (tiling) => `[${tiling.join(" ")}]`;
 
 /**
- * Returns the colour of a placement: `r`, `red`, or `P` and a dim. Further dims have the last
- * colour.
+ * Returns the color of a placement: `r`, `red`, or `P` and a dim. Further dims have the last
+ * color.
  */
-function colour(placement) {
+function color(placement) {
   const dim = /^P(\d+)$/.exec(placement);
   return dim ? `var(--p${Math.min(Number(dim[1]), 5)})` : `var(--${placement})`;
 }
 
 /** Makes the stripes of a tiling, one for each axis. */
 function flag(tiling) {
-  const stripes = (tiling.length ? tiling : ["r"]).map((it) => element("i", { style: `background: ${colour(it)}` }));
+  const stripes = (tiling.length ? tiling : ["r"]).map((it) => element("i", { style: `background: ${color(it)}` }));
   return element("span", { class: "flag", "aria-hidden": "true" }, ...stripes);
 }
 

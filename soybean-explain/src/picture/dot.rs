@@ -2,10 +2,10 @@
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
-use soybean_compiler::readable_bytes;
+use soybean_plan::readable_bytes;
 
 use super::{
-    colour,
+    color,
     drawing::{Drawing, Edge, Tensor},
 };
 
@@ -22,7 +22,7 @@ pub(super) fn dot(name: &str, drawing: &Drawing) -> String {
         by_layer.entry(&tensor.layer).or_default().push(at);
     }
     for (number, (layer, members)) in by_layer.into_iter().enumerate() {
-        let nodes = members.into_iter().map(|it| node(it, &drawing.tensors[it], most_bytes));
+        let nodes = members.into_iter().map(|it| node(&drawing.tensors[it], most_bytes));
         let nodes: String = nodes.map(|it| format!("    {it};\n")).collect();
         let _ = match layer {
             "" => write!(text, "{nodes}"),
@@ -34,7 +34,7 @@ pub(super) fn dot(name: &str, drawing: &Drawing) -> String {
         };
     }
     for it in &drawing.edges {
-        let _ = writeln!(text, "  {};", edge(it, most_bytes));
+        let _ = writeln!(text, "  {};", edge(it, drawing, most_bytes));
     }
     text.push_str("}\n");
     text
@@ -42,20 +42,23 @@ pub(super) fn dot(name: &str, drawing: &Drawing) -> String {
 
 /// Returns the node of a tensor. The thickness of its frame shows the bytes that its own change of
 /// tiling moves.
-fn node(at: usize, tensor: &Tensor, most_bytes: u64) -> String {
+fn node(tensor: &Tensor, most_bytes: u64) -> String {
     let mut label = format!("{}\n{}\n{}", tensor.name, tensor.shape, tensor.tiling);
+    if tensor.n_equal > 1 {
+        let _ = write!(label, "\nx {}", tensor.n_equal);
+    }
     if tensor.change.bytes > 0 {
         let _ = write!(label, "\nmade with {}", readable_bytes(tensor.change.bytes));
     }
-    let stripes = colour::stripes(&tensor.tiling);
+    let stripes = color::stripes(&tensor.tiling);
     let n_axes: usize = stripes.iter().map(|it| it.1).sum();
     let fills: Vec<String> = stripes
         .iter()
-        .map(|(colour, n)| format!("{};{:.4}", colour.light, *n as f64 / n_axes as f64))
+        .map(|(color, n)| format!("{};{:.4}", color.light, *n as f64 / n_axes as f64))
         .collect();
     // Graphviz draws stripes only if there are at least two.
     let (style, fill) = match stripes.as_slice() {
-        [(colour, _)] => ("filled", colour.light.to_owned()),
+        [(color, _)] => ("filled", color.light.to_owned()),
         _ => ("striped", fills.join(":")),
     };
     let line = match tensor.kind {
@@ -64,17 +67,19 @@ fn node(at: usize, tensor: &Tensor, most_bytes: u64) -> String {
         _ => "",
     };
     let tooltip = if tensor.operator.is_empty() { tensor.kind } else { &tensor.operator };
-    let colour = if tensor.change.bytes > 0 { ", color=\"#c2410c\"" } else { "" };
+    let color = if tensor.change.bytes > 0 { ", color=\"#c2410c\"" } else { "" };
     format!(
-        "v{at} [label={}, style=\"{style}{line}\", fillcolor=\"{fill}\", penwidth={:.2}{colour}, tooltip={}]",
+        "v{} [label={}, style=\"{style}{line}\", fillcolor=\"{fill}\", penwidth={:.2}{color}, tooltip={}]",
+        tensor.id,
         quoted(&label),
         tensor.change.thickness(most_bytes),
         quoted(tooltip),
     )
 }
 
-fn edge(edge: &Edge, most_bytes: u64) -> String {
-    let mut text = format!("v{} -> v{}", edge.from, edge.to);
+fn edge(edge: &Edge, drawing: &Drawing, most_bytes: u64) -> String {
+    let [from, to] = [edge.from, edge.to].map(|it| drawing.tensors[it].id);
+    let mut text = format!("v{from} -> v{to}");
     let change = &edge.change;
     if let Some((from, to)) = change.tilings.filter(|_| change.bytes > 0) {
         let label = quoted(&readable_bytes(change.bytes));

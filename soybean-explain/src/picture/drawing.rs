@@ -1,20 +1,31 @@
 //! The drawn parts of a plan: its tensors and their operands, with the bytes of conversions.
 
-use soybean_compiler::{Report, Value, tiling::Conversion};
+use std::collections::BTreeSet;
+
+use soybean_compiler::{Network, Report, Value, tiling::Conversion};
 use soybean_plan::Tiling;
+
+use super::layout::Line;
 
 /// A plan's graph.
 #[derive(Clone, Debug)]
 pub(crate) struct Drawing {
-    /// The tensors, by their index in the graph.
+    /// The tensors, in the order of the graph.
     pub(crate) tensors: Vec<Tensor>,
-    /// An edge for each operand of each operator.
+    /// An edge for each operand of each operator, in the order of the operands.
     pub(crate) edges: Vec<Edge>,
 }
 
 /// A tensor of the drawing.
 #[derive(Clone, Debug)]
 pub(crate) struct Tensor {
+    /// The index in the graph.
+    pub(crate) id: usize,
+    /// The number of equal tensors of repeated layers for which it is drawn; 1 if it is drawn for
+    /// itself alone.
+    pub(crate) n_equal: usize,
+    /// The number of the user's call for which it is made, if it is known.
+    pub(crate) call: Option<usize>,
     pub(crate) name: String,
     /// `input`, `param`, `state`, `activation`, `gradient` or `output`.
     pub(crate) kind: &'static str,
@@ -33,15 +44,19 @@ pub(crate) struct Tensor {
     /// True if the loss or an output depends on it. Otherwise it is a gradient or computed from
     /// gradients.
     pub(crate) is_forward: bool,
+    /// True for the optimizer's states and their next values.
+    pub(crate) is_optimizer_state: bool,
 }
 
 /// An edge from an operand to a result.
 #[derive(Clone, Debug)]
 pub(crate) struct Edge {
-    /// The operand, by its index.
+    /// The operand, by its position in the drawing.
     pub(crate) from: usize,
-    /// The result, by its index.
+    /// The result, by its position in the drawing.
     pub(crate) to: usize,
+    /// The position among the operands of the result.
+    pub(crate) operand: usize,
     /// The change of tiling before the operator.
     pub(crate) change: Change,
 }
@@ -83,13 +98,46 @@ impl Drawing {
         for value in graph.values().filter(|it| tiled.forms[it.index()].is_some()) {
             let operands = graph.operands(value);
             let conversions = tiled.conversions_of_step(value, &is_measured);
-            for (operand, conversion) in operands.iter().zip(&conversions) {
+            for (at, (operand, conversion)) in operands.iter().zip(&conversions).enumerate() {
                 let change = Change::of(conversion);
-                edges.push(Edge { from: operand.index(), to: value.index(), change });
+                edges.push(Edge { from: operand.index(), to: value.index(), operand: at, change });
             }
             tensors[value.index()].change = Change::of(&conversions[operands.len()]);
         }
         Self { tensors, edges }
+    }
+
+    /// Returns the drawing without the optimizer's states.
+    pub(crate) fn without_states(&self) -> Self {
+        self.only(|it| !it.is_optimizer_state)
+    }
+
+    /// Returns the drawing of some tensors and the edges between them.
+    pub(super) fn only(&self, is_kept: impl Fn(&Tensor) -> bool) -> Self {
+        let kept: Vec<usize> =
+            (0..self.tensors.len()).filter(|&it| is_kept(&self.tensors[it])).collect();
+        let position = |it: usize| kept.binary_search(&it).ok();
+        let edge =
+            |it: &Edge| Some(Edge { from: position(it.from)?, to: position(it.to)?, ..it.clone() });
+        Self {
+            tensors: kept.iter().map(|&it| self.tensors[it].clone()).collect(),
+            edges: self.edges.iter().filter_map(edge).collect(),
+        }
+    }
+
+    /// Returns the edges in the direction of the layout. Results of gradients are above their
+    /// operands. No forward work depends on a gradient, so there are no cycles.
+    pub(super) fn lines(&self) -> impl Iterator<Item = Line> {
+        self.edges.iter().map(|it| {
+            let (upper, lower) =
+                if self.is_upward(it) { (it.to, it.from) } else { (it.from, it.to) };
+            Line { upper, lower, source: it.from }
+        })
+    }
+
+    /// Returns true for edges between gradients, which lead up.
+    pub(super) fn is_upward(&self, edge: &Edge) -> bool {
+        !self.tensors[edge.from].is_forward
     }
 
     /// Returns the bytes of the largest change, or 1 if nothing moves.
@@ -107,10 +155,15 @@ fn tensors(report: &Report) -> Vec<Tensor> {
     let graph = &tiled.network.graph;
     let (mut names, kinds, mut layers) = (report.names(), report.kinds(), report.layers());
     let is_forward = tiled.network.forward();
+    let states = states(&tiled.network);
     let tensor = |value: Value| {
         let node = graph.node(value);
         let operator = graph.operator(value).map(|it| format!("{it} {}", tiled.signature(value).0));
         Tensor {
+            id: value.index(),
+            n_equal: 1,
+            call: node.origin,
+            is_optimizer_state: states.contains(&value),
             name: names.remove(&value).expect("every tensor has a name"),
             kind: kinds[&value],
             shape: format!("{}{}", node.dtype, node.shape),
@@ -123,4 +176,11 @@ fn tensors(report: &Report) -> Vec<Tensor> {
         }
     };
     graph.values().map(tensor).collect()
+}
+
+/// Returns the optimizer's states and their next values.
+fn states(network: &Network) -> BTreeSet<Value> {
+    let groups = network.update_groups();
+    let states = groups.iter().flat_map(|group| &group[1..]);
+    states.flat_map(|&(state, next)| [state, next]).collect()
 }

@@ -2,7 +2,7 @@
 //! as straight as possible.
 //!
 //! The method is that of Sugiyama, Tagawa and Toda 1981: assign rows to nodes, add a bend in each
-//! row that an edge passes, order rows by barycentres, and choose positions.
+//! row that an edge passes, order rows by barycenters, and choose positions.
 
 mod grid;
 mod order;
@@ -10,7 +10,7 @@ mod place;
 
 use grid::Grid;
 
-/// The distance between the centres of two rows.
+/// The distance between the centers of two rows.
 pub(crate) const ROW: f64 = 76.0;
 /// The minimum distance between two nodes of a row.
 const GAP: f64 = 18.0;
@@ -20,8 +20,8 @@ const GAP: f64 = 18.0;
 pub(crate) struct Layout {
     pub(crate) width: f64,
     pub(crate) height: f64,
-    /// The nodes' centres.
-    pub(crate) centres: Vec<[f64; 2]>,
+    /// The nodes' centers.
+    pub(crate) centers: Vec<[f64; 2]>,
     /// The points of each line from top to bottom, including its ends.
     pub(crate) routes: Vec<Vec<[f64; 2]>>,
 }
@@ -46,7 +46,7 @@ pub(crate) fn layout(widths: &[f64], lines: &[Line]) -> Layout {
     Layout {
         width: (0..places.len()).map(right).fold(0.0, f64::max) + GAP,
         height: grid.rows.len() as f64 * ROW,
-        centres: (0..widths.len()).map(point).collect(),
+        centers: (0..widths.len()).map(point).collect(),
         routes: grid.routes.iter().map(|it| it.iter().map(|&it| point(it)).collect()).collect(),
     }
 }
@@ -85,15 +85,15 @@ mod tests {
             let widths: Vec<f64> = (0..n_nodes).map(|it| 20.0 + 10.0 * (it % 7) as f64).collect();
             let layout = layout(&widths, &lines);
             for (route, line) in layout.routes.iter().zip(&lines) {
-                assert_eq!(route[0], layout.centres[line.upper]);
-                assert_eq!(route[route.len() - 1], layout.centres[line.lower]);
+                assert_eq!(route[0], layout.centers[line.upper]);
+                assert_eq!(route[route.len() - 1], layout.centers[line.lower]);
                 assert!(route.windows(2).all(|it| (it[1][1] - it[0][1] - ROW).abs() < 1e-9));
             }
-            for (a, here) in layout.centres.iter().enumerate() {
+            for (a, here) in layout.centers.iter().enumerate() {
                 assert!(
                     here[0] - widths[a] / 2.0 >= 0.0 && here[0] + widths[a] / 2.0 <= layout.width
                 );
-                for (b, there) in layout.centres.iter().enumerate().filter(|it| it.0 != a) {
+                for (b, there) in layout.centers.iter().enumerate().filter(|it| it.0 != a) {
                     let apart = (here[0] - there[0]).abs() - f64::midpoint(widths[a], widths[b]);
                     assert!(here[1] != there[1] || apart > GAP - 1e-6, "{a} and {b} of {seed}");
                 }
@@ -104,7 +104,7 @@ mod tests {
     #[test]
     fn a_chain_is_a_straight_line() {
         let layout = layout(&[40.0, 80.0, 60.0], &[down(0, 1), down(1, 2)]);
-        assert!(layout.centres.iter().all(|it| (it[0] - layout.centres[0][0]).abs() < 1e-6));
+        assert!(layout.centers.iter().all(|it| (it[0] - layout.centers[0][0]).abs() < 1e-6));
     }
 
     #[test]
@@ -112,9 +112,9 @@ mod tests {
         // Two stars with alternately numbered leaves.
         let lines: Vec<Line> = (0..8).map(|leaf| down(leaf % 2, 2 + leaf)).collect();
         let layout = layout(&[30.0; 10], &lines);
-        let left = usize::from(layout.centres[0][0] > layout.centres[1][0]);
+        let left = usize::from(layout.centers[0][0] > layout.centers[1][0]);
         let mut by_place: Vec<usize> = (2..10).collect();
-        by_place.sort_by(|&a, &b| layout.centres[a][0].total_cmp(&layout.centres[b][0]));
+        by_place.sort_by(|&a, &b| layout.centers[a][0].total_cmp(&layout.centers[b][0]));
         assert!(by_place[..4].iter().all(|leaf| leaf % 2 == left), "{by_place:?}");
     }
 }

@@ -3,11 +3,11 @@
 
 use std::fmt::Write as _;
 
-use soybean_compiler::readable_bytes;
+use soybean_plan::readable_bytes;
 
 use super::{
-    colour,
-    drawing::{Change, Drawing, Edge, Tensor},
+    color,
+    drawing::{Change, Drawing, Tensor},
     layout::{Layout, Line, layout},
 };
 
@@ -18,20 +18,33 @@ const HEIGHT: f64 = 38.0;
 const CHARACTER: [f64; 2] = [8.3, 6.3];
 const STYLE: &str = include_str!("picture.css");
 
+/// The place of a figure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// A document of its own, whose parts describe themselves.
+    Document,
+    /// A page that describes the parts from the plan.
+    Page,
+}
+
 /// Returns a complete document.
 pub(super) fn document(name: &str, drawing: &Drawing) -> String {
-    let figure = figure(name, drawing);
+    let figure = figure(name, drawing, Place::Document);
     let (tag, rest) = figure.split_once('\n').expect("the tag has a line of its own");
     format!(
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n{tag}\n<style>\n{STYLE}{}</style>\n{rest}",
-        colour::rules()
+        color::rules()
     )
 }
 
-/// Returns the `svg` element, without a style.
-pub(crate) fn figure(name: &str, drawing: &Drawing) -> String {
+/// Returns the `svg` element for a page, without a style and descriptions.
+pub(crate) fn page_figure(name: &str, drawing: &Drawing) -> String {
+    figure(name, drawing, Place::Page)
+}
+
+fn figure(name: &str, drawing: &Drawing, place: Place) -> String {
     let widths: Vec<f64> = drawing.tensors.iter().map(width).collect();
-    let lines: Vec<Line> = drawing.edges.iter().map(|it| it.line(drawing)).collect();
+    let lines: Vec<Line> = drawing.lines().collect();
     let layout = layout(&widths, &lines);
     let most_bytes = drawing.most_bytes();
     let (across, down) = (layout.width, layout.height);
@@ -44,11 +57,11 @@ pub(crate) fn figure(name: &str, drawing: &Drawing) -> String {
     let mut order: Vec<usize> = (0..drawing.edges.len()).collect();
     order.sort_by_key(|&it| std::cmp::Reverse(drawing.edges[it].change.bytes));
     for at in order {
-        text.push_str(&edge(drawing, at, &layout, most_bytes));
+        text.push_str(&edge(drawing, at, &layout, most_bytes, place));
     }
     text.push_str("</g>\n<g class=\"tensors\">\n");
     for (at, tensor) in drawing.tensors.iter().enumerate() {
-        text.push_str(&box_of(at, tensor, widths[at], layout.centres[at], most_bytes));
+        text.push_str(&box_of(tensor, widths[at], layout.centers[at], most_bytes, place));
     }
     text.push_str("</g>\n</svg>\n");
     text
@@ -64,9 +77,15 @@ fn width(tensor: &Tensor) -> f64 {
 /// Returns the lines of a box: the tensor's name, and the operator that computes it.
 fn first_line(tensor: &Tensor) -> String {
     let name = short(&tensor.name);
+    let equal = match tensor.n_equal {
+        1 => String::new(),
+        n_equal => format!(" × {n_equal}"),
+    };
     match (tensor.kind, tensor.operator.split(' ').next()) {
-        ("activation" | "gradient" | "output", Some(operator)) => format!("{name} {operator}"),
-        _ => name,
+        ("activation" | "gradient" | "output", Some(operator)) => {
+            format!("{name} {operator}{equal}")
+        }
+        _ => name + &equal,
     }
 }
 
@@ -85,49 +104,50 @@ fn second_line(tensor: &Tensor) -> String {
     format!("{} {}", tensor.shape, tensor.tiling)
 }
 
-impl Edge {
-    /// Returns the edge in the direction of the layout. Results of gradients are above their
-    /// operands. No forward work depends on a gradient, so there are no cycles.
-    fn line(&self, drawing: &Drawing) -> Line {
-        let (upper, lower) =
-            if self.is_upward(drawing) { (self.to, self.from) } else { (self.from, self.to) };
-        Line { upper, lower, source: self.from }
-    }
-
-    fn is_upward(&self, drawing: &Drawing) -> bool {
-        !drawing.tensors[self.from].is_forward
-    }
-}
-
-fn edge(drawing: &Drawing, at: usize, layout: &Layout, most_bytes: u64) -> String {
+fn edge(drawing: &Drawing, at: usize, layout: &Layout, most_bytes: u64, place: Place) -> String {
     let edge = &drawing.edges[at];
     let mut route = layout.routes[at].clone();
-    let half = if edge.is_upward(drawing) { -HEIGHT / 2.0 } else { HEIGHT / 2.0 };
-    if edge.is_upward(drawing) {
+    let half = if drawing.is_upward(edge) { -HEIGHT / 2.0 } else { HEIGHT / 2.0 };
+    if drawing.is_upward(edge) {
         route.reverse();
     }
     let last = route.len() - 1;
     route[0][1] += half;
     route[last][1] -= half;
-    let mut path = format!("M{:.1} {:.1}", route[0][0], route[0][1]);
-    for pair in route.windows(2) {
-        let ([x, y], [to_x, to_y]) = (pair[0], pair[1]);
-        let middle = f64::midpoint(y, to_y);
-        let _ = match (to_x - x).abs() < 0.5 {
-            true => write!(path, "L{to_x:.1} {to_y:.1}"),
-            false => write!(path, "C{x:.1} {middle:.1} {to_x:.1} {middle:.1} {to_x:.1} {to_y:.1}"),
-        };
-    }
-    let from = &drawing.tensors[edge.from].name;
+    let [from, to] = [edge.from, edge.to].map(|it| &drawing.tensors[it]);
     let class = if edge.change.bytes > 0 { "edge moves" } else { "edge" };
+    let description = match place {
+        Place::Page => String::new(),
+        Place::Document => {
+            let text = format!("{} for {}{}", from.name, to.name, words(&edge.change));
+            format!("<title>{}</title>", escaped(&text))
+        }
+    };
     format!(
-        "<path class=\"{class}\" data-from=\"{}\" data-to=\"{}\" data-bytes=\"{}\" stroke-width=\"{:.2}\" d=\"{path}\"><title>{}</title></path>\n",
-        edge.from,
-        edge.to,
+        "<path class=\"{class}\" data-from=\"{}\" data-to=\"{}\" data-bytes=\"{}\" stroke-width=\"{:.2}\" d=\"{}\">{description}</path>\n",
+        from.id,
+        to.id,
         edge.change.bytes,
         edge.change.thickness(most_bytes),
-        escaped(&format!("{from} for {}{}", drawing.tensors[edge.to].name, words(&edge.change))),
+        path(&route),
     )
+}
+
+/// Returns the path through some points: curves, and straight lines where it leads down.
+fn path(route: &[[f64; 2]]) -> String {
+    let mut path = format!("M{:.0} {:.0}", route[0][0], route[0][1]);
+    let mut pairs = route.windows(2).peekable();
+    while let Some(pair) = pairs.next() {
+        let ([x, y], [to_x, to_y]) = (pair[0], pair[1]);
+        let is_straight = |pair: &[[f64; 2]]| (pair[1][0] - pair[0][0]).abs() < 0.5;
+        if !is_straight(pair) {
+            let middle = f64::midpoint(y, to_y);
+            let _ = write!(path, "C{x:.0} {middle:.0} {to_x:.0} {middle:.0} {to_x:.0} {to_y:.0}");
+        } else if !pairs.peek().is_some_and(|it| is_straight(it)) {
+            let _ = write!(path, "L{to_x:.0} {to_y:.0}");
+        }
+    }
+    path
 }
 
 /// Describes a change of tiling, after the description of its tensor or edge.
@@ -138,30 +158,30 @@ fn words(change: &Change) -> String {
     }
 }
 
-/// Draws a tensor's box around its centre: stripes, a frame with the thickness of its own change of
+/// Draws a tensor's box around its center: stripes, a frame with the thickness of its own change of
 /// tiling, and two lines of text.
-fn box_of(at: usize, tensor: &Tensor, width: f64, centre: [f64; 2], most_bytes: u64) -> String {
-    let (x, y) = (centre[0] - width / 2.0, centre[1] - HEIGHT / 2.0);
+fn box_of(tensor: &Tensor, width: f64, center: [f64; 2], most_bytes: u64, place: Place) -> String {
+    let (x, y) = (center[0] - width / 2.0, center[1] - HEIGHT / 2.0);
     let moves = if tensor.change.bytes > 0 { " moves" } else { "" };
     let mut text = format!(
-        "<g class=\"tensor {}{moves}\" data-tensor=\"{at}\" data-bytes=\"{}\" data-layer=\"{}\" data-place=\"{}\" transform=\"translate({x:.1} {y:.1})\"><title>{}</title>",
-        tensor.kind,
-        tensor.change.bytes,
-        escaped(&tensor.layer),
-        escaped(&tensor.place),
-        escaped(&format!("{} = {}{}", tensor.name, source(tensor), words(&tensor.change))),
+        "<g class=\"tensor {}{moves}\" data-tensor=\"{}\" transform=\"translate({x:.1} {y:.1})\"",
+        tensor.kind, tensor.id,
     );
-    let stripes = colour::stripes(&tensor.tiling);
+    match place {
+        Place::Page => text.push('>'),
+        Place::Document => text.push_str(&description(tensor)),
+    }
+    let stripes = color::stripes(&tensor.tiling);
     let n_axes: usize = stripes.iter().map(|it| it.1).sum();
     let mut before = 0;
-    for (colour, n) in stripes {
+    for (color, n) in stripes {
         let (left, right) = (before * 1000 / n_axes, (before + n) * 1000 / n_axes);
         let (left, right) = (left as f64 * width / 1000.0, right as f64 * width / 1000.0);
         let across = right - left;
         let _ = write!(
             text,
             "<rect class=\"stripe {}\" x=\"{left:.1}\" width=\"{across:.1}\" height=\"{HEIGHT}\"/>",
-            colour.class
+            color.class
         );
         before += n;
     }
@@ -174,6 +194,18 @@ fn box_of(at: usize, tensor: &Tensor, width: f64, centre: [f64; 2], most_bytes: 
         escaped(&second_line(tensor)),
     );
     text
+}
+
+/// Returns the rest of a tensor's tag, and its title.
+fn description(tensor: &Tensor) -> String {
+    format!(
+        " data-equal=\"{}\" data-bytes=\"{}\" data-layer=\"{}\" data-place=\"{}\"><title>{}</title>",
+        tensor.n_equal,
+        tensor.change.bytes,
+        escaped(&tensor.layer),
+        escaped(&tensor.place),
+        escaped(&format!("{} = {}{}", tensor.name, source(tensor), words(&tensor.change))),
+    )
 }
 
 fn source(tensor: &Tensor) -> &str {

@@ -41,11 +41,11 @@ fn plans_differ_in_tilings_forms_and_conversions() {
         expect![[r#"
             plans of `net`: `left` (strategy auto, 4 GPUs, f32) and `right` (strategy data, 4 GPUs, f32)
 
-                                                left    right
-              bytes moved in one training step  6.4 kB  75.7 kB  11.90 x
-              memory of each GPU                9.9 kB  32.2 kB  3.27 x
+                                                left     right
+              bytes moved in one training step  6.4 kB   75.7 kB  11.90 x
+              memory of each GPU                10.0 kB  32.2 kB  3.22 x
 
-            tensors with different tilings (12 have equal ones)
+            tensors with different tilings (13 have equal ones)
               tensor             shape        left     right
               x                  f32[16, 32]  [r r]    [P0 P0]
               0.weight           f32[32, 64]  [P1 P1]  [r r]
@@ -88,16 +88,16 @@ fn plans_differ_in_tilings_forms_and_conversions() {
         &auto,
         &auto,
         expect![[r#"
-        plans of `net`: `left` (strategy auto, 4 GPUs, f32) and `right` (strategy auto, 4 GPUs, f32)
+            plans of `net`: `left` (strategy auto, 4 GPUs, f32) and `right` (strategy auto, 4 GPUs, f32)
 
-                                            left    right
-          bytes moved in one training step  6.4 kB  6.4 kB  1.00 x
-          memory of each GPU                9.9 kB  9.9 kB  1.00 x
+                                                left     right
+              bytes moved in one training step  6.4 kB   6.4 kB   1.00 x
+              memory of each GPU                10.0 kB  10.0 kB  1.00 x
 
-        only `left` has 0 conversions, 0 B
+            only `left` has 0 conversions, 0 B
 
-        only `right` has 0 conversions, 0 B
-    "#]],
+            only `right` has 0 conversions, 0 B
+        "#]],
     );
 }
 
@@ -112,8 +112,8 @@ fn plans_of_other_graphs_are_compared_by_names() {
             plans of `net`: `left` (strategy data, 4 GPUs, f32) and `right` (strategy auto, 4 GPUs, bf16)
 
                                                 left     right
-              bytes moved in one training step  75.7 kB  3.3 kB  0.04 x
-              memory of each GPU                32.2 kB  9.2 kB  0.29 x
+              bytes moved in one training step  75.7 kB  3.3 kB   0.04 x
+              memory of each GPU                32.2 kB  10.3 kB  0.32 x
 
             tensors with different tilings (6 have equal ones)
               tensor         shape        left     right
@@ -130,7 +130,7 @@ fn plans_of_other_graphs_are_compared_by_names() {
               0.matmul  backward  ik,ij->kj  [i i]  [j j]
               0.map     update    ij,ij->ij  [i i]  [j j]
 
-            only `left` has 7 conversions, 75.5 kB
+            only `left` has 8 conversions, 75.5 kB
               24.6 kB  0.weight.grad [red red] -> [P0 P0]  for 0.matmul, backward
               24.6 kB  0.weight' [P0 P0] -> [r r]          for 0.map, update
               12.3 kB  1.weight.grad [red red] -> [P0 P0]  for 1.matmul, backward
@@ -138,10 +138,12 @@ fn plans_of_other_graphs_are_compared_by_names() {
               768 B    0.bias.grad [red red] -> [P0 P0]    for 0.add, backward
               768 B    0.bias' [P0 P0] -> [r r]            for 0.map, update
               192 B    1.bias.grad [red red] -> [P0 P0]    for 1.add, backward
+              24 B     cross_entropy [red red] -> [r r]    for cross_entropy, forward
 
-            only `right` has 2 conversions, 3.1 kB
-              1.5 kB  1.matmul [red red] -> [P0 P0]    for 1.matmul, forward
-              1.5 kB  1.add gradient [P0 P0] -> [r r]  for 1.add, backward
+            only `right` has 3 conversions, 3.1 kB
+              1.5 kB  1.matmul [red red] -> [P0 P0]     for 1.matmul, forward
+              1.5 kB  1.add gradient [P0 P0] -> [r r]   for 1.add, backward
+              24 B    cross_entropy [red red] -> [r r]  for cross_entropy, forward
         "#]],
     );
 }

@@ -4,6 +4,7 @@
 
 mod browser;
 mod diff;
+mod large;
 mod page;
 mod parallelism;
 mod pictures;

@@ -1,10 +1,10 @@
-//! Tests of a plan's page: its data, and its behaviour in a browser.
+//! Tests of a plan's page: its data, and its behavior in a browser.
 
 use std::collections::BTreeSet;
 
 use serde_json::Value as Json;
 use soybean_compiler::{
-    Argument, Builder, Compiled, Content, Optimizer, Options, Strategy, compile,
+    Argument, Builder, Compiled, Content, Optimizer, Options, Report, Strategy, compile,
 };
 use soybean_explain::page::html;
 use soybean_plan::{BufferId, DType, Init, Kernel, Mode, Precision, Program, Tile};
@@ -14,6 +14,20 @@ use crate::{
     browser::opened,
     support::{compiled, compiled_with, n_edges, n_tensors, plans},
 };
+
+/// Returns the bytes of each kind at each step.
+fn memory_by_step(memory: &Json) -> Vec<Vec<usize>> {
+    let changes = memory["changes"].as_array().unwrap();
+    let n_steps = changes[0].as_array().unwrap().len();
+    let mut now = vec![0; changes.len()];
+    let mut step = |at: usize| {
+        for (now, changes) in now.iter_mut().zip(changes) {
+            *now += changes[at].as_i64().unwrap();
+        }
+        now.iter().map(|it| usize::try_from(*it).unwrap()).collect()
+    };
+    (0..n_steps).map(&mut step).collect()
+}
 
 /// Returns the page's data.
 fn data(page: &str) -> Json {
@@ -42,7 +56,7 @@ fn check_tiles(compiled: &Compiled) {
     let (data, tiled) = (data(&html(compiled)), &compiled.report.search().tiled);
     let graph = &tiled.network.graph;
     for value in graph.values() {
-        let tile = Tile { shape: graph.shape(value), tiling: tiled.tilings[value.index()] };
+        let tile = Tile::new(graph.shape(value), tiled.tilings[value.index()]);
         for dim in 0..tile.shape.len() {
             let axes = tile.tiling.axes_of(dim);
             if axes.is_empty() {
@@ -110,7 +124,7 @@ fn check_timeline(compiled: &Compiled) {
     let program = &compiled.program;
     let memory = &data(&html(compiled))["memory"];
     assert_eq!(memory["arena"], program.tables.arena_bytes);
-    let steps: Vec<Vec<usize>> = memory["used"].as_array().unwrap().iter().map(numbers).collect();
+    let steps = memory_by_step(memory);
     assert_eq!(steps.len(), program.train.len());
     let total = |kinds: &Vec<usize>| kinds.iter().sum::<usize>();
     for (at, kinds) in steps.iter().enumerate().step_by(7) {
@@ -137,7 +151,7 @@ fn check_timeline(compiled: &Compiled) {
 
 #[test]
 fn the_timeline_shows_what_the_memory_plan_holds_at_each_step() {
-    let normalised = || {
+    let normalized = || {
         Layers::new(DType::F32, &[4, 3, 8, 8], false)
             .normal_conv(4, [3; 2], 1, [1; 2])
             .apply("mean", &[Argument::List([2, 3].map(Argument::Integer).to_vec())])
@@ -149,8 +163,8 @@ fn the_timeline_shows_what_the_memory_plan_holds_at_each_step() {
     check_timeline(&compiled("alone", 1, perceptron(96, &[64, 128, 10])));
     check_timeline(&compiled("small", 4, perceptron(96, &[64, 128, 10])));
     check_timeline(&compiled("cnn5", 2, cnn5(4, 4, 8)));
-    check_timeline(&compiled("normalised", 2, normalised()));
-    check_timeline(&compiled_with("guarded", 2, normalised(), &guarded));
+    check_timeline(&compiled("normalized", 2, normalized()));
+    check_timeline(&compiled_with("guarded", 2, normalized(), &guarded));
 }
 
 #[test]
@@ -179,21 +193,47 @@ fn the_page_of_a_prediction_shows_its_steps() {
     assert!(page.contains("Bytes moved in one prediction"));
     let data = data(&page);
     assert_eq!(data["plan"]["mode"], "inference");
-    let (program, used) = (&compiled.program, data["memory"]["used"].as_array().unwrap());
+    let (program, used) = (&compiled.program, memory_by_step(&data["memory"]));
     assert_eq!(used.len(), program.evaluate.len());
-    assert_eq!(data["steps"].as_array().unwrap().len(), program.evaluate.len());
+    assert_eq!(data["program"]["steps"].as_array().unwrap().len(), program.evaluate.len());
     // Content::NAMES: parameters first, gradients fifth.
     let weights = 3 * 64 * 64 * 4 / 4;
-    assert!(used.iter().all(|it| numbers(it)[0] == weights && numbers(it)[4] == 0), "{used:?}");
+    assert!(used.iter().all(|it| it[0] == weights && it[4] == 0), "{used:?}");
+}
+
+/// A script that counts what is drawn, at first without the optimizer's states.
+const COUNTS: &str = "{
+  const say = (name, value) => { document.documentElement.dataset[name] = value; };
+  const sum = () => [...boxes.keys()].reduce((sum, id) => sum + tensors.get(id).n_equal, 0);
+  say('equalHidden', sum());
+  document.getElementById('states').click();
+  say('equalShown', sum());
+  say('boxes', boxes.size);
+  say('edges', picture.querySelectorAll('.edge').length);
+}";
+
+/// Counts the optimizer's states and their next values.
+fn n_states(report: &Report) -> usize {
+    let groups = report.search().tiled.network.update_groups();
+    groups.iter().map(|group| 2 * (group.len() - 1)).sum()
 }
 
 #[test]
 fn a_browser_shows_all_of_a_plan() {
     for (name, compiled) in plans() {
         let report = &compiled.report;
-        let Some(page) = opened(&format!("all-{name}"), &html(&compiled), "", "") else { return };
-        assert_eq!(page.count("tensor"), n_tensors(report), "{name}");
-        assert_eq!(page.count("edge"), n_edges(report), "{name}");
+        let Some(page) = opened(&format!("all-{name}"), &html(&compiled), "", COUNTS) else {
+            return;
+        };
+        assert_eq!(
+            page.number("data-equal-hidden"),
+            n_tensors(report) - n_states(report),
+            "{name}"
+        );
+        assert_eq!(page.number("data-equal-shown"), n_tensors(report), "{name}");
+        if page.number("data-boxes") == n_tensors(report) {
+            assert_eq!(page.number("data-edges"), n_edges(report), "{name}");
+        }
         let tilings: BTreeSet<String> =
             report.search().tiled.tilings.iter().map(ToString::to_string).collect();
         assert_eq!(page.text.matches("aria-pressed=\"false\"").count(), tilings.len(), "{name}");
@@ -227,10 +267,10 @@ fn of_many_gpus_the_first_are_shown() {
 }
 
 /// A script with a user's actions: keys, the wheel, a drag, a click, a typed name, a chosen dim and
-/// tiling, the slider, and the other colours.
+/// tiling, the slider, and the other colors.
 const USER: &str = "{
   const say = (name, value) => { document.documentElement.dataset[name] = value; };
-  const box = () => picture.getAttribute('viewBox').split(' ').map(Number);
+  const box = () => [view.x, view.y, view.width, view.height];
   const key = (key) => canvas.dispatchEvent(new KeyboardEvent('keydown', { key }));
   const point = (type, target, x, y) =>
     target.dispatchEvent(new PointerEvent(type, { clientX: x, clientY: y, bubbles: true }));

@@ -8,7 +8,7 @@ use std::{
 use roxmltree::{Document, Node};
 use soybean_compiler::{Compiled, Report};
 use soybean_explain::picture::{dot, svg};
-use soybean_zoo::perceptron;
+use soybean_zoo::{GPT, Transformer, perceptron};
 
 use crate::support::{compiled, n_edges, n_tensors, plans};
 
@@ -23,18 +23,23 @@ fn number(node: Node<'_, '_>, name: &str) -> f64 {
     node.attribute(name).unwrap().parse().unwrap()
 }
 
-fn check_svg(report: &Report) {
+/// Checks the picture, and returns the number of its boxes.
+fn check_svg(report: &Report) -> usize {
     let text = svg(report);
     let document = Document::parse(&text).unwrap();
     let (tensors, edges) = (with_class(&document, "tensor"), with_class(&document, "edge"));
-    assert_eq!(tensors.len(), n_tensors(report));
-    assert_eq!(edges.len(), n_edges(report));
+    let n_equal: f64 = tensors.iter().map(|it| number(*it, "data-equal")).sum();
+    assert_eq!(n_equal, n_tensors(report) as f64, "every tensor is drawn, or an equal one");
+    if tensors.len() == n_tensors(report) {
+        assert_eq!(edges.len(), n_edges(report));
+    }
     let bytes: f64 = tensors.iter().chain(&edges).map(|it| number(*it, "data-bytes")).sum();
     assert_eq!(bytes, report.bytes_total as f64, "every moved byte is at a tensor or an edge");
     let [width, height] = ["width", "height"].map(|it| number(document.root_element(), it));
     let names = report.names();
-    for (tensor, (value, name)) in tensors.iter().zip(&names) {
-        assert_eq!(tensor.attribute("data-tensor").unwrap(), value.index().to_string());
+    for tensor in &tensors {
+        let id = tensor.attribute("data-tensor").unwrap();
+        let (value, name) = names.iter().find(|it| it.0.index().to_string() == id).unwrap();
         let texts = |tag| tensor.children().filter(move |it| it.has_tag_name(tag));
         let lines: Vec<&str> = texts("text").filter_map(|it| it.text()).collect();
         let title = texts("title").find_map(|it| it.text()).unwrap();
@@ -50,15 +55,36 @@ fn check_svg(report: &Report) {
         assert!(place[0] >= 0.0 && place[0] + number(frame, "width") <= width, "{name}");
         assert!(place[1] >= 0.0 && place[1] + number(frame, "height") <= height, "{name}");
     }
+    tensors.len()
+}
+
+/// Returns the plan of a transformer with this many blocks.
+fn blocks(n_blocks: usize) -> Compiled {
+    compiled("gpt", 8, Transformer { n_blocks, ..GPT }.decoder())
+}
+
+#[test]
+fn of_repeated_layers_the_first_is_drawn() {
+    let [few, many] = [8, 12].map(|n| blocks(n).report);
+    let n_boxes = [check_svg(&few), check_svg(&many)];
+    assert_eq!(n_boxes[0], n_boxes[1], "four more blocks look the same");
+    assert!(3 * n_boxes[0] < n_tensors(&few), "{n_boxes:?} of {}", n_tensors(&few));
+    let drawing = svg(&many);
+    assert!(drawing.contains(" × 1"), "boxes say for how many they stand");
+    assert!(dot(&many).contains("\\nx 1"));
+    // Two blocks, and the three projections of attention, are drawn one by one.
+    let two = blocks(2).report;
+    assert_eq!(check_svg(&two), n_tensors(&two));
 }
 
 #[test]
 fn an_svg_shows_every_tensor_edge_and_byte() {
     for (_, compiled) in plans() {
-        check_svg(&compiled.report);
+        assert!(check_svg(&compiled.report) > 0);
     }
     for n_gpus in [1, 6] {
-        check_svg(&compiled("small", n_gpus, perceptron(36, &[12, 6])).report);
+        let report = compiled("small", n_gpus, perceptron(36, &[12, 6])).report;
+        assert_eq!(check_svg(&report), n_tensors(&report));
     }
 }
 
@@ -103,7 +129,10 @@ fn graphviz_reads_every_tensor_and_edge() {
         };
         let counts: Vec<usize> =
             counts.split_whitespace().take(2).map(|it| it.parse().unwrap()).collect();
-        assert_eq!(counts, [n_tensors(&report), n_edges(&report)], "{name}");
+        let drawing = svg(&report);
+        let drawn =
+            ["<g class=\"tensor ", "<path class=\"edge"].map(|it| drawing.matches(it).count());
+        assert_eq!(counts, drawn, "{name}");
     }
 }
 

@@ -2,7 +2,7 @@
 
 use expect_test::expect;
 use soybean_compiler::{
-    Argument, Builder, Compiled, Network, Objective, Optimizer, Options, Recipe, Report,
+    Argument, Builder, Compiled, Network, Objective, Optimizer, Options, Padding, Recipe, Report,
     SearchRequest, Strategy, Value, replicate, tiling::search_alone,
 };
 use soybean_explain::{Changes, Choice, Why, compile_again, why};
@@ -279,8 +279,11 @@ fn a_recipe_is_compiled_with_changes() {
         (report.n_gpus(), report.strategy(), report.precision()),
         (2, "data", Precision::Bf16)
     );
-    let fault =
-        |n_gpus| again(&Changes { n_gpus: Some(n_gpus), ..Changes::default() }).err().unwrap();
+    let padding = Some(Padding::Off);
+    let on = |n_gpus| Changes { n_gpus: Some(n_gpus), padding, ..Changes::default() };
+    let fault = |n_gpus| again(&on(n_gpus)).err().unwrap();
+    let padded = again(&Changes { padding: None, ..on(7) }).unwrap().program;
+    assert!(padded.tables.parameters.iter().any(|it| it.tile.is_padded()));
     expect![[r#"
         `gpus` must lie between 1 and 4096, found 0
         no operator of this model can be split over 7 GPUs; the most is 1; use `gpus = 1`, or make the batch or a layer's width a multiple of 7"#]].assert_eq(&[fault(0), fault(7)].join("\n"));

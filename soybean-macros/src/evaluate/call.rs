@@ -2,14 +2,16 @@
 
 use std::rc::Rc;
 
-use syn::{Expr, ExprCall, ExprPath, FnArg, ItemFn, ReturnType};
+use syn::{Expr, ExprCall, ExprPath, FnArg, ItemFn, ReturnType, Stmt, Token, Type};
 
 use crate::{
     diagnostic::Diagnostic,
-    evaluate::{Call, Evaluator, Exit, Flow, Linked, expression::peeled, parameter::PARAMETERS},
-    naming::Naming,
+    evaluate::{
+        Call, Evaluator, Exit, Flow, Linked, budget::Resource, expression::peeled,
+        operator::is_assignment, parameter::PARAMETERS,
+    },
     scope::{Definition, Frame, Items},
-    source_text::whole_text,
+    source_text::{place, whole_text},
     suggestion, unsupported,
     value::Value,
 };
@@ -36,7 +38,7 @@ impl<'a> Evaluator<'a> {
             Some((Definition::Function(function), scope)) => {
                 return self.layer(call, function, scope);
             }
-            Some((Definition::Constant(_), _)) => {
+            Some((Definition::Constant(_) | Definition::Static(_), _)) => {
                 return Ok(self.report(callee, format!("`{own}` is a const, not a function")));
             }
             None => {}
@@ -45,9 +47,10 @@ impl<'a> Evaluator<'a> {
             Some(Linked::To(Definition::Function(function), scope)) => {
                 return self.layer(call, function, scope);
             }
-            Some(Linked::To(Definition::Constant(_), _)) => {
+            Some(Linked::To(Definition::Constant(_) | Definition::Static(_), _)) => {
                 return Ok(self.report(callee, format!("`{text}` is a const, not a function")));
             }
+            Some(Linked::Unmarked) if soybean_compiler::function_names().contains(&&*text) => {}
             Some(Linked::Unmarked) => return self.unmarked_function(call, callee, &text, &items),
             Some(Linked::Faulty) => {
                 self.all(&call.args)?;
@@ -76,11 +79,13 @@ impl<'a> Evaluator<'a> {
         name: &str,
         items: &Items<'a>,
     ) -> Flow<'a> {
-        let help = match (name.rsplit_once("::"), nearest_function(name, items)) {
-            (None, Some(nearest)) => format!("did you mean `{nearest}`?"),
-            (Some(_), _) => {
+        let last = name.rsplit("::").next().unwrap_or(name);
+        let help = match (suggestion::help_with_function(last), nearest_function(name, items)) {
+            (Some(help), _) => help,
+            (None, _) if last != name => {
                 "a model calls functions of its own module; write `x.relu()` for operators".into()
             }
+            (None, Some(nearest)) => format!("did you mean `{nearest}`?"),
             (None, None) => format!(
                 "the macro sees only the tokens that it annotates: define `fn {name}` inside the annotated `mod`"
             ),
@@ -99,9 +104,14 @@ impl<'a> Evaluator<'a> {
         items: &Items<'a>,
     ) -> Flow<'a> {
         let mut message =
-            Diagnostic::new(format!("`{name}` is neither a function of the model nor a layer"))
-                .help("write `#[soybean::layer]` on it, or move it into the annotated `mod`");
-        if let Some(nearest) = nearest_function(name, items) {
+            Diagnostic::new(format!("`{name}` is neither a function of the model nor a layer"));
+        let operator = suggestion::help_with_function(name);
+        if let Some(help) = &operator {
+            message = message.help(help);
+        }
+        message =
+            message.help("write `#[soybean::layer]` on it, or move it into the annotated `mod`");
+        if let (None, Some(nearest)) = (operator, nearest_function(name, items)) {
             message = message.help(format!("or did you mean `{nearest}`?"));
         }
         self.report(callee, message);
@@ -135,36 +145,70 @@ impl<'a> Evaluator<'a> {
             let message = Diagnostic::new(headline).help("use `for` over a constant range");
             return Ok(self.report(call, message));
         }
+        if !self.spend(Resource::Calls, 1, call) {
+            return Err(Exit::Spent);
+        }
         let caller = self.frame().call;
         let id = self.naming.enter(caller, &name.to_string());
         let is_in_model = self.frame().items.is_of_model();
-        self.calls.push(Call { function, call, is_in_model });
+        self.calls.push(Call { function, call, is_in_model, place: place(call) });
         self.frames.push(Frame::new(scope, id));
-        let result = self.body(function, arguments);
+        let mismatches = self.mismatches(function, &arguments);
+        let result = match mismatches.is_empty() {
+            true => self.body(function, arguments),
+            false => Value::Poison,
+        };
         self.frames.pop();
         self.calls.pop();
+        self.report_mismatches(call, function, &mismatches);
         Ok(result)
     }
 
     /// Evaluates a function's body in the frame on top.
     pub(super) fn body(&mut self, function: &'a ItemFn, arguments: Vec<Value<'a>>) -> Value<'a> {
-        let is_forward = self.frame().call == Naming::ROOT && self.calls.is_empty();
         for (input, argument) in function.sig.inputs.iter().zip(arguments) {
-            let FnArg::Typed(input) = input else { continue };
-            let value = match is_forward || self.has_type(&argument, &input.ty, &input.pat) {
-                true => argument,
-                false => Value::Poison,
-            };
-            self.bind(&input.pat, value);
+            if let FnArg::Typed(input) = input {
+                self.bind(&input.pat, argument);
+            }
         }
         let result = match self.block(&function.block) {
             Ok(value) | Err(Exit::Return(value)) => value,
-            Err(Exit::Break | Exit::Continue) => Value::Poison,
+            Err(Exit::Break | Exit::Continue | Exit::Spent) => Value::Poison,
         };
+        if let (Value::Tuple(members), Some(semicolon)) = (&result, last_semicolon(function))
+            && members.is_empty()
+        {
+            let name = &function.sig.ident;
+            let headline = format!("`{name}` returns nothing: its last expression ends with `;`");
+            return self.report(semicolon, Diagnostic::new(headline).help("remove this semicolon"));
+        }
         match &function.sig.output {
             ReturnType::Type(_, ty) if !self.has_type(&result, ty, ty) => Value::Poison,
             ReturnType::Type(..) | ReturnType::Default => result,
         }
+    }
+}
+
+/// Returns the semicolon that keeps a function from returning its last expression.
+fn last_semicolon(function: &ItemFn) -> Option<&Token![;]> {
+    let returns_nothing = match &function.sig.output {
+        ReturnType::Default => true,
+        ReturnType::Type(_, ty) => matches!(&**ty, Type::Tuple(it) if it.elems.is_empty()),
+    };
+    match function.block.stmts.last()? {
+        _ if returns_nothing => None,
+        Stmt::Expr(Expr::Binary(it), _) if is_assignment(&it.op) => None,
+        Stmt::Expr(
+            Expr::Binary(_)
+            | Expr::Call(_)
+            | Expr::MethodCall(_)
+            | Expr::Paren(_)
+            | Expr::Path(_)
+            | Expr::Tuple(_)
+            | Expr::Unary(_),
+            semicolon,
+        ) => semicolon.as_ref(),
+        _ => None,
     }
 }
 

@@ -4,7 +4,7 @@ use syn::{Expr, ExprForLoop, ExprIf, ExprRange, RangeLimits};
 
 use crate::{
     diagnostic::Diagnostic,
-    evaluate::{Evaluator, Exit, Flow},
+    evaluate::{Evaluator, Exit, Flow, budget::Resource},
     value::Value,
 };
 
@@ -58,6 +58,9 @@ impl<'a> Evaluator<'a> {
 
     fn rounds(&mut self, this: &'a ExprForLoop, rounds: Vec<Value<'a>>) -> Result<(), Exit<'a>> {
         for (round, value) in rounds.into_iter().enumerate() {
+            if !self.spend(Resource::Expressions, 1, &this.for_token) {
+                return Err(Exit::Spent);
+            }
             let frame = self.frame();
             *frame.rounds.last_mut().expect("pushed by the loop") = round;
             let n_variables = frame.variables.len();
@@ -67,7 +70,7 @@ impl<'a> Evaluator<'a> {
             match result {
                 Ok(_) | Err(Exit::Continue) => {}
                 Err(Exit::Break) => break,
-                Err(exit @ Exit::Return(_)) => return Err(exit),
+                Err(exit @ (Exit::Return(_) | Exit::Spent)) => return Err(exit),
             }
         }
         Ok(())
@@ -95,7 +98,11 @@ impl<'a> Evaluator<'a> {
                 Diagnostic::new(headline).help("loops are unrolled when the model is built");
             return Ok(self.report(range, message));
         }
-        Ok(Value::Sequence((first..past).map(Value::Integer).collect()))
+        let members: Vec<_> = (first..past).map(Value::Integer).collect();
+        match self.spend(Resource::Elements, members.len(), range) {
+            true => Ok(Value::Sequence(members)),
+            false => Err(Exit::Spent),
+        }
     }
 
     fn bound(&mut self, expression: &'a Expr) -> Result<Option<i64>, Exit<'a>> {

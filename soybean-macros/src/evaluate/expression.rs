@@ -3,19 +3,28 @@
 use std::rc::Rc;
 
 use syn::{
-    Expr, ExprBinary, ExprCast, ExprField, ExprIndex, ExprLit, ExprRepeat, ItemConst, Lit, Member,
-    Path, punctuated::Punctuated,
+    Expr, ExprBinary, ExprCast, ExprField, ExprIndex, ExprLit, ExprRepeat, ItemConst, ItemStatic,
+    Lit, Member, Path, punctuated::Punctuated,
 };
 
 use crate::{
     arithmetic,
     diagnostic::Diagnostic,
-    evaluate::{Evaluator, Exit, Flow, Linked},
+    evaluate::{
+        Evaluator, Exit, Flow, Linked,
+        budget::{Resource, n_elements},
+    },
     scope::{Definition, Items},
     source_text::whole_text,
     unsupported,
     value::Value,
 };
+
+/// The largest depth to which expressions nest, within calls too. The stack bounds it.
+const MAX_DEPTH: usize = 400;
+
+/// The largest length of an array that repeats a value.
+const MAX_LENGTH: i64 = 10_000;
 
 /// Constants of the standard library, by the end of their paths.
 const STANDARD: [(&str, f64); 7] = [
@@ -30,6 +39,24 @@ const STANDARD: [(&str, f64); 7] = [
 
 impl<'a> Evaluator<'a> {
     pub(super) fn expression(&mut self, expression: &'a Expr) -> Flow<'a> {
+        if !self.spend(Resource::Expressions, 1, expression) {
+            return Err(Exit::Spent);
+        }
+        self.depth += 1;
+        let flow = match self.depth <= MAX_DEPTH {
+            true => self.expression_by_kind(expression),
+            false => {
+                let headline =
+                    format!("expressions and calls nest at most {MAX_DEPTH} deep in a model");
+                let message = Diagnostic::new(headline).help("give parts of it names with `let`");
+                Ok(self.report(expression, message))
+            }
+        };
+        self.depth -= 1;
+        flow
+    }
+
+    fn expression_by_kind(&mut self, expression: &'a Expr) -> Flow<'a> {
         match expression {
             Expr::Lit(it) => Ok(self.literal(it)),
             Expr::Path(it) => Ok(self.path(&it.path)),
@@ -104,10 +131,12 @@ impl<'a> Evaluator<'a> {
 
     /// Evaluates a path: a variable, a const, or a constant of the standard library.
     pub(super) fn path(&mut self, path: &'a Path) -> Value<'a> {
-        let text = whole_text(path);
+        let text = path.get_ident().map_or_else(|| whole_text(path), ToString::to_string);
         let name = text.strip_prefix("self::").unwrap_or(&text);
         if let Some(variable) = self.frame().variable(&text) {
-            return variable.value.clone();
+            let value = variable.value.clone();
+            self.spend(Resource::Elements, n_elements(&value), path);
+            return value;
         }
         let items = Rc::clone(&self.frame().items);
         match items.find(name) {
@@ -115,6 +144,7 @@ impl<'a> Evaluator<'a> {
             Some((Definition::Function(_), _)) => {
                 self.report(path, format!("`{name}` is a function; a model can only call it"))
             }
+            Some((Definition::Static(item), _)) => self.item_static(item),
             None => match STANDARD.iter().find(|(end, _)| text.ends_with(end)) {
                 Some((_, value)) => Value::Float(*value),
                 None => self.linked_constant(path, &text, &items),
@@ -128,6 +158,7 @@ impl<'a> Evaluator<'a> {
             Some(Linked::To(Definition::Function(_), _)) => {
                 self.report(path, format!("`{text}` is a function; a model can only call it"))
             }
+            Some(Linked::To(Definition::Static(item), _)) => self.item_static(item),
             Some(Linked::Unmarked) => {
                 let headline = format!("`{text}` is not known when the model is built");
                 let help =
@@ -139,10 +170,19 @@ impl<'a> Evaluator<'a> {
         }
     }
 
+    fn item_static(&mut self, item: &'a ItemStatic) -> Value<'a> {
+        let headline = format!("`{}` is a `static`, whose value a model cannot read", item.ident);
+        self.report(&item.static_token, Diagnostic::new(headline).help("use `const`"))
+    }
+
     fn item_constant(&mut self, item: &'a ItemConst, scope: Rc<Items<'a>>) -> Value<'a> {
         let key = std::ptr::from_ref(item);
         match self.constants.get(&key) {
-            Some(Some(value)) => return value.clone(),
+            Some(Some(value)) => {
+                let value = value.clone();
+                self.spend(Resource::Elements, n_elements(&value), &item.ident);
+                return value;
+            }
             Some(None) => {
                 return self.report(&item.ident, "the value of this const depends on itself");
             }
@@ -157,11 +197,18 @@ impl<'a> Evaluator<'a> {
     fn repeat(&mut self, repeat: &'a ExprRepeat) -> Flow<'a> {
         let value = self.expression(&repeat.expr)?;
         match self.expression(&repeat.len)? {
-            Value::Integer(length @ 0..=10_000) => {
-                Ok(Value::List((0..length).map(|_| value.clone()).collect()))
+            Value::Integer(length @ 0..=MAX_LENGTH) => {
+                let n_copied = usize::try_from(length).unwrap_or(0) * (1 + n_elements(&value));
+                match self.spend(Resource::Elements, n_copied, repeat) {
+                    true => Ok(Value::List((0..length).map(|_| value.clone()).collect())),
+                    false => Err(Exit::Spent),
+                }
             }
             Value::Poison => Ok(Value::Poison),
-            _ => Ok(self.report(&repeat.len, "the length of an array is an integer up to 10000")),
+            _ => {
+                let headline = format!("the length of an array is an integer up to {MAX_LENGTH}");
+                Ok(self.report(&repeat.len, headline))
+            }
         }
     }
 

@@ -9,14 +9,14 @@ use syn::{BinOp, Expr, ExprBinary, ExprMethodCall, ExprUnary, UnOp};
 use crate::{
     arithmetic,
     diagnostic::Diagnostic,
-    evaluate::{Evaluator, Flow},
+    evaluate::{
+        Evaluator, Flow,
+        budget::{Resource, n_elements},
+    },
     source_text::source_text,
     suggestion,
     value::Value,
 };
-
-/// The operators that are written as symbols.
-const BY_SYMBOL: [&str; 5] = ["add", "sub", "mul", "div", "neg"];
 
 /// An operand of an operator: the user's tokens and the value.
 type Operand<'a> = (&'a Expr, Value<'a>);
@@ -47,9 +47,22 @@ impl<'a> Evaluator<'a> {
             self.store(&binary.left, result);
             return Ok(Value::UNIT);
         }
-        let left = self.expression(&binary.left)?;
-        let right = self.expression(&binary.right)?;
-        Ok(self.combine(binary, left, right))
+        // `a + b + c` nests to the left, as deeply as it has terms.
+        let mut terms = vec![binary];
+        let mut first = &*binary.left;
+        while let Expr::Binary(inner) = first
+            && !matches!(inner.op, BinOp::And(_) | BinOp::Or(_))
+            && !is_assignment(&inner.op)
+        {
+            terms.push(inner);
+            first = &inner.left;
+        }
+        let mut left = self.expression(first)?;
+        for term in terms.into_iter().rev() {
+            let right = self.expression(&term.right)?;
+            left = self.combine(term, left, right);
+        }
+        Ok(left)
     }
 
     /// Evaluates `left op right`, also for `op=`.
@@ -78,8 +91,10 @@ impl<'a> Evaluator<'a> {
             _ => {
                 let headline =
                     format!("`{}` is not defined for tensors", binary.op.to_token_stream());
-                let help =
-                    "the operators of tensors are +, -, * and /; conditions are made of constants";
+                let help = comparison(binary, &left).map_or_else(
+                    || "the operators of tensors are +, -, * and /; conditions are made of constants".to_owned(),
+                    |comparison| format!("write `{comparison}`, which is 1 where it holds, else 0; conditions are made of constants"),
+                );
                 return self.report(&binary.op, Diagnostic::new(headline).help(help));
             }
         };
@@ -100,13 +115,11 @@ impl<'a> Evaluator<'a> {
             }
             Value::Tensor(_) | Value::Poison if !is_operator => {
                 let headline = format!("unknown operator `{name}`");
-                let mut methods = method_names();
-                methods.retain(|it| !BY_SYMBOL.contains(it));
                 let help = match function_names().contains(&name.as_str()) {
                     true => {
                         format!("it is a function of an array of tensors: `{name}([x, y], dim)`")
                     }
-                    false => suggestion::help(&name, "operators", &methods),
+                    false => suggestion::help_with_operator(&name),
                 };
                 Ok(self.report(&call.method, Diagnostic::new(headline).help(help)))
             }
@@ -132,7 +145,10 @@ impl<'a> Evaluator<'a> {
         }
         let name = call.method.to_string();
         match arithmetic::method(&name, receiver, arguments) {
-            Some(Ok(value)) => value,
+            Some(Ok(value)) => {
+                self.spend(Resource::Elements, n_elements(&value), &call.method);
+                value
+            }
             Some(Err(diagnostic)) => self.report(call, diagnostic),
             None => {
                 let kinds: Vec<_> = arguments.iter().map(Value::kind).collect();
@@ -173,6 +189,7 @@ impl<'a> Evaluator<'a> {
         self.stand_at(name_tokens);
         match self.builder.call(name, &arguments) {
             Ok(result) => {
+                self.spend_tensors(name_tokens);
                 self.record_pin(&result, operands);
                 Value::from_argument(result)
             }
@@ -246,7 +263,37 @@ fn described(evaluator: &Evaluator<'_>, expression: &Expr, value: &Value<'_>) ->
     }
 }
 
-fn is_assignment(op: &BinOp) -> bool {
+/// Returns the call that compares tensors as the expression would, if it is a comparison.
+fn comparison(binary: &ExprBinary, left: &Value<'_>) -> Option<String> {
+    let (name, mirrored) = match binary.op {
+        BinOp::Eq(_) => ("eq", "eq"),
+        BinOp::Ne(_) => ("ne", "ne"),
+        BinOp::Lt(_) => ("lt", "gt"),
+        BinOp::Le(_) => ("le", "ge"),
+        BinOp::Gt(_) => ("gt", "lt"),
+        BinOp::Ge(_) => ("ge", "le"),
+        _ => return None,
+    };
+    Some(match left {
+        Value::Tensor(_) => {
+            format!("{}.{name}({})", receiver(&binary.left), source_text(&binary.right))
+        }
+        _ => format!("{}.{mirrored}({})", receiver(&binary.right), source_text(&binary.left)),
+    })
+}
+
+/// Returns the source text of an expression on which a method is called.
+fn receiver(expression: &Expr) -> String {
+    let text = source_text(expression);
+    match expression {
+        Expr::Binary(_) | Expr::Unary(_) | Expr::Cast(_) | Expr::Reference(_) | Expr::If(_) => {
+            format!("({text})")
+        }
+        _ => text,
+    }
+}
+
+pub(super) fn is_assignment(op: &BinOp) -> bool {
     matches!(
         op,
         BinOp::AddAssign(_)

@@ -109,7 +109,8 @@ impl<'a> Evaluator<'a> {
             };
             shape.push(self.dim(at, dim));
         }
-        Ok(shape.into_iter().collect())
+        let shape = shape.into_iter().collect::<Option<Vec<usize>>>();
+        Ok(shape.filter(|it| self.is_possible(expression, it)))
     }
 
     fn parameter_init(

@@ -2,6 +2,7 @@
 
 use proc_macro2::TokenStream;
 use quote::{ToTokens, quote};
+use soybean_compiler::check_extents;
 use soybean_plan::{DType, MAX_RANK, Shape};
 use syn::{Expr, GenericArgument, Lit, PatType, Type};
 
@@ -31,7 +32,7 @@ impl<'a> Evaluator<'a> {
             self.report(&input.ty, Diagnostic::new(headline).help(help));
             return None;
         }
-        Some((self.dtype(&ty)?, self.shape_of(&input.ty, &ty)?))
+        self.dtype_and_shape(&input.ty, &ty)
     }
 
     /// Checks that a tensor has the dims of its type. rustc checks other types.
@@ -60,19 +61,35 @@ impl<'a> Evaluator<'a> {
         parts: &TensorType<'a>,
         at: &dyn ToTokens,
     ) -> bool {
-        let (Some(dtype), Some(shape)) = (self.dtype(parts), self.shape_of(ty, parts)) else {
-            return true;
-        };
-        let found = (self.builder.dtype(tensor), self.builder.shape(tensor));
-        if found == (dtype, shape) {
+        let Some((dtype, shape)) = self.dtype_and_shape(ty, parts) else { return true };
+        let (found_dtype, found_shape) = (self.builder.dtype(tensor), self.builder.shape(tensor));
+        if (found_dtype, found_shape) == (dtype, shape) {
             return true;
         }
-        let (found_dtype, found_shape) = found;
         let headline = format!(
             "the type says {dtype} {shape}, but this tensor is {found_dtype} {found_shape}"
         );
         self.report(at, Diagnostic::new(headline).note("type", format!("`{}`", whole_text(ty))));
         false
+    }
+
+    /// Returns whether a tensor has the dtype and the dims of its type.
+    pub(super) fn fits(
+        &mut self,
+        tensor: soybean_compiler::Value,
+        ty: &'a Type,
+        parts: &TensorType<'a>,
+    ) -> bool {
+        let found = (self.builder.dtype(tensor), self.builder.shape(tensor));
+        self.dtype_and_shape(ty, parts).is_none_or(|it| it == found)
+    }
+
+    pub(super) fn dtype_and_shape(
+        &mut self,
+        ty: &'a Type,
+        parts: &TensorType<'a>,
+    ) -> Option<(DType, Shape)> {
+        Some((self.dtype(parts)?, self.shape_of(ty, parts)?))
     }
 
     fn dtype(&mut self, ty: &TensorType<'a>) -> Option<DType> {
@@ -93,14 +110,25 @@ impl<'a> Evaluator<'a> {
             return None;
         }
         let extents: Vec<_> = ty.dims.iter().map(|it| self.dim_argument(it)).collect();
-        extents.into_iter().collect::<Option<Vec<_>>>().map(|extents| Shape::new(&extents))
+        let extents = extents.into_iter().collect::<Option<Vec<_>>>()?;
+        self.is_possible(at, &extents).then(|| Shape::new(&extents))
+    }
+
+    /// Checks that a tensor with these extents is not too large.
+    pub(super) fn is_possible(&mut self, at: &dyn ToTokens, extents: &[usize]) -> bool {
+        let checked = check_extents(extents);
+        checked.map_err(|message| self.report(at, message)).is_ok()
     }
 
     fn dim_argument(&mut self, argument: &'a GenericArgument) -> Option<usize> {
-        let value = match argument {
-            GenericArgument::Type(ty) if let Some(path) = as_path(ty) => self.path(path),
-            GenericArgument::Const(expression) => self.value(expression),
-            other => {
+        let path = match argument {
+            GenericArgument::Type(ty) => as_path(ty),
+            _ => None,
+        };
+        let value = match (path, argument) {
+            (Some(path), _) => self.path(path),
+            (None, GenericArgument::Const(expression)) => self.value(expression),
+            (None, other) => {
                 self.report(
                     other,
                     Diagnostic::new("expected a dim")

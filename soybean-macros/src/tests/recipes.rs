@@ -25,7 +25,7 @@ fn recipe(attribute: &str, item: &str) -> String {
 
 /// Compares the recipe of a model whose layers and tensors have names of all kinds.
 const NAMED: &str = r#"
-        pub mod mlp {
+        pub mod mlp { use soybean::prelude::*;
             fn dense(x: Tensor, out: usize) -> Tensor {
                 let sum = x.matmul(param("w", [x.dim(1), out], normal(0.5)));
                 sum + param("b", [out], zeros())
@@ -52,20 +52,20 @@ fn recipes_name_layers_and_tensors() {
         at "model.rs:7" ""
         v0 = input "x" "f32" [8, 6]
         v1 = input "y" "i32" [8]
-        at "model.rs:4" "dense.0"
+        at "model.rs:9 via :4" "dense.0"
         6 = call "dim" [v0, 1]
         v2 = parameter "dense.0.w" [6, 6] "normal" [0.0, 0.5]
         v3 = call "matmul" [v0, v2]
-        at "model.rs:5" "dense.0"
+        at "model.rs:9 via :5" "dense.0"
         v4 = parameter "dense.0.b" [6] "constant" [0.0]
         v5 = call "add" [v3, v4]
         at "model.rs:9" ""
         v6 = call "tanh" [v5]
-        at "model.rs:4" "dense.1"
+        at "model.rs:9 via :4" "dense.1"
         6 = call "dim" [v6, 1]
         v7 = parameter "dense.1.w" [6, 6] "normal" [0.0, 0.5]
         v8 = call "matmul" [v6, v7]
-        at "model.rs:5" "dense.1"
+        at "model.rs:9 via :5" "dense.1"
         v9 = parameter "dense.1.b" [6] "constant" [0.0]
         v10 = call "add" [v8, v9]
         at "model.rs:9" ""

@@ -9,14 +9,14 @@ use std::rc::Rc;
 
 use super::template::Template;
 use crate::{
-    reparametrisation::{Reparametrisation, least},
+    reparametrization::{Reparametrization, least},
     solve::NO_LIMIT,
 };
 
 /// The subproblems of a template, with the label of the conditioning variable fixed or free.
 pub(super) struct Conditioned {
     label: Option<usize>,
-    pub(super) reparametrisation: Reparametrisation,
+    pub(super) reparametrization: Reparametrization,
     /// A lower bound at the present multipliers.
     pub(super) lower_bound: i64,
     pub(super) marginals: Marginals,
@@ -29,8 +29,8 @@ impl Conditioned {
     /// Returns the subproblem without a fixed label.
     pub(super) fn free(template: &Template) -> Self {
         let marginals = template.n_labels().map(|it| vec![-NO_LIMIT; it.iter().product()]);
-        let reparametrisation = Reparametrisation::new(template.problem.clone());
-        Self { label: None, reparametrisation, lower_bound: -NO_LIMIT, marginals }
+        let reparametrization = Reparametrization::new(template.problem.clone());
+        Self { label: None, reparametrization, lower_bound: -NO_LIMIT, marginals }
     }
 
     /// Returns the subproblem for each label of the conditioning variable.
@@ -38,7 +38,7 @@ impl Conditioned {
         let Some(variable) = template.conditioning_variable else { return vec![self] };
         let with_label = |label: usize| Self {
             label: Some(label),
-            reparametrisation: self.reparametrisation.conditioned(variable, label),
+            reparametrization: self.reparametrization.conditioned(variable, label),
             lower_bound: self.lower_bound,
             marginals: self.marginals.clone(),
         };
@@ -47,16 +47,16 @@ impl Conditioned {
 
     /// Raises the lower bound with these tables of the separators.
     pub(super) fn visit(&mut self, template: &Template, tables: &[Rc<[i64]>; 2]) {
-        let reparametrisation = &mut self.reparametrisation;
+        let reparametrization = &mut self.reparametrization;
         for (&edge, table) in template.separators.iter().zip(tables) {
-            reparametrisation.set_table(edge, Rc::clone(table));
+            reparametrization.set_table(edge, Rc::clone(table));
         }
         // The first pass goes backward and ends at the left separator; the second one goes forward.
         self.marginals = template.separators.map(|separator| {
-            reparametrisation.pass(NO_LIMIT);
-            reparametrisation.edge_min_marginals(separator)
+            reparametrization.pass(NO_LIMIT);
+            reparametrization.edge_min_marginals(separator)
         });
-        self.lower_bound = reparametrisation.lower_bound;
+        self.lower_bound = reparametrization.lower_bound;
     }
 
     /// Corrects the lower bounds after an update of the multipliers. The other separator may get

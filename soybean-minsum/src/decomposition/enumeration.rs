@@ -58,7 +58,7 @@ impl ConditionedTable {
         if merged.pairs.iter().any(Vec::is_empty) {
             return Ok(None);
         }
-        let problem = merged.problem(&conditioned.reparametrisation.restricted(&kept));
+        let problem = merged.problem(&conditioned.reparametrization.restricted(&kept));
         let n = problem.unary.len();
         let mut keep = vec![false; n];
         (keep[0], keep[n - 1]) = (true, true);
@@ -98,15 +98,15 @@ fn prune(
     conditioned: &mut Conditioned,
     limit: i64,
 ) -> Option<(Vec<Vec<usize>>, Marginals)> {
-    let mut kept: Vec<Vec<usize>> = conditioned.reparametrisation.pass(limit).within;
+    let mut kept: Vec<Vec<usize>> = conditioned.reparametrization.pass(limit).within;
     for _ in 0..N_PASSES - 3 {
-        conditioned.reparametrisation.prune(limit, &mut kept);
+        conditioned.reparametrization.prune(limit, &mut kept);
     }
     // The first pass went backward, and there were as many forward. So the next one is backward and
     // ends at the left separator.
     let marginals = template.separators.map(|separator| {
-        conditioned.reparametrisation.prune(limit, &mut kept);
-        conditioned.reparametrisation.edge_min_marginals(separator)
+        conditioned.reparametrization.prune(limit, &mut kept);
+        conditioned.reparametrization.edge_min_marginals(separator)
     });
     kept.iter().all(|it| !it.is_empty()).then_some((kept, marginals))
 }

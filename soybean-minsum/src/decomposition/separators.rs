@@ -40,7 +40,7 @@ impl Separators {
 type Cuts = (Vec<[usize; 2]>, Vec<usize>);
 
 /// Returns the opposite end with the most cuts between. Candidates are variables at least as far
-/// away as all their neighbours.
+/// away as all their neighbors.
 fn best_end(neighbors: &[Vec<usize>], end: usize) -> Option<(usize, Cuts)> {
     let (order, distances) = breadth_first(neighbors, end);
     let is_peak =

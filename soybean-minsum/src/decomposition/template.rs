@@ -6,13 +6,13 @@ use crate::{
     elimination::Elimination,
     elimination_order::{EliminationOrder, Limits},
     problem::{Edge, PairwiseProblem},
-    reparametrisation,
+    reparametrization,
 };
 
 /// The most work for the elimination of one variable before any labels are ruled out.
 const FIRST_WORK: u64 = 1 << 17;
 
-/// The common problem of equal subproblems, without its variables of at most two neighbours.
+/// The common problem of equal subproblems, without its variables of at most two neighbors.
 pub(super) struct Template {
     /// The remaining problem. Its first two and last two variables are those of the separators.
     pub(super) problem: PairwiseProblem,
@@ -20,7 +20,7 @@ pub(super) struct Template {
     pub(super) separators: [usize; 2],
     /// The least cost of the eliminated variables.
     pub(super) constant: i64,
-    /// The variable to condition on: the inner variable with the most neighbours. `None` if all are
+    /// The variable to condition on: the inner variable with the most neighbors. `None` if all are
     /// eliminated.
     pub(super) conditioning_variable: Option<usize>,
     elimination: Elimination,
@@ -64,7 +64,7 @@ impl Template {
 
     /// Returns the work of a pass, in table entries.
     pub(super) fn pass_work(&self) -> u64 {
-        reparametrisation::pass_work(&self.problem)
+        reparametrization::pass_work(&self.problem)
     }
 
     /// Returns the labels of the subproblem, given those of the remaining variables.

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::{DualDecomposition, DualSolution, separators::Separators, split::Split};
 use crate::{
-    elimination::minimise,
+    elimination::minimize,
     elimination_order::{EliminationOrder, Limits},
     problem::{Edge, PairwiseProblem},
 };
@@ -49,7 +49,7 @@ fn layers(n: usize, tables: &[i64]) -> PairwiseProblem {
 }
 
 fn optimum(problem: &PairwiseProblem) -> i64 {
-    let (labels, _) = minimise(problem, &EliminationOrder::new(problem, Limits::NONE));
+    let (labels, _) = minimize(problem, &EliminationOrder::new(problem, Limits::NONE));
     problem.cost(&labels)
 }
 
@@ -100,11 +100,11 @@ fn decomposition_finds_and_proves_the_optimum() {
             decomposition.expect("layers form a chain").solve_below(limit)
         };
         for limit in [least + 1, least + least / 50, least + least / 8] {
-            let DualSolution { labels, lower_bound } = solved(limit);
+            let DualSolution { labels, lower_bound, .. } = solved(limit);
             let labels = labels.expect("some assignment costs less than the limit");
             assert_eq!((problem.cost(&labels), lower_bound), (least, least));
         }
-        let DualSolution { labels, lower_bound } = solved(least);
+        let DualSolution { labels, lower_bound, .. } = solved(least);
         assert_eq!((labels, lower_bound), (None, least));
     }
 }

@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn unused_neighbours_leave_the_link_to_others() {
+    fn unused_neighbors_leave_the_link_to_others() {
         let topology = Topology::new(&cluster(), 8).unwrap();
         assert_eq!(topology.mesh().to_string(), "[2, 2, 2]");
         assert!((topology.bytes_per_second(0) - 100.0).abs() < 1e-12);

@@ -22,7 +22,7 @@ struct_expression! {
     State { name tile buffer }
     Constant { tile buffer }
     Output { name dtype tile buffer rows }
-    Tile { shape tiling }
+    Tile { shape padded tiling }
     Collective { kind dtype combine axes shape from to }
     ScalarProgram { instructions results }
 }
@@ -139,11 +139,15 @@ impl ConstExpression for Instruction {
         text.push_str("Instruction::");
         match self {
             Self::Input(input) => write_to(text, format_args!("Input({input})")),
+            Self::Integer(input) => write_to(text, format_args!("Integer({input})")),
             Self::Scalar(scalar) => write_to(text, format_args!("Scalar({scalar})")),
             Self::Constant(value) => {
                 text.push_str("Constant(");
                 value.write_expression(text);
                 text.push(')');
+            }
+            Self::IntegerConstant(value) => {
+                write_to(text, format_args!("IntegerConstant({value})"));
             }
             Self::Unary(function, x) => {
                 write_to(text, format_args!("Unary(Unary::{function:?}, {x})"));

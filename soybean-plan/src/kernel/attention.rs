@@ -79,7 +79,7 @@ impl KernelDescriptor for Attention {
             AttentionForm::Forward => features + width,
             AttentionForm::Gradient => 3 * features + 2 * width,
         };
-        2 * self.heads as u64 * self.n_pairs() * per_pair
+        (self.heads as u64).saturating_mul(self.n_pairs()).saturating_mul(2 * per_pair)
     }
 
     fn evaluate(&self, inputs: &[&[f64]], _scalars: &[f64]) -> Vec<Vec<f64>> {

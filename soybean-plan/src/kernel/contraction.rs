@@ -61,7 +61,8 @@ impl KernelDescriptor for Contraction {
     }
 
     fn n_operations(&self) -> u64 {
-        2 * self.batch.n_elements() as u64 * (self.rows * self.columns) as u64 * self.depth as u64
+        let n_results = self.batch.n_elements() as u64 * (self.rows * self.columns) as u64;
+        n_results.saturating_mul(2 * self.depth as u64)
     }
 
     fn evaluate(&self, inputs: &[&[f64]], _scalars: &[f64]) -> Vec<Vec<f64>> {

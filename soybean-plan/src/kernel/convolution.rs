@@ -37,11 +37,11 @@ descriptor! {
         pub window: [usize; 2],
         /// Height and width of the results.
         pub result: [usize; 2],
-        /// The distance between neighbouring results, in pixels.
+        /// The distance between neighboring results, in pixels.
         pub stride: [usize; 2],
         /// The rows and columns of zeros on each side of an image.
         pub padding: [usize; 2],
-        /// The distance between neighbouring filter elements, in pixels.
+        /// The distance between neighboring filter elements, in pixels.
         pub dilation: [usize; 2],
     }
 }
@@ -120,7 +120,7 @@ impl KernelDescriptor for Convolution {
     // All three forms compute the same products of a pixel and a filter element.
     fn n_operations(&self) -> u64 {
         let channels = (self.channels * self.window[0] * self.window[1]) as u64;
-        2 * self.result_shape().n_elements() as u64 * channels
+        (self.result_shape().n_elements() as u64).saturating_mul(2 * channels)
     }
 
     fn evaluate(&self, inputs: &[&[f64]], _scalars: &[f64]) -> Vec<Vec<f64>> {

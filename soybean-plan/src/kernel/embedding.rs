@@ -9,7 +9,7 @@ descriptor! {
     /// Lookup of rows of a table by index, or the gradient of the table.
     ///
     /// Reads indices, then the table or the gradient of the gathered rows, then the global numbers
-    /// of the rank's rows. A rank may hold only some rows: the third input, `[rows]` as `f32`, has
+    /// of the rank's rows. A rank may hold only some rows: the third input, `[rows]` as `i32`, has
     /// the global number of each. Indices are `[n_indices]` as `i32`; indices of rows on other
     /// ranks give zeros and add nothing.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]

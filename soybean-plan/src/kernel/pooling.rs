@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::KernelDescriptor;
-use crate::{KernelCategory, Shape, WorkKind, descriptor::descriptor};
+use crate::{Binary, KernelCategory, Shape, WorkKind, descriptor::descriptor};
 
 descriptor! {
     /// Pooling of each plane of an image window by window, or its gradient; dense and row-major.
@@ -23,7 +23,7 @@ descriptor! {
         pub window: [usize; 2],
         /// Height and width of the results.
         pub result: [usize; 2],
-        /// The distance between neighbouring windows, in pixels.
+        /// The distance between neighboring windows, in pixels.
         pub stride: [usize; 2],
         /// The rows and columns outside an image that the first windows may reach.
         pub padding: [usize; 2],
@@ -75,7 +75,7 @@ impl KernelDescriptor for Pooling {
 
     fn n_operations(&self) -> u64 {
         let n_results = (self.planes * self.result[0] * self.result[1]) as u64;
-        n_results * (self.window[0] * self.window[1]) as u64
+        n_results.saturating_mul((self.window[0] * self.window[1]) as u64)
     }
 
     fn evaluate(&self, inputs: &[&[f64]], _scalars: &[f64]) -> Vec<Vec<f64>> {
@@ -89,14 +89,15 @@ impl KernelDescriptor for Pooling {
             let pixels = self.pixels(point[0], [point[1], point[2]]);
             let values = pixels.iter().map(|it| inputs[0][*it]);
             match self.form {
-                PoolingForm::Max => results[output] = values.fold(f64::NEG_INFINITY, f64::max),
+                PoolingForm::Max => results[output] = largest(values),
                 PoolingForm::Sum => results[output] = values.sum(),
                 PoolingForm::SumGradient => {
                     pixels.iter().for_each(|it| results[*it] += inputs[0][output]);
                 }
                 PoolingForm::MaxGradient => {
-                    let max = values.fold(f64::NEG_INFINITY, f64::max);
-                    if let Some(&first) = pixels.iter().find(|it| inputs[0][**it] >= max) {
+                    let max = largest(values);
+                    let is_largest = |it: f64| it >= max || it.is_nan() && max.is_nan();
+                    if let Some(&first) = pixels.iter().find(|it| is_largest(inputs[0][**it])) {
                         results[first] += inputs[1][output];
                     }
                 }
@@ -104,6 +105,11 @@ impl KernelDescriptor for Pooling {
         }
         vec![results]
     }
+}
+
+/// Returns the largest number, or NaN if one is NaN.
+fn largest(values: impl Iterator<Item = f64>) -> f64 {
+    values.fold(f64::NEG_INFINITY, |x, y| Binary::Maximum.evaluate(x, y))
 }
 
 impl fmt::Display for Pooling {

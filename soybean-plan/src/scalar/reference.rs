@@ -10,9 +10,12 @@ impl ScalarProgram {
         for instruction in self.instructions.iter() {
             let of = |register: u16| registers[usize::from(register)];
             registers.push(match *instruction {
-                Instruction::Input(input) => inputs[usize::from(input)],
+                Instruction::Input(input) | Instruction::Integer(input) => {
+                    inputs[usize::from(input)]
+                }
                 Instruction::Scalar(scalar) => scalars[usize::from(scalar)],
                 Instruction::Constant(value) => value,
+                Instruction::IntegerConstant(value) => value.into(),
                 Instruction::Unary(function, x) => function.evaluate(of(x)),
                 Instruction::Binary(function, x, y) => function.evaluate(of(x), of(y)),
                 Instruction::Select(condition, _, y) if of(condition) == 0.0 => of(y),
@@ -30,7 +33,7 @@ impl Unary {
         match self {
             Self::Negate => -x,
             Self::Relu if x < 0.0 => 0.0,
-            Self::Relu | Self::Detach => x,
+            Self::Relu | Self::Detach | Self::Float => x,
             Self::Exp => x.exp(),
             Self::Log => x.ln(),
             Self::Sqrt => x.sqrt(),
@@ -52,8 +55,8 @@ impl Binary {
             Self::Divide => x / y,
             Self::Maximum if x.is_nan() || y.is_nan() => f64::NAN,
             Self::Maximum => x.max(y),
-            Self::Equal => f64::from(x == y),
-            Self::Greater => f64::from(x > y),
+            Self::Equal | Self::EqualIntegers => f64::from(x == y),
+            Self::Greater | Self::GreaterInteger => f64::from(x > y),
             #[expect(clippy::cast_possible_truncation, reason = "noise is of single precision")]
             Self::Noise => f64::from(noise(x as f32, y as f32)),
         }

@@ -312,7 +312,7 @@ impl ConvolutionKernel {
 }
 
 /// Returns the gradient of images as a convolution of the gradient of results with flipped filters,
-/// if that is faster. There must be no gap between neighbouring results, and no padding that a
+/// if that is faster. There must be no gap between neighboring results, and no padding that a
 /// whole filter sees. With few channels there is too little work for each patch.
 fn transposed(convolution: &Convolution) -> Option<Convolution> {
     let Convolution { window, padding, dilation, .. } = *convolution;

@@ -92,7 +92,7 @@ impl EmbeddingKernel {
         // SAFETY: every pattern of bits is a number of either type.
         let places = unsafe { scratch[..n_places].align_to_mut::<u32>() }.1;
         // SAFETY: the input was checked to have a number for each row; nobody writes there.
-        let numbers = unsafe { std::slice::from_raw_parts(numbers.pointer, rows) };
+        let numbers = unsafe { std::slice::from_raw_parts(numbers.pointer.cast(), rows) };
         if n_places > 0 {
             note_places(numbers, places);
         }
@@ -149,8 +149,11 @@ impl EmbeddingKernel {
                 return fault(format!("input {number}: expected memory apart from the result"));
             }
         }
-        if inputs[0].dtype != DType::I32 {
-            return fault(format!("input 0: expected elements of i32, found {}", inputs[0].dtype));
+        for number in [0, 2] {
+            let found = inputs[number].dtype;
+            if found != DType::I32 {
+                return fault(format!("input {number}: expected elements of i32, found {found}"));
+            }
         }
         if result.n_elements < n_result {
             let found = result.n_elements;
@@ -161,15 +164,11 @@ impl EmbeddingKernel {
 }
 
 /// Stores the local number of each row of the whole table.
-fn note_places(numbers: &[f32], places: &mut [u32]) {
+fn note_places(numbers: &[i32], places: &mut [u32]) {
     places.fill(ELSEWHERE);
     for (place, number) in (0..).zip(numbers) {
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "a whole number; whatever is none finds no place"
-        )]
-        if let Some(slot) = places.get_mut(*number as usize) {
+        let slot = usize::try_from(*number).ok().and_then(|it| places.get_mut(it));
+        if let Some(slot) = slot {
             *slot = place;
         }
     }
@@ -233,11 +232,12 @@ mod tests {
         let mut result = vec![f32::NAN; n_result];
         let mut words: Vec<f32> =
             indices.iter().map(|it| f32::from_bits(it.cast_unsigned())).collect();
-        let mut floats: Vec<f32> = numbers.iter().map(|it| *it as f32).collect();
+        let mut places: Vec<f32> =
+            numbers.iter().map(|it| f32::from_bits(u32::try_from(*it).unwrap())).collect();
         let inputs = [
             region(&mut words, DType::I32),
             region(&mut input, DType::F32),
-            region(&mut floats, DType::F32),
+            region(&mut places, DType::I32),
         ];
         let to = region(&mut result, DType::F32);
         let mut scratch = vec![0.0; kernel.n_scratch()];

@@ -9,6 +9,7 @@ use super::{
     region::Region,
     space::{Space, offset},
 };
+use crate::{Error, ErrorKind};
 
 /// The access of an input within a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +29,8 @@ pub(crate) struct Interpreter {
     /// The space whose last dim is a row.
     pub(crate) space: Space,
     accesses: Vec<RowAccess>,
+    /// A mark for each input whose elements are read as integers.
+    is_integer: Vec<bool>,
     /// The space in which scattered inputs are found; rows may merge several of its dims.
     walk: Space,
     /// The number of elements that are computed at once.
@@ -80,7 +83,19 @@ impl Interpreter {
         let n_live = loops.layout.n_blocks.max(1);
         let block = (CACHE_ELEMENTS / n_live).clamp(128, 1024) / LINE * LINE;
         let longest = rows.extents.last().copied().unwrap_or(1).next_multiple_of(LINE);
-        Self { program: loops, space: rows, accesses, walk, block: block.min(longest.max(LINE)) }
+        let is_integer = (0..accesses.len()).map(|it| program.reads_integers(it)).collect();
+        let block = block.min(longest.max(LINE));
+        Self { program: loops, space: rows, accesses, is_integer, walk, block }
+    }
+
+    /// Checks that inputs that are read as integers are of that type.
+    pub(crate) fn check_types(&self, inputs: &[Region]) -> Result<(), Error> {
+        let is_wrong = |it: &(usize, &Region)| self.is_integer[it.0] && it.1.dtype != DType::I32;
+        let Some((number, input)) = inputs.iter().enumerate().find(is_wrong) else {
+            return Ok(());
+        };
+        let message = format!("input {number}: expected elements of i32, found {}", input.dtype);
+        Err(Error::new(ErrorKind::Program, message))
     }
 
     /// Allocates the memory for one thread.
@@ -153,10 +168,10 @@ impl Interpreter {
         for (number, input) in inputs.iter().enumerate() {
             let start = scratch.starts[number];
             let own = scratch.slots[layout.block(number)];
-            let is_float = input.dtype == DType::F32;
+            let is_whole_word = input.dtype == DType::F32 || self.is_integer[number];
             scratch.slots[layout.input(number)] = match self.accesses[number] {
                 RowAccess::Same => own,
-                RowAccess::Dense if is_float => input.pointer.wrapping_add(start + at),
+                RowAccess::Dense if is_whole_word => input.pointer.wrapping_add(start + at),
                 RowAccess::Dense | RowAccess::Scattered => {
                     let index = row * self.space.extents.last().copied().unwrap_or(1) + at;
                     // SAFETY: the block of scratch memory is the input's own, of at least `n`
@@ -200,6 +215,10 @@ impl Interpreter {
                     // SAFETY: the row begins within the input.
                     unsafe { element(input, scratch.starts[*number]) }
                 }
+                Uniform::Integer(number) => {
+                    // SAFETY: as above.
+                    unsafe { inputs[*number].at(scratch.starts[*number]).read() }
+                }
             };
             // SAFETY: single numbers are in the scratch memory.
             unsafe { scratch.slots[*slot].write(value) };
@@ -212,6 +231,9 @@ impl Interpreter {
     /// As [`Self::run_block`].
     unsafe fn gather(&self, number: usize, input: &Region, index: usize, to: &mut [f32]) {
         let (extents, strides) = (&self.walk.extents, &self.walk.strides[number]);
+        // Integers are copied with their bits.
+        let dtype = if self.is_integer[number] { DType::F32 } else { input.dtype };
+        let input = &Region { dtype, ..*input };
         let row = extents.last().copied().unwrap_or(1);
         let step = strides.last().copied().unwrap_or(0);
         let (mut index, mut rest) = (index, to);

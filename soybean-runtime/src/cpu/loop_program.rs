@@ -34,8 +34,10 @@ pub(crate) struct Operation {
 /// constant.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Uniform {
-    /// The element of this input.
+    /// The element of this input, as a number.
     Input(usize),
+    /// The element of this input, unchanged.
+    Integer(usize),
     /// The run-time scalar with this number.
     Scalar(usize),
     /// A constant.
@@ -125,16 +127,24 @@ fn operands(node: Node) -> impl Iterator<Item = usize> {
 
 fn node_of(instruction: Instruction, granularities: &[Granularity]) -> Node {
     match instruction {
-        Instruction::Input(input) => {
-            let input = usize::from(input);
-            match granularities[input] {
-                Granularity::Element => Node::Input(input),
-                Granularity::Call | Granularity::Row => Node::Load(Uniform::Input(input)),
+        Instruction::Input(input) | Instruction::Integer(input) => {
+            let (number, is_integer) =
+                (usize::from(input), instruction == Instruction::Integer(input));
+            match granularities[number] {
+                Granularity::Element => Node::Input(number),
+                Granularity::Call | Granularity::Row if is_integer => {
+                    Node::Load(Uniform::Integer(number))
+                }
+                Granularity::Call | Granularity::Row => Node::Load(Uniform::Input(number)),
             }
         }
         Instruction::Scalar(scalar) => Node::Load(Uniform::Scalar(usize::from(scalar))),
         #[expect(clippy::cast_possible_truncation, reason = "rounded to the kernel's precision")]
         Instruction::Constant(value) => Node::Load(Uniform::Constant(value as f32)),
+        // Registers of integers hold their bits.
+        Instruction::IntegerConstant(value) => {
+            Node::Load(Uniform::Constant(f32::from_bits(value.cast_unsigned())))
+        }
         Instruction::Unary(unary, a) => Node::Call(Function::Unary(unary), [a; 3]),
         Instruction::Binary(binary, a, b) => Node::Call(Function::Binary(binary), [a, b, b]),
         Instruction::Select(a, b, c) => Node::Call(Function::Select, [a, b, c]),
@@ -238,7 +248,9 @@ impl Builder {
             Node::Input(input) => (Granularity::Element, self.layout.input(input)),
             Node::Load(uniform) => {
                 let granularity = match uniform {
-                    Uniform::Input(input) => self.input_granularities[input],
+                    Uniform::Input(input) | Uniform::Integer(input) => {
+                        self.input_granularities[input]
+                    }
                     Uniform::Scalar(_) | Uniform::Constant(_) => Granularity::Call,
                 };
                 self.loops.numbers.push((granularity, uniform, register));

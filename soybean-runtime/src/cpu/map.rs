@@ -145,6 +145,7 @@ impl MapKernel {
                 ));
             }
         }
+        self.interpreter.check_types(inputs)?;
         let n_points = self.interpreter.space.n_points();
         for (number, result) in results.iter().enumerate() {
             if result.n_elements < n_points {

@@ -1,4 +1,4 @@
-//! Functions of one number in single precision, without branches so that loops over them vectorise.
+//! Functions of one number in single precision, without branches so that loops over them vectorize.
 
 /// The implementation of `a * b + c`.
 pub(crate) trait MultiplyAdd {

@@ -246,7 +246,7 @@ fn pixels<'a>(image: &'a [f32], strided: &'a mut [f32], stride: usize) -> &'a [f
         return &image[..n];
     }
     if stride == 2 && n > 0 {
-        // With a known stride the loop vectorises; the last pixel may have no neighbour.
+        // With a known stride the loop vectorizes; the last pixel may have no neighbor.
         strided[n - 1] = image[2 * (n - 1)];
         for (to, [pixel, _]) in strided[..n - 1].iter_mut().zip(image.as_chunks().0) {
             *to = *pixel;

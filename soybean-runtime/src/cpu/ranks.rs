@@ -23,6 +23,10 @@ use crate::{
     worker::Worker,
 };
 
+/// The largest number of threads of a process, unless it has more ranks. Systems limit threads and
+/// the blocks of memory that each of them needs.
+const MAX_THREADS: usize = 1 << 12;
+
 /// The ranks of a model that this process runs.
 pub(crate) struct Part<'a> {
     /// Their numbers.
@@ -79,6 +83,13 @@ impl CpuRanks {
             None => part.n_cores / part.ranks.len(),
         };
         let n_each = n_each.max(1);
+        if n_each > (MAX_THREADS / part.ranks.len()).max(1) {
+            let found = config.threads.unwrap_or(part.n_cores);
+            return Err(Error::new(
+                ErrorKind::Choice,
+                format!("threads: expected at most {MAX_THREADS} in a process, found {found}"),
+            ));
+        }
         let workers = workers(model, config.seed, n_each, part, &shared)?;
         let fault = |error: std::io::Error| {
             Error::new(ErrorKind::Device, format!("a thread for each rank: {error}"))
@@ -102,6 +113,7 @@ impl Ranks for CpuRanks {
                 batch: BatchSource::Queued { next },
                 context,
                 trace_from,
+                is_inspected,
             }) => {
                 let batch: Vec<View<'_>> = self.queued.iter().map(Values::view).collect();
                 let batch = BatchSource::Batch(&batch);
@@ -109,6 +121,7 @@ impl Ranks for CpuRanks {
                     batch,
                     context,
                     trace_from,
+                    is_inspected,
                 }));
                 if let Some(next) = next {
                     keep(next, &mut self.queued);
@@ -126,6 +139,10 @@ impl Ranks for CpuRanks {
 
     fn reports(&self) -> &[Mutex<Report>] {
         &self.shared.reports
+    }
+
+    fn can_inspect(&self) -> bool {
+        true
     }
 
     fn device_line(&self) -> String {

@@ -28,7 +28,7 @@ const N_SHORT_SUM: usize = 64;
 /// The dims of its space are ordered: those kept, those reduced, and last the innermost one, which
 /// may be either. A task is one block of results (innermost dim kept) or one result (innermost dim
 /// reduced). Its units are the rows or blocks that are combined. If there are few tasks, the units
-/// are split into a power of two of pieces. Neighbours are combined pair by pair, then pairs of
+/// are split into a power of two of pieces. Neighbors are combined pair by pair, then pairs of
 /// these. Threads can thus share the tasks, or their pieces, and most pairs belong to one thread.
 pub(crate) struct ReductionKernel {
     core: Core,
@@ -49,7 +49,7 @@ struct Core {
 struct Part {
     scratch: Scratch,
     short: Vec<f32>,
-    /// The results of pieces that wait for their neighbours; the first becomes the result of the
+    /// The results of pieces that wait for their neighbors; the first becomes the result of the
     /// task.
     totals: Vec<Vec<f32>>,
 }
@@ -348,6 +348,7 @@ impl Core {
                 return fault(format!("input {number}: expected memory apart from the result"));
             }
         }
+        self.interpreter.check_types(inputs)?;
         let (expected, found) = (self.n_results_needed, result.n_elements);
         if found < expected {
             return fault(format!("result: expected {expected} elements, found {found}"));

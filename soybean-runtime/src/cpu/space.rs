@@ -12,7 +12,7 @@ pub(crate) struct Space {
 }
 
 impl Space {
-    /// Builds a space without dims of extent 1. Neighbours are merged if every operand steps
+    /// Builds a space without dims of extent 1. Neighbors are merged if every operand steps
     /// through both as through one.
     pub(crate) fn new(extents: &[usize], operands: &[Strides]) -> Self {
         let mut this = Self { extents: Vec::new(), strides: vec![Vec::new(); operands.len()] };
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn neighbours_are_joined_where_all_operands_allow_it() {
+    fn neighbors_are_joined_where_all_operands_allow_it() {
         let strides: Vec<_> = [[12, 4, 1], [0, 0, 1]].iter().map(|it| Strides::new(it)).collect();
         let space = Space::new(&[2, 3, 4], &strides);
         assert_eq!(space.extents, [6, 4]);

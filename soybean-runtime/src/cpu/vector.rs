@@ -68,6 +68,7 @@ formulas! {
     Tanh = |a, _, _| math::tanh::<M>(a);
     Sigmoid = |a, _, _| math::sigmoid::<M>(a);
     Erf = |a, _, _| math::erf::<M>(a);
+    Float = |a, _, _| a.to_bits().cast_signed() as f32;
     Add = |a, b, _| a + b;
     Subtract = |a, b, _| a - b;
     Multiply = |a, b, _| a * b;
@@ -75,6 +76,10 @@ formulas! {
     Maximum = |a, b, _| math::maximum(a, b);
     Equal = |a, b, _| if a == b { 1.0 } else { 0.0 };
     Greater = |a, b, _| if a > b { 1.0 } else { 0.0 };
+    EqualIntegers = |a, b, _| if a.to_bits() == b.to_bits() { 1.0 } else { 0.0 };
+    GreaterInteger = |a, b, _| {
+        if a.to_bits().cast_signed() > b.to_bits().cast_signed() { 1.0 } else { 0.0 }
+    };
     Noise = |a, b, _| soybean_plan::noise(a, b);
     Select = |a, b, c| if a == 0.0 { c } else { b };
     ProductSum = |a, b, c| M::multiply_add(a, b, c);
@@ -95,6 +100,7 @@ pub(crate) fn loop_of(function: Function, vectors: [bool; 3], isa: Isa) -> Loop 
             Unary::Sigmoid => one::<Sigmoid>(vectors, isa),
             Unary::Erf => one::<Erf>(vectors, isa),
             Unary::Detach => one::<Copy>(vectors, isa),
+            Unary::Float => one::<Float>(vectors, isa),
         },
         Function::Binary(binary) => match binary {
             Binary::Add => two::<Add>(vectors, isa),
@@ -104,6 +110,8 @@ pub(crate) fn loop_of(function: Function, vectors: [bool; 3], isa: Isa) -> Loop 
             Binary::Maximum => two::<Maximum>(vectors, isa),
             Binary::Equal => two::<Equal>(vectors, isa),
             Binary::Greater => two::<Greater>(vectors, isa),
+            Binary::EqualIntegers => two::<EqualIntegers>(vectors, isa),
+            Binary::GreaterInteger => two::<GreaterInteger>(vectors, isa),
             Binary::Noise => two::<Noise>(vectors, isa),
         },
         Function::Select => three::<Select>(vectors, isa),
@@ -312,10 +320,25 @@ mod tests {
         }
     }
 
+    fn reads_integers(function: Function) -> bool {
+        matches!(
+            function,
+            Function::Unary(Unary::Float)
+                | Function::Binary(Binary::EqualIntegers | Binary::GreaterInteger)
+        )
+    }
+
     fn check_loop(function: Function, vectors: [bool; 3], n: usize, dice: &mut Dice) {
         // Few different numbers, so that some are equal, and some are 0.
-        let operands =
+        let numbers =
             [(); 3].map(|()| (0..n).map(|_| dice.below(9) as f32 - 3.0).collect::<Vec<f32>>());
+        // Integers from 2^24 on have neighbors that are one number of single precision.
+        #[expect(clippy::cast_possible_truncation, reason = "whole numbers")]
+        let integer = |it: &f32| (1 << 24) + *it as i32;
+        let operands = numbers.map(|them| match reads_integers(function) {
+            true => them.iter().map(|it| f32::from_bits(integer(it).cast_unsigned())).collect(),
+            false => them,
+        });
         for isa in Isa::all() {
             let mut result = vec![0.0; n];
             let [a, b, c] = operands.each_ref().map(|it| it.as_ptr());
@@ -324,7 +347,11 @@ mod tests {
             for index in 0..n {
                 let at =
                     |operand: usize| operands[operand][if vectors[operand] { index } else { 0 }];
-                let expected = value(function, [0, 1, 2].map(|it| f64::from(at(it))));
+                let number = |it: f32| match reads_integers(function) {
+                    true => f64::from(it.to_bits().cast_signed()),
+                    false => f64::from(it),
+                };
+                let expected = value(function, [0, 1, 2].map(|it| number(at(it))));
                 let found = f64::from(result[index]);
                 // A few units in the last place.
                 let is_near =

@@ -202,7 +202,7 @@ impl CollectiveBuilder<'_> {
         }
     }
 
-    /// Builds a task with an NCCL call. NCCL synchronises the ranks, so only local accesses are
+    /// Builds a task with an NCCL call. NCCL synchronizes the ranks, so only local accesses are
     /// listed.
     fn nccl_task(
         &self,

@@ -4,21 +4,14 @@
 //! hash of the source, the options and the version of NVRTC.
 #![expect(unsafe_code, reason = "NVRTC is a C library")]
 
-use std::{
-    env,
-    ffi::{CStr, CString, c_char},
-    fs,
-    path::{Path, PathBuf},
-    process,
-    sync::atomic::{AtomicU64, Ordering},
-};
+use std::ffi::{CStr, CString, c_char};
 
 use cudarc::nvrtc::{
     result::NvrtcError,
     sys::{self, nvrtcProgram, nvrtcResult},
 };
 
-use super::libraries::installation;
+use super::{cubin_cache, libraries::installation};
 use crate::{Error, ErrorKind};
 
 /// Compiles CUDA C++ source for an architecture such as `sm_90`, or reads the cubin from the cache.
@@ -29,73 +22,17 @@ pub(crate) fn cubin(text: &str, architecture: &str) -> Result<Vec<u8>, Error> {
     let library = installation().nvrtc()?;
     let options = ["--std=c++17".to_owned(), format!("--gpu-architecture={architecture}")];
     let version = library.version.map(|it| it.to_string()).join(".");
-    let key = fingerprint(&[text, &options.join(" "), &version]);
-    let file = cache_folder().map(|folder| folder.join(format!("{key:032x}.cubin")));
-    if let Some(code) = file.as_deref().and_then(read) {
+    let key = cubin_cache::fingerprint(&[text, &options.join(" "), &version]);
+    let file = cubin_cache::folder().map(|folder| folder.join(format!("{key:032x}.cubin")));
+    if let Some(code) = file.as_deref().and_then(cubin_cache::read) {
         return Ok(code);
     }
     let code = compile(text, &options)?;
     if let Some(file) = file {
         // A failed write only makes the next start slower.
-        let _not_kept = write(&file, &code);
+        let _not_kept = cubin_cache::write(&file, &code);
     }
     Ok(code)
-}
-
-/// Returns the folder of the cache, if one can be created.
-fn cache_folder() -> Option<PathBuf> {
-    let variable = |name| env::var_os(name).filter(|it| !it.is_empty()).map(PathBuf::from);
-    let folders = [
-        variable("SOYBEAN_CACHE_DIR"),
-        variable("XDG_CACHE_HOME").map(|it| it.join("soybean")),
-        variable("HOME").map(|it| it.join(".cache/soybean")),
-    ];
-    folders.into_iter().flatten().find(|it| fs::create_dir_all(it).is_ok())
-}
-
-/// First bytes of a cache file. The number is the version of the format.
-const FILE_HEADER: &[u8] = b"soybean cubin 1\n";
-
-/// Reads the cubin from a cache file. Returns `None` if the file is damaged.
-fn read(file: &Path) -> Option<Vec<u8>> {
-    let bytes = fs::read(file).ok()?;
-    let (sum, code) = bytes.strip_prefix(FILE_HEADER)?.split_first_chunk::<16>()?;
-    (checksum(code).to_le_bytes() == *sum).then(|| code.to_vec())
-}
-
-/// Writes a cache file under a temporary name and renames it, so that readers never see part of it.
-fn write(file: &Path, code: &[u8]) -> std::io::Result<()> {
-    static N_WRITTEN: AtomicU64 = AtomicU64::new(0);
-    let number = N_WRITTEN.fetch_add(1, Ordering::Relaxed);
-    let unfinished = file.with_extension(format!("{}.{number}", process::id()));
-    let bytes = [FILE_HEADER, &checksum(code).to_le_bytes(), code].concat();
-    let written = fs::write(&unfinished, bytes).and_then(|()| fs::rename(&unfinished, file));
-    if written.is_err() {
-        let _gone = fs::remove_file(&unfinished);
-    }
-    written
-}
-
-/// Returns a 128-bit hash of several texts. Collisions by chance are negligible, and whoever can
-/// write to the folder needs no collision. Source: Fowler, Noll & Vo 1991, FNV-1a.
-fn fingerprint(texts: &[&str]) -> u128 {
-    // The lengths separate the texts.
-    let bytes = texts.iter().flat_map(|it| {
-        let length = (it.len() as u64).to_le_bytes();
-        length.into_iter().chain(it.bytes())
-    });
-    bytes.fold(FNV_START, fold)
-}
-
-fn checksum(bytes: &[u8]) -> u128 {
-    bytes.iter().copied().fold(FNV_START, fold)
-}
-
-const FNV_START: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
-const FNV_PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
-
-fn fold(state: u128, byte: u8) -> u128 {
-    (state ^ u128::from(byte)).wrapping_mul(FNV_PRIME)
 }
 
 /// Number of lines of the compiler log in an error message.

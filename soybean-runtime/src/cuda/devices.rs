@@ -1,6 +1,6 @@
 //! Summary of the CUDA driver, libraries and GPUs of this machine.
 
-use soybean_plan::readable_memory;
+use soybean_plan::readable_bytes;
 
 #[cfg(feature = "mpi")]
 use super::gpu::uuid;
@@ -56,5 +56,5 @@ pub(crate) fn lines() -> Vec<(String, String)> {
 fn description(ordinal: usize) -> Result<String, Error> {
     let DeviceProperties { name, capability: (major, minor), memory_bytes, .. } =
         DeviceProperties::of(ordinal)?;
-    Ok(format!("{name}, capability {major}.{minor}, {}", readable_memory(memory_bytes as u64)))
+    Ok(format!("{name}, capability {major}.{minor}, {}", readable_bytes(memory_bytes as u64)))
 }

@@ -32,7 +32,7 @@ pub(crate) struct DeviceProperties {
 }
 
 impl DeviceProperties {
-    /// Queries the GPU with this ordinal. The driver must be initialised.
+    /// Queries the GPU with this ordinal. The driver must be initialized.
     pub(crate) fn of(ordinal: usize) -> Result<Self, Error> {
         let of = |what: &str| {
             let what = format!("{what} of GPU {ordinal}");
@@ -78,11 +78,11 @@ pub(crate) struct Gpu {
 
 // SAFETY: a context may be used from any thread that makes it current, as every call here does.
 unsafe impl Send for Gpu {}
-// SAFETY: as above; the driver synchronises access to contexts.
+// SAFETY: as above; the driver synchronizes access to contexts.
 unsafe impl Sync for Gpu {}
 
 impl Gpu {
-    /// Retains the primary context of the GPU with this ordinal. The driver must be initialised.
+    /// Retains the primary context of the GPU with this ordinal. The driver must be initialized.
     pub(crate) fn new(ordinal: usize) -> Result<Arc<Self>, Error> {
         let DeviceProperties { device, name, capability, memory_bytes } =
             DeviceProperties::of(ordinal)?;
@@ -209,7 +209,7 @@ fn handle(ordinal: usize) -> Result<sys::CUdevice, Error> {
         .map_err(|error| driver_error(&format!("the handle of GPU {ordinal}"), error))
 }
 
-/// Returns the UUID of a GPU, the same in all processes. The driver must be initialised.
+/// Returns the UUID of a GPU, the same in all processes. The driver must be initialized.
 #[cfg(feature = "mpi")]
 pub(crate) fn uuid(ordinal: usize) -> Result<[u8; 16], Error> {
     let found = result::device::get_uuid(handle(ordinal)?)

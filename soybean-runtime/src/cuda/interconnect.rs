@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use soybean_plan::readable_bytes;
+
 use super::{collective::CommunicationBackend, gpu::Gpu, libraries::installation, peers::Peers};
 use crate::{Error, ErrorKind};
 
@@ -44,8 +46,7 @@ pub(super) fn device_line(
     (n_ranks, n_gpus): (usize, usize),
     backend: CommunicationBackend,
 ) -> String {
-    let gibibytes = gpu.memory_bytes as f64 / (1_u64 << 30) as f64;
-    let what = format!("{} with {gibibytes:.0} GiB", gpu.name);
+    let what = format!("{} with {}", gpu.name, readable_bytes(gpu.memory_bytes as u64));
     let through = match backend {
         CommunicationBackend::Nccl => "through NCCL",
         CommunicationBackend::PeerAccess if n_gpus == 1 => "by copies on the device",

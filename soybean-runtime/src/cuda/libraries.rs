@@ -256,7 +256,7 @@ fn check_major(spec: &LibrarySpec, library: &LoadedLibrary, driver: i32) -> Resu
 }
 
 fn open(path: &Path) -> Result<Library, String> {
-    // SAFETY: these are NVIDIA's libraries, which run only their own initialisers.
+    // SAFETY: these are NVIDIA's libraries, which run only their own initializers.
     unsafe { Library::new(path) }.map_err(|error| error.to_string())
 }
 

@@ -125,7 +125,7 @@ impl PinnedWords {
     /// # Safety
     /// No GPU writes them.
     pub(crate) unsafe fn words(&self) -> &[u32] {
-        // SAFETY: the words are initialised; the rest is required of the caller.
+        // SAFETY: the words are initialized; the rest is required of the caller.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.n_words) }
     }
 
@@ -150,7 +150,7 @@ impl PinnedWords {
         stream: &Stream,
     ) -> Result<(), Error> {
         let raw = stream.raw()?;
-        // SAFETY: the words are initialised.
+        // SAFETY: the words are initialized.
         let words =
             unsafe { std::slice::from_raw_parts(self.start.as_ptr(), n_words.min(self.n_words)) };
         // SAFETY: required of the caller.
@@ -169,7 +169,7 @@ impl PinnedWords {
         stream: &Stream,
     ) -> Result<(), Error> {
         let raw = stream.raw()?;
-        // SAFETY: the words are initialised; exclusive access is required of the caller.
+        // SAFETY: the words are initialized; exclusive access is required of the caller.
         let words = unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.n_words) };
         // SAFETY: required of the caller.
         unsafe { result::memcpy_dtoh_async(words, from, raw) }

@@ -32,7 +32,7 @@ pub(crate) struct CommunicatorGroup {
     /// Number of ranks of the group in all processes.
     group_size: usize,
     gpus: Vec<Arc<Gpu>>,
-    /// One communicator for each GPU. NCCL writes them from its own threads during initialisation.
+    /// One communicator for each GPU. NCCL writes them from its own threads during initialization.
     communicators: Vec<AtomicPtr<c_void>>,
     peers: Arc<dyn Peers>,
     /// Set after an error, when the GPUs may wait for each other for ever.
@@ -60,7 +60,7 @@ const FINALIZE_TIMEOUT: Duration = Duration::from_secs(2);
 type RankCall<'a> = &'a dyn Fn(Participant<'_>, RawCommunicator, *mut c_void) -> NcclResult;
 
 impl CommunicatorGroup {
-    /// Initialises the communicators of a group of `group_size` ranks. `local` gives the ranks of
+    /// Initializes the communicators of a group of `group_size` ranks. `local` gives the ranks of
     /// this process by their rank in the group. The other processes call this at the same time.
     ///
     /// # Errors
@@ -95,7 +95,7 @@ impl CommunicatorGroup {
         checked.and(restored).map(|()| group)
     }
 
-    /// Starts the initialisation of a rank's communicator on the current device.
+    /// Starts the initialization of a rank's communicator on the current device.
     fn init_rank(
         &self,
         id: &UniqueId,
@@ -285,7 +285,7 @@ impl CommunicatorGroup {
         }
     }
 
-    /// Returns the communicators that are initialised or being initialised.
+    /// Returns the communicators that are initialized or being initialized.
     fn communicators(&self) -> impl Iterator<Item = (&Arc<Gpu>, RawCommunicator)> {
         let all = self.communicators.iter().map(|it| it.load(Ordering::Acquire));
         self.gpus.iter().zip(all).filter(|it| !it.1.is_null())

@@ -25,12 +25,25 @@ pub(crate) struct Phase {
 
 /// A task.
 pub(crate) struct Task {
-    /// Name in traces.
+    pub(crate) label: TaskLabel,
+    pub(crate) lane: Lane,
+    pub(crate) action: Action,
+}
+
+/// What traces tell of a task.
+#[derive(Clone, Debug)]
+pub(crate) struct TaskLabel {
     pub(crate) name: String,
     /// Kind of work. None for the tasks at the start and the end of a step.
     pub(crate) work: Option<KernelCategory>,
-    pub(crate) lane: Lane,
-    pub(crate) action: Action,
+    /// Buffer of the tensor that the task computes, or rounds for a product.
+    pub(crate) buffer: Option<BufferId>,
+}
+
+impl TaskLabel {
+    fn without_work(name: &str) -> Self {
+        Self { name: name.to_owned(), work: None, buffer: None }
+    }
 }
 
 /// Action of a task.
@@ -85,13 +98,8 @@ struct TaskQueue {
 }
 
 impl TaskQueue {
-    fn push(
-        &mut self,
-        (name, work): (String, Option<KernelCategory>),
-        access: Access,
-        action: Action,
-    ) {
-        self.tasks.push(Task { name, work, lane: access.lane, action });
+    fn push(&mut self, label: TaskLabel, access: Access, action: Action) {
+        self.tasks.push(Task { label, lane: access.lane, action });
         self.accesses.push(access);
     }
 }
@@ -144,7 +152,8 @@ impl<'a> PhaseBuilder<'a> {
         let slots = self.slots(&fused.slots);
         let inputs: Result<_, _> =
             self.tables.inputs.iter().map(|it| self.range(it.buffer)).collect();
-        queue.push(("feed".to_owned(), None), compute(Vec::new(), inputs?), Action::Feed);
+        let feed = TaskLabel::without_work("feed");
+        queue.push(feed, compute(Vec::new(), inputs?), Action::Feed);
         for step in &fused.steps {
             match step {
                 FusedStep::Plain(step) => self.queue(step, &mut queue)?,
@@ -156,7 +165,7 @@ impl<'a> PhaseBuilder<'a> {
         }
         if !host_scalars.is_empty() {
             let access = compute(self.ranges(host_scalars)?, Vec::new());
-            queue.push(("report".to_owned(), None), access, Action::Report);
+            queue.push(TaskLabel::without_work("report"), access, Action::Report);
         }
         let TaskQueue { tasks, accesses, received } = queue;
         Ok(Phase { tasks, schedule: Schedule::new(&accesses), received })
@@ -177,11 +186,11 @@ impl<'a> PhaseBuilder<'a> {
     }
 
     fn queue(&mut self, step: &Step, queue: &mut TaskQueue) -> Result<(), Error> {
-        let name = self.name(step.kernel)?;
+        let label = self.label(step.kernel, step.results.first().copied())?;
         if as_collective(&self.kernels[step.kernel]).is_some() {
             for CollectiveTask { operations, access, received } in self.collective_tasks(step)? {
                 queue.received.iter_mut().zip(received).for_each(|(sum, it)| *sum += it);
-                queue.push(name.clone(), access, Action::Communicate(operations));
+                queue.push(label.clone(), access, Action::Communicate(operations));
             }
             return Ok(());
         }
@@ -193,7 +202,7 @@ impl<'a> PhaseBuilder<'a> {
             epilogue: Epilogue::default(),
         };
         let run = self.run(call, &reads, &writes);
-        queue.push(name, compute(reads, writes), Action::Kernel(run));
+        queue.push(label, compute(reads, writes), Action::Kernel(run));
         Ok(())
     }
 
@@ -227,7 +236,8 @@ impl<'a> PhaseBuilder<'a> {
         let besides = || bias.iter().chain(&aux).cloned();
         let reads = inputs.into_iter().chain(besides()).collect();
         let writes = results.into_iter().chain(besides()).collect();
-        queue.push(self.name(matmul.kernel)?, compute(reads, writes), Action::Kernel(run));
+        let label = self.label(matmul.kernel, Some(matmul.result))?;
+        queue.push(label, compute(reads, writes), Action::Kernel(run));
         Ok(())
     }
 
@@ -253,18 +263,19 @@ impl<'a> PhaseBuilder<'a> {
         let (inputs, results, epilogue) =
             (vec![DType::F32], vec![DType::Bf16], Epilogue::default());
         let run = self.run(KernelCall { kernel, inputs, results, epilogue }, &reads, &writes);
-        queue.push(self.name(kernel)?, compute(reads, writes), Action::Kernel(run));
+        let label = self.label(kernel, Some(input))?;
+        queue.push(label, compute(reads, writes), Action::Kernel(run));
         Ok(())
     }
 
-    fn name(&self, kernel: usize) -> Result<(String, Option<KernelCategory>), Error> {
+    fn label(&self, kernel: usize, buffer: Option<BufferId>) -> Result<TaskLabel, Error> {
         let found = self.kernels.get(kernel).ok_or_else(|| {
             let n_kernels = self.kernels.len();
             let message = format!("expected one of {n_kernels} kernels, found {kernel}");
             Error::new(ErrorKind::Program, message)
         })?;
         let work = found.category();
-        Ok((format!("{} {kernel}", work.name()), Some(work)))
+        Ok(TaskLabel { name: format!("{} {kernel}", work.name()), work: Some(work), buffer })
     }
 
     fn types(&self, buffers: &[BufferId]) -> Vec<DType> {

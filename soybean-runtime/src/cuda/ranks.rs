@@ -22,7 +22,7 @@ use super::{
     local_ranks::LocalRanks,
     matmul::{CublasLt, MatmulPlan},
     memory::PinnedWords,
-    phase::{Phase, PhaseBuilder},
+    phase::{Phase, PhaseBuilder, TaskLabel},
     rank_context::RankContext,
     recorder::record,
     source::KernelRequests,
@@ -68,12 +68,12 @@ struct PhaseRunner {
 }
 
 impl CudaRanks {
-    /// Starts all ranks on GPUs and initialises their parameters.
+    /// Starts all ranks on GPUs and initializes their parameters.
     pub(crate) fn new(model: &AnyModel, config: &Config) -> Result<Self, Error> {
         Self::start(model, config, LocalRanks::all(model.get().tables().mesh.n_ranks()))
     }
 
-    /// Starts the ranks of this process on GPUs and initialises their parameters.
+    /// Starts the ranks of this process on GPUs and initializes their parameters.
     pub(crate) fn start(
         model: &AnyModel,
         config: &Config,
@@ -171,7 +171,7 @@ impl CudaRanks {
 
     fn train(&mut self, training: TrainStep<'_>) -> Result<(), Error> {
         let started = Instant::now();
-        let TrainStep { batch, context, trace_from } = training;
+        let TrainStep { batch, context, trace_from, is_inspected: _ } = training;
         let (slot, next) = match batch {
             BatchSource::Batch(batch) => {
                 let slot = 1 - self.queued;
@@ -291,13 +291,11 @@ impl CudaRanks {
                 let [first, last] = &marks_of[at];
                 let start = first.milliseconds_since(&timing.from[at])?;
                 let duration = last.milliseconds_since(first)?;
-                spans.push(Span {
-                    name: task.name.clone(),
-                    work: task.work,
-                    stream: task.lane.name(),
-                    start: queued + f64::from(start) * 1e3,
-                    duration: f64::from(duration) * 1e3,
-                });
+                let TaskLabel { name, buffer, work } = task.label.clone();
+                let start = queued + f64::from(start) * 1e3;
+                let duration = f64::from(duration) * 1e3;
+                let stream = task.lane.name();
+                spans.push(Span { name, buffer, work, stream, start, duration });
             }
             lock(report).spans = spans;
         }

@@ -36,6 +36,10 @@ impl Kernels for Recorder<'_> {
         self.0.borrow_mut().push(Step { kernel, inputs, results });
         Ok(())
     }
+
+    fn non_finite(&mut self, _: BufferId) -> Result<Option<f32>, Error> {
+        Ok(None)
+    }
 }
 
 impl Communicator for Recorder<'_> {

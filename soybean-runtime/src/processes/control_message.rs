@@ -18,7 +18,12 @@ pub(super) enum ControlMessage {
     Writing,
     /// The process has finished that write.
     Written,
+    /// A sign of life.
+    Alive,
 }
+
+/// The encoding of [`ControlMessage::Alive`], which needs no memory of its own.
+pub(super) static ALIVE: [u8; 1] = [6];
 
 /// Maximum length of a message in bytes, short enough to be sent eagerly.
 pub(super) const MAX_BYTES: usize = 2048;
@@ -49,6 +54,7 @@ impl ControlMessage {
             Self::Ended => bytes.push(3),
             Self::Writing => bytes.push(4),
             Self::Written => bytes.push(5),
+            Self::Alive => bytes.extend(ALIVE),
         }
         bytes
     }
@@ -71,6 +77,7 @@ impl ControlMessage {
             3 => Some(Self::Ended),
             4 => Some(Self::Writing),
             5 => Some(Self::Written),
+            6 => Some(Self::Alive),
             _ => None,
         }
     }
@@ -108,6 +115,7 @@ mod tests {
             ControlMessage::Ended,
             ControlMessage::Writing,
             ControlMessage::Written,
+            ControlMessage::Alive,
         ];
         for message in messages {
             let bytes = message.to_bytes();

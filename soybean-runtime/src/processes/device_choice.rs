@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use super::{
-    control::mismatch,
+    inbox::mismatch,
     progress::{OPERATION_BYTES, Operation},
 };
 use crate::{Device, Error, ErrorKind};
@@ -101,7 +101,7 @@ impl DeviceOffer {
 fn gpus() -> (Result<Vec<u64>, String>, bool) {
     let found = crate::cuda::devices::uuids().map_err(|error| error.to_string());
     (
-        found.map(|it| it.iter().map(|it| super::world::fingerprint(it)).collect()),
+        found.map(|it| it.iter().map(|it| soybean_plan::fingerprint(*it)).collect()),
         crate::cuda::has_driver(),
     )
 }

@@ -15,7 +15,7 @@ use crate::{Error, ErrorKind};
 #[derive(Clone, Copy)]
 pub(super) struct MpiCommunicator(MPI_Comm);
 
-// SAFETY: MPI is initialised for calls from any thread before a communicator exists.
+// SAFETY: MPI is initialized for calls from any thread before a communicator exists.
 unsafe impl Send for MpiCommunicator {}
 // SAFETY: as above.
 unsafe impl Sync for MpiCommunicator {}
@@ -220,7 +220,7 @@ impl MpiCommunicator {
         let run = || unsafe { ffi::MPI_Mrecv(to, n_bytes, bytes(), &raw mut message, from) };
         call("receiving", run)?;
         let mut length = 0;
-        // SAFETY: the status is initialised.
+        // SAFETY: the status is initialized.
         let run = || unsafe { ffi::MPI_Get_count(from, bytes(), &raw mut length) };
         call("the length of a message", run)?;
         // SAFETY: as above.

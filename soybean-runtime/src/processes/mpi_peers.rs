@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::{
-    control::REASON_TIMEOUT,
+    inbox::REASON_TIMEOUT,
     mpi_communicator::MpiCommunicator,
     progress::Progress,
     world::{LONG_WAIT, WaitContext, World},

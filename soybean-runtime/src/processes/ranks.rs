@@ -12,12 +12,13 @@ use std::{
 use super::mpi_peers::MpiPeers;
 use super::{
     Process,
-    control::mismatch,
     device_choice::{DeviceChoice, DeviceOffer, choose_devices},
+    inbox::mismatch,
     mpi_communicator::{MpiCommunicator, Requests},
     mpi_transport::{MAX_LOCAL_RANKS, MAX_MESSAGE_BYTES, MpiTransport, chunks},
     progress::{Operation, OperationKind, Progress},
     report_codec::{self, ReportHeader, ReportReader},
+    silence::PeerTimeout,
     world::{self, WaitContext, World},
 };
 #[cfg(feature = "cuda")]
@@ -164,6 +165,7 @@ impl ProcessRanks {
         shared: SharedState,
         ranks: Range<usize>,
     ) -> Result<Self, Error> {
+        world.control.set_peer_timeout(PeerTimeout(config.peer_timeout.filter(|it| !it.is_zero())));
         let (progress, communicator) =
             world.open_trainer(start_operation(model, config), &shared.abort)?;
         let context = WaitContext { abort: &shared.abort, progress: &progress };
@@ -233,6 +235,20 @@ impl Ranks for ProcessRanks {
     fn any(&mut self, flag: bool) -> Result<bool, Error> {
         self.exchange.progress.begin(Operation::of(OperationKind::Ask));
         self.exchange_reports(flag)
+    }
+
+    fn gather(&mut self, own: &[u8]) -> Result<Vec<u8>, Error> {
+        let argument = u32::try_from(own.len()).unwrap_or(u32::MAX);
+        let operation = Operation { argument, ..Operation::of(OperationKind::Ask) };
+        self.exchange.progress.begin(operation);
+        // All processes are here before the bytes are sent, and send equally many.
+        self.exchange_reports(false)?;
+        let ReportExchange { world, communicator, progress, .. } = &self.exchange;
+        let context = WaitContext { abort: &self.shared.abort, progress };
+        world.all_gather(*communicator, own, context).inspect_err(|error| {
+            self.shared.abort.fail(error.clone());
+            report_failure(world, error);
+        })
     }
 
     fn report_error(&mut self, error: &Error) {

@@ -35,7 +35,9 @@ pub(super) fn write_header(header: &ReportHeader, bytes: &mut Vec<u8>) {
 
 /// Writes the fixed part of a report.
 pub(super) fn write(report: &Report, bytes: &mut Vec<u8>) {
-    let Report { moved_bytes, loss, gradient_norm, profile, parts: _, spans: _ } = report;
+    // Several processes do not inspect steps.
+    let Report { moved_bytes, loss, gradient_norm, profile, parts: _, spans: _, inspection: _ } =
+        report;
     bytes.extend_from_slice(&moved_bytes.to_le_bytes());
     bytes.extend_from_slice(&loss.to_le_bytes());
     bytes.push(u8::from(gradient_norm.is_some()));
@@ -59,6 +61,7 @@ pub(super) fn write_extra(report: &Report, bytes: &mut Vec<u8>) {
         bytes.extend_from_slice(span.name.as_bytes());
         let work = span.work.and_then(|work| KernelCategory::ALL.iter().position(|it| *it == work));
         count(bytes, work.map_or(0, |it| it + 1));
+        count(bytes, span.buffer.map_or(0, |it| it + 1));
         let stream = STREAMS.iter().position(|it| *it == span.stream);
         count(bytes, stream.unwrap_or(0));
         bytes.extend_from_slice(&span.start.to_le_bytes());
@@ -136,10 +139,11 @@ impl ReportReader<'_> {
             let name = String::from_utf8_lossy(self.slice(length)?).into_owned();
             let work =
                 self.count()?.checked_sub(1).and_then(|it| KernelCategory::ALL.get(it)).copied();
+            let buffer = self.count()?.checked_sub(1);
             let stream = STREAMS.get(self.count()?).copied().unwrap_or(STREAMS[0]);
             let start = self.bytes().map(f64::from_le_bytes)?;
             let duration = self.bytes().map(f64::from_le_bytes)?;
-            report.spans.push(Span { name, work, stream, start, duration });
+            report.spans.push(Span { name, buffer, work, stream, start, duration });
         }
         Ok(())
     }
@@ -162,8 +166,9 @@ mod tests {
         let mut profile = Profile::default();
         profile.n_steps += 3;
         profile.add(KernelCategory::Map, Duration::from_micros(5));
-        let span = |name: &str, work, stream| Span {
+        let span = |name: &str, work, buffer, stream| Span {
             name: name.to_owned(),
+            buffer,
             work,
             stream,
             start: 0.5,
@@ -176,9 +181,10 @@ mod tests {
             parts: vec![vec![], vec![1.0, f32::NAN, -0.0]],
             profile,
             spans: vec![
-                span("map 3", Some(KernelCategory::Map), "thread"),
-                span("start", None, "communication"),
+                span("map 3", Some(KernelCategory::Map), Some(0), "thread"),
+                span("start", None, None, "communication"),
             ],
+            ..Report::default()
         };
         let operation = Operation { kind: OperationKind::Fetch, id: 3, argument: 9 };
         let header = ReportHeader { sequence: 12, operation, flag: true, n_extra_bytes: 1 << 40 };

@@ -6,12 +6,13 @@ use std::{
     ffi::c_int,
     fs, hint, mem,
     num::NonZero,
-    sync::{Arc, Mutex, OnceLock},
+    sync::{Arc, Mutex, Once, OnceLock},
     thread,
     time::{Duration, Instant},
 };
 
 use mpi::{Threading, environment::Universe};
+use soybean_plan::fingerprint;
 
 use super::{
     Process,
@@ -54,12 +55,22 @@ pub(super) struct WaitContext<'a> {
 }
 
 static WORLD: OnceLock<Result<World, Error>> = OnceLock::new();
-/// The universe, which finalises MPI when it is dropped.
+/// The universe, which finalizes MPI when it is dropped.
 static UNIVERSE: Mutex<Option<Universe>> = Mutex::new(None);
 
 /// Joins the other processes, once.
 pub(super) fn join() -> Result<&'static World, Error> {
-    WORLD.get_or_init(World::start).as_ref().map_err(Clone::clone)
+    static SIGNS_OF_LIFE: Once = Once::new();
+    let world = WORLD.get_or_init(World::start).as_ref().map_err(Clone::clone)?;
+    // A program that initializes MPI itself finalizes it at any time, when nothing may be sent.
+    if lock(&UNIVERSE).is_some() {
+        SIGNS_OF_LIFE.call_once(|| {
+            let thread = thread::Builder::new().name("signs of life".to_owned());
+            // Without the thread, the others do not notice if this process is stopped.
+            let _none = thread.spawn(move || world.control.send_signs_of_life());
+        });
+    }
+    Ok(world)
 }
 
 /// Returns the processes that were joined.
@@ -71,7 +82,7 @@ unsafe extern "C" {
     fn atexit(function: extern "C" fn()) -> c_int;
 }
 
-/// Leaves the run and finalises MPI when the program exits.
+/// Leaves the run and finalizes MPI when the program exits.
 extern "C" fn leave() {
     if let Some(world) = joined() {
         world.control.leave();
@@ -82,7 +93,7 @@ extern "C" fn leave() {
 impl World {
     fn start() -> Result<Self, Error> {
         let error = |message: String| Err(Error::new(ErrorKind::Process, message));
-        // If the program has initialised MPI itself, it also finalises it.
+        // If the program has initialized MPI itself, it also finalizes it.
         let threading = match mpi::initialize_with_threading(Threading::Multiple) {
             Some((universe, threading)) => {
                 *lock(&UNIVERSE) = Some(universe);
@@ -249,7 +260,7 @@ fn machine_and_cores(
     let (_, n_processes) = machine.rank_and_size()?;
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find(|it| it.starts_with("Cpus_allowed_list:"));
-    let cores = fingerprint(line.unwrap_or_default().as_bytes()).to_le_bytes();
+    let cores = fingerprint(line.unwrap_or_default().bytes()).to_le_bytes();
     let own = [(process.number as u64).to_le_bytes(), cores].concat();
     let mut all = vec![0; own.len() * n_processes];
     let mut requests = Requests::default();
@@ -265,15 +276,7 @@ fn machine_and_cores(
     Ok((first, (n_usable / n_sharing.max(1)).max(1)))
 }
 
-/// Returns a hash of these bytes, the same in all processes. Source: Fowler, Noll and Vo's FNV-1a
-/// with 64 bits.
-pub(super) fn fingerprint(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
-    })
-}
-
 /// Returns the operation that starts a trainer with this description.
 pub(super) fn start_operation(description: &str) -> Operation {
-    Operation { id: fingerprint(description.as_bytes()), ..Operation::of(OperationKind::Start) }
+    Operation { id: fingerprint(description.bytes()), ..Operation::of(OperationKind::Start) }
 }

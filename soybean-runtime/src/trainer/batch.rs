@@ -77,7 +77,7 @@ mod tests {
         let input = Input {
             name: "y".into(),
             dtype: DType::I32,
-            tile: Tile { shape, tiling: Tiling::new(&whole) },
+            tile: Tile::new(shape, Tiling::new(&whole)),
             buffer: 0,
             n_classes: Some(3),
             is_queried: true,

@@ -7,7 +7,10 @@ use soybean_plan::{Input, Mesh};
 use super::{Trainer, batch::check_batch};
 #[cfg(feature = "mpi")]
 use crate::processes;
-use crate::{Config, Error, Process, View, model::AnyModel, ranks::Ranks};
+use crate::{Config, Error, ErrorKind, Process, View, model::AnyModel, ranks::Ranks};
+
+/// The length to which the texts of processes are padded or truncated.
+const TEXT_BYTES: usize = 256;
 
 impl Trainer {
     /// Returns the identity of this process. The trainers of all processes get the same calls, and
@@ -41,6 +44,47 @@ impl Trainer {
         }
     }
 
+    /// Returns the text of the first process, truncated to 256 bytes, in all processes. All
+    /// processes call this at the same time.
+    ///
+    /// # Errors
+    /// If a process has failed.
+    pub fn text_of_first(&mut self, own: &str) -> Result<String, Error> {
+        let texts = self.texts(own)?;
+        Ok(texts.into_iter().next().unwrap_or_default())
+    }
+
+    /// Checks that all processes give the same text, such as a checksum of a file that each of them
+    /// reads. `what` names it in the error. All processes call this at the same time.
+    ///
+    /// # Errors
+    /// If the texts differ, in all processes, or if a process has failed.
+    pub fn agree(&mut self, what: &str, own: &str) -> Result<(), Error> {
+        let texts = self.texts(own)?;
+        let Some(other) = texts.iter().position(|it| *it != texts[0]) else { return Ok(()) };
+        let (first, found) = (&texts[0], &texts[other]);
+        Err(Error::new(
+            ErrorKind::Process,
+            format!(
+                "expected the same {what} in all processes, found {first} in process 0, and {found} in process {other}"
+            ),
+        ))
+    }
+
+    /// Returns the texts of all processes, truncated.
+    fn texts(&mut self, own: &str) -> Result<Vec<String>, Error> {
+        if let Some(failure) = self.earlier_failure() {
+            return Err(failure);
+        }
+        let mut bytes = [0; TEXT_BYTES];
+        let own = &own[..own.floor_char_boundary(TEXT_BYTES)];
+        bytes[..own.len()].copy_from_slice(own.as_bytes());
+        let gathered = self.ranks.gather(&bytes);
+        let gathered = gathered.inspect_err(|error| self.failure = Some(error.clone()))?;
+        let text = |it: &[u8]| String::from_utf8_lossy(it).trim_end_matches('\0').to_owned();
+        Ok(gathered.chunks(TEXT_BYTES).map(text).collect())
+    }
+
     /// Returns the rows of a batch that the ranks of this process read, as indices in dim 0 of the
     /// inputs. Other rows may have any values. If the inputs differ in dim 0, all rows are read.
     #[must_use]
@@ -48,8 +92,12 @@ impl Trainer {
         self.rows.clone()
     }
 
-    /// Checks a batch. An error is reported to the other processes, so that they do not wait.
-    pub(super) fn check_batch(&mut self, batch: &[View<'_>]) -> Result<(), Error> {
+    /// Checks that a batch fits the model. An error is reported to the other processes, so that
+    /// they do not wait.
+    ///
+    /// # Errors
+    /// If the number of tensors, their types or their sizes do not fit, or a label is out of range.
+    pub fn check_batch(&mut self, batch: &[View<'_>]) -> Result<(), Error> {
         let inputs = &self.model.get().tables().inputs;
         let checked = check_batch(inputs, &self.rows, batch);
         checked.map_err(|error| self.report_error(error))
@@ -105,7 +153,7 @@ mod tests {
         let input = |(shape, tiling): &(&[usize], [Placement; 2])| Input {
             name: "x".into(),
             dtype: DType::F32,
-            tile: Tile { shape: Shape::new(shape), tiling: Tiling::new(tiling) },
+            tile: Tile::new(Shape::new(shape), Tiling::new(tiling)),
             buffer: 0,
             n_classes: None,
             is_queried: true,

@@ -103,15 +103,16 @@ impl Trainer {
             true => after_skip(before, self.tables()),
             false => after_step(before, self.tables()),
         };
+        let is_tolerated = is_skipped && self.history.n_skipped + 1 < MAX_SKIPPED;
+        if !(is_finite || is_tolerated) {
+            // The step has changed nothing, and can be computed again.
+            return Err(self.non_finite_error(loss, norm, before.n_steps + 1));
+        }
         let is_whole = is_skipped || is_update(before, self.tables());
         let n_skipped = if is_skipped { self.history.n_skipped + 1 } else { 0 };
         let gradient_norm = norm.filter(|_| is_whole);
         self.history = History { counters, gradient_norm, is_skipped, n_skipped };
-        let step = counters.n_steps;
-        match is_finite || is_skipped && n_skipped < MAX_SKIPPED {
-            true => Ok(loss),
-            false => Err(self.non_finite_error(loss, norm, step)),
-        }
+        Ok(loss)
     }
 
     /// Returns the error of a loss or gradients that are not finite.
@@ -122,14 +123,14 @@ impl Trainer {
             Some(norm) => ("norm of the gradients", name_of(norm)),
         };
         let expected = if what == "loss" { "a finite loss" } else { "finite gradients" };
-        let skipped = match self.history.n_skipped {
-            0 => String::new(),
-            n => format!(", and {n} steps in a row were skipped"),
+        let skipped = match self.tables().non_finite.skips() {
+            true => format!(", and {MAX_SKIPPED} steps in a row were skipped"),
+            false => String::new(),
         };
         Error::new(
             ErrorKind::Loss,
             format!(
-                "expected {expected}, found that the {what} is {found} after step {step} (learning rate {rate}){skipped}"
+                "expected {expected}, found that the {what} is {found} in step {step} (learning rate {rate:?}){skipped}"
             ),
         )
     }

@@ -15,6 +15,7 @@ fn config() -> Config {
         device: Device::Cpu,
         threads: Some(2),
         uses_graphs: true,
+        peer_timeout: None,
     }
 }
 
@@ -249,8 +250,11 @@ fn labels_out_of_range_are_refused() {
 #[test]
 fn parameters_that_do_not_fit_are_refused() {
     let mut trainer = trainer(2);
-    let array =
-        |shape: &[usize]| Array { shape: shape.to_vec(), data: vec![0.0; shape.iter().product()] };
+    let array = |shape: &[usize]| Array {
+        shape: shape.to_vec(),
+        data: vec![0.0; shape.iter().product()],
+        ..Array::default()
+    };
     let mut check = |given: &[(&str, &[usize])], message: &str| {
         let given: Vec<_> = given.iter().map(|it| (it.0.to_owned(), array(it.1))).collect();
         let error = trainer.set_parameters(&given).unwrap_err();
@@ -260,20 +264,6 @@ fn parameters_that_do_not_fit_are_refused() {
     check(&[("v", &[8, 1])], "expected parameters w, found `v`");
     check(&[("w", &[8, 1]), ("w", &[8, 1])], "parameter `w`: expected once, found twice");
     check(&[("w", &[1, 8])], "parameter `w`: expected shape [8, 1], found [1, 8] with 8 elements");
-}
-
-#[test]
-fn a_loss_that_is_not_a_number_is_an_error_that_names_the_step() {
-    let mut trainer = trainer(2);
-    let (mut x, y) = batch(0);
-    trainer.step(&[View::F32(&x), View::F32(&y)]).unwrap();
-    x[5] = f32::NAN;
-    let error = trainer.step(&[View::F32(&x), View::F32(&y)]).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Loss);
-    assert_eq!(
-        error.to_string(),
-        "expected a finite loss, found that the loss is NaN after step 2 (learning rate 0.05)"
-    );
 }
 
 #[test]

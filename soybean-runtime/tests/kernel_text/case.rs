@@ -29,7 +29,7 @@ impl std::fmt::Debug for Data {
     }
 }
 
-/// The distance of neighbouring `bf16` numbers at 1.
+/// The distance of neighboring `bf16` numbers at 1.
 pub(crate) const BF16_TOLERANCE: f32 = 1e-2;
 
 impl Case {
@@ -67,7 +67,7 @@ impl Case {
             || match dtype {
                 DType::F32 => difference <= self.tolerance,
                 DType::Bf16 => difference <= self.tolerance.max(BF16_TOLERANCE),
-                // Two numbers that are nearly equal may be truncated to neighbours.
+                // Two numbers that are nearly equal may be truncated to neighbors.
                 DType::I32 => self.tolerance > 0.0 && (found - expected).abs() <= 1.0,
             }
     }

@@ -33,7 +33,7 @@ pub(crate) fn case(dice: &mut Dice) -> Case {
     let inputs = vec![
         Data { dtype: DType::I32, numbers: indices },
         dice.data(read, reads),
-        Data { dtype: DType::F32, numbers: numbers.iter().map(|it| *it as f32).collect() },
+        Data { dtype: DType::I32, numbers: numbers.iter().map(|it| *it as f32).collect() },
     ];
     let embedding = Embedding { form, n_indices, rows, vocabulary, width };
     // In the same order, so that the bits are the same.

@@ -189,7 +189,7 @@ pub(crate) fn embedding(dice: &mut Dice) -> Case {
     let inputs = vec![
         Data { dtype: DType::I32, numbers },
         float(dice, n_indices * width),
-        Data { dtype: DType::F32, numbers: places },
+        Data { dtype: DType::I32, numbers: places },
     ];
     case(it, inputs, rows * width)
 }

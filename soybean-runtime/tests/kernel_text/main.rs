@@ -37,6 +37,7 @@ type Kind = fn(&mut Dice) -> Case;
 const KINDS: &[(&str, usize, Kind)] = &[
     ("map", 48, map::case),
     ("map-of-special-numbers", 4, map::special_numbers),
+    ("map-of-integers", 32, map::integers),
     ("reduction", 64, reduction::case),
     ("permutation", 32, permutation::case),
     ("padding", 32, padding::case),

@@ -71,6 +71,47 @@ pub(crate) fn case(dice: &mut Dice) -> Case {
     Case { reused: reused.map(|it| [n_results - 1, it]), ..case }
 }
 
+const COMPARISONS_OF_INTEGERS: [Binary; 2] = [Binary::EqualIntegers, Binary::GreaterInteger];
+
+/// Returns a map or a reduction that compares integers with each other and with constants that
+/// single precision does not distinguish from their neighbors.
+pub(crate) fn integers(dice: &mut Dice) -> Case {
+    let extents = dice.shape();
+    let strides = [dice.strides(&extents), dice.strides(&extents)];
+    let large = [i32::MIN, -(1 << 24), -1, 0, 7, 1 << 24, (1 << 24) + 2, 1 << 30];
+    let data = |it: &Strides| {
+        let numbers = (0..n_needed(&extents, it)).map(|_| dice.pick(&large) as f32).collect();
+        Data { dtype: DType::I32, numbers }
+    };
+    let inputs: Vec<Data> = strides.iter().map(data).collect();
+    let constant = dice.pick(&[i32::MIN, -(1 << 24) - 1, 7, (1 << 24) + 1, i32::MAX]);
+    let mut instructions = vec![
+        Instruction::Integer(0),
+        Instruction::Integer(1),
+        Instruction::IntegerConstant(constant),
+        Instruction::Unary(Unary::Float, 1),
+        Instruction::Constant(0.0),
+    ];
+    for (function, x, y) in [(0, 0, 1), (1, 0, 1), (0, 0, 2), (1, 0, 2), (1, 2, 0)] {
+        instructions.push(Instruction::Binary(COMPARISONS_OF_INTEGERS[function], x, y));
+    }
+    let last = u16::try_from(instructions.len() - 1).unwrap();
+    instructions.push(Instruction::Select(last, 3, 4));
+    let results: Vec<u16> = (3..=last + 1).filter(|it| *it != 4).collect();
+    let n_points = extents.n_elements();
+    if dice.below(3) == 0 {
+        let program =
+            ScalarProgram { instructions: instructions.into(), results: vec![last].into() };
+        let map = Map { extents, inputs: strides.to_vec().into(), program };
+        let kernel = Reduction { map, combine: Combine::Max, result: Strides::default() };
+        return Case::new(kernel, inputs, vec![(DType::F32, 1)], 0.0);
+    }
+    let types = results.iter().map(|_| (DType::F32, n_points)).collect();
+    let program = ScalarProgram { instructions: instructions.into(), results: results.into() };
+    let map = Map { extents, inputs: strides.to_vec().into(), program };
+    Case::new(map, inputs, types, 0.0)
+}
+
 /// Returns a map of all scalar functions at numbers where implementations are easily wrong.
 pub(crate) fn special_numbers(dice: &mut Dice) -> Case {
     let special = [
@@ -105,8 +146,11 @@ pub(crate) fn special_numbers(dice: &mut Dice) -> Case {
     };
     let inputs = vec![along(1), along(special.len())];
     let mut instructions = vec![Instruction::Input(0), Instruction::Input(1)];
-    instructions.extend(Unary::ALL.iter().map(|it| Instruction::Unary(*it, 0)));
-    instructions.extend(Binary::ALL.iter().map(|it| Instruction::Binary(*it, 0, 1)));
+    let unary = Unary::ALL.iter().filter(|it| **it != Unary::Float);
+    instructions.extend(unary.map(|it| Instruction::Unary(*it, 0)));
+    let is_of_integers = |it: &Binary| COMPARISONS_OF_INTEGERS.contains(it);
+    let binary = Binary::ALL.iter().filter(|it| !is_of_integers(it));
+    instructions.extend(binary.map(|it| Instruction::Binary(*it, 0, 1)));
     instructions.push(Instruction::Select(0, 1, 0));
     let registers: Vec<u16> = (0..).take(instructions.len()).collect();
     // As integers, too: truncated and saturated.

@@ -66,7 +66,7 @@ fn program(case: &Case) -> Program {
         Buffer { offset, n_elements: *n_elements, dtype: *dtype }
     };
     let buffers: Vec<Buffer> = sizes.iter().map(buffer).collect();
-    let tile = |shape: &[usize]| Tile { shape: Shape::new(shape), tiling: Tiling::replicated(0) };
+    let tile = |shape: &[usize]| Tile::new(Shape::new(shape), Tiling::replicated(0));
     let input = |number: usize| Input {
         name: format!("in{number}").into(),
         dtype: sizes[number].0,

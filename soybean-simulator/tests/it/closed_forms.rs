@@ -128,7 +128,7 @@ fn a_shared_link_takes_twice_as_long() {
 
 #[test]
 fn a_collective_over_two_levels_fills_the_slow_one_first() {
-    // Each GPU reads 256 bytes from its neighbour and from both others. Four transfers from the
+    // Each GPU reads 256 bytes from its neighbor and from both others. Four transfers from the
     // others share one link between the groups, which is their bottleneck.
     let levels = [level(2, 100.0, 2, 0.0), level(2, 500.0, 1, 0.0)];
     let simulation = run(&alone(4, CollectiveKind::AllGather, &[0, 1], 64), &cluster(&levels));

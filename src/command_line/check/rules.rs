@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::super::oracle::{Numbers, Oracle};
+use crate::oracle::{Numbers, Oracle};
 
 /// One element of a parameter: its value if it is decayed, its decrease in a step, and the
 /// derivative of the loss.

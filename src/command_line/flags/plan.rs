@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use soybean_explain::Changes;
+use soybean_explain::{Changes, SearchEffort};
 use soybean_plan::{Cluster, parse_bytes};
 
 use super::{Command, Flag, Target};
@@ -98,6 +98,24 @@ pub(super) const FLAGS: &[Flag] = &[
         commands: &[Command::Plan],
         target: Target::Option(|options, text| {
             set(&mut options.plan.changes.objective, text.parse().map(Some))
+        }),
+    },
+    Flag {
+        name: "prove",
+        value: "",
+        help: "the plan of a thorough search, which may take minutes",
+        commands: &[Command::Plan],
+        target: Target::Option(|options, _| {
+            set(&mut options.plan.changes.effort, Ok(Some(SearchEffort::Thorough)))
+        }),
+    },
+    Flag {
+        name: "padding",
+        value: "NAME",
+        help: "the plan with other dims padded: auto, off or all",
+        commands: &[Command::Plan],
+        target: Target::Option(|options, text| {
+            set(&mut options.plan.changes.padding, text.parse().map(Some))
         }),
     },
     Flag {

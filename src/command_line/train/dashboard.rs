@@ -10,7 +10,7 @@ use std::{
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use soybean_runtime::Process;
 
-use crate::run::{EvaluationRecord, Event, Start, StepRecord, TrainConfig};
+use crate::run::{Decimal, EvaluationRecord, Event, Start, StepRecord, TrainConfig};
 
 /// Minimum time between two frames.
 const INTERVAL: Duration = Duration::from_millis(100);
@@ -97,9 +97,9 @@ impl Screen {
 
     fn draw(&self, board: &Board) {
         let Some((start, step)) = board.start.as_ref().zip(board.step.as_ref()) else { return };
-        self.bar.set_length(start.n_batches);
+        self.bar.set_length(start.n_steps);
         self.bar.set_prefix(format!("epoch {}/{}", step.epoch, start.n_epochs));
-        self.bar.set_position(step.batch.min(start.n_batches));
+        self.bar.set_position(step.step.min(start.n_steps));
         self.bar.set_message(board.position(start, step));
         for (line, text) in self.lines.iter().zip(board.lines(step)) {
             line.set_message(text);
@@ -152,8 +152,8 @@ impl Board {
         let skipped = Some(step.n_skipped).filter(|it| *it > 0);
         let skipped = skipped.map(|it| format!("  {it} skipped")).unwrap_or_default();
         let loss = format!(
-            "loss {:.4} {}  lr {:.3e}{}{skipped}",
-            step.loss,
+            "loss {} {}  lr {:.3e}{}{skipped}",
+            Decimal(step.loss.into()),
             self.losses.curve(),
             step.learning_rate,
             norm.unwrap_or_default()
@@ -161,10 +161,11 @@ impl Board {
         let held_out = match (&self.evaluation, self.evaluating) {
             (_, Some((n_done, n))) => format!("evaluating: {n_done} of {n} batches"),
             (Some(it), None) => {
-                let metrics = it.metrics.iter().map(|(name, value)| format!("  {name} {value:.4}"));
-                let best = self.best.unwrap_or(it.held_out_loss);
+                let metrics =
+                    it.metrics.iter().map(|(name, value)| format!("  {name} {}", Decimal(*value)));
+                let best = Decimal(self.best.unwrap_or(it.held_out_loss));
                 let metrics: String = metrics.collect();
-                format!("held-out loss {:.4} (best {best:.4}){metrics}", it.held_out_loss)
+                format!("held-out loss {} (best {best}){metrics}", Decimal(it.held_out_loss))
             }
             (None, None) => "not evaluated so far".to_owned(),
         };
@@ -286,15 +287,13 @@ mod tests {
         assert!(place.starts_with("step 50/100  0:00 min left"), "{place}");
     }
 
-    /// A resumed run whose epochs have more batches than before has completed fewer steps than
-    /// these.
     #[test]
-    fn the_bar_shows_the_batch_of_the_epoch() {
+    fn the_bar_shows_the_progress_of_the_run() {
         let start = start(8);
         let step = StepRecord { epoch: 3, batch: 4, ..step(12) };
         let screen = Screen::new();
         screen.draw(&Board { start: Some(start), step: Some(step), ..Board::default() });
-        assert_eq!(screen.bar.position(), 4);
+        assert_eq!((screen.bar.position(), screen.bar.length()), (12, Some(100)));
     }
 
     #[test]

@@ -21,7 +21,8 @@ fn resuming(arguments: impl Iterator<Item = String>, checkpoint: &Path, out: &Pa
             kept.push(quoted(&argument));
         }
     }
-    let place = match checkpoint.parent() == Some(&run::checkpoints(out)) {
+    let folders = [run::checkpoints(out), run::best(out)];
+    let place = match checkpoint.parent().is_some_and(|it| folders.iter().any(|own| own == it)) {
         true => "auto".to_owned(),
         false => quoted(&checkpoint.to_string_lossy()),
     };
@@ -50,6 +51,7 @@ mod tests {
         };
         let resuming = |line: &[&str]| from(line, "runs/digits/checkpoints/step-0000000009");
         assert_eq!(resuming(&["./digits"]), "./digits --resume auto");
+        assert_eq!(from(&["d"], "runs/digits/best/step-0000000005"), "d --resume auto");
         assert_eq!(
             resuming(&[
                 "digits",

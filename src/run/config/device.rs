@@ -1,9 +1,11 @@
 //! The seed, and the settings of the devices.
 
+use std::time::Duration;
+
 use super::setting::{
     Key, Scope, Setting,
     Value::{Number, Text},
-    number, positive, set, switch,
+    number, or_never, positive, set, switch,
 };
 
 pub(super) const SETTINGS: &[Setting] = &[
@@ -33,6 +35,21 @@ pub(super) const SETTINGS: &[Setting] = &[
         scope: Scope::Model,
         set: |run, text| set(&mut run.trainer.threads, positive(text).map(Some)),
         key: Key::Value(|run| run.trainer.threads.map(|it| Number(it.to_string()))),
+    },
+    Setting {
+        name: "peer-timeout",
+        value: "SECONDS",
+        help: "end if another process is silent for so long; 0 waits for ever (300)",
+        scope: Scope::Model,
+        set: |run, text| {
+            let timeout = or_never(text).map(|it| it.map(Duration::from_secs));
+            set(&mut run.trainer.peer_timeout, timeout)
+        },
+        key: Key::Value(|run| {
+            let timeout = run.trainer.peer_timeout.unwrap_or_default();
+            // Parts of a second count as one: 0 means for ever.
+            Some(Number(timeout.as_secs_f64().ceil().to_string()))
+        }),
     },
     Setting {
         name: "no-graph",

@@ -61,8 +61,10 @@ impl TrainConfig {
         if !self.map.is_empty() && self.weights.is_none() {
             return needs("map", "weights");
         }
-        if self.out.is_none() && self.resume == Resume::Auto {
-            return needs("resume = \"auto\"", "out");
+        match &self.resume {
+            Resume::Auto if self.out.is_none() => return needs("resume = \"auto\"", "out"),
+            Resume::Must if self.out.is_none() => return needs("resume = \"must\"", "out"),
+            Resume::Auto | Resume::Must | Resume::Never | Resume::From(_) => {}
         }
         if self.evaluate_averages && tables.ema.is_none() {
             let name = &tables.name;
@@ -183,7 +185,8 @@ pub(super) fn to_toml(config: &TrainConfig) -> String {
     text
 }
 
-fn value(key: &Key, config: &TrainConfig) -> Option<String> {
+/// Returns the value of a key as TOML, or `None` if the file lacks the key.
+pub(super) fn value(key: &Key, config: &TrainConfig) -> Option<String> {
     match key {
         Key::Switch(is_on) => Some(is_on(config).to_string()),
         Key::Value(value) => value(config).map(|value| match value {
@@ -274,7 +277,7 @@ mod tests {
             decay-every = 5\ndecay = 0.25\nevaluate-every = 6\nevaluate-averages = true\nwatch = 'accuracy'\npatience = 7\nmin-delta = 0.001\n\
             out = '/a b/\"c\"\\d'\nlog-every = 8\nno-checkpoints = true\ncheckpoint-every = 10\nkeep = 11\n\
             async-checkpoint = true\nresume = 'x/step-3'\nweights = 'w.safetensors'\nmap = ['x = y', 'z = \"']\n\
-            loader-threads = 12\nseed = 13\ndevice = 'cpu'\nthreads = 14\nno-graph = true\ntrace = 't'\ndata = 'd'";
+            loader-threads = 12\nseed = 13\ndevice = 'cpu'\nthreads = 14\npeer-timeout = 15\nno-graph = true\ntrace = 't'\ndata = 'd'";
         let written = to_toml(&parse(text).unwrap());
         let again = to_toml(&parse(&written).unwrap());
         assert_eq!(written, again);

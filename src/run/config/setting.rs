@@ -23,6 +23,8 @@ pub(crate) enum Scope {
     Training,
     /// Training, and measurements of training steps.
     TrainingSteps,
+    /// Everything that updates the parameters.
+    Updates,
     /// Training, and all measurements.
     AllSteps,
     /// Everything that reads data.

@@ -40,7 +40,7 @@ pub(super) const SETTINGS: &[Setting] = &[
         name: "lr",
         value: "X",
         help: "the learning rate, or the peak of the schedule",
-        scope: Scope::TrainingSteps,
+        scope: Scope::Updates,
         set: |run, text| set(&mut run.trainer.learning_rate, from_zero(text)),
         key: Key::Value(|run| Some(float(run.trainer.learning_rate))),
     },
@@ -175,13 +175,14 @@ pub(super) const SETTINGS: &[Setting] = &[
     Setting {
         name: "resume",
         value: "PATH",
-        help: "the checkpoint to resume from; auto: the newest valid one (never)",
+        help: "the checkpoint to resume from; auto or must: the newest valid one (never)",
         scope: Scope::Training,
         set: |run, text| set(&mut run.resume, Ok(resume(text))),
         key: Key::Value(|run| {
             Some(match &run.resume {
                 Resume::Never => Text("never".to_owned()),
                 Resume::Auto => Text("auto".to_owned()),
+                Resume::Must => Text("must".to_owned()),
                 Resume::From(checkpoint) => path(checkpoint),
             })
         }),
@@ -220,6 +221,7 @@ fn resume(text: &str) -> Resume {
     match text {
         "never" => Resume::Never,
         "auto" => Resume::Auto,
+        "must" => Resume::Must,
         path => Resume::From(path.into()),
     }
 }

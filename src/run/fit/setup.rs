@@ -2,24 +2,27 @@
 
 use std::{fs::File, path::Path};
 
-use soybean_plan::{Input, Tables};
+use soybean_plan::{Input, Plan, Tables};
 use soybean_runtime::{
-    Error, Process, Trainer,
+    Error, ErrorKind, Process, Trainer,
     checkpoint::{Checkpoint, Checkpoints},
     data::{DataLoader, LoaderOptions},
     weights::{self, Mapping},
 };
 
-use super::{FitError, Observer, Run, Throughput};
+use super::{
+    BestWeights, FitError, Observer, Run, Throughput,
+    agreement::{check_data, open_checkpoint_of_first},
+};
 use crate::run::{
     Event, Flow, Metric, Resume, Split, Start, Summary, TrainConfig,
     batches::{batch_size, loader},
-    checkpoint_manager::{self, CheckpointKind, CheckpointManager},
+    checkpoint_manager::{self, CheckpointKind, CheckpointManager, leftover},
     config::config_error,
     evaluation::metrics_of_first_batch,
     folder,
     metric::ModelFacts,
-    output::{OutputFiles, ResumePoint},
+    output::{self, OutputFiles, ResumePoint},
     progress::RunProgress,
 };
 
@@ -29,6 +32,7 @@ const N_UNTRACED: u64 = 3;
 /// Trains as `config` says, and sends events to `observer`.
 pub(crate) fn fit(
     trainer: &mut Trainer,
+    plan: &Plan,
     tables: &Tables,
     config: &TrainConfig,
     split: &Split,
@@ -38,6 +42,7 @@ pub(crate) fn fit(
     let metric = config.watched_metric(&ModelFacts::new(tables))?;
     let batch_rows = batch_size(&tables.inputs)?;
     let (train, mut held_out) = loaders(trainer, &tables.inputs, config, split, batch_rows)?;
+    check_data(trainer, split, &tables.inputs, config.trainer.seed)?;
     let n_batches = (train.n_batches() as u64).min(config.batch_limit.unwrap_or(u64::MAX));
     let n_steps = config.steps.unwrap_or_else(|| config.epochs.saturating_mul(n_batches));
     let custom = metric.filter(|it| it.is_custom());
@@ -53,6 +58,8 @@ pub(crate) fn fit(
     if progress.batch >= n_batches && !progress.is_pending {
         progress.end_epoch();
     }
+    let (resumed, checkpoints) = (initial.checkpoint.as_ref(), initial.checkpoints.as_ref());
+    let best_weights = BestWeights::before(trainer, config, &progress, resumed, checkpoints)?;
     let start = Start {
         n_done: progress.step,
         n_steps,
@@ -67,6 +74,7 @@ pub(crate) fn fit(
     let n_left = n_steps.saturating_sub(progress.step);
     let mut run = Run {
         trainer,
+        plan,
         tables,
         config,
         metric,
@@ -84,10 +92,10 @@ pub(crate) fn fit(
         throughput: Throughput::default(),
         trace: config.trace.clone().map(|it| (it, N_UNTRACED.min(n_left.saturating_sub(1)))),
         last: None,
+        best_weights,
         _lock: initial.lock,
     };
-    let end = run.run().and_then(|end| run.finish().map(|()| end));
-    end.map(|end| run.summary(end)).map_err(|error| run.fit_error(&error))
+    run.complete()
 }
 
 /// Returns the loaders of the training data and of the held-out data.
@@ -100,7 +108,8 @@ fn loaders(
 ) -> Result<(DataLoader, DataLoader), Error> {
     // Metrics need all rows of an evaluation in every process.
     let rows = (trainer.process() != Process::ONLY).then(|| trainer.rows_needed());
-    let (n_threads, n_ahead) = (config.loader_threads, 4.max(2 * config.loader_threads));
+    let (n_threads, n_ahead) =
+        (config.loader_threads, config.loader_threads.saturating_mul(2).max(4));
     let training = LoaderOptions::training(batch_rows, config.trainer.seed);
     let training = LoaderOptions { n_threads, n_ahead, rows, ..training };
     let evaluation = LoaderOptions { n_threads, n_ahead, ..LoaderOptions::evaluation(batch_rows) };
@@ -152,10 +161,12 @@ fn initialize(
     let lock = ours.map(folder::lock).transpose();
     let lock = trainer.together(lock)?;
     if let Some(out) = &config.out {
-        Checkpoints::new(checkpoint_manager::folder(out), config.keep).settle(trainer)?;
+        let mut checkpoints = Checkpoints::new(checkpoint_manager::folder(out), config.keep);
+        checkpoints.settle(trainer)?;
+        let warnings = checkpoints.take_warnings();
+        warnings.iter().for_each(|it| note(observer, &leftover(it)));
     }
-    let checkpoint = checkpoint(config, observer);
-    let checkpoint = trainer.together(checkpoint)?;
+    let checkpoint = checkpoint(trainer, config, observer)?;
     let mut progress = match &checkpoint {
         Some(checkpoint) => restore(trainer, config, checkpoint)?,
         None => {
@@ -184,33 +195,56 @@ fn initialize(
     Ok(InitialState { progress, checkpoint, checkpoints, files, lock })
 }
 
-/// Returns the checkpoint from which the run resumes.
+/// Returns the checkpoint from which the run resumes. Of several processes, the first finds the
+/// newest one.
 fn checkpoint(
+    trainer: &mut Trainer,
     config: &TrainConfig,
     observer: &mut Observer<'_>,
 ) -> Result<Option<Checkpoint>, Error> {
+    let is_first = trainer.process().is_first();
     match (&config.resume, &config.out) {
-        (Resume::From(path), _) => Checkpoint::open(path).map(Some),
-        (Resume::Auto, Some(out)) => {
-            let folder = checkpoint_manager::folder(out);
-            let latest = Checkpoints::new(&folder, config.keep).latest()?;
-            // The errors name the files.
-            for (_, why) in &latest.refused {
-                note(observer, &format!("a checkpoint is refused: {why}"));
-            }
-            if latest.checkpoint.is_none() {
-                let folder = folder.display();
-                note(
-                    observer,
-                    &format!(
-                        "no checkpoint in {folder} to resume from: the run starts from scratch"
-                    ),
-                );
-            }
-            Ok(latest.checkpoint)
+        (Resume::From(path), _) => {
+            let opened = Checkpoint::open(path);
+            trainer.together(opened).map(Some)
         }
-        (Resume::Auto | Resume::Never, _) => Ok(None),
+        (Resume::Auto | Resume::Must, Some(out)) => {
+            let found = match is_first {
+                true => newest_checkpoint(out, &config.resume, observer),
+                false => Ok(None),
+            };
+            open_checkpoint_of_first(trainer, out, found)
+        }
+        (Resume::Auto | Resume::Must | Resume::Never, _) => Ok(None),
     }
+}
+
+/// Returns the newest intact checkpoint of a run.
+fn newest_checkpoint(
+    out: &Path,
+    resume: &Resume,
+    observer: &mut Observer<'_>,
+) -> Result<Option<Checkpoint>, Error> {
+    let latest = checkpoint_manager::latest(out)?;
+    // The errors name the files.
+    for (_, why) in &latest.refused {
+        note(observer, &format!("a checkpoint is refused: {why}"));
+    }
+    if latest.checkpoint.is_none() {
+        let folder = checkpoint_manager::folder(out);
+        let folder = folder.display();
+        if *resume == Resume::Must {
+            let message = format!(
+                "{folder}: expected an intact checkpoint, since `resume` is `must`, found none"
+            );
+            return Err(Error::new(ErrorKind::Checkpoint, message));
+        }
+        note(
+            observer,
+            &format!("no checkpoint in {folder} to resume from: the run starts from scratch"),
+        );
+    }
+    Ok(latest.checkpoint)
 }
 
 fn restore(
@@ -266,8 +300,29 @@ fn open_output(
         let aside = aside.display();
         note(observer, &format!("earlier output that this run does not resume from is in {aside}"));
     }
+    if ours.is_some()
+        && let Some(text) = keep_changed_settings(config, out)?
+    {
+        note(observer, &text);
+    }
     let RunProgress { step, is_pending: before_evaluation, .. } = *progress;
     OutputFiles::open(out, ours.map(|_| ResumePoint { step, before_evaluation }), &config.to_toml())
+}
+
+/// If the settings differ from those of the run so far, keeps its `config.toml` under another name,
+/// and returns a note on the differences.
+fn keep_changed_settings(config: &TrainConfig, out: &Path) -> Result<Option<String>, Error> {
+    let earlier = out.join(output::CONFIG);
+    if !earlier.exists() {
+        return Ok(None);
+    }
+    let what = match TrainConfig::from_toml(&earlier).map(|it| config.changes_since(&it)) {
+        Ok(changes) if changes.is_empty() => return Ok(None),
+        Ok(changes) => format!("changed settings: {}", changes.join(", ")),
+        Err(error) => format!("the settings of the run so far are not known: {error}"),
+    };
+    let kept = output::keep_config(out)?;
+    Ok(Some(format!("{what}; the earlier ones are in {}", kept.display())))
 }
 
 fn note(observer: &mut Observer<'_>, text: &str) {

@@ -12,9 +12,9 @@ use std::{env, fs, io, process};
 /// Checks of running kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Sanitize {
-    /// No checks. Reading uninitialised memory still gives NaN.
+    /// No checks. Reading uninitialized memory still gives NaN.
     Nothing,
-    /// Addresses and undefined behaviour. The process must be started with [`sanitizer_library`] in
+    /// Addresses and undefined behavior. The process must be started with [`sanitizer_library`] in
     /// `LD_PRELOAD`. A violation ends it with a report.
     AddressAndUndefined,
 }
@@ -79,7 +79,7 @@ pub fn compile_in(folder: &Path, text: &str, sanitize: Sanitize) -> Result<PathB
         // Weak symbols, as of inline functions, would need separate sections for shared memory. The
         // order of the source is the order of shared memory.
         command.args(["-fno-weak", "-fno-toplevel-reorder", "-fvisibility=hidden"]);
-        // -O1: most kernels run a few times only, so that more optimisation takes longer than it
+        // -O1: most kernels run a few times only, so that more optimization takes longer than it
         // saves.
         command.args(["-O1", "-shared", "-include"]).arg(launcher.join("include/simt.h"));
         command

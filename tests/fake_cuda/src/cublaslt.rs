@@ -45,7 +45,7 @@ impl Status {
 }
 
 /// `cublasLtMatmulAlgo_t`: requirements of the product, and a mark that distinguishes it from
-/// uninitialised memory.
+/// uninitialized memory.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Algorithm {

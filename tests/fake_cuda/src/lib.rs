@@ -24,6 +24,7 @@ mod schedule;
 mod settings;
 mod state;
 mod status;
+pub mod virtual_gpus;
 mod work;
 
 pub use compile::{Sanitize, compile, compile_in, has_compiler, sanitizer_library};

@@ -151,7 +151,7 @@ nccl! {
     }
     fn ncclCommInitRankConfig(communicator: Out<Handle>, n_ranks: c_int, id: UniqueId, rank: c_int, config: In<Config>) {
         let config = config.get().filter(|it| it.magic == MAGIC && it.size >= size_of::<Config>() && it.version >= 21_400);
-        let config = config.ok_or(NcclError::argument(c"the configuration was not initialised"))?;
+        let config = config.ok_or(NcclError::argument(c"the configuration was not initialized"))?;
         join(communicator, [n_ranks, rank], id, config.is_blocking != 0)
     }
     fn ncclCommFinalize(communicator: Handle) {

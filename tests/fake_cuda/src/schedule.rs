@@ -63,7 +63,7 @@ impl State {
         }
     }
 
-    /// Adds the implicit synchronisation between the null stream and blocking streams.
+    /// Adds the implicit synchronization between the null stream and blocking streams.
     fn wait_for_null_stream(&mut self, stream: u64) {
         let device = self.streams[&stream].device;
         let null_stream = self.devices[device].null_stream;

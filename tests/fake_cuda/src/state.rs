@@ -55,7 +55,7 @@ pub(crate) struct Device {
 pub(crate) struct Stream {
     pub(crate) device: usize,
     pub(crate) queue: VecDeque<Work>,
-    /// True if the stream synchronises with the null stream.
+    /// True if the stream synchronizes with the null stream.
     pub(crate) is_blocking: bool,
     pub(crate) priority: i32,
     pub(crate) capture: Option<u64>,

@@ -51,7 +51,9 @@ fn a_run_goes_on_with_other_plans_and_the_same_losses() {
     let checkpoint = Checkpoint::open(path).unwrap();
     let expected = state(&mut eight);
     let expected_losses = train(&mut eight, 20);
-    for (n_gpus, strategy) in [(4, "auto"), (6, "auto"), (1, "auto"), (8, "data"), (8, "model")] {
+    for (n_gpus, strategy) in
+        [(4, "auto"), (5, "auto"), (6, "auto"), (7, "data"), (1, "auto"), (8, "data"), (8, "model")]
+    {
         let mut other = models::trainer(&network(n_gpus, strategy, adam()), 0.003);
         other.restore(&checkpoint).unwrap();
         assert_eq!(state(&mut other), expected, "{n_gpus}, {strategy}");

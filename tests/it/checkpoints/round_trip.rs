@@ -28,7 +28,7 @@ fn optimizers() -> Vec<(&'static str, Optimizer)> {
 #[test]
 fn what_was_saved_comes_back_bit_for_bit() {
     for (name, optimizer) in optimizers() {
-        for n_gpus in [1, 2, 4, 6, 8] {
+        for n_gpus in [1, 2, 4, 5, 6, 8] {
             let what = format!("{name} on {n_gpus}");
             let compiled = network(n_gpus, "auto", optimizer.clone());
             let trainer = || models::trainer(&compiled, 0.01);

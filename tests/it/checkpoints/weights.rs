@@ -173,7 +173,7 @@ fn the_mapping_of_the_documentation_is_that_of_torchvision() {
     assert_eq!(names.len(), ours.len(), "{ours:?}");
     let marked = |(name, (_, array)): (String, &(String, Array))| {
         let data = (0..array.data.len()).map(|it| (it % 977) as f32 + name.len() as f32);
-        let array = Array { shape: array.shape.clone(), data: data.collect() };
+        let array = Array { shape: array.shape.clone(), data: data.collect(), ..Array::default() };
         (name, array)
     };
     let theirs: Vec<_> = names.into_iter().zip(&ours).map(marked).collect();

@@ -5,10 +5,8 @@ use soybean::{
     plan::{Kernel, Precision},
 };
 
-use soybean_test_support::{
-    models::sgd,
-    virtual_gpus::{Machine, on_virtual_gpus},
-};
+use soybean_fake_cuda::virtual_gpus::{Machine, on_virtual_gpus};
+use soybean_test_support::models::sgd;
 
 use super::networks::{Columns, Model, assert_near};
 

@@ -8,7 +8,7 @@ use soybean::{
     runtime::Trainer,
 };
 
-use soybean_test_support::virtual_gpus::on_virtual_gpus;
+use soybean_fake_cuda::virtual_gpus::on_virtual_gpus;
 
 use super::{assert_close, cnn_digits, losses, trainer};
 

@@ -2,7 +2,7 @@
 
 use soybean::{Config, Device, Trainer, runtime};
 
-use soybean_test_support::virtual_gpus::{Machine, on_virtual_gpus};
+use soybean_fake_cuda::virtual_gpus::{Machine, on_virtual_gpus};
 
 use super::{digits, loader, trainer};
 

@@ -7,7 +7,7 @@ use soybean::{
     runtime::{self, Array, View},
 };
 
-use soybean_test_support::virtual_gpus::{Machine, on_virtual_gpus};
+use soybean_fake_cuda::virtual_gpus::{Machine, on_virtual_gpus};
 
 use super::networks::Columns;
 

@@ -2,7 +2,7 @@
 
 use soybean::{Config, Device, Network, runtime};
 
-use soybean_test_support::virtual_gpus::on_virtual_gpus_without;
+use soybean_fake_cuda::virtual_gpus::on_virtual_gpus_without;
 
 use super::{cnn_digits, digits, losses, schedules::trains_as_on_the_cpu, trainer};
 

@@ -10,10 +10,8 @@ use soybean::{
 };
 use soybean_compiler::{Argument, Optimizer, Options, Strategy, optimizer};
 
-use soybean_test_support::{
-    models::{finish_with, perceptron_model, sgd},
-    virtual_gpus::{Machine, on_virtual_gpus},
-};
+use soybean_fake_cuda::virtual_gpus::{Machine, on_virtual_gpus};
+use soybean_test_support::models::{finish_with, perceptron_model, sgd};
 
 /// One step kernel by kernel, then the graphs of both slots, the first of them twice.
 const N_STEPS: usize = 4;
@@ -315,7 +313,7 @@ fn optimizers() -> [Optimizer; 4] {
 #[test]
 fn perceptrons_in_all_precisions() {
     on_virtual_gpus("cuda::networks::perceptrons_in_all_precisions", &[], |machine| {
-        for n_ranks in [1, 2, 8] {
+        for n_ranks in [1, 2, 5, 8] {
             for precision in [Precision::F32, Precision::Tf32, Precision::Bf16] {
                 learns_as_on_the_cpu(machine, &Model::perceptron(n_ranks, precision, sgd(0.9)));
             }

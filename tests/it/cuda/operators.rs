@@ -12,7 +12,7 @@ use soybean::{
 use soybean_compiler::operator_samples;
 use soybean_plan::Precision;
 
-use soybean_test_support::virtual_gpus::{Machine, on_virtual_gpus};
+use soybean_fake_cuda::virtual_gpus::{Machine, on_virtual_gpus};
 
 use crate::support::samples::{SamplesProgram, Trial};
 
@@ -31,7 +31,7 @@ fn run(program: &SamplesProgram, device: Device) -> Vec<(String, Array)> {
     assert_eq!(trainer.moved_bytes(), tables.evaluate_bytes);
     let loss = trainer.step(&views).unwrap();
     assert_eq!(trainer.moved_bytes(), tables.train_bytes);
-    let losses = Array { shape: vec![2], data: vec![evaluation.loss, loss] };
+    let losses = Array { shape: vec![2], data: vec![evaluation.loss, loss], ..Array::default() };
     let results = evaluation.outputs.into_iter().enumerate();
     let results = results.map(|(number, it)| (format!("result{number}"), it));
     [("losses".to_owned(), losses)]

@@ -2,7 +2,7 @@
 
 use soybean::{Device, Network};
 
-use soybean_test_support::virtual_gpus::{Machine, on_virtual_gpus};
+use soybean_fake_cuda::virtual_gpus::{Machine, on_virtual_gpus};
 
 use super::{N_STEPS, assert_close, cnn_digits, digits, is_close, losses, trainer};
 

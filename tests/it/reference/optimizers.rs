@@ -97,7 +97,8 @@ impl Updates {
         let compiled = self.compile(n_gpus, strategy);
         let mut trainer = trainer(&compiled, RATE);
         let start = self.parameters.iter().enumerate().map(|(number, it)| {
-            let array = Array { shape: it.shape.clone(), data: single(&it.elements) };
+            let array =
+                Array { shape: it.shape.clone(), data: single(&it.elements), ..Array::default() };
             (format!("p{number}"), array)
         });
         trainer.set_parameters(&start.collect::<Vec<_>>()).unwrap();

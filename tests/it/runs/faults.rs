@@ -43,7 +43,7 @@ fn a_loss_that_is_not_finite_ends_the_run() {
     let last = format!("; the last checkpoint is {}", newest(&out).display());
     assert!(error.contains(&last), "{error}");
     assert!(error.contains("resume from it with a lower --lr than 1e30: "), "{error}");
-    assert!(error.contains("after step 7 ") || error.contains("after step 8 "), "{error}");
+    assert!(error.contains("in step 7 ") || error.contains("in step 8 "), "{error}");
 }
 
 /// The run can only resume from the checkpoint of the other folder until it has its own.
@@ -115,6 +115,53 @@ fn a_damaged_checkpoint_is_said_and_the_one_before_is_taken() {
         format!("--epochs 2 --resume {}", out.join("checkpoints/step-0000000099").display());
     let error = fault(&mut digits(&out, &explicit), "a checkpoint that is not there");
     assert!(error.contains("step-0000000099"), "{error}");
+}
+
+/// The schedule of the first command would otherwise become constant.
+#[test]
+fn a_resumed_run_has_its_own_settings_and_flags_override_them() {
+    let out = folder("own-settings");
+    let (code, _, errors) = run(&mut digits(&out, "--steps 10 --schedule cosine --lr 0.05"));
+    assert_eq!((code, errors.as_str()), (Some(0), ""));
+    let (code, output, errors) = run(&mut digits(&out, "--epochs 3 --resume auto"));
+    assert_eq!((code, errors.as_str()), (Some(0), ""));
+    let config = out.join("config.toml");
+    let lines = [
+        format!("settings of {}", config.display()),
+        format!(
+            "changed settings: epochs = 3 (was 30), steps = none (was 10); the earlier ones are in {}",
+            out.join("config.old.toml").display()
+        ),
+    ];
+    for line in lines {
+        assert!(output.lines().any(|it| it == line), "{line} in {output}");
+    }
+    assert!(output.contains("resuming after step 10 of 15"), "{output}");
+    let written = fs::read_to_string(&config).unwrap();
+    for line in ["schedule = \"cosine\"", "lr = 0.05", "epochs = 3"] {
+        assert!(written.lines().any(|it| it == line), "{line} in {written}");
+    }
+    // A file is between the settings of the run and flags.
+    let file = out.join("more.toml");
+    fs::write(&file, "epochs = 4\nlr = 0.01\n").unwrap();
+    let mut command = digits(&out, "--epochs 5 --resume must");
+    let (code, output, errors) = run(command.arg("--config").arg(&file));
+    assert_eq!((code, errors.as_str()), (Some(0), ""));
+    let changes = "changed settings: epochs = 5 (was 3), lr = 0.01 (was 0.05); ";
+    assert!(output.contains(changes), "{output}");
+}
+
+#[test]
+fn too_many_threads_are_refused() {
+    for (flag, number) in [
+        ("--threads", "4294967296"),
+        ("--threads", "18446744073709551615"),
+        ("--loader-threads", "18446744073709551615"),
+    ] {
+        let out = folder("threads");
+        let error = fault(&mut digits(&out, &format!("{flag} {number}")), "threads");
+        assert!(error.contains("expected at most 4096") && error.contains(number), "{error}");
+    }
 }
 
 #[test]

@@ -1,8 +1,11 @@
 //! Runs and their output.
 
-use std::fs;
+use std::{fs, path::Path};
 
-use soybean::{Curve, End, Event, Flow, Metric, Resume, Schedule, TrainConfig};
+use soybean::{
+    Curve, End, Event, Flow, Metric, Resume, Schedule, TrainConfig,
+    data::{DataLoader, LoaderOptions},
+};
 
 use super::small::{checkpoints, config, data, folder, lines, mlp, newest, state, trainer};
 
@@ -150,7 +153,12 @@ fn a_trace_is_written_or_it_is_said_why_not() {
     };
     let short = TrainConfig { steps: Some(3), trace: Some(file.clone()), ..config(&out) };
     assert_eq!(fit(&short).unwrap(), [""; 0]);
-    assert!(fs::read_to_string(&file).unwrap().contains("\"ph\":\"X\""));
+    let trace = fs::read_to_string(&file).unwrap();
+    assert!(trace.contains("\"ph\":\"X\""));
+    for name in ["linear.1.matmul, contraction", "linear.0.weight.grad, ", "linear.0.weight, map"] {
+        assert!(trace.contains(name), "{name}: {trace}");
+    }
+    assert!(!trace.contains("predicted"), "the machine is not known");
     // The resumed run has no steps left.
     let over = TrainConfig { resume: Resume::Auto, ..short.clone() };
     let note = format!("too few steps were made for a trace in {}", file.display());
@@ -246,4 +254,82 @@ fn weights_of_a_file_are_where_the_run_starts() {
         .unwrap();
     assert_eq!(notes, [format!("4 tensors from {}", weights.display())]);
     assert_eq!(state(&newest(&out.join("second")))[0], fs::read(weights).unwrap());
+}
+
+/// Evaluations by a metric that never changes, so that the first one remains the best.
+fn unchanging(out: Option<&Path>) -> TrainConfig {
+    let one = Metric::new("one", |_, _| Some(1.0));
+    TrainConfig {
+        metrics: vec![one],
+        watch: Some("one".to_owned()),
+        evaluate_every: Some(3),
+        restore_best: true,
+        out: out.map(Into::into),
+        ..TrainConfig::new(1, 0.02)
+    }
+}
+
+#[test]
+fn a_run_can_leave_the_weights_of_its_best_evaluation() {
+    let mut short = trainer(&unchanging(None));
+    short.fit(&TrainConfig { steps: Some(3), ..unchanging(None) }, &data()).unwrap();
+    let expected = short.parameters().unwrap();
+    let config = unchanging(None);
+    let mut restored = trainer(&config);
+    let summary = restored.fit(&config, &data()).unwrap();
+    assert_eq!((summary.n_steps, summary.best_step), (8, Some(3)));
+    assert!(restored.parameters().unwrap() == expected);
+    let mut last = trainer(&config);
+    last.fit(&TrainConfig { restore_best: false, ..config }, &data()).unwrap();
+    assert!(last.parameters().unwrap() != expected);
+    // The best evaluation of a run that resumes was that of the run before.
+    let out = folder("restore-best");
+    let config = unchanging(Some(&out));
+    let first = TrainConfig { steps: Some(5), ..config.clone() };
+    trainer(&first).fit(&first, &data()).unwrap();
+    let resumed = TrainConfig { resume: Resume::Auto, ..config };
+    let mut trainer = trainer(&resumed);
+    let summary = trainer.fit(&resumed, &data()).unwrap();
+    assert_eq!((summary.n_steps, summary.best_step), (8, Some(3)));
+    assert!(trainer.parameters().unwrap() == expected);
+}
+
+#[test]
+fn a_loop_of_ones_own_does_what_a_run_does() {
+    let config = TrainConfig::new(1, 0.02);
+    let mut expected = trainer(&config);
+    let last = expected.fit(&config, &data()).unwrap().last.unwrap();
+    let data = data();
+    let mut trainer = trainer(&config);
+    let mut loader = DataLoader::new(data.train, LoaderOptions::training(mlp::BATCH, 0)).unwrap();
+    for (number, batch) in (&mut loader).enumerate() {
+        let batch = batch.unwrap();
+        if number % 2 == 0 {
+            trainer.step(&batch).unwrap();
+        } else {
+            trainer.step(&batch.views()).unwrap();
+        }
+    }
+    assert!(trainer.parameters().unwrap() == expected.parameters().unwrap());
+    let found = trainer.evaluate_dataset(data.held_out, &Metric::usual()).unwrap();
+    assert_eq!((found.loss, &found.metrics), (last.held_out_loss, &last.metrics));
+    assert_eq!(found.metric("accuracy"), last.metric("accuracy"));
+    let labels = soybean::data::Column {
+        name: "y".to_owned(),
+        row: Vec::new(),
+        values: soybean::data::Values::I32(vec![0; 3]),
+    };
+    let labels = soybean::data::Table::new(vec![labels]).unwrap();
+    let error = trainer.evaluate_dataset(labels, &[]).unwrap_err();
+    assert_eq!(
+        format!("{error:?}"),
+        "the evaluation data: expected 2 columns (x [8, 16], y [8]), found 1"
+    );
+}
+
+#[test]
+fn labels_may_be_left_out_of_predictions() {
+    let mut trainer = trainer(&TrainConfig::new(1, 0.02));
+    let outputs = trainer.predict(&mlp::Batch { x: &[0.5; 32], ..Default::default() }).unwrap();
+    assert_eq!(outputs[0].shape, [2, 5]);
 }

@@ -133,8 +133,89 @@ fn without_a_whole_checkpoint_the_run_starts_anew() {
     assert_eq!(notes, std::slice::from_ref(&anew));
     damage(&out, "step-0000000008");
     let (_, notes) = run(&config, |_| false);
-    assert_eq!(notes.len(), 3, "the folder of the first run is moved aside: {notes:?}");
-    assert!(notes[0].contains("model.safetensors") && notes[1] == anew, "{notes:?}");
+    // The best checkpoint has the same file.
+    assert_eq!(notes.len(), 4, "the folder of the first run is moved aside: {notes:?}");
+    assert!(notes[..2].iter().all(|it| it.contains("model.safetensors")), "{notes:?}");
+    assert_eq!(notes[2], anew);
+}
+
+/// A link to itself cannot be opened, which says nothing of the contents.
+#[cfg(unix)]
+#[test]
+fn a_checkpoint_that_cannot_be_read_ends_the_run() {
+    let out = folder("unreadable");
+    let config = TrainConfig { epochs: 2, resume: Resume::Auto, ..config(&out) };
+    run(&config, |_| false);
+    let newest = newest(&out);
+    let (file, aside) = (newest.join("model.safetensors"), out.join("aside"));
+    fs::rename(&file, &aside).unwrap();
+    std::os::unix::fs::symlink("model.safetensors", &file).unwrap();
+    let error = trainer(&config).fit(&config, &data()).unwrap_err().to_string();
+    let advice = format!(
+        "make it readable, or move {} away to resume from an earlier checkpoint",
+        newest.display()
+    );
+    assert!(error.contains(&advice), "{error}");
+    assert_eq!(checkpoints(&out.join("checkpoints")).len(), 2, "nothing is moved");
+    fs::rename(&aside, &file).unwrap();
+    assert_eq!(run(&config, |_| false).1, [""; 0]);
+}
+
+#[test]
+fn the_best_checkpoint_is_tried_too() {
+    let out = folder("from-best");
+    let config = TrainConfig { epochs: 2, resume: Resume::Must, ..config(&out) };
+    run(&TrainConfig { resume: Resume::Never, ..config.clone() }, |_| false);
+    fs::remove_dir_all(out.join("checkpoints")).unwrap();
+    let best = out.join("best").join(&checkpoints(&out.join("best"))[0]);
+    let mut resumed = None;
+    run(&config, |event| {
+        if let Event::Start(start) = event {
+            resumed.clone_from(&start.resumed);
+        }
+        false
+    });
+    assert_eq!(resumed, Some(best));
+}
+
+#[test]
+fn a_run_that_must_resume_never_starts_anew() {
+    let out = folder("must");
+    let config = TrainConfig { epochs: 1, ..config(&out) };
+    let must = TrainConfig { resume: Resume::Must, ..config.clone() };
+    let fault = || trainer(&must).fit(&must, &data()).unwrap_err().to_string();
+    let place = out.join("checkpoints");
+    let expected = format!(
+        "{}: expected an intact checkpoint, since `resume` is `must`, found none",
+        place.display()
+    );
+    assert_eq!(fault(), expected);
+    run(&config, |_| false);
+    assert_eq!(run(&must, |_| false).1, [""; 0]);
+    damage(&out, "step-0000000008");
+    assert_eq!(fault(), expected);
+    assert_eq!(checkpoints(&place), ["step-0000000008"]);
+}
+
+#[test]
+fn changed_settings_are_said_and_the_earlier_ones_are_kept() {
+    let out = folder("changed");
+    let config = TrainConfig { epochs: 1, resume: Resume::Auto, ..config(&out) };
+    run(&config, |_| false);
+    let first = fs::read_to_string(out.join("config.toml")).unwrap();
+    let changed = |epochs| TrainConfig { epochs, patience: Some(9), ..config.clone() };
+    let note = |changes: &str, file: &str| {
+        let file = out.join(file);
+        format!("changed settings: {changes}; the earlier ones are in {}", file.display())
+    };
+    let changes = "epochs = 2 (was 1), patience = 9 (was none)";
+    assert_eq!(run(&changed(2), |_| false).1, [note(changes, "config.old.toml")]);
+    assert_eq!(run(&changed(2), |_| false).1, [""; 0], "they are those of the run now");
+    assert_eq!(run(&changed(3), |_| false).1, [note("epochs = 3 (was 2)", "config.old.2.toml")]);
+    assert_eq!(fs::read_to_string(out.join("config.old.toml")).unwrap(), first);
+    run(&TrainConfig { resume: Resume::Never, ..config.clone() }, |_| false);
+    assert_eq!(fs::read_to_string(out.join("old/config.old.toml")).unwrap(), first);
+    assert!(!out.join("config.old.toml").exists());
 }
 
 #[test]
@@ -158,7 +239,8 @@ fn a_new_run_moves_the_old_one_aside_from_where_it_can_go_on() {
     // As a separate run in its own folder.
     let old = out.join("old");
     let own = TrainConfig { resume: Resume::Auto, out: Some(old.clone()), ..again };
-    assert_eq!(run(&own, |_| false).1, [""; 0]);
+    let [changes] = &run(&own, |_| false).1[..] else { panic!("expected one note") };
+    assert!(changes.starts_with("changed settings: epochs = 2 (was 1); "), "{changes}");
     assert!(state(&newest(&old)) == state(&newest(&out)));
     assert_eq!(lines(&old).iter().filter(|it| it["kind"] == "step").count(), 16);
 }
@@ -179,7 +261,8 @@ fn the_second_run_of_a_trainer_can_go_on() {
         n_steps += u32::from(matches!(event, Event::Step(_)));
         false
     });
-    assert_eq!((n_steps, notes), (8, Vec::new()));
+    assert_eq!((n_steps, notes.len()), (8, 1));
+    assert!(notes[0].starts_with("changed settings: epochs = 3 (was 2); "), "{notes:?}");
     assert_eq!(lines(&out).iter().filter(|it| it["kind"] == "step").count(), 24);
 }
 
@@ -198,7 +281,9 @@ fn what_is_best_by_another_metric_is_chosen_anew() {
         Flow::Continue
     });
     let by_accuracy = by_accuracy.unwrap();
-    assert_eq!(notes, ["the best checkpoint is selected by accuracy from here on, not by loss"]);
+    assert_eq!(notes[0], "the best checkpoint is selected by accuracy from here on, not by loss");
+    let changes = "changed settings: epochs = 4 (was 3), watch = \"accuracy\" (was \"loss\"); ";
+    assert!(notes.len() == 2 && notes[1].starts_with(changes), "{notes:?}");
     assert!(by_loss.best.is_some() && by_loss.best_step <= Some(24));
     assert_eq!(by_accuracy.best, by_accuracy.last.unwrap().metric("accuracy"));
     assert_eq!(by_accuracy.best_step, Some(32));

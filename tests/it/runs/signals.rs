@@ -22,7 +22,7 @@ pub(crate) fn digits(out: &Path, arguments: &str) -> Command {
 }
 
 /// Writes a file of 200 digits.
-fn few_digits() -> std::path::PathBuf {
+pub(crate) fn few_digits() -> std::path::PathBuf {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("few_digits.csv");
     let mut text = String::new();
     for row in 0..200 {
@@ -81,6 +81,32 @@ fn a_signal_ends_the_run_with_a_checkpoint_and_the_command_that_goes_on() {
         assert!(output.contains(&format!("resuming after step {step} of 60, from ")), "{output}");
         assert!(state(&newest(&out)) == state(&newest(&expected)), "{signal}");
         assert_eq!(lines(&out), lines(&expected), "{signal}");
+    }
+}
+
+/// The search takes minutes in a debug build. The tilings tried so far are shown.
+#[test]
+fn an_interrupt_ends_a_search_for_a_plan() {
+    if cfg!(not(unix)) {
+        println!("skipped: no signals");
+        return;
+    }
+    let mut command = example!("digits");
+    command.args(["plan", "--gpus", "4096", "--why", "dense.0.w"]);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // The signal is caught as soon as the search begins.
+    std::thread::sleep(Duration::from_secs(2));
+    let started = Instant::now();
+    send(&child, "-INT");
+    let ended = child.wait_with_output().unwrap();
+    assert!(started.elapsed() < Duration::from_secs(20), "{:?}", started.elapsed());
+    let [output, errors] = [ended.stdout, ended.stderr].map(|it| String::from_utf8(it).unwrap());
+    match ended.status.code() {
+        Some(0) => assert!(output.contains("further tilings were not tried"), "{output}"),
+        code => {
+            assert_eq!((code, output.as_str()), (Some(130), ""), "{errors}");
+            assert!(errors.contains("stopped after "), "{errors}");
+        }
     }
 }
 

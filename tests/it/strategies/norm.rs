@@ -24,7 +24,7 @@ fn gradients_whose_norm_is_not_finite_stop_clipped_training() {
         (error.kind(), error.to_string().as_str()),
         (
             ErrorKind::Loss,
-            "expected finite gradients, found that the norm of the gradients is infinite after step 1 (learning rate 0.5)"
+            "expected finite gradients, found that the norm of the gradients is infinite in step 1 (learning rate 0.5)"
         )
     );
 }

@@ -21,12 +21,12 @@ use super::{
 };
 
 // The extents of some parameters lack a factor for 8, so several ranks hold the same gradients.
-const DEVICES: [usize; 5] = [1, 2, 4, 6, 8];
+pub(super) const DEVICES: [usize; 5] = [1, 2, 4, 6, 8];
 /// Between the norms of the gradients at the start and at the end, so that some updates are clipped
 /// and others are not.
 const CLIP_NORM: f64 = 0.8;
 
-fn everything() -> Optimizer {
+pub(super) fn everything() -> Optimizer {
     let betas = Argument::List([0.9, 0.99].map(Argument::Float).into());
     // Large enough that gradients near 0, and their rounding, are not amplified.
     let (eps, decay) = (Argument::Float(1e-3), Argument::Float(0.1));
@@ -215,7 +215,7 @@ fn normed() -> (Builder, Value) {
     (it, loss)
 }
 
-fn compiled(n_gpus: usize, optimizer: Optimizer) -> Compiled {
+pub(super) fn compiled(n_gpus: usize, optimizer: Optimizer) -> Compiled {
     let (builder, loss) = normed();
     let no_decay = optimizer.no_decay.iter().map(|_| "bias".to_owned()).collect();
     finish(builder, loss, &[], n_gpus, Strategy::Auto, Optimizer { no_decay, ..optimizer })
@@ -227,14 +227,14 @@ fn bits(arrays: Vec<(String, Array)>) -> Vec<(String, Vec<u32>)> {
 }
 
 /// Returns the whole state between steps, as bits.
-fn state(trainer: &mut Trainer) -> Vec<(String, Vec<u32>)> {
+pub(super) fn state(trainer: &mut Trainer) -> Vec<(String, Vec<u32>)> {
     let mut state = bits(trainer.parameters().unwrap());
     state.extend(bits(trainer.optimizer_state().unwrap()));
     state
 }
 
 /// Returns a batch with a NaN.
-fn broken(number: f32) -> Batch {
+pub(super) fn broken(number: f32) -> Batch {
     let mut batch = Batch::new(3);
     batch.x[17] = number;
     batch
@@ -334,7 +334,7 @@ fn a_hundred_skipped_steps_in_a_row_are_an_error() {
     assert_eq!(error.kind(), ErrorKind::Loss);
     assert_eq!(
         error.to_string(),
-        "expected a finite loss, found that the loss is NaN after step 200 (learning rate 0.02), and 100 steps in a row were skipped"
+        "expected a finite loss, found that the loss is NaN in step 200 (learning rate 0.02), and 100 steps in a row were skipped"
     );
 }
 

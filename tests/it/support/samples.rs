@@ -7,7 +7,7 @@ use soybean::{
     runtime::{Array, View},
 };
 use soybean_compiler::{
-    Argument, Builder, Compiled, Optimizer, Options, Sample, SampleArgument, Strategy, Value,
+    Argument, Builder, Compiled, Optimizer, Options, Sample, SampleArgument, SearchRequest, Value,
 };
 use soybean_plan::{DType, Init, Precision};
 
@@ -59,7 +59,8 @@ impl<'a> Trial<'a> {
         for (leaf, elements) in leaves(self.sample).into_iter().zip(&self.operands) {
             let name = format!("operand{number}_{}", tensors.len());
             let mut keep = |shape: &[usize]| {
-                let array = Array { shape: shape.to_vec(), data: single(elements) };
+                let array =
+                    Array { shape: shape.to_vec(), data: single(elements), ..Array::default() };
                 parameters.push((name.clone(), array));
             };
             match leaf {
@@ -125,6 +126,15 @@ pub(crate) struct SamplesProgram {
 
 impl SamplesProgram {
     pub(crate) fn new(trials: &[Trial<'_>], n_gpus: usize, precision: Precision) -> Self {
+        Self::searched(trials, n_gpus, precision, SearchRequest::default())
+    }
+
+    pub(crate) fn searched(
+        trials: &[Trial<'_>],
+        n_gpus: usize,
+        precision: Precision,
+        search: SearchRequest,
+    ) -> Self {
         let mut builder = Builder::new();
         let splittable = builder.input("splittable", DType::F32, &[SPLITTABLE.len()]);
         let mut loss = call(&mut builder, "sum", &[Argument::Tensor(splittable), Argument::All]);
@@ -135,9 +145,8 @@ impl SamplesProgram {
             outputs.push((format!("result{number}"), part.result));
             parameters.extend(part.parameters);
         }
-        let (name, strategy, optimizer) =
-            ("samples".to_owned(), Strategy::Auto, Optimizer::default());
-        let options = Options { name, n_gpus, search: strategy.into(), precision, optimizer };
+        let (name, optimizer) = ("samples".to_owned(), Optimizer::default());
+        let options = Options { name, n_gpus, search, precision, optimizer };
         let compiled = finish_with(builder, loss, &outputs, &options);
         let weights = trials.iter().map(|it| single(&it.weights)).collect();
         let labels = trials.iter().map(Trial::labels).collect();

@@ -72,7 +72,7 @@ pub fn program(n_ranks: usize) -> Program {
 fn tables(mesh: Mesh, arena_bytes: usize, buffers: Vec<Buffer>, loss: usize) -> Tables {
     let split = Tiling::new(&vec![Placement::Split(0); mesh.n_axes()]);
     let whole = Tiling::replicated(mesh.n_axes());
-    let tile = |shape: &[usize], tiling| Tile { shape: Shape::new(shape), tiling };
+    let tile = |shape: &[usize], tiling| Tile::new(Shape::new(shape), tiling);
     let input = |name, shape, buffer, is_queried| Input {
         name,
         dtype: DType::F32,

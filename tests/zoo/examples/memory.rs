@@ -3,10 +3,8 @@
 
 use std::time::Instant;
 
-use soybean_compiler::{
-    Content, Options, SearchRequest, Strategy, compile, optimizer, readable_bytes,
-};
-use soybean_plan::{Precision, parse_bytes, readable_memory};
+use soybean_compiler::{Content, Options, SearchRequest, Strategy, compile, optimizer};
+use soybean_plan::{Precision, parse_bytes, readable_bytes};
 use soybean_zoo::{Model, Transformer};
 
 /// 2.8 * 10^9 parameters.
@@ -48,7 +46,7 @@ fn row(strategy: Strategy, limit: Option<&str>) {
         Err(faults) => return faults.iter().for_each(|it| println!("\n{}", it.message)),
     };
     let held = report.peak().by_content();
-    let of = |content| readable_memory(held[&content]);
+    let of = |content| readable_bytes(held[&content]);
     println!(
         "| {} | {} | {} | {} | {} | {} | {} | {} | {:.1} |",
         report.strategy(),
@@ -58,7 +56,7 @@ fn row(strategy: Strategy, limit: Option<&str>) {
             0 => "-".to_owned(),
             bytes => readable_bytes(bytes),
         },
-        readable_memory(report.peak_memory_bytes_per_gpu),
+        readable_bytes(report.peak_memory_bytes_per_gpu),
         of(Content::Parameters),
         of(Content::States),
         of(Content::Activations),

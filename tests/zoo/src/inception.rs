@@ -26,7 +26,7 @@ pub fn inception_v3(batch: usize) -> Model {
     it.apply("mean", &[list(&[2, 3])]).dropout().dense(1000).classified(&[batch])
 }
 
-/// Adds a convolution with batch normalisation and ReLU, by window `[rows, columns]`.
+/// Adds a convolution with batch normalization and ReLU, by window `[rows, columns]`.
 fn conv(it: Layers, filters: usize, window: [usize; 2], stride: usize, padded: bool) -> Layers {
     let padding = if padded { window.map(|it| it / 2) } else { [0; 2] };
     it.normal_conv(filters, window, stride, padding).apply("relu", &[])

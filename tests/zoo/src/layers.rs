@@ -110,7 +110,7 @@ impl Layers {
         it.ended().apply("relu", &[])
     }
 
-    /// Adds a convolution with batch normalisation.
+    /// Adds a convolution with batch normalization.
     #[must_use]
     pub fn normal_conv(
         self,
@@ -156,7 +156,7 @@ impl Layers {
         it.ended()
     }
 
-    /// Adds normalisation over the last dim.
+    /// Adds normalization over the last dim.
     #[must_use]
     pub fn layer_norm(mut self) -> Self {
         let n = self.shape()[self.shape().len() - 1];

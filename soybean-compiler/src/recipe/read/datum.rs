@@ -63,15 +63,18 @@ impl Datum {
     }
 
     fn of_word(word: &str) -> Result<Self, String> {
-        let number = word.strip_prefix('v').and_then(|it| it.parse().ok());
-        Ok(match word {
-            ".." => Self::All,
-            "true" => Self::Boolean(true),
-            "false" => Self::Boolean(false),
-            _ if let Some(number) = number => Self::Tensor(number),
-            _ if let Ok(integer) = word.parse() => Self::Integer(integer),
-            _ => Self::Float(word.parse().map_err(|_| format!("`{word}` is no value"))?),
-        })
+        let tensor = || word.strip_prefix('v')?.parse().ok().map(Self::Tensor);
+        let integer = || word.parse().ok().map(Self::Integer);
+        let float = || word.parse().ok().map(Self::Float);
+        match word {
+            ".." => Ok(Self::All),
+            "true" => Ok(Self::Boolean(true)),
+            "false" => Ok(Self::Boolean(false)),
+            _ => tensor()
+                .or_else(integer)
+                .or_else(float)
+                .ok_or_else(|| format!("`{word}` is no value")),
+        }
     }
 }
 

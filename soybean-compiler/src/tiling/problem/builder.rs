@@ -3,6 +3,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use soybean_minsum::Interner;
 use soybean_plan::Mesh;
 
 use super::{Access, AccessEdge, OperatorKind, TilingProblem, UNIT, Variable, bytes_of};
@@ -50,6 +51,7 @@ impl<'a> TilingProblem<'a> {
             may_repeat: network.may_repeat(),
             is_partial_sum: network.partial_sums(),
             accesses: BTreeMap::new(),
+            edge_kinds: Interner::default(),
             tensor_kinds: BTreeMap::new(),
         };
         let is_measured = network.measured();
@@ -83,6 +85,7 @@ struct ProblemBuilder<'a> {
     /// The marks of [`Network::partial_sums`].
     is_partial_sum: Vec<bool>,
     accesses: BTreeMap<Access, usize>,
+    edge_kinds: Interner<Vec<usize>>,
     tensor_kinds: BTreeMap<(Vec<usize>, Vec<bool>, bool), usize>,
 }
 
@@ -171,8 +174,10 @@ impl ProblemBuilder<'_> {
             total += bytes;
             accesses.entry(tensor).or_default().push(access);
         }
-        let edge = |(tensor, accesses)| AccessEdge { tensor, operator, accesses };
-        self.problem.edges.extend(accesses.into_iter().map(edge));
+        for (tensor, accesses) in accesses {
+            let kind = self.edge_kinds.number(accesses.clone());
+            self.problem.edges.push(AccessEdge { tensor, operator, accesses, kind });
+        }
         total
     }
 

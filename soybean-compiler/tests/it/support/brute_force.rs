@@ -135,7 +135,7 @@ fn all_tilings(network: &Network, mesh: &Mesh, value: Value) -> Vec<Tiling> {
         let with = |it: &Tiling| placements.iter().map(|&to| it.with(axis, to)).collect::<Vec<_>>();
         tilings = tilings.iter().flat_map(with).collect();
     }
-    tilings.retain(|&tiling| Tile { shape, tiling }.is_legal(mesh));
+    tilings.retain(|&tiling| Tile::new(shape, tiling).is_legal(mesh));
     tilings
 }
 
@@ -164,7 +164,7 @@ impl Table {
         }
     }
 
-    /// Returns the sum of two tables, minimised over the tensors that are not needed any more.
+    /// Returns the sum of two tables, minimized over the tensors that are not needed any more.
     fn with(&self, other: &Self, all: &Tensors<'_>, is_needed: &dyn Fn(&usize) -> bool) -> Self {
         let (kept, dropped): (Vec<usize>, Vec<usize>) =
             joined(&self.tensors, &other.tensors).into_iter().partition(is_needed);

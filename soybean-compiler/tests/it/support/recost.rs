@@ -120,7 +120,7 @@ fn tiles(mesh: &Mesh, shape: &[usize], tiling: &[String]) -> Vec<BTreeSet<usize>
         None => Placement::Replicated,
     };
     let tiling = Tiling::new(&tiling.iter().map(placement).collect::<Vec<_>>());
-    let tile = Tile { shape: Shape::new(shape), tiling };
+    let tile = Tile::new(Shape::new(shape), tiling);
     let of_rank = |rank: usize| {
         let coordinates = mesh.coordinates(rank);
         (0..shape.len()).fold(BTreeSet::from([0]), |elements, dim| {

@@ -17,9 +17,9 @@ pub(super) struct Grid {
     /// The row of each item.
     pub(super) row_of: Vec<usize>,
     pub(super) widths: Vec<f64>,
-    /// The neighbours of each item in the next row.
+    /// The neighbors of each item in the next row.
     pub(super) below: Vec<Vec<usize>>,
-    /// The neighbours of each item in the previous row.
+    /// The neighbors of each item in the previous row.
     pub(super) above: Vec<Vec<usize>>,
     /// The items along each edge, including its ends.
     pub(super) routes: Vec<Vec<usize>>,

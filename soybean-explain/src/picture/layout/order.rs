@@ -1,4 +1,4 @@
-//! The order of rows. Each row is sorted by the mean position of neighbours in the previous row,
+//! The order of rows. Each row is sorted by the mean position of neighbors in the previous row,
 //! down and up, and the order with the fewest crossings is kept.
 
 use super::grid::Grid;
@@ -36,14 +36,14 @@ fn number(row: &[usize], position: &mut [usize]) {
     }
 }
 
-/// Sorts a row by the mean position of neighbours. Items without neighbours keep about their
+/// Sorts a row by the mean position of neighbors. Items without neighbors keep about their
 /// positions.
-fn sort(row: &mut Vec<usize>, neighbours: &[Vec<usize>], position: &mut [usize]) {
-    let barycentre = |&item: &usize| match neighbours[item].as_slice() {
+fn sort(row: &mut Vec<usize>, neighbors: &[Vec<usize>], position: &mut [usize]) {
+    let barycenter = |&item: &usize| match neighbors[item].as_slice() {
         [] => position[item] as f64,
         near => near.iter().map(|&it| position[it] as f64).sum::<f64>() / near.len() as f64,
     };
-    let mut keyed: Vec<(f64, usize)> = row.iter().map(|it| (barycentre(it), *it)).collect();
+    let mut keyed: Vec<(f64, usize)> = row.iter().map(|it| (barycenter(it), *it)).collect();
     keyed.sort_by(|a, b| a.0.total_cmp(&b.0));
     *row = keyed.into_iter().map(|it| it.1).collect();
     number(row, position);

@@ -1,4 +1,4 @@
-//! The positions of items. Each row in turn moves as close to its neighbours as its order and the
+//! The positions of items. Each row in turn moves as close to its neighbors as its order and the
 //! space between its items allow.
 
 use super::{GAP, grid::Grid};
@@ -6,10 +6,10 @@ use super::{GAP, grid::Grid};
 /// The number of sweeps over all rows.
 const N_SWEEPS: usize = 24;
 
-/// The weight of the drawing's centre, relative to that of one neighbour.
+/// The weight of the drawing's center, relative to that of one neighbor.
 const TO_THE_MIDDLE: f64 = 0.5;
 
-/// Returns the centres of all items along their rows. No item extends below 0.
+/// Returns the centers of all items along their rows. No item extends below 0.
 pub(super) fn places(grid: &Grid) -> Vec<f64> {
     let mut places = vec![0.0; grid.row_of.len()];
     for row in &grid.rows {
@@ -21,7 +21,7 @@ pub(super) fn places(grid: &Grid) -> Vec<f64> {
     }
     let n_rows = grid.rows.len();
     for sweep in 0..N_SWEEPS {
-        // The last sweeps use both neighbouring rows, so that no row is far from the next one.
+        // The last sweeps use both neighboring rows, so that no row is far from the next one.
         let is_late = sweep + 4 >= N_SWEEPS;
         for at in 0..n_rows {
             let row = if sweep % 2 == 0 { at } else { n_rows - 1 - at };
@@ -38,7 +38,7 @@ pub(super) fn places(grid: &Grid) -> Vec<f64> {
     places.iter().map(|it| it - shift).collect()
 }
 
-/// Returns the centres of a row whose items are as close as possible.
+/// Returns the centers of a row whose items are as close as possible.
 fn offsets(grid: &Grid, row: &[usize]) -> Vec<f64> {
     let mut offsets = Vec::with_capacity(row.len());
     let mut right = 0.0;
@@ -77,13 +77,13 @@ fn wish(grid: &Grid, item: usize, sides: &[&[Vec<usize>]], places: &[f64]) -> Wi
     if weight == 0.0 {
         return Wish { place: places[item], weight: 0.1 };
     }
-    // The centre of the drawing, at 0, has a small weight, so that long chains do not drift.
+    // The center of the drawing, at 0, has a small weight, so that long chains do not drift.
     Wish { place: sum / (weight + TO_THE_MIDDLE), weight: weight + TO_THE_MIDDLE }
 }
 
 /// Returns the positions with the least weighted squares of differences to the preferred ones, for
 /// items in this order with the distances of `offsets`. The differences of preferred positions and
-/// offsets must not decrease. Neighbours that violate this are moved to their mean (pool adjacent
+/// offsets must not decrease. Neighbors that violate this are moved to their mean (pool adjacent
 /// violators).
 fn settle(wanted: &[Wish], offsets: &[f64]) -> Vec<f64> {
     let mut blocks: Vec<(Wish, usize)> = Vec::with_capacity(wanted.len());

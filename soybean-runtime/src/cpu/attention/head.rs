@@ -353,7 +353,7 @@ impl Sizes {
         unsafe { block.of_row(row).product += sum };
     }
 
-    /// Replaces a row's gradients of weights by gradients of scores, and normalises its weights.
+    /// Replaces a row's gradients of weights by gradients of scores, and normalizes its weights.
     ///
     /// # Safety
     /// As [`Self::add_products`], which was called for all keys.

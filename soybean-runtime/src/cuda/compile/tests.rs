@@ -1,8 +1,15 @@
-//! Tests of the cubin cache, and of NVRTC if it is installed.
+//! Tests of NVRTC, if it is installed.
 
-use std::{env, fs, path::PathBuf, process::Command};
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+    process::{self, Command},
+};
 
-use super::*;
+use super::{
+    super::cubin_cache::{read, write},
+    *,
+};
 
 const KERNEL: &str = "extern \"C\" __global__ void twice(float* x) { x[threadIdx.x] *= 2.0f; }";
 
@@ -21,38 +28,6 @@ impl Drop for Folder {
     fn drop(&mut self) {
         fs::remove_dir_all(&self.0).unwrap();
     }
-}
-
-#[test]
-fn fingerprints_follow_the_published_function() {
-    // Values for the empty text and for `a` from the authors' list.
-    assert_eq!(checksum(b""), FNV_START);
-    assert_eq!(checksum(b"a"), 0xd228_cb69_6f1a_8caf_7891_2b70_4e4a_8964);
-}
-
-#[test]
-fn fingerprints_separate_texts() {
-    assert_ne!(fingerprint(&["ab", "c"]), fingerprint(&["a", "bc"]));
-    assert_ne!(fingerprint(&["ab", "c"]), fingerprint(&["ab", "d"]));
-}
-
-#[test]
-fn damaged_cache_files_are_ignored() {
-    let folder = Folder::new("files");
-    let file = folder.0.join("it.cubin");
-    assert_eq!(read(&file), None);
-    write(&file, b"code").unwrap();
-    assert_eq!(read(&file).as_deref(), Some(&b"code"[..]));
-    let whole = fs::read(&file).unwrap();
-    for at in 0..whole.len() {
-        let mut damaged = whole.clone();
-        damaged[at] ^= 1;
-        fs::write(&file, &damaged).unwrap();
-        assert_eq!(read(&file), None, "byte {at}");
-        fs::write(&file, &whole[..at]).unwrap();
-        assert_eq!(read(&file), None, "{at} bytes");
-    }
-    assert_eq!(fs::read_dir(&folder.0).unwrap().count(), 1, "nothing unfinished stays");
 }
 
 /// Runs a test of this module in a child process with its own cache folder.

@@ -2,16 +2,17 @@
 //! loops.
 #![expect(unsafe_code, reason = "convolutions run on raw memory")]
 
+use soybean_fake_cuda::virtual_gpus::on_virtual_gpus;
 use soybean_plan::Kernel;
 
 use super::*;
 use crate::cuda::{
     epilogue::Epilogue,
+    host_tensor::{HostTensor, gpus},
     kernels::{GpuKernels, KernelOperands},
     memory::DeviceMemory,
     source::{KernelCall, KernelRequests},
     stream::Priority,
-    virtual_gpus::{HostTensor, gpus, on_virtual_gpus},
 };
 
 const PLAIN: Convolution = Convolution {
@@ -231,7 +232,7 @@ fn narrow() -> [Convolution; 4] {
 
 #[test]
 fn convolutions_of_all_forms_and_types() {
-    on_virtual_gpus("cuda::convolution::tests::convolutions_of_all_forms_and_types", &[], || {
+    on_virtual_gpus("cuda::convolution::tests::convolutions_of_all_forms_and_types", &[], |_| {
         for (dtype, precision) in [
             (DType::F32, Precision::F32),
             (DType::F32, Precision::Tf32),
@@ -251,7 +252,7 @@ fn convolutions_of_all_forms_and_types() {
 
 #[test]
 fn convolutions_with_channels_last() {
-    on_virtual_gpus("cuda::convolution::tests::convolutions_with_channels_last", &[], || {
+    on_virtual_gpus("cuda::convolution::tests::convolutions_with_channels_last", &[], |_| {
         let grouped = Convolution { groups: 2, ..WIDE };
         // Large enough for tiled copies, with partial tiles.
         let large = Convolution { channels: 40, image: [9, 8], result: [4, 4], ..WIDE };
@@ -277,7 +278,7 @@ fn unsupported_convolutions_are_left_to_generated_kernels() {
     on_virtual_gpus(
         "cuda::convolution::tests::unsupported_convolutions_are_left_to_generated_kernels",
         &[],
-        || {
+        |_| {
             let is_unsupported = |convolution: Convolution, types: [DType; 3]| {
                 plan(&(convolution, types), Precision::F32).is_none()
             };
@@ -290,7 +291,7 @@ fn unsupported_convolutions_are_left_to_generated_kernels() {
 
 #[test]
 fn large_tensors_keep_their_layout() {
-    on_virtual_gpus("cuda::convolution::tests::large_tensors_keep_their_layout", &[], || {
+    on_virtual_gpus("cuda::convolution::tests::large_tensors_keep_their_layout", &[], |_| {
         // Images and results of 1 GiB each, and filters. Nothing is computed.
         let batch = (1 << 30) / (2 * 8 * 64 * 64);
         let (image, result) = ([64, 64], [64, 64]);

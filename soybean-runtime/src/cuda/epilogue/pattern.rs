@@ -118,21 +118,31 @@ fn value(program: &ScalarProgram, inputs: &[f64]) -> Option<f64> {
         registers.push(match *instruction {
             Instruction::Input(number) => *inputs.get(usize::from(number))?,
             Instruction::Constant(value) => value,
-            Instruction::Scalar(_) | Instruction::Select(..) => return None,
+            Instruction::Integer(_)
+            | Instruction::IntegerConstant(_)
+            | Instruction::Scalar(_)
+            | Instruction::Select(..) => return None,
             Instruction::Unary(function, x) => match function {
                 Unary::Negate => -at(x),
                 Unary::Exp => at(x).exp(),
                 Unary::Tanh => at(x).tanh(),
                 Unary::Sigmoid => 1.0 / (1.0 + (-at(x)).exp()),
                 Unary::Detach => at(x),
-                Unary::Relu | Unary::Log | Unary::Sqrt | Unary::Erf => return None,
+                Unary::Relu | Unary::Log | Unary::Sqrt | Unary::Erf | Unary::Float => {
+                    return None;
+                }
             },
             Instruction::Binary(function, x, y) => match function {
                 Binary::Add => at(x) + at(y),
                 Binary::Subtract => at(x) - at(y),
                 Binary::Multiply => at(x) * at(y),
                 Binary::Divide => at(x) / at(y),
-                Binary::Maximum | Binary::Equal | Binary::Greater | Binary::Noise => return None,
+                Binary::Maximum
+                | Binary::Equal
+                | Binary::Greater
+                | Binary::EqualIntegers
+                | Binary::GreaterInteger
+                | Binary::Noise => return None,
             },
         });
     }
@@ -214,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn biases_and_relu_are_recognised_in_both_orders() {
+    fn biases_and_relu_are_recognized_in_both_orders() {
         let sum = map(2, &[Input(0), Input(1), add(0, 1)]);
         assert_eq!(pattern(&sum, 0), forward(Function::Identity, Some(1)));
         assert_eq!(pattern(&sum, 1), forward(Function::Identity, Some(0)));
@@ -229,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn the_gradient_of_relu_is_recognised() {
+    fn the_gradient_of_relu_is_recognized() {
         let greater = Instruction::Binary(Binary::Greater, 0, 2);
         let instructions = [Input(0), Input(1), Constant(0.0), greater, Select(3, 1, 2)];
         assert_eq!(pattern(&map(2, &instructions), 1), Some(Pattern::ReluGradient { result: 0 }));
@@ -260,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn gelu_is_recognised_by_its_values() {
+    fn gelu_is_recognized_by_its_values() {
         let known = |root, cubic| pattern(&map(2, &gelu_of(root, cubic)), 0);
         assert_eq!(known(ROOT, CUBIC), forward(Function::Gelu, Some(1)));
         assert_eq!(known(ROOT, 0.0447), None);
@@ -268,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn the_gradient_of_gelu_is_recognised_by_its_values() {
+    fn the_gradient_of_gelu_is_recognized_by_its_values() {
         // x0 (1 + t) / 2 + x0 x1 / 2 (1 - t^2) root (1 + 3 cubic x1^2)
         let instructions = |three: f64| {
             vec![

@@ -2,13 +2,14 @@
 //! loops.
 #![expect(unsafe_code, reason = "products run on raw memory")]
 
+use soybean_fake_cuda::virtual_gpus::on_virtual_gpus;
 use soybean_plan::{MatrixStrides, Shape, Strides};
 
 use super::*;
 use crate::cuda::{
+    host_tensor::{HostTensor, gpus},
     memory::DeviceMemory,
     stream::Priority,
-    virtual_gpus::{HostTensor, gpus, on_virtual_gpus},
 };
 
 #[test]
@@ -174,7 +175,7 @@ const TYPES: [([DType; 3], Precision); 4] = [
 
 #[test]
 fn products_of_all_layouts_and_types() {
-    on_virtual_gpus("cuda::matmul::tests::products_of_all_layouts_and_types", &[], || {
+    on_virtual_gpus("cuda::matmul::tests::products_of_all_layouts_and_types", &[], |_| {
         let contractions = [
             plain(8, 16, 24),
             Contraction { left: matrix(1, 8, &[]), ..plain(8, 16, 24) },
@@ -216,7 +217,7 @@ fn products_of_all_layouts_and_types() {
 #[test]
 fn unsupported_products_are_left_to_generated_kernels() {
     let test = "cuda::matmul::tests::unsupported_products_are_left_to_generated_kernels";
-    on_virtual_gpus(test, &[], || {
+    on_virtual_gpus(test, &[], |_| {
         let types = [DType::F32; 3];
         let is_unsupported = |contraction: Contraction, types: [DType; 3], function: Function| {
             let epilogue = Epilogue { function, bias: None };
@@ -246,7 +247,7 @@ fn gelu_derivative(x: f64) -> f64 {
 
 #[test]
 fn functions_follow_the_bias() {
-    on_virtual_gpus("cuda::matmul::tests::functions_follow_the_bias", &[], || {
+    on_virtual_gpus("cuda::matmul::tests::functions_follow_the_bias", &[], |_| {
         for (types, precision) in TYPES {
             for has_bias in [false, true] {
                 for function in [Function::Identity, Function::Relu, Function::Gelu] {
@@ -270,7 +271,7 @@ fn functions_follow_the_bias() {
 
 #[test]
 fn gradients_use_auxiliary_buffers() {
-    on_virtual_gpus("cuda::matmul::tests::gradients_use_auxiliary_buffers", &[], || {
+    on_virtual_gpus("cuda::matmul::tests::gradients_use_auxiliary_buffers", &[], |_| {
         for (types, precision) in TYPES {
             for (forward, gradient) in [
                 (Function::ReluAux, Function::ReluGradient),

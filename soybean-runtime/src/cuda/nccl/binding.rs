@@ -73,7 +73,7 @@ type InitRankConfig = unsafe extern "C" fn(
 /// Functions for non-blocking communicators, which older versions lack.
 #[derive(Clone, Copy)]
 pub(super) struct NonBlocking {
-    /// Starts the initialisation of a rank's communicator.
+    /// Starts the initialization of a rank's communicator.
     pub(super) init_rank: InitRankConfig,
     /// Starts to finalize a communicator.
     pub(super) finalize: unsafe extern "C" fn(RawCommunicator) -> NcclResult,
@@ -123,7 +123,7 @@ functions! {
     error_string: "ncclGetErrorString" = fn(NcclResult) -> *const c_char;
     /// Creates a new unique id.
     unique_id: "ncclGetUniqueId" = fn(*mut RawUniqueId) -> NcclResult;
-    /// Initialises a rank's communicator on the current device and waits for all ranks. Parameters:
+    /// Initializes a rank's communicator on the current device and waits for all ranks. Parameters:
     /// communicator, group size, id, rank.
     init_rank: "ncclCommInitRank" = fn(*mut RawCommunicator, c_int, RawUniqueId, c_int) -> NcclResult;
     /// Destroys a communicator after its work is complete.

@@ -1,13 +1,10 @@
 //! Tests of collectives on virtual GPUs against plain loops.
 #![expect(unsafe_code, reason = "collectives run on raw memory")]
 
+use soybean_fake_cuda::virtual_gpus::on_virtual_gpus;
+
 use super::*;
-use crate::cuda::{
-    memory::DeviceMemory,
-    peers::NoPeers,
-    stream::Priority,
-    virtual_gpus::{gpus, on_virtual_gpus},
-};
+use crate::cuda::{host_tensor::gpus, memory::DeviceMemory, peers::NoPeers, stream::Priority};
 
 const N_RANKS: usize = 4;
 const N_ELEMENTS: usize = 6;
@@ -93,7 +90,7 @@ fn chunk(values: &[i16], group_rank: usize) -> &[i16] {
 
 #[test]
 fn collectives_give_the_right_results() {
-    on_virtual_gpus("cuda::nccl::tests::collectives_give_the_right_results", &[], || {
+    on_virtual_gpus("cuda::nccl::tests::collectives_give_the_right_results", &[], |_| {
         let (one, all) = (N_ELEMENTS, N_RANKS * N_ELEMENTS);
         for combine in [Combine::Sum, Combine::Max] {
             // SAFETY: `check` allocates the elements, and waits for the streams before it frees
@@ -133,7 +130,7 @@ fn collectives_give_the_right_results() {
 
 #[test]
 fn invalid_groups_are_rejected() {
-    on_virtual_gpus("cuda::nccl::tests::invalid_groups_are_rejected", &[], || {
+    on_virtual_gpus("cuda::nccl::tests::invalid_groups_are_rejected", &[], |_| {
         let gpus = gpus(2);
         let twice = [Arc::clone(&gpus[0]), Arc::clone(&gpus[0])];
         let error = group(&twice).err().expect("a GPU is not its own peer");
@@ -149,7 +146,7 @@ fn invalid_groups_are_rejected() {
 #[test]
 fn asynchronous_errors_are_detected() {
     let settings = [("SOYBEAN_FAKE_NCCL_ERROR", "1")];
-    on_virtual_gpus("cuda::nccl::tests::asynchronous_errors_are_detected", &settings, || {
+    on_virtual_gpus("cuda::nccl::tests::asynchronous_errors_are_detected", &settings, |_| {
         let error = group(&gpus(2)).err().expect("NCCL says so while it connects");
         assert_eq!(error.kind(), ErrorKind::Device);
         assert!(error.to_string().starts_with("communication of GPU 0"), "{error}");

@@ -1,4 +1,4 @@
-//! Background work of non-blocking communicators: initialisation, and the first calls of each,
+//! Background work of non-blocking communicators: initialization, and the first calls of each,
 //! which connect the ranks. It completes after the state was polled often enough. Work queued too
 //! early runs before it.
 

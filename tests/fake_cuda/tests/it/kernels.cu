@@ -123,14 +123,14 @@ extern "C" __global__ void beyond_shared(float* y) {
 SOYBEAN_EXPORT(beyond_shared, 1)
 
 // Returns the initial content of shared memory. It must be poisoned for each block.
-extern "C" __global__ void uninitialised(unsigned* y) {
+extern "C" __global__ void uninitialized(unsigned* y) {
     __shared__ unsigned fixed[8];
     SOYBEAN_SHARED(unsigned, sized);
     y[blockIdx.x * 16 + threadIdx.x] = fixed[threadIdx.x];
     y[blockIdx.x * 16 + 8 + threadIdx.x] = sized[threadIdx.x];
     fixed[threadIdx.x] = sized[threadIdx.x] = 1;
 }
-SOYBEAN_EXPORT(uninitialised, 1)
+SOYBEAN_EXPORT(uninitialized, 1)
 
 extern "C" __global__ void histogram(unsigned* counts, int* largest, const int* x) {
     unsigned i = blockIdx.x * blockDim.x + threadIdx.x;

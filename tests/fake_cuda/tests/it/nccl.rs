@@ -49,7 +49,7 @@ fn ranks() -> Vec<Rank> {
     start();
     let ranks = (0..RANKS).map(|rank| {
         let context = CudaContext::new(rank).unwrap();
-        // SAFETY: the tests synchronise their work explicitly.
+        // SAFETY: the tests synchronize their work explicitly.
         unsafe { context.disable_event_tracking() };
         let stream = context.new_stream().unwrap();
         let mut communicator = std::ptr::null_mut();

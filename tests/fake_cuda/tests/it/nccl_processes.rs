@@ -45,7 +45,7 @@ impl Rank {
     /// the same number.
     fn new(side: usize, number: usize) -> Self {
         let context = CudaContext::new(number).unwrap();
-        // SAFETY: the test synchronises its work explicitly.
+        // SAFETY: the test synchronizes its work explicitly.
         unsafe { context.disable_event_tracking() };
         let stream = context.new_stream().unwrap();
         // SAFETY: an id consists of bytes.

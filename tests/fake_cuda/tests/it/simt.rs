@@ -180,12 +180,12 @@ fn shared_memory_is_poisoned_before_each_block() {
         let mut y = vec![0_u32; 64];
         // SAFETY: four blocks write 16 words each.
         unsafe {
-            module.launch("uninitialised", [4, 1, 1], [8, 1, 1], 32, &[pointer(&mut y)], order)
+            module.launch("uninitialized", [4, 1, 1], [8, 1, 1], 32, &[pointer(&mut y)], order)
         }
         .unwrap();
         assert_eq!(y, [u32::MAX; 64], "{order:?}");
     }
-    let bytes = module.static_shared_bytes("uninitialised").unwrap();
+    let bytes = module.static_shared_bytes("uninitialized").unwrap();
     assert!((32..96).contains(&bytes), "{bytes}");
     assert_eq!(module.static_shared_bytes("none"), None);
 }

@@ -68,7 +68,7 @@ pub(crate) struct Device {
 impl Device {
     pub(crate) fn new(number: usize) -> Self {
         let context = CudaContext::new(number).unwrap();
-        // SAFETY: the tests synchronise their work explicitly.
+        // SAFETY: the tests synchronize their work explicitly.
         unsafe { context.disable_event_tracking() };
         let twice = context
             .load_module(compile(TEXT, "sm_90").unwrap())

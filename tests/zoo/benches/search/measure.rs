@@ -2,7 +2,9 @@
 
 use std::time::Instant;
 
-use soybean_compiler::{Compiled, Optimizer, Options, Strategy, compile, optimizer};
+use soybean_compiler::{
+    Compiled, Optimizer, Options, SearchEffort, SearchRequest, compile, optimizer,
+};
 use soybean_plan::{NonFinite, Precision};
 use soybean_zoo::{Entry, Model};
 
@@ -24,6 +26,7 @@ pub(crate) fn measure(
     entry: &Entry,
     n_gpus: usize,
     with_updates: bool,
+    effort: SearchEffort,
 ) -> Result<Measured, String> {
     let name = if with_updates { "adamw" } else { entry.optimizer };
     let mut optimizer = optimizer(name, &[]).map_err(|fault| format!("{fault:?}"))?;
@@ -33,20 +36,25 @@ pub(crate) fn measure(
         optimizer.ema = Some(0.999);
         optimizer.non_finite = NonFinite::Scale;
     }
-    let mut compiled = compiled(entry, n_gpus, &optimizer)?;
+    let mut compiled = compiled(entry, n_gpus, &optimizer, effort)?;
     let mut milliseconds = compiled.report.milliseconds();
     for _ in 1..N_RUNS {
-        compiled = self::compiled(entry, n_gpus, &optimizer)?;
+        compiled = self::compiled(entry, n_gpus, &optimizer, effort)?;
         milliseconds = milliseconds.min(compiled.report.milliseconds());
     }
     Ok(Measured { network: entry.name, n_gpus, compiled, milliseconds })
 }
 
-fn compiled(entry: &Entry, n_gpus: usize, optimizer: &Optimizer) -> Result<Compiled, String> {
+fn compiled(
+    entry: &Entry,
+    n_gpus: usize,
+    optimizer: &Optimizer,
+    effort: SearchEffort,
+) -> Result<Compiled, String> {
     let options = Options {
         name: entry.name.to_owned(),
         n_gpus,
-        search: Strategy::Auto.into(),
+        search: SearchRequest { effort, ..SearchRequest::default() },
         precision: Precision::F32,
         optimizer: optimizer.clone(),
     };

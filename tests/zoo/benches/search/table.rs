@@ -14,7 +14,7 @@ pub(crate) const HEADS: [&str; N_CELLS] = [
     "model, MB",
     "proof",
     "search, ms",
-    "unoptimised, ms",
+    "unoptimized, ms",
     "memory, MB",
 ];
 const N_CELLS: usize = 10;
@@ -38,7 +38,7 @@ impl Row {
         memory: String,
     ) -> Self {
         let [auto, recursive, data, model] = found.clone();
-        let [optimised, unoptimised] = times.clone();
+        let [optimized, unoptimized] = times.clone();
         Self([
             network.to_owned(),
             n_gpus.to_string(),
@@ -47,8 +47,8 @@ impl Row {
             data,
             model,
             proof,
-            optimised,
-            unoptimised,
+            optimized,
+            unoptimized,
             memory,
         ])
     }

@@ -3,10 +3,9 @@
 use std::error::Error;
 
 use soybean_compiler::{
-    Compiled, Objective, Options, SearchRequest, compile, optimizer, readable_bytes,
-    readable_seconds,
+    Compiled, Objective, Options, SearchRequest, compile, optimizer, readable_seconds,
 };
-use soybean_plan::{Cluster, Precision};
+use soybean_plan::{Cluster, Precision, readable_bytes};
 use soybean_zoo::{Entry, Model};
 
 use crate::axes::slow_bytes;

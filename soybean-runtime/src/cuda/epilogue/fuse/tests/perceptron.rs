@@ -356,7 +356,7 @@ fn tables(activation: Activation) -> Tables {
         RELU_OFFSETS.iter().for_each(|&(buffer, offset)| buffers[buffer].offset = offset);
         buffers[30].offset = 36672;
     }
-    let tile = |n: usize| Tile { shape: Shape::new(&[n]), tiling: Tiling::replicated(0) };
+    let tile = |n: usize| Tile::new(Shape::new(&[n]), Tiling::replicated(0));
     let parameter = |buffer: BufferId| Parameter {
         name: format!("b{buffer}").into(),
         tile: tile(BUFFERS[buffer].0),

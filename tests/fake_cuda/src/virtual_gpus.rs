@@ -1,5 +1,6 @@
 //! Tests on virtual GPUs. Each runs in a second process, whose library path has the virtual driver.
 #![expect(unsafe_code, reason = "the virtual machine is a C library")]
+#![expect(clippy::missing_panics_doc, reason = "tests panic on errors")]
 #![expect(clippy::print_stdout, reason = "skipped tests say why")]
 
 use std::{
@@ -12,6 +13,8 @@ use std::{
     time::Duration,
 };
 
+use crate::{has_compiler, install_without};
+
 /// The variable that is set in processes with virtual GPUs.
 const INSIDE: &str = "SOYBEAN_ON_VIRTUAL_GPUS";
 
@@ -20,7 +23,7 @@ const LIMIT: Duration = Duration::from_secs(600);
 
 /// Runs `body` with virtual GPUs, in a second process that runs only the test of this full name.
 ///
-/// `settings` are environment variables, listed in the README of `tests/fake_cuda`.
+/// `settings` are environment variables, listed in the README.
 pub fn on_virtual_gpus(test: &str, settings: &[(&str, &str)], body: impl FnOnce(&Machine)) {
     on_virtual_gpus_without(&[], test, settings, body);
 }
@@ -64,7 +67,7 @@ pub fn on_virtual_gpus_without(
 ///
 /// If there is no C++ compiler, or the machine has one of the libraries itself.
 pub fn put_on_virtual_gpus(command: &mut Command, left_out: &[&str]) -> Result<(), String> {
-    if !soybean_fake_cuda::has_compiler() {
+    if !has_compiler() {
         return Err("no C++ compiler".to_owned());
     }
     if let Some(library) = left_out.iter().find(|it| is_installed(it)) {
@@ -73,8 +76,7 @@ pub fn put_on_virtual_gpus(command: &mut Command, left_out: &[&str]) -> Result<(
     let folder = folder(
         &["virtual_gpus"].iter().chain(left_out).copied().collect::<Vec<_>>().join("_without_"),
     );
-    soybean_fake_cuda::install_without(&folder, left_out)
-        .expect("the library is built with the tests");
+    install_without(&folder, left_out).expect("the library is built with the tests");
     command
         .env("LD_LIBRARY_PATH", &folder)
         .env("SOYBEAN_CACHE_DIR", self::folder("kernels"))
@@ -160,7 +162,7 @@ impl Machine {
         self.function::<extern "C" fn() -> u64>("soybean_fake_complaints")()
     }
 
-    /// Returns a function of the virtual driver; its type is in the README of `tests/fake_cuda`.
+    /// Returns a function of the virtual driver; its type is in the README.
     fn function<F: Copy>(&self, name: &str) -> F {
         // SAFETY: the callers above name the types of the functions.
         *unsafe { self.0.get::<F>(name.as_bytes()) }.expect("the virtual driver has it")

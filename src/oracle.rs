@@ -1,20 +1,44 @@
 //! The model's own function, called with a trainer's batch and parameters.
 
 use soybean_plan::Input;
-use soybean_runtime::{Array, View};
+use soybean_runtime::{Array, Error, Trainer, View};
 
-use super::CommandModel;
-use crate::{Tensor, eager};
+use crate::{Tensor, command_line::CommandModel, eager};
+
+/// The results of a model's function, called as ordinary Rust.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct EagerEvaluation {
+    /// The tensors that the function returns: the loss, then the other outputs. All have `data`,
+    /// also outputs of integers.
+    pub outputs: Vec<Array>,
+    /// The tensors that the function [probes](Tensor::probe), by name, in the order of the calls.
+    pub probes: Vec<(String, Array)>,
+}
+
+/// Evaluates a model's function on a batch, with the parameters of a trainer.
+pub(crate) fn eager_evaluation(
+    model: &CommandModel,
+    trainer: &mut Trainer,
+    batch: &[View<'_>],
+) -> Result<EagerEvaluation, Error> {
+    trainer.check_batch(batch)?;
+    let parameters = trainer.parameters()?;
+    let parameters = parameters.iter().map(|(_, array)| Numbers::of_array(array)).collect();
+    let oracle = Oracle::new(model, batch, parameters, 0);
+    let (outputs, probes) = eager::with_probes(|| oracle.evaluate(Tensor::to_array));
+    Ok(EagerEvaluation { outputs, probes })
+}
 
 /// A shape and its elements in row-major order.
 #[derive(Clone, Debug)]
-pub(super) struct Numbers {
-    pub(super) shape: Vec<usize>,
-    pub(super) elements: Vec<f64>,
+pub(crate) struct Numbers {
+    pub(crate) shape: Vec<usize>,
+    pub(crate) elements: Vec<f64>,
 }
 
 impl Numbers {
-    pub(super) fn of_array(array: &Array) -> Self {
+    pub(crate) fn of_array(array: &Array) -> Self {
         let elements = array.data.iter().map(|it| f64::from(*it)).collect();
         Self { shape: array.shape.clone(), elements }
     }
@@ -37,7 +61,7 @@ impl Numbers {
 }
 
 /// The model's function of its parameters, for a fixed batch.
-pub(super) struct Oracle {
+pub(crate) struct Oracle {
     forward: fn(&[Tensor]) -> Vec<Tensor>,
     inputs: Vec<Numbers>,
     parameters: Vec<Numbers>,
@@ -45,7 +69,7 @@ pub(super) struct Oracle {
 }
 
 impl Oracle {
-    pub(super) fn new(
+    pub(crate) fn new(
         model: &CommandModel,
         batch: &[View<'_>],
         parameters: Vec<Numbers>,
@@ -56,29 +80,33 @@ impl Oracle {
         Self { forward: model.forward, inputs, parameters, seed }
     }
 
-    pub(super) fn parameters(&self) -> &[Numbers] {
+    pub(crate) fn parameters(&self) -> &[Numbers] {
         &self.parameters
     }
 
     /// Returns the loss of a training step, counted from 1.
-    pub(super) fn training_loss(&self, step: u64) -> f64 {
+    pub(crate) fn training_loss(&self, step: u64) -> f64 {
         eager::in_training(self.seed, step, || self.evaluation())[0].elements[0]
     }
 
     /// Returns the loss and the other outputs of an evaluation.
-    pub(super) fn evaluation(&self) -> Vec<Numbers> {
+    pub(crate) fn evaluation(&self) -> Vec<Numbers> {
+        self.evaluate(Numbers::of_tensor)
+    }
+
+    fn evaluate<R>(&self, result: impl Fn(Tensor) -> R) -> Vec<R> {
         eager::scope(|| {
             let inputs: Vec<Tensor> = self.inputs.iter().map(Numbers::tensor).collect();
             let parameters: Vec<Tensor> = self.parameters.iter().map(Numbers::tensor).collect();
             eager::with_parameters(&parameters, || {
-                (self.forward)(&inputs).into_iter().map(Numbers::of_tensor).collect()
+                (self.forward)(&inputs).into_iter().map(result).collect()
             })
         })
     }
 
     /// Returns the derivative of the mean loss of these training steps with respect to one element
     /// of a parameter, by central differences.
-    pub(super) fn slope(&mut self, parameter: usize, element: usize, steps: &[u64]) -> f64 {
+    pub(crate) fn slope(&mut self, parameter: usize, element: usize, steps: &[u64]) -> f64 {
         // In double precision the error of the difference is about 1e-10 for this distance, far
         // below that of single precision.
         const DISTANCE: f64 = 1e-5;

@@ -1,6 +1,6 @@
-//! Lower bounds by reparametrisation, the labels that they rule out, and decoded assignments.
+//! Lower bounds by reparametrization, the labels that they rule out, and decoded assignments.
 //!
-//! A reparametrisation moves costs between pairwise and unary tables without changing the cost of
+//! A reparametrization moves costs between pairwise and unary tables without changing the cost of
 //! any assignment. The sum of the minima of all tables is then a lower bound. A pass visits the
 //! variables in order. Each variable collects the min-marginals of its edges to earlier variables,
 //! and passes equal shares of its costs on to its edges to later variables. The bound never falls.
@@ -21,7 +21,7 @@ pub(crate) fn pass_work(problem: &PairwiseProblem) -> u64 {
 
 /// A problem with messages, and the lower bound that they prove.
 #[derive(Clone)]
-pub(crate) struct Reparametrisation {
+pub(crate) struct Reparametrization {
     problem: PairwiseProblem,
     /// For each edge, the messages to its first and to its second variable. The reduced cost of a
     /// pair of labels is its cost less both messages.
@@ -80,16 +80,23 @@ impl Direction {
     }
 }
 
-impl Reparametrisation {
-    /// Returns the reparametrisation after one forward pass.
+impl Reparametrization {
+    /// Returns the reparametrization after one forward pass.
     pub(crate) fn new(problem: PairwiseProblem) -> Self {
+        let none =
+            |edge: &Edge| [edge.first, edge.second].map(|it| vec![0; problem.unary[it].len()]);
+        let messages = problem.edges.iter().map(none).collect();
+        Self::from_messages(problem, messages)
+    }
+
+    /// Returns the reparametrization after one forward pass that starts from these messages. The
+    /// bound is valid for any messages.
+    pub(crate) fn from_messages(problem: PairwiseProblem, messages: Vec<[Vec<i64>; 2]>) -> Self {
         let n = problem.unary.len();
         let mut edges_of = vec![[Vec::new(), Vec::new()]; n];
-        let mut messages = Vec::with_capacity(problem.edges.len());
         for (number, edge) in problem.edges.iter().enumerate() {
             edges_of[edge.first][1].push(number);
             edges_of[edge.second][0].push(number);
-            messages.push([edge.first, edge.second].map(|it| vec![0; problem.unary[it].len()]));
         }
         let mut this = Self {
             variable_minima: vec![0; n],
@@ -183,7 +190,7 @@ impl Reparametrisation {
         }
     }
 
-    /// Returns the reparametrisation with one label of a variable fixed.
+    /// Returns the reparametrization with one label of a variable fixed.
     pub(crate) fn conditioned(&self, variable: usize, label: usize) -> Self {
         let cost = self.reduced_unary(variable)[label];
         let mut this = self.clone();
@@ -214,6 +221,11 @@ impl Reparametrisation {
     /// Replaces the table of an edge. The bound is valid again after the next pass.
     pub(crate) fn set_table(&mut self, edge: usize, table: Rc<[i64]>) {
         self.problem.edges[edge].table = table;
+    }
+
+    /// Returns the messages of an edge to its first and to its second variable.
+    pub(crate) fn messages(&self, edge: usize) -> &[Vec<i64>; 2] {
+        &self.messages[edge]
     }
 
     /// Returns a lower bound for each pair of labels of an edge, after a pass.

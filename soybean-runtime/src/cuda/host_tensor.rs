@@ -1,43 +1,10 @@
-//! Tests on virtual GPUs. Each test runs again in a child process that finds them in place of
-//! CUDA's libraries.
+//! Tensors of tests on the host and on GPUs.
 
-use std::{env, process::Command, sync::Arc};
+use std::sync::Arc;
 
 use soybean_plan::DType;
 
 use super::{gpu::Gpu, libraries::installation, memory::DeviceMemory};
-
-/// Set in child processes that find virtual GPUs.
-const INSIDE: &str = "SOYBEAN_ON_VIRTUAL_GPUS";
-
-/// Runs `body` in a child process with virtual GPUs, which runs the test with the path `test`
-/// alone.
-#[expect(clippy::print_stdout, reason = "a skipped test should be visible in the output")]
-pub(super) fn on_virtual_gpus(test: &str, settings: &[(&str, &str)], body: impl FnOnce()) {
-    if env::var_os(INSIDE).is_some() {
-        return body();
-    }
-    if !soybean_fake_cuda::has_compiler() {
-        println!("skipped: no C++ compiler");
-        return;
-    }
-    let program = env::current_exe().unwrap();
-    let folder = program.with_file_name("virtual_gpus");
-    soybean_fake_cuda::install(&folder).unwrap();
-    let output = Command::new(&program)
-        .args([test, "--exact", "--nocapture", "--test-threads=1"])
-        .env(INSIDE, "1")
-        .env_remove("SOYBEAN_CUDA_LIBS")
-        .env("LD_LIBRARY_PATH", &folder)
-        .env("SOYBEAN_CACHE_DIR", program.with_file_name("virtual_kernels"))
-        .envs(settings.iter().copied())
-        .output()
-        .unwrap();
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
-    assert!(output.status.success(), "on virtual GPUs: {stdout}\n{stderr}");
-    assert!(stdout.contains("1 passed"), "expected that {test} runs, found {stdout}");
-}
 
 /// Opens the first `n` virtual GPUs.
 pub(super) fn gpus(n: usize) -> Vec<Arc<Gpu>> {

@@ -1,35 +1,35 @@
-//! Colours of placements. A tensor has one stripe for each axis of the mesh.
+//! Colors of placements. A tensor has one stripe for each axis of the mesh.
 
 use soybean_plan::{Placement, Tiling};
 
-/// The colours of one placement.
+/// The colors of one placement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Colour {
+pub(super) struct Color {
     /// The CSS class of the stripes in SVG.
     pub(super) class: &'static str,
-    /// The fill colour behind dark text.
+    /// The fill color behind dark text.
     pub(super) light: &'static str,
-    /// The fill colour behind light text.
+    /// The fill color behind light text.
     pub(super) dark: &'static str,
 }
 
-const REPLICATED: Colour = Colour { class: "r", light: "#e6e8eb", dark: "#3a3f47" };
-const PARTIAL: Colour = Colour { class: "red", light: "#f3c3c3", dark: "#6b2b2b" };
-/// The colours of splits of dim 0, 1, ..; the last is that of all further dims.
-const SPLITS: [Colour; 6] = [
-    Colour { class: "p0", light: "#b9d7f8", dark: "#1f4a7c" },
-    Colour { class: "p1", light: "#fbd0a3", dark: "#7a4312" },
-    Colour { class: "p2", light: "#bfe5bf", dark: "#255b2c" },
-    Colour { class: "p3", light: "#dcc8f3", dark: "#52347c" },
-    Colour { class: "p4", light: "#b5e4e0", dark: "#1a5a57" },
-    Colour { class: "p5", light: "#f7c3de", dark: "#76305a" },
+const REPLICATED: Color = Color { class: "r", light: "#e6e8eb", dark: "#3a3f47" };
+const PARTIAL: Color = Color { class: "red", light: "#f3c3c3", dark: "#6b2b2b" };
+/// The colors of splits of dim 0, 1, ..; the last is that of all further dims.
+const SPLITS: [Color; 6] = [
+    Color { class: "p0", light: "#b9d7f8", dark: "#1f4a7c" },
+    Color { class: "p1", light: "#fbd0a3", dark: "#7a4312" },
+    Color { class: "p2", light: "#bfe5bf", dark: "#255b2c" },
+    Color { class: "p3", light: "#dcc8f3", dark: "#52347c" },
+    Color { class: "p4", light: "#b5e4e0", dark: "#1a5a57" },
+    Color { class: "p5", light: "#f7c3de", dark: "#76305a" },
 ];
 
-fn all() -> impl Iterator<Item = Colour> {
+fn all() -> impl Iterator<Item = Color> {
     [REPLICATED, PARTIAL].into_iter().chain(SPLITS)
 }
 
-/// Returns the CSS rules of stripes, for light and dark colour schemes.
+/// Returns the CSS rules of stripes, for light and dark color schemes.
 pub(super) fn rules() -> String {
     let rule = |class: &str, fill: &str| format!(".stripe.{class} {{ fill: {fill}; }}\n");
     let light: String = all().map(|it| rule(it.class, it.light)).collect();
@@ -37,18 +37,18 @@ pub(super) fn rules() -> String {
     format!("{light}@media (prefers-color-scheme: dark) {{\n{dark}}}\n")
 }
 
-/// Returns the same for a page with a scheme of its own and a variable for each colour.
+/// Returns the same for a page with a scheme of its own and a variable for each color.
 pub(crate) fn theme() -> String {
     let variable =
-        |it: Colour| format!("  --{}: light-dark({}, {});\n", it.class, it.light, it.dark);
-    let rule = |it: Colour| format!(".stripe.{0} {{ fill: var(--{0}); }}\n", it.class);
+        |it: Color| format!("  --{}: light-dark({}, {});\n", it.class, it.light, it.dark);
+    let rule = |it: Color| format!(".stripe.{0} {{ fill: var(--{0}); }}\n", it.class);
     let (variables, rules): (String, String) =
         (all().map(variable).collect(), all().map(rule).collect());
     format!(":root {{\n{variables}}}\n{rules}")
 }
 
-/// Returns the colour of a placement.
-pub(super) fn of(placement: Placement) -> Colour {
+/// Returns the color of a placement.
+pub(super) fn of(placement: Placement) -> Color {
     match placement {
         Placement::Replicated => REPLICATED,
         Placement::Partial => PARTIAL,
@@ -58,11 +58,11 @@ pub(super) fn of(placement: Placement) -> Colour {
 
 /// Returns the stripes of a tiling: runs of axes with the same placement, with their numbers of
 /// axes. A single rank has no axes, but one stripe.
-pub(super) fn stripes(tiling: &Tiling) -> Vec<(Colour, usize)> {
-    let mut stripes: Vec<(Colour, usize)> = Vec::new();
+pub(super) fn stripes(tiling: &Tiling) -> Vec<(Color, usize)> {
+    let mut stripes: Vec<(Color, usize)> = Vec::new();
     for &placement in tiling.placements() {
         match stripes.last_mut() {
-            Some((colour, n_axes)) if *colour == of(placement) => *n_axes += 1,
+            Some((color, n_axes)) if *color == of(placement) => *n_axes += 1,
             _ => stripes.push((of(placement), 1)),
         }
     }

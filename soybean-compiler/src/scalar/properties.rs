@@ -1,0 +1,101 @@
+//! Properties of scalar programs: costs, inputs, and the kinds of registers.
+
+use soybean_plan::{Binary, Instruction, Register, ScalarProgram, Unary};
+
+/// Returns whether no instruction of a program costs more than a few cycles, so that computing it
+/// again is cheaper than storing it.
+#[must_use]
+pub fn is_cheap(program: &ScalarProgram) -> bool {
+    n_flops(program) <= 4
+}
+
+/// Returns the floating-point operations of a program. A transcendental function counts as many as
+/// its polynomial has terms. Division by a constant is cheaper than other divisions: the dividend
+/// is mostly a sum that has one element for each row of the result.
+#[must_use]
+pub fn n_flops(program: &ScalarProgram) -> u64 {
+    let is_constant =
+        |it: Register| matches!(program.instructions[it as usize], Instruction::Constant(_));
+    let flops = |instruction: &Instruction| match instruction {
+        Instruction::Input(_)
+        | Instruction::Integer(_)
+        | Instruction::Scalar(_)
+        | Instruction::Constant(_)
+        | Instruction::IntegerConstant(_) => 0,
+        Instruction::Unary(function, _) => match function {
+            Unary::Negate | Unary::Relu => 1,
+            Unary::Detach | Unary::Float => 0,
+            Unary::Sqrt => 4,
+            Unary::Exp | Unary::Log | Unary::Tanh | Unary::Sigmoid | Unary::Erf => 10,
+        },
+        Instruction::Binary(Binary::Divide, _, divisor) if is_constant(*divisor) => 2,
+        Instruction::Binary(Binary::Divide, ..) => 4,
+        Instruction::Binary(Binary::Noise, ..) => 10,
+        Instruction::Binary(..) | Instruction::Select(..) => 1,
+    };
+    program.instructions.iter().map(flops).sum()
+}
+
+/// Returns the inputs that a program reads, in increasing order.
+#[must_use]
+pub fn inputs(program: &ScalarProgram) -> Vec<u8> {
+    let input = |instruction: &Instruction| match instruction {
+        Instruction::Input(input) | Instruction::Integer(input) => Some(*input),
+        _ => None,
+    };
+    let mut inputs: Vec<u8> = program.instructions.iter().filter_map(input).collect();
+    inputs.sort_unstable();
+    inputs
+}
+
+/// Returns whether an instruction defines an integer.
+pub(super) fn is_of_integers(instruction: &Instruction) -> bool {
+    matches!(instruction, Instruction::Integer(_) | Instruction::IntegerConstant(_))
+}
+
+/// Checks the kinds of registers: comparisons of integers and [`Unary::Float`] read integers, and
+/// everything else, like the results, reads numbers. Inputs are read as integers where
+/// `is_integer` has a mark for them.
+pub(crate) fn has_right_kinds(program: &ScalarProgram, is_integer: &[bool]) -> bool {
+    let of = |register: Register| is_of_integers(&program.instructions[register as usize]);
+    let is_right = |instruction: &Instruction| match *instruction {
+        Instruction::Input(input) => !is_integer[input as usize],
+        Instruction::Integer(input) => is_integer[input as usize],
+        Instruction::Scalar(_) | Instruction::Constant(_) | Instruction::IntegerConstant(_) => true,
+        Instruction::Unary(Unary::Float, x) => of(x),
+        Instruction::Binary(Binary::EqualIntegers | Binary::GreaterInteger, x, y) => of(x) && of(y),
+        Instruction::Unary(..) | Instruction::Binary(..) | Instruction::Select(..) => {
+            !sources(instruction).into_iter().any(of)
+        }
+    };
+    program.instructions.iter().all(is_right) && !program.results.iter().any(|it| of(*it))
+}
+
+/// Returns whether noise alone reads an input of a program.
+pub(crate) fn is_of_noise(program: &ScalarProgram, input: u8) -> bool {
+    let of = |register: Register| program.instructions[usize::from(register)];
+    let is_input = |register: Register| match of(register) {
+        Instruction::Input(other) | Instruction::Integer(other) => other == input,
+        Instruction::Unary(Unary::Float, x) => of(x) == Instruction::Integer(input),
+        _ => false,
+    };
+    let may_read = |it: &Instruction| {
+        matches!(it, Instruction::Binary(Binary::Noise, ..) | Instruction::Unary(Unary::Float, _))
+    };
+    let reads = |it: &Instruction| !may_read(it) && sources(it).into_iter().any(is_input);
+    !program.instructions.iter().any(reads) && !program.results.iter().any(|it| is_input(*it))
+}
+
+/// Returns the registers that an instruction reads.
+pub(super) fn sources(instruction: &Instruction) -> Vec<Register> {
+    match *instruction {
+        Instruction::Input(_)
+        | Instruction::Integer(_)
+        | Instruction::Scalar(_)
+        | Instruction::Constant(_)
+        | Instruction::IntegerConstant(_) => Vec::new(),
+        Instruction::Unary(_, x) => vec![x],
+        Instruction::Binary(_, x, y) => vec![x, y],
+        Instruction::Select(condition, x, y) => vec![condition, x, y],
+    }
+}

@@ -1,0 +1,170 @@
+//! PyTorch's names for what operators here are called, or written, otherwise.
+
+use super::{call_text, find};
+
+/// The counterpart of a name of PyTorch.
+enum Counterpart {
+    /// The operator of this name.
+    Operator(&'static str),
+    /// What is written in place of it.
+    Text(&'static str),
+}
+
+use Counterpart::{Operator, Text};
+
+/// The names of PyTorch that are no operators here.
+const NAMES: &[(&str, Counterpart)] = &[
+    ("absolute", Operator("abs")),
+    ("addmm", Text("`x.matmul(w) + b`")),
+    ("amax", Operator("max")),
+    ("amin", Operator("min")),
+    ("argmin", Text("`(-x).argmax(dim)`")),
+    ("backward", Text("nothing: the trainer computes the gradients of the returned loss")),
+    ("bmm", Operator("matmul")),
+    ("broadcast_to", Operator("expand")),
+    ("cat", Operator("concat")),
+    ("chunk", Text("`x.split([n, n], dim)`, with the size of each part")),
+    ("clamp_max", Operator("minimum")),
+    ("clamp_min", Operator("maximum")),
+    ("clip", Operator("clamp")),
+    ("clone", Text("nothing: a tensor can be used any number of times")),
+    ("concatenate", Operator("concat")),
+    ("contiguous", Text("nothing: tensors have no strides")),
+    ("cpu", Text("nothing: the plan places the tensors")),
+    ("cuda", Text("nothing: the plan places the tensors")),
+    ("divide", Text("`x / y`")),
+    ("dot", Text("`(x * y).sum(..)`")),
+    ("elu", Text("`x.relu() + (-(-x).relu()).exp() - 1.0`")),
+    ("expand_as", Operator("expand")),
+    ("expm1", Text("`x.exp() - 1.0`")),
+    ("float", Operator("to_f32")),
+    ("gather", Text("`indices.embedding(table)` for rows, or `(x * indices.one_hot(n)).sum(dim)`")),
+    ("greater", Operator("gt")),
+    ("greater_equal", Operator("ge")),
+    ("hardtanh", Text("`x.clamp(-1.0, 1.0)`")),
+    ("hstack", Operator("concat")),
+    ("index_select", Text("`indices.embedding(table)` for rows, or `x.slice(dim, start, end)`")),
+    ("instance_norm", Text("`x.group_norm(n_channels, weight, bias, eps)`")),
+    ("int", Operator("to_i32")),
+    ("item", Text("nothing: return the tensor as an output, and read it in the program")),
+    ("less", Operator("lt")),
+    ("less_equal", Operator("le")),
+    ("linear", Text("`x.matmul(w.transpose()) + b`, or `soybean::nn::linear(x, out_features)`")),
+    ("ln", Operator("log")),
+    ("log1p", Text("`(x + 1.0).log()`")),
+    ("log2", Text("`x.log() / 2f64.ln()`")),
+    ("log10", Text("`x.log() / 10f64.ln()`")),
+    ("logical_and", Text("`a * b` for masks of 0 and 1")),
+    ("logical_not", Text("`x.eq(0)`")),
+    ("logical_or", Text("`a.maximum(b)` for masks of 0 and 1")),
+    ("logsigmoid", Text("`-((-x).relu() + ((-x.abs()).exp() + 1.0).log())`")),
+    ("long", Operator("to_i32")),
+    ("masked_fill", Text("`x.where_(mask.eq(0), value)`")),
+    ("mm", Operator("matmul")),
+    ("movedim", Operator("permute")),
+    ("mse_loss", Operator("mse")),
+    ("multiply", Text("`x * y`")),
+    ("mv", Text("`x.matmul(v.unsqueeze(1)).squeeze(1)`")),
+    ("narrow", Operator("slice")),
+    ("ndim", Text("the number itself: ranks are known when the model is built")),
+    ("negative", Text("`-x`")),
+    ("nll_loss", Text("`logits.cross_entropy(labels)`, without `log_softmax` before it")),
+    ("norm", Text("`(x.square().sum(dims) + 1e-12).sqrt()`")),
+    ("not_equal", Operator("ne")),
+    ("numel", Text("`x.dim(0) * x.dim(1)`, the product of the extents")),
+    ("outer", Text("`x.einsum(\"i,j->ij\", y)`")),
+    ("pow", Text("`x.powi(n)` for an integer `n`, or `(x.log() * y).exp()`")),
+    ("ravel", Operator("reshape")),
+    ("reciprocal", Text("`1.0 / x`")),
+    ("repeat", Operator("expand")),
+    ("reshape_as", Operator("reshape")),
+    ("select", Text("`x.slice(dim, i, i + 1).squeeze(dim)`")),
+    ("sgn", Operator("sign")),
+    ("shape", Operator("dim")),
+    ("size", Operator("dim")),
+    ("softmin", Text("`(-x).softmax(dim)`")),
+    ("softplus", Text("`x.relu() + ((-x.abs()).exp() + 1.0).log()`")),
+    ("subtract", Text("`x - y`")),
+    ("swapaxes", Operator("permute")),
+    ("swapdims", Operator("permute")),
+    ("swish", Operator("silu")),
+    ("t", Operator("transpose")),
+    ("take", Text("`indices.embedding(table)`")),
+    ("tensor_split", Operator("split")),
+    ("tile", Operator("expand")),
+    ("to", Text("`x.to_f32()` or `x.to_i32()`; the plan places the tensors")),
+    ("true_divide", Text("`x / y`")),
+    ("type_as", Text("`x.to_f32()` or `x.to_i32()`")),
+    ("unbind", Text("`x.split([1, 1], dim)`, and `squeeze(dim)` of each part")),
+    ("view", Operator("reshape")),
+    ("view_as", Operator("reshape")),
+    ("vstack", Operator("concat")),
+    ("where", Operator("where_")),
+];
+
+/// Returns what to write for an operator of PyTorch that has another name here, as help; `None` for
+/// other names. In-place variants such as `relu_` have no counterpart of their own.
+#[must_use]
+pub fn pytorch_counterpart(name: &str) -> Option<String> {
+    if let Some((_, counterpart)) = NAMES.iter().find(|(it, _)| *it == name) {
+        return Some(match counterpart {
+            Operator(ours) => format!("PyTorch's `{name}` is `{}`", written(ours)?),
+            Text(text) => format!("for PyTorch's `{name}`, write {text}"),
+        });
+    }
+    let in_place = name.strip_suffix('_')?;
+    let call = written(in_place)?;
+    Some(format!("operators change no tensor in place: write `x = {call}`"))
+}
+
+/// Returns the call of an operator, with `x` as the receiver of a method.
+fn written(name: &str) -> Option<String> {
+    let (form, row) = find(name)?;
+    let call = call_text(form, row);
+    let receiver = format!("{}.", row.arguments[0]);
+    Some(match call.strip_prefix(&receiver) {
+        Some(method) => format!("x.{method}"),
+        None => call,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Counterpart, NAMES, find, pytorch_counterpart};
+
+    #[test]
+    fn names_are_given_once_and_lead_to_operators() {
+        let names: std::collections::BTreeSet<_> = NAMES.iter().map(|(name, _)| name).collect();
+        assert_eq!(names.len(), NAMES.len(), "a name is there twice");
+        for (name, counterpart) in NAMES {
+            assert!(find(name).is_none(), "`{name}` is an operator");
+            let methods: Vec<&str> = match counterpart {
+                Counterpart::Operator(ours) => vec![ours],
+                // The methods in the text, but for those of numbers.
+                Counterpart::Text(text) => text
+                    .split('.')
+                    .skip(1)
+                    .filter_map(|it| it.split_once('(').map(|(method, _)| method))
+                    .filter(|it| it.chars().all(|it| it.is_alphanumeric() || it == '_'))
+                    .filter(|it| *it != "ln")
+                    .collect(),
+            };
+            for method in methods {
+                assert!(find(method).is_some(), "`{name}` leads to `{method}`");
+            }
+        }
+    }
+
+    #[test]
+    fn counterparts_are_written_as_calls() {
+        let check = |name: &str, expected: &str| {
+            assert_eq!(pytorch_counterpart(name).as_deref(), Some(expected));
+        };
+        check("view", "PyTorch's `view` is `x.reshape(shape)`");
+        check("cat", "PyTorch's `cat` is `concat(tensors, dim)`");
+        check("masked_fill", "for PyTorch's `masked_fill`, write `x.where_(mask.eq(0), value)`");
+        check("relu_", "operators change no tensor in place: write `x = x.relu()`");
+        assert_eq!(pytorch_counterpart("relu"), None);
+        assert_eq!(pytorch_counterpart("rellu"), None);
+    }
+}

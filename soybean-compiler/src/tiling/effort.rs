@@ -1,0 +1,91 @@
+//! The effort of a search: the work that it may do before it gives the best plan found, with its
+//! proved bound. Work is counted in table entries, so results do not depend on the machine.
+
+use std::{cell::Cell, str::FromStr};
+
+use super::by_name;
+
+/// The effort of a search.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum SearchEffort {
+    /// As much work as takes seconds in an unoptimized build: 10 s for the largest networks.
+    #[default]
+    Standard,
+    /// As much work as proofs of deep networks need: up to minutes in an unoptimized build.
+    Thorough,
+}
+
+impl SearchEffort {
+    /// All efforts with their names.
+    pub const NAMES: [(&'static str, Self); 2] =
+        [("standard", Self::Standard), ("thorough", Self::Thorough)];
+
+    /// Returns the name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Standard => "standard",
+            Self::Thorough => "thorough",
+        }
+    }
+}
+
+impl FromStr for SearchEffort {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        by_name("effort", "efforts", &Self::NAMES, name)
+    }
+}
+
+/// The work that is left to a search.
+pub(super) struct WorkBudget {
+    left: Cell<u64>,
+    effort: SearchEffort,
+}
+
+impl WorkBudget {
+    /// The work of a standard search, in table entries.
+    const STANDARD: u64 = 1 << 28;
+
+    pub(super) fn new(effort: SearchEffort) -> Self {
+        let left = match effort {
+            SearchEffort::Standard => Self::STANDARD,
+            SearchEffort::Thorough => u64::MAX,
+        };
+        Self { left: Cell::new(left), effort }
+    }
+
+    /// Returns a budget of its own, of 1/`part` of what is left here.
+    pub(super) fn part(&self, part: u64) -> Self {
+        Self { left: Cell::new(self.left() / part), effort: self.effort }
+    }
+
+    /// Returns the wanted work, but at most 1/`part` of what is left.
+    pub(super) fn granted(&self, wanted: u64, part: u64) -> u64 {
+        wanted.min(self.left() / part)
+    }
+
+    /// Takes work that was done from what is left.
+    pub(super) fn spend(&self, work: u64) {
+        self.left.set(self.left.get().saturating_sub(work));
+    }
+
+    /// Returns the work of dual decomposition, which only thorough searches use.
+    pub(super) fn of_decomposition(&self, wanted: u64) -> u64 {
+        match self.effort {
+            SearchEffort::Standard => 0,
+            SearchEffort::Thorough => wanted,
+        }
+    }
+
+    /// Returns the work that is left.
+    pub(super) fn left(&self) -> u64 {
+        self.left.get()
+    }
+
+    /// Returns true if no work is left.
+    pub(super) fn is_used_up(&self) -> bool {
+        self.left() == 0
+    }
+}

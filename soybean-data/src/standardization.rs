@@ -1,0 +1,127 @@
+//! Standardization: columns with mean 0 and standard deviation 1.
+
+use crate::{ColumnSpec, Dataset, Error, Transformed, Values, ViewMut};
+
+/// The rows that are read at a time.
+const CHUNK_ROWS: usize = 1024;
+
+/// The means and standard deviations of a column of numbers, one for each element of a row.
+///
+/// They are computed from the training data, and applied to all data, also those of predictions.
+///
+/// ```
+/// use soybean_data::{Column, Dataset, Standardization, Table, Values};
+///
+/// let values = Values::F32(vec![1.0, 10.0, 3.0, 30.0]);
+/// let table = Table::new(vec![Column { name: "x".to_owned(), row: vec![2], values }])?;
+/// let scaling = Standardization::of(&table, "x")?;
+/// assert_eq!((&scaling.mean[..], &scaling.deviation[..]), (&[2.0, 20.0][..], &[1.0, 10.0][..]));
+/// let standardized = scaling.apply(table)?;
+/// let mut row = [2.5, 25.0];
+/// scaling.standardize(&mut row);
+/// assert_eq!(row, [0.5, 0.5]);
+/// # Ok::<(), soybean_data::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct Standardization {
+    /// The name of the column.
+    pub column: String,
+    /// The mean of each element.
+    pub mean: Vec<f32>,
+    /// The standard deviation of each element; 1 where all rows have the same number.
+    pub deviation: Vec<f32>,
+}
+
+impl Standardization {
+    /// Computes means and standard deviations of the column of this name.
+    ///
+    /// # Errors
+    /// If there is no such column of `f32`, or its rows cannot be read.
+    pub fn of(dataset: &impl Dataset, column: &str) -> Result<Self, Error> {
+        let (position, n_each) = place(dataset, column)?;
+        let n_rows = dataset.n_rows();
+        // Welford 1962: the mean and the sum of squared differences from it, row by row.
+        let (mut means, mut squares) = (vec![0.0; n_each], vec![0.0; n_each]);
+        let mut n_read = 0.0;
+        for first in (0..n_rows).step_by(CHUNK_ROWS) {
+            let rows: Vec<usize> = (first..n_rows.min(first + CHUNK_ROWS)).collect();
+            let zeros = |it: &ColumnSpec| Values::zeros(it.dtype, rows.len() * it.row_elements());
+            let mut values = dataset.columns().iter().map(zeros).collect::<Result<Vec<_>, _>>()?;
+            let mut views: Vec<ViewMut<'_>> = values.iter_mut().map(Values::view_mut).collect();
+            dataset.read(&rows, &mut views)?;
+            for row in views[position].f32s().chunks(n_each.max(1)) {
+                n_read += 1.0;
+                for ((mean, square), number) in means.iter_mut().zip(&mut squares).zip(row) {
+                    let difference = f64::from(*number) - *mean;
+                    *mean += difference / n_read;
+                    *square += difference * (f64::from(*number) - *mean);
+                }
+            }
+        }
+        let deviation = |square: &f64| match (square / n_read).sqrt() {
+            deviation if deviation > 0.0 => deviation,
+            _ => 1.0,
+        };
+        Ok(Self {
+            column: column.to_owned(),
+            mean: means.into_iter().map(single).collect(),
+            deviation: squares.iter().map(|it| single(deviation(it))).collect(),
+        })
+    }
+
+    /// Returns the dataset with this column standardized.
+    ///
+    /// # Errors
+    /// If there is no such column of `f32`, or its rows have another number of elements.
+    pub fn apply(&self, dataset: impl Dataset + 'static) -> Result<Transformed, Error> {
+        let (position, found) = place(&dataset, &self.column)?;
+        let expected = self.mean.len();
+        if found != expected {
+            let column = &self.column;
+            return Err(Error::data(format!(
+                "column `{column}`: expected rows of {expected} elements, found {found}"
+            )));
+        }
+        let scaling = self.clone();
+        Ok(dataset.transform(0, move |row, _| scaling.standardize(row[position].f32s())))
+    }
+
+    /// Standardizes rows: `(x - mean) / deviation`.
+    pub fn standardize(&self, rows: &mut [f32]) {
+        self.for_each(rows, |x, mean, deviation| (x - mean) / deviation);
+    }
+
+    /// Reverses [`Self::standardize`], for predictions of a column that was standardized.
+    pub fn restore(&self, rows: &mut [f32]) {
+        self.for_each(rows, |x, mean, deviation| x * deviation + mean);
+    }
+
+    fn for_each(&self, rows: &mut [f32], function: impl Fn(f32, f32, f32) -> f32) {
+        for row in rows.chunks_mut(self.mean.len().max(1)) {
+            for ((x, mean), deviation) in row.iter_mut().zip(&self.mean).zip(&self.deviation) {
+                *x = function(*x, *mean, *deviation);
+            }
+        }
+    }
+}
+
+/// Returns the position of a column of numbers, and the number of elements of its rows.
+fn place(dataset: &impl Dataset, column: &str) -> Result<(usize, usize), Error> {
+    let columns = dataset.columns();
+    let found = columns.iter().position(|it| it.name == column);
+    let is_f32 = |it: &usize| columns[*it].dtype == soybean_plan::DType::F32;
+    match found.filter(is_f32) {
+        Some(position) => Ok((position, columns[position].row_elements())),
+        None => {
+            let known: Vec<String> =
+                columns.iter().map(|it| format!("{} of {}", it.name, it.dtype)).collect();
+            let known = known.join(", ");
+            Err(Error::data(format!("expected a column `{column}` of f32, found {known}")))
+        }
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "rounded to the precision of columns")]
+const fn single(number: f64) -> f32 {
+    number as f32
+}

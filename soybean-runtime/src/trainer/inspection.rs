@@ -1,0 +1,60 @@
+//! Inspected training steps.
+
+use super::Trainer;
+use crate::{
+    Array, Config, Device, Error, ErrorKind, NonFiniteTensor, Process, View,
+    abort::lock,
+    inspection::Inspection,
+    ranks::{BatchSource, Command, StepContext, TrainStep},
+    state::fetch_ranges,
+};
+
+impl Trainer {
+    /// Runs a training step as [`Self::step`] does, and looks at all tensors that it computes.
+    /// Returns the first one that is not finite, and the first one with NaN if that is another one.
+    /// There is no error if the loss is not finite.
+    ///
+    /// On GPUs, a copy of the trainer on the CPU runs the step, and this trainer does not change.
+    ///
+    /// # Errors
+    /// If the batch does not fit the model, a rank fails, or there are several processes.
+    pub fn inspect_step(&mut self, batch: &[View<'_>]) -> Result<Vec<NonFiniteTensor>, Error> {
+        if self.process() != Process::ONLY {
+            let message = "expected one process, which can look at all tensors, found several";
+            return Err(Error::new(ErrorKind::Process, message));
+        }
+        if !self.ranks.can_inspect() {
+            return self.copy_on_cpu()?.inspect_step(batch);
+        }
+        self.check_batch(batch)?;
+        let context = StepContext { counters: self.counters(), learning_rate: self.learning_rate };
+        let batch = BatchSource::Batch(batch);
+        let step = TrainStep { batch, context, trace_from: None, is_inspected: true };
+        self.call(Command::Train(step))?;
+        // The caller learns the reason why the loss is not finite.
+        let _ = self.finish_step();
+        let inspections = self.ranks.reports().iter().map(|it| lock(it).inspection.clone());
+        let inspections: Vec<Inspection> = inspections.collect();
+        let first = |of: fn(&Inspection) -> Option<NonFiniteTensor>| {
+            inspections.iter().filter_map(of).min_by_key(|it| it.call)
+        };
+        let (first, first_nan) = (first(|it| it.first), first(|it| it.first_nan));
+        let is_other = |it: &NonFiniteTensor| first.is_some_and(|first| first.call != it.call);
+        Ok(first.into_iter().chain(first_nan.filter(is_other)).collect())
+    }
+
+    /// Returns a trainer on the CPU with the same state.
+    fn copy_on_cpu(&mut self) -> Result<Self, Error> {
+        let learning_rate = self.learning_rate;
+        let config = Config { device: Device::Cpu, learning_rate, ..self.config.clone() };
+        let mut copy = Self::start(self.model.clone(), &config, self.tables().mode())?;
+        for range in fetch_ranges(self.tables()) {
+            let tensors = self.fetch(range)?;
+            let views: Vec<View<'_>> =
+                tensors.iter().map(|Array { data, .. }| View::F32(data)).collect();
+            copy.load(range.first, &views)?;
+        }
+        copy.set_counters(self.counters());
+        Ok(copy)
+    }
+}

@@ -1,0 +1,112 @@
+//! Integers beyond 2^24, where single precision has no neighbors: in comparisons, lookups, masks
+//! and outputs.
+
+use soybean::runtime::{Array, Trainer, View};
+use soybean_compiler::{Argument, Builder, Optimizer, Strategy, Value};
+use soybean_plan::{DType, Init};
+use soybean_test_support::models::{call, finish, trainer};
+
+/// The first integer that single precision lacks.
+const ODD: i32 = (1 << 24) + 1;
+
+/// Compiles a model with these outputs. Its loss reads a parameter alone.
+fn compiled(
+    mut builder: Builder,
+    outputs: &[(String, Value)],
+    n_gpus: usize,
+    strategy: Strategy,
+) -> Trainer {
+    let bias = builder.parameter("bias", &[2], Init::Constant(1.0));
+    let loss = call(&mut builder, "sum", &[Argument::Tensor(bias), Argument::All]);
+    trainer(&finish(builder, loss, outputs, n_gpus, strategy, Optimizer::default()), 0.1)
+}
+
+#[test]
+fn comparisons() {
+    type Rule = fn(&i32, &i32) -> bool;
+    let left = [ODD - 1, ODD, ODD, -ODD, i32::MAX, i32::MIN];
+    let right = [ODD, ODD - 1, ODD, -ODD + 1, i32::MAX - 1, i32::MAX];
+    let rules: [(&str, Rule); 6] = [
+        ("eq", i32::eq),
+        ("ne", i32::ne),
+        ("lt", i32::lt),
+        ("le", i32::le),
+        ("gt", i32::gt),
+        ("ge", i32::ge),
+    ];
+    for n_gpus in [1, 2] {
+        for (operator, rule) in rules {
+            let mut builder = Builder::new();
+            let [x, y] = ["x", "y"].map(|it| builder.input(it, DType::I32, &[6]));
+            let others = [Argument::Tensor(y), Argument::Integer(ODD.into())];
+            let outputs = others.map(|other| {
+                let result = call(&mut builder, operator, &[Argument::Tensor(x), other]);
+                (result.to_string(), result)
+            });
+            let mut trainer = compiled(builder, &outputs, n_gpus, Strategy::Auto);
+            let found = trainer.predict(&[View::I32(&left), View::I32(&right)]).unwrap();
+            let expected = |right: &[i32; 6]| -> Vec<f32> {
+                left.iter().zip(right).map(|(x, y)| f32::from(rule(x, y))).collect()
+            };
+            assert_eq!(found[0].data, expected(&right), "{operator}");
+            assert_eq!(found[1].data, expected(&[ODD; 6]), "{operator}");
+        }
+    }
+}
+
+#[test]
+fn rows_and_classes() {
+    let n_rows = 16_777_226;
+    let numbers: Vec<i32> = (0..8).map(|it| ODD - 3 + it).collect();
+    let mut builder = Builder::new();
+    let indices = builder.input("indices", DType::I32, &[8]);
+    let table = builder.parameter("table", &[n_rows, 1], Init::Constant(0.0));
+    let arguments = [indices, table].map(Argument::Tensor);
+    let rows = call(&mut builder, "embedding", &arguments);
+    let n_classes = Argument::Integer(i64::try_from(n_rows).unwrap());
+    let hot = call(&mut builder, "one_hot", &[Argument::Tensor(indices), n_classes]);
+    let n_ones = call(&mut builder, "sum", &[Argument::Tensor(hot), Argument::Integer(1)]);
+    let loss = call(&mut builder, "mean", &[Argument::Tensor(rows), Argument::All]);
+    let outputs = [("rows".to_owned(), rows), ("ones".to_owned(), n_ones)];
+    let optimizer = Optimizer::default();
+    let compiled = finish(builder, loss, &outputs, 2, Strategy::Model, optimizer);
+    let mut trainer = trainer(&compiled, 8.0);
+    let data = (0..n_rows).map(|it| (it % 1000) as f32).collect();
+    let array = Array { shape: vec![n_rows, 1], data, ..Array::default() };
+    trainer.set_parameters(&[("table".to_owned(), array)]).unwrap();
+    let found = trainer.predict(&[View::I32(&numbers)]).unwrap();
+    let expected: Vec<f32> = numbers.iter().map(|it| (it % 1000) as f32).collect();
+    assert_eq!(found[0].data, expected);
+    assert_eq!(found[1].data, [1.0; 8]);
+    // Each looked-up row has the gradient 1/8.
+    trainer.step(&[View::I32(&numbers)]).unwrap();
+    let after = trainer.predict(&[View::I32(&numbers)]).unwrap();
+    let expected: Vec<f32> = expected.iter().map(|it| it - 1.0).collect();
+    assert_eq!(after[0].data, expected);
+}
+
+#[test]
+fn outputs() {
+    let x = [ODD, -ODD, i32::MAX, i32::MIN, 0, 1, -1, ODD + 2];
+    for n_gpus in [1, 2, 4] {
+        let mut builder = Builder::new();
+        let input = builder.input("x", DType::I32, &[4, 2]);
+        let transposed = call(&mut builder, "transpose", &[Argument::Tensor(input)]);
+        let outputs = [("t".to_owned(), transposed), ("x".to_owned(), input)];
+        let mut trainer = compiled(builder, &outputs, n_gpus, Strategy::Auto);
+        let found = trainer.evaluate(&[View::I32(&x)]).unwrap().outputs;
+        let [transposed, same] = &found[..] else { unreachable!("there are two outputs") };
+        let even_then_odd = [0, 2, 4, 6, 1, 3, 5, 7].map(|it| x[it]);
+        assert_eq!(transposed.integers, even_then_odd);
+        assert_eq!(same.integers, x);
+        assert_eq!(same.data, x.map(|it| it as f32));
+        // Three rows of a batch of four, then two batches and one row.
+        for n_rows in [3, 9] {
+            let rows: Vec<i32> = x.iter().copied().cycle().take(2 * n_rows).collect();
+            let found = trainer.predict(&[View::I32(&rows)]).unwrap();
+            assert_eq!(found[1].integers, rows);
+            let columns = [0, 1].map(|it| rows.iter().copied().skip(it).step_by(2)).into_iter();
+            assert_eq!(found[0].integers, columns.flatten().collect::<Vec<i32>>());
+        }
+    }
+}

@@ -1,0 +1,15 @@
+#[soybean::model(gpus = 2)]
+pub mod mlp {
+    use soybean::prelude::*;
+
+    fn dense(x: Tensor, out: usize) -> Tensor {
+        x.matmul(param("w", [x.dim(1), out], he_normal()));
+    }
+
+    pub fn forward(x: Tensor<f32, 64, 784>, y: Tensor<i32, 64>) -> (Tensor, Tensor) {
+        let logits = dense(x, 10);
+        (x.mean(..) + logits.cross_entropy(y), logits);
+    }
+}
+
+fn main() {}
