@@ -38,7 +38,7 @@ fn topology(options: &Options) -> Result<Option<Topology>, ModelDiagnostic> {
     let fault = |error: TopologyError| ModelDiagnostic {
         at: ModelPart::Gpus,
         message: error.to_string(),
-        help: error.fitting().map(|it| format!("use `gpus = {it}`, or another cluster")),
+        help: Some(format!("use `gpus = {}`, or another cluster", error.fitting())),
     };
     options.search.topology(options.n_gpus).map_err(fault)
 }

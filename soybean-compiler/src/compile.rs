@@ -87,7 +87,6 @@ pub fn compile_observed(
     let chosen =
         choose_padding(&network, mesh, options.precision, request).map_err(|it| vec![it])?;
     let milliseconds = now() - start;
-    let extents = (chosen.work, chosen.has_further_paddings);
     passes.after("pad", chosen.padded);
     passes.after("round", chosen.rounded);
     passes.after("replicate", chosen.replicated);
@@ -98,7 +97,7 @@ pub fn compile_observed(
     let placed = passes.after("plan-memory", plan_memory(overlapped));
 
     let placed = lean_if_over(placed, name, &plan.tiled, request.memory);
-    let report = Report::new(plan, &placed, request, milliseconds, extents);
+    let report = Report::new(plan, &placed, request, milliseconds, chosen.facts);
     Ok(Compiled { program: placed.program, report })
 }
 

@@ -184,12 +184,15 @@ impl Network {
         }
     }
 
-    /// Returns the operations of one training step, or in inference of one prediction, on one
-    /// device.
-    pub(crate) fn operations(&self) -> f64 {
+    /// Returns for each tensor the operations that compute it on one device; 0 if one training
+    /// step, or in inference one prediction, does not.
+    pub(crate) fn operations_of_values(&self) -> Vec<f64> {
         let is_measured = self.measured();
-        let measured = self.graph.values().filter(|it| is_measured[it.index()]);
-        measured.map(|it| self.graph.flops(it) as f64).sum()
+        let operations = |it: Value| match is_measured[it.index()] {
+            true => self.graph.flops(it) as f64,
+            false => 0.0,
+        };
+        self.graph.values().map(operations).collect()
     }
 
     /// Marks the tensors whose work ranks may repeat wherever that saves bytes, because it is

@@ -8,6 +8,7 @@ mod role;
 pub mod rows;
 mod table;
 mod transfers;
+mod warnings;
 
 use std::collections::BTreeMap;
 
@@ -18,6 +19,7 @@ use crate::{
     holdings::Holdings,
     memory::Placed,
     operator::Phase,
+    padding::PaddingFacts,
     peak::{Content, Peak},
     tiling::{Objective, SearchRequest, SearchResult, Strategy},
     value::Value,
@@ -36,8 +38,7 @@ pub struct Report {
     milliseconds: f64,
     peak: Peak,
     holdings: Holdings,
-    /// True if dims could be padded in other ways, over which nothing is proved.
-    has_further_paddings: bool,
+    padding: PaddingFacts,
     /// The number of the program's steps that are measured.
     n_steps: usize,
     memory_limit: Option<u64>,
@@ -83,22 +84,21 @@ pub struct LevelLoad {
 }
 
 impl Report {
-    /// Returns the report about a plan and its program. `milliseconds` is the time of the search,
-    /// `work` is [`Report::work`].
+    /// Returns the report about a plan and its program. `milliseconds` is the time of the search.
     pub(crate) fn new(
         found: SearchResult,
         placed: &Placed,
         request: &SearchRequest,
         milliseconds: f64,
-        (work, has_further_paddings): (f64, bool),
+        padding: PaddingFacts,
     ) -> Self {
         let Placed { program, holdings } = placed;
         Self {
             name: program.tables.name.clone().into_owned(),
             strategy: request.strategy,
             milliseconds,
-            work,
-            has_further_paddings,
+            work: padding.work,
+            padding,
             bytes_total: program.tables.measured_bytes(),
             bytes_per_axis: bytes_per_axis(program, &found.tiled.mesh),
             peak_memory_bytes_per_gpu: program.tables.arena_bytes as u64,

@@ -24,6 +24,8 @@ pub struct Changes {
     pub effort: Option<SearchEffort>,
     /// The dims that may be padded.
     pub padding: Option<Padding>,
+    /// The most work of a plan for which bytes alone count.
+    pub max_work: Option<f64>,
     /// True if tensors that several operators read may be converted once for all of them.
     pub shares: Option<bool>,
 }
@@ -44,6 +46,7 @@ impl Changes {
         options.search.objective = self.objective.unwrap_or(options.search.objective);
         options.search.effort = self.effort.unwrap_or(options.search.effort);
         options.search.padding = self.padding.unwrap_or(options.search.padding);
+        options.search.max_work = self.max_work.unwrap_or(options.search.max_work);
         options.search.shares = self.shares.unwrap_or(options.search.shares);
         Ok(recipe)
     }

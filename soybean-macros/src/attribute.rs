@@ -8,7 +8,9 @@ use std::collections::BTreeMap;
 
 use proc_macro2::TokenStream;
 use quote::ToTokens;
-use soybean_compiler::{MAX_GPUS, Objective, Optimizer, Padding, SearchEffort, Strategy};
+use soybean_compiler::{
+    Argument, MAX_GPUS, MAX_WORK, Objective, Optimizer, Padding, SearchEffort, Strategy,
+};
 use soybean_plan::{Mode, Precision, parse_bytes};
 use syn::{
     Expr, Ident, Token,
@@ -45,7 +47,7 @@ const fn of_training(name: &'static str, example: &'static str) -> Known {
 }
 
 /// All arguments.
-const ARGUMENTS: [Known; 14] = [
+const ARGUMENTS: [Known; 15] = [
     always("gpus", "8"),
     of_training("optimizer", "sgd(momentum = 0.9)"),
     always("strategy", "\"auto\""),
@@ -55,6 +57,7 @@ const ARGUMENTS: [Known; 14] = [
     always("objective", "\"time\""),
     always("search", "\"thorough\""),
     always("padding", "\"off\""),
+    always("max_work", "1.2"),
     always("mode", "\"inference\""),
     of_training("clip_norm", "1.0"),
     of_training("accumulate", "4"),
@@ -106,6 +109,8 @@ pub(crate) struct Settings {
     pub(crate) objective: Objective,
     pub(crate) effort: SearchEffort,
     pub(crate) padding: Padding,
+    /// The most work for which the objective `bytes` alone counts.
+    pub(crate) max_work: f64,
 }
 
 impl Attribute {
@@ -212,6 +217,15 @@ impl Attribute {
             Some(expression) => read_cluster(expression, environment, diagnostics).map(Some),
             None => Some(None),
         };
+        let max_work = match self.value("max_work") {
+            Some(expression) => read_max_work(
+                expression,
+                &evaluator.constant(expression),
+                &mut evaluator.diagnostics,
+            ),
+            None => Some(MAX_WORK),
+        };
+        let diagnostics = &mut evaluator.diagnostics;
         let objective = match self.value("objective") {
             Some(expression) => {
                 read_objective(expression, self.value("cluster").is_some(), diagnostics)
@@ -228,6 +242,7 @@ impl Attribute {
             objective: objective?,
             effort: effort?,
             padding: padding?,
+            max_work: max_work?,
         })
     }
 
@@ -321,6 +336,26 @@ fn read_choice<T: Copy>(
         diagnostics.report(expression, &message);
     }
     choice
+}
+
+/// Reads the most work of a plan, which is a number from 1.
+fn read_max_work(
+    expression: &Expr,
+    value: &Value<'_>,
+    diagnostics: &mut Diagnostics,
+) -> Option<f64> {
+    let number = match value.to_argument() {
+        Some(Argument::Integer(number)) => Some(number as f64),
+        Some(Argument::Float(number)) => Some(number),
+        _ => None,
+    };
+    let found = number.filter(|it| *it >= 1.0 && it.is_finite());
+    if found.is_none() && !value.is_poisoned() {
+        let message =
+            format!("`max_work` must be a number from 1, found {}", source_text(expression));
+        diagnostics.report(expression, &Diagnostic::new(message));
+    }
+    found
 }
 
 /// Reads a size of memory, which must be a string, in bytes.

@@ -203,6 +203,7 @@ fn options(model: &Model, settings: &Settings) -> Options {
             objective: settings.objective,
             effort: settings.effort,
             padding: settings.padding,
+            max_work: settings.max_work,
             ..SearchRequest::default()
         },
         precision: settings.precision,

@@ -15,7 +15,7 @@ use super::{
 };
 
 /// The fewest variables for which a quotient is made. Smaller problems do not need it.
-const MIN_VARIABLES: usize = 1 << 8;
+const MIN_VARIABLES: usize = 1 << 11;
 /// The number of rounds of color refinement.
 const N_ROUNDS: usize = 6;
 

@@ -17,6 +17,7 @@ mod cuda;
 mod cuda_bf16;
 mod determinism;
 mod edges;
+mod every_number;
 mod example_networks;
 mod examples;
 mod generated;

@@ -1,7 +1,10 @@
 //! The choice of a padding: the pass `pad` with the passes `round`, `replicate` and `search` after
 //! it, for several paddings.
 
-use std::{cmp::Ordering, collections::BTreeMap};
+use std::{
+    cmp::Ordering,
+    collections::{BTreeMap, BTreeSet},
+};
 
 use soybean_plan::{Mesh, Precision};
 
@@ -12,8 +15,7 @@ use crate::{
     replicate::replicate,
     round::round,
     search::search,
-    tiling::{Padding, SearchRequest, SearchResult, Strategy, TiledNetwork},
-    value::Value,
+    tiling::{Padding, SearchRequest, SearchResult, Strategy},
 };
 
 /// A network with the extents that were chosen for its dims, and its plan.
@@ -26,23 +28,42 @@ pub(crate) struct Chosen {
     pub(crate) replicated: Option<Network>,
     /// The plan.
     pub(crate) plan: SearchResult,
-    /// True if dims could be padded in other ways.
-    pub(crate) has_further_paddings: bool,
     /// The extents in the place of units.
     units: PaddedUnits,
-    /// The work of the plan, see [`TiledNetwork::operations`].
-    pub(crate) work: f64,
+    /// The bytes that the plan moves.
+    bytes: u64,
+    /// The facts for the report.
+    pub(crate) facts: PaddingFacts,
 }
 
-/// The most work of a plan, in operations of all ranks over those of one device, for which the
-/// objective alone counts.
-const MAX_WORK: f64 = 1.05;
+/// The facts about a plan that depend on the padding of its dims.
+#[derive(Clone, Debug)]
+pub(crate) struct PaddingFacts {
+    /// The operations of all ranks, divided by those of one device without padding.
+    pub(crate) work: f64,
+    /// True if dims could be padded in other ways, over which nothing is proved.
+    pub(crate) has_further_paddings: bool,
+    /// The plan with the fewest bytes, if it has too much work to be chosen.
+    pub(crate) heavier: Option<HeavierPlan>,
+}
+
+/// A plan with more work than the limit.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HeavierPlan {
+    /// Its work.
+    pub(crate) work: f64,
+    /// The bytes that it moves.
+    pub(crate) bytes: u64,
+}
+
+/// The work above the least one known that a plan may have if no plan is within the limit.
+const WORK_TOLERANCE: f64 = 0.01;
 
 /// The most padded extents that a search tries for a unit.
 const MAX_EXTENTS: usize = 2;
 
-/// Searches the best plan over the paddings of a network that were tried: none, one of all dims
-/// that the ranks do not divide, and from the better of both further ones, unit by unit.
+/// Searches the best plan over the paddings of a network that were tried: none, and from the best
+/// known plan others of the units that promise a better one, first of all, then one by one.
 pub(crate) fn choose_padding(
     fused: &Network,
     mesh: Mesh,
@@ -51,28 +72,44 @@ pub(crate) fn choose_padding(
 ) -> Result<Chosen, ModelDiagnostic> {
     let (classes, n_ranks) = (DimClasses::of(fused), mesh.n_ranks());
     let paddable = classes.paddable();
-    let search = PaddedSearch {
+    let mut search = PaddedSearch {
         fused,
         mesh,
         precision,
         request,
-        operations: fused.operations(),
+        operations: fused.operations_of_values(),
         has_further_paddings: paddable.iter().any(|it| !it.extent.is_multiple_of(n_ranks)),
         classes,
+        searched: BTreeSet::new(),
+        least_work: f64::INFINITY,
+        fewest_bytes: None,
     };
     if request.padding == Padding::All {
         let extents = paddable.into_iter().map(|it| (it, it.extent.next_multiple_of(n_ranks)));
         return search.with(extents.filter(|(unit, extent)| unit.extent != *extent).collect());
     }
-    let unpadded = search.with(PaddedUnits::new());
-    if request.padding == Padding::Off || !search.has_further_paddings {
-        return unpadded;
+    let mut best = search.with(PaddedUnits::new());
+    if request.padding == Padding::Off {
+        return best;
     }
-    let promising = unpadded.as_ref().map_or(paddable, |it| promising_units(&it.plan.tiled));
-    let with_extents =
-        promising.into_iter().map(|unit| (unit, padded_extents(unit.extent, n_ranks)));
-    let extents = with_extents.filter(|(_, extents)| !extents.is_empty()).collect();
-    search.improved(unpadded, &extents)
+    // The best plan may have other costs that padding avoids than the one before.
+    let mut untried: BTreeMap<Unit, Vec<usize>> =
+        paddable.into_iter().map(|it| (it, padded_extents(it.extent, n_ranks))).collect();
+    untried.retain(|_, extents| !extents.is_empty());
+    while !untried.is_empty() {
+        let promising = best.as_ref().ok().map(|it| it.promising_units(&untried));
+        let is_promising = |it: &Unit| promising.as_ref().is_none_or(|units| units.contains(it));
+        let (tried, rest) = untried.into_iter().partition(|(unit, _)| is_promising(unit));
+        let before = units_of(&best);
+        best = search.improved(best, &tried);
+        untried = if units_of(&best) == before { BTreeMap::new() } else { rest };
+    }
+    best.map(|it| search.with_heavier(it))
+}
+
+/// Returns the padding of a plan; none if there is no plan.
+fn units_of(best: &Result<Chosen, ModelDiagnostic>) -> PaddedUnits {
+    best.as_ref().map(|it| it.units.clone()).unwrap_or_default()
 }
 
 /// A search over paddings.
@@ -82,15 +119,22 @@ struct PaddedSearch<'a> {
     precision: Precision,
     request: &'a SearchRequest,
     classes: DimClasses,
-    /// The operations of the network on one device.
-    operations: f64,
+    /// The operations for each tensor on one device.
+    operations: Vec<f64>,
     /// True if there are dims that the ranks do not divide.
     has_further_paddings: bool,
+    /// The paddings that were searched.
+    searched: BTreeSet<PaddedUnits>,
+    /// The least work of all plans so far.
+    least_work: f64,
+    /// The plan with the fewest bytes so far, whatever its work is.
+    fewest_bytes: Option<HeavierPlan>,
 }
 
 impl PaddedSearch<'_> {
     /// Returns the best plan with this padding.
-    fn with(&self, units: PaddedUnits) -> Result<Chosen, ModelDiagnostic> {
+    fn with(&mut self, units: PaddedUnits) -> Result<Chosen, ModelDiagnostic> {
+        self.searched.insert(units.clone());
         let padded = match units.is_empty() {
             true => self.fused.clone(),
             false => pad(self.fused, &self.classes, &units, self.request.poisons_padding),
@@ -98,107 +142,140 @@ impl PaddedSearch<'_> {
         let rounded = round(padded.clone(), self.precision);
         let replicated = self.request.shares.then(|| replicate(&rounded));
         let plan = search(&rounded, replicated.as_ref(), self.mesh, self.request)?;
-        let work = plan.tiled.operations() / self.operations.max(1.0);
+        let work = plan.tiled.operations() / self.operations.iter().sum::<f64>().max(1.0);
+        self.least_work = self.least_work.min(work);
+        let bytes = plan.tiled.bytes();
+        if self.fewest_bytes.is_none_or(|known| bytes < known.bytes) {
+            self.fewest_bytes = Some(HeavierPlan { work, bytes });
+        }
         let has_further_paddings = self.has_further_paddings;
-        Ok(Chosen { padded, rounded, replicated, plan, has_further_paddings, units, work })
+        let facts = PaddingFacts { work, has_further_paddings, heavier: None };
+        Ok(Chosen { padded, rounded, replicated, plan, units, bytes, facts })
+    }
+
+    /// Adds the plan that more work would allow.
+    fn with_heavier(&self, mut chosen: Chosen) -> Chosen {
+        let is_by_bytes = chosen.plan.times.is_none();
+        let is_much = |it: &HeavierPlan| it.bytes < chosen.bytes / 10 * 9;
+        chosen.facts.heavier = self.fewest_bytes.filter(|it| is_by_bytes && is_much(it));
+        chosen
     }
 
     /// Returns the better one of a plan and one with this padding.
     fn better(
-        &self,
+        &mut self,
         known: Result<Chosen, ModelDiagnostic>,
         units: PaddedUnits,
     ) -> Result<Chosen, ModelDiagnostic> {
+        if self.searched.contains(&units) || self.is_too_heavy(&known, &units) {
+            return known;
+        }
         match (self.with(units), known) {
-            (Ok(found), Ok(known)) if found.is_better(&known, self.request.strategy) => Ok(found),
+            (Ok(found), Ok(known)) if self.is_better(&found, &known) => Ok(found),
             (Ok(found), Err(_)) => Ok(found),
             (_, known) => known,
         }
     }
 
+    /// Returns whether a padding is not worth a search: all its plans have more work than the limit
+    /// allows. A padded batch is searched nevertheless, since the report shows what it would save.
+    fn is_too_heavy(&self, known: &Result<Chosen, ModelDiagnostic>, units: &PaddedUnits) -> bool {
+        let is_light = |it: &Chosen| it.plan.times.is_none() && it.facts.work <= self.limit();
+        let is_for_its_batch =
+            self.request.strategy == Strategy::Data || units.keys().any(|it| it.is_of_batch);
+        if is_for_its_batch || !known.as_ref().is_ok_and(is_light) {
+            return false;
+        }
+        let times_padded = |(at, operations): (usize, &f64)| {
+            let of_factors = self.classes.of_factors[at].iter().map(|it| self.classes.units[*it]);
+            let growth = |unit: Unit| {
+                units.get(&unit).map_or(1.0, |padded| *padded as f64 / unit.extent as f64)
+            };
+            operations * of_factors.map(growth).product::<f64>()
+        };
+        let padded: f64 = self.operations.iter().enumerate().map(times_padded).sum();
+        padded > self.limit() * self.operations.iter().sum::<f64>()
+    }
+
+    /// Returns the most work for which the objective alone counts.
+    fn limit(&self) -> f64 {
+        self.request.max_work.max(self.least_work + WORK_TOLERANCE)
+    }
+
     /// Improves a plan by other paddings: of all these units, then of one after the other.
     fn improved(
-        &self,
-        unpadded: Result<Chosen, ModelDiagnostic>,
+        &mut self,
+        known: Result<Chosen, ModelDiagnostic>,
         extents: &BTreeMap<Unit, Vec<usize>>,
     ) -> Result<Chosen, ModelDiagnostic> {
-        if extents.is_empty() {
-            return unpadded;
-        }
-        let all = extents.iter().map(|(unit, extents)| (*unit, extents[0])).collect();
-        let mut best = self.better(unpadded, all);
+        let mut all = units_of(&known);
+        all.extend(extents.iter().map(|(unit, extents)| (*unit, extents[0])));
+        let mut best = self.better(known, all);
         for (unit, extents) in extents {
             for extent in [None].into_iter().chain(extents.iter().copied().map(Some)) {
-                let mut units = best.as_ref().map(|it| it.units.clone()).unwrap_or_default();
-                if units.get(unit).copied() == extent {
-                    continue;
-                }
+                let mut units = units_of(&best);
                 match extent {
                     Some(extent) => units.insert(*unit, extent),
                     None => units.remove(unit),
                 };
-                if !units.is_empty() {
-                    best = self.better(best, units);
-                }
+                best = self.better(best, units);
             }
         }
         best
     }
+
+    /// Returns whether a plan is better: first by the work above the limit, then by the objective.
+    /// Under data parallelism, it is better first if the batch is split over more ranks.
+    fn is_better(&self, found: &Chosen, known: &Chosen) -> bool {
+        let limit = self.limit();
+        let key = |it: &Chosen| match it.plan.times {
+            Some(times) => (0.0, times.plan),
+            None => ((it.facts.work - limit).max(0.0), it.bytes as f64),
+        };
+        let parts = |it: &Chosen| match self.request.strategy {
+            Strategy::Data => it.plan.tiled.parts_of_batch(),
+            Strategy::Auto | Strategy::Recursive | Strategy::Model => 0,
+        };
+        match parts(found).cmp(&parts(known)) {
+            Ordering::Greater => true,
+            Ordering::Less => false,
+            Ordering::Equal => key(found) < key(known),
+        }
+    }
 }
 
 impl Chosen {
-    /// Returns whether the plan is better: first by work above the limit, then by the objective.
-    /// Under data parallelism, it is better first if the batch is split over more ranks.
-    fn is_better(&self, other: &Self, strategy: Strategy) -> bool {
-        let key = |it: &Self| match it.plan.times {
-            Some(times) => (0.0, times.plan),
-            None => ((it.work - MAX_WORK).max(0.0), it.plan.tiled.bytes() as f64),
+    /// Returns those of some units whose padding may make the plan better: operators with dims of
+    /// them move more than a hundredth of all bytes, or repeat more than a hundredth of all
+    /// operations.
+    fn promising_units(&self, untried: &BTreeMap<Unit, Vec<usize>>) -> BTreeSet<Unit> {
+        const SHARE: f64 = 0.01;
+        let tiled = &self.plan.tiled;
+        let classes = DimClasses::of(&tiled.network);
+        let is_measured = tiled.network.measured();
+        let mut of_units: BTreeMap<Unit, (f64, f64)> = BTreeMap::new();
+        for value in tiled.network.graph.values() {
+            let units: Vec<Unit> =
+                classes.units_of(value).into_iter().filter(|it| untried.contains_key(it)).collect();
+            let is_made = is_measured[value.index()] && tiled.forms[value.index()].is_some();
+            if units.is_empty() || !is_made {
+                continue;
+            }
+            let conversions = tiled.conversions_of_step(value, &is_measured);
+            let bytes = conversions.iter().map(|it| it.bytes as f64).sum::<f64>();
+            let is_repeated = tiled.n_copies(value) > 1;
+            let repeated = if is_repeated { tiled.operations_of(value) } else { 0.0 };
+            for unit in units {
+                let sums = of_units.entry(unit).or_default();
+                *sums = (sums.0 + bytes, sums.1 + repeated);
+            }
+        }
+        let (all_bytes, all_operations) = (self.bytes as f64, tiled.operations());
+        let is_promising = |(_, (bytes, repeated)): &(Unit, (f64, f64))| {
+            *bytes > SHARE * all_bytes || *repeated > SHARE * all_operations
         };
-        let parts = |it: &Self| match strategy {
-            Strategy::Data => parts_of_batch(&it.plan.tiled),
-            Strategy::Auto | Strategy::Recursive | Strategy::Model => 0,
-        };
-        match parts(self).cmp(&parts(other)) {
-            Ordering::Greater => true,
-            Ordering::Less => false,
-            Ordering::Equal => key(self) < key(other),
-        }
+        of_units.into_iter().filter(is_promising).map(|(unit, _)| unit).collect()
     }
-}
-
-/// Returns the number of parts into which dim 0 of an input is split.
-fn parts_of_batch(tiled: &TiledNetwork) -> usize {
-    let parts = |it: &Value| tiled.mesh.group_size(tiled.tilings[it.index()].axes_of(0));
-    tiled.network.inputs.iter().map(parts).max().unwrap_or(1)
-}
-
-/// Returns the units whose padding may make a plan better: operators with dims of them move more
-/// than a hundredth of all bytes, or repeat more than a hundredth of all operations.
-fn promising_units(tiled: &TiledNetwork) -> Vec<Unit> {
-    const SHARE: f64 = 0.01;
-    let classes = DimClasses::of(&tiled.network);
-    let is_measured = tiled.network.measured();
-    let mut of_units: BTreeMap<Unit, (f64, f64)> = BTreeMap::new();
-    let (mut all_bytes, mut all_operations) = (0.0, 0.0);
-    for value in tiled.network.graph.values() {
-        if !is_measured[value.index()] || tiled.forms[value.index()].is_none() {
-            continue;
-        }
-        let conversions = tiled.conversions_of_step(value, &is_measured);
-        let bytes = conversions.iter().map(|it| it.bytes as f64).sum::<f64>();
-        let operations = tiled.operations_of(value);
-        let repeated = if tiled.n_copies(value) > 1 { operations } else { 0.0 };
-        all_bytes += bytes;
-        all_operations += operations;
-        for unit in classes.units_of(value) {
-            let sums = of_units.entry(unit).or_default();
-            *sums = (sums.0 + bytes, sums.1 + repeated);
-        }
-    }
-    let is_promising = |(_, (bytes, repeated)): &(Unit, (f64, f64))| {
-        *bytes > SHARE * all_bytes || *repeated > SHARE * all_operations
-    };
-    of_units.into_iter().filter(is_promising).map(|(unit, _)| unit).collect()
 }
 
 /// Returns the extents to which a unit may be padded, the one with the most divisors in common with

@@ -5,7 +5,7 @@ use std::{borrow::Cow, fmt};
 use soybean_plan::{Cluster, Device, Level};
 
 use super::read::datum::Datum;
-use crate::tiling::{Objective, Padding, SearchEffort, SearchRequest};
+use crate::tiling::{MAX_WORK, Objective, Padding, SearchEffort, SearchRequest};
 
 /// Writes all but the strategy.
 pub(super) fn write(request: &SearchRequest, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -25,6 +25,9 @@ pub(super) fn write(request: &SearchRequest, f: &mut fmt::Formatter<'_>) -> fmt:
     match request.padding {
         Padding::Auto => {}
         Padding::Off | Padding::All => writeln!(f, "padding {:?}", request.padding.name())?,
+    }
+    if request.max_work.to_bits() != MAX_WORK.to_bits() {
+        writeln!(f, "max_work {:?}", request.max_work)?;
     }
     match request.objective {
         Objective::Bytes => Ok(()),
@@ -69,6 +72,7 @@ pub(super) fn read(
         ("shares", [Datum::Boolean(shares)]) => request.shares = *shares,
         ("search", [Datum::Text(name)]) => request.effort = name.parse()?,
         ("padding", [Datum::Text(name)]) => request.padding = name.parse()?,
+        ("max_work", [number]) => request.max_work = number.number()?,
         ("objective", [Datum::Text(name)]) => request.objective = name.parse()?,
         ("cluster", [Datum::Text(name), device, levels @ ..]) => {
             let levels: Vec<Level> = levels.iter().map(level).collect::<Result<_, _>>()?;

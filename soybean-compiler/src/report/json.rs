@@ -39,14 +39,16 @@ pub(super) fn json(report: &Report) -> String {
     let computed = values.iter().filter(|it| found.tiled.forms[it.index()].is_some());
     let operators = operators(report, computed.copied());
     let _ = writeln!(text, "\"ops\": [\n{}\n],", operators.join(",\n"));
+    let warnings: Vec<String> = report.warnings().iter().map(|it| string(it)).collect();
     let per_axis: Vec<String> = report.bytes_per_axis.iter().map(ToString::to_string).collect();
     let _ = write!(
         text,
-        "\"bytes_total\": {}, \"bytes_per_axis\": [{}], \"work\": {:.4}, \"peak_memory_bytes_per_gpu\": {}, \"memory\": {},\n\
+        "\"bytes_total\": {}, \"bytes_per_axis\": [{}], \"work\": {:.4}, \"warnings\": [{}], \"peak_memory_bytes_per_gpu\": {}, \"memory\": {},\n\
          \"baselines\": {{ \"data\": {}, \"model\": {}, \"recursive\": {}{} }}",
         report.bytes_total,
         per_axis.join(", "),
         report.work,
+        warnings.join(", "),
         report.peak_memory_bytes_per_gpu,
         memory(report),
         baselines.data,

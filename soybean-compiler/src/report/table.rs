@@ -63,7 +63,7 @@ fn title(report: &Report) -> String {
 /// Returns what is proved of the plan's bytes, if they are the objective.
 fn byte_proof(report: &Report) -> Option<String> {
     let gap = report.gap().filter(|_| report.objective() == Objective::Bytes)?;
-    let extents = if report.has_further_paddings { " for these extents" } else { "" };
+    let extents = if report.padding.has_further_paddings { " for these extents" } else { "" };
     Some(match gap {
         0.0 => format!("proved optimal{extents}"),
         _ => format!("within {:.1} % of the optimum{extents}", gap * 100.0),
@@ -205,25 +205,15 @@ fn figures(report: &Report) -> String {
     }
     let time = format!("{:.1} ms", report.milliseconds);
     let _ = writeln!(text, "  {:<32}  {time:>10}", "search");
+    for warning in report.warnings() {
+        let _ = writeln!(text, "  warning: {warning}");
+    }
     text
 }
 
-/// The work above which a plan has a warning.
-const MUCH_WORK: f64 = 1.1;
-
-/// Writes the operations of all ranks over those of one device, with a warning if there are many.
+/// Writes the operations of all ranks over those of one device.
 fn work(report: &Report) -> String {
-    let mut text = format!("  {:<32}  {:>10.2}", "work over that of one device", report.work);
-    if report.work > MUCH_WORK {
-        let n = report.n_gpus();
-        let _ = write!(
-            text,
-            "  warning: ranks repeat each other's work, or compute padding; a batch or a width that \
-             {n} divides may help"
-        );
-    }
-    text.push('\n');
-    text
+    format!("  {:<32}  {:>10.2}\n", "work over that of one device", report.work)
 }
 
 /// Writes the predicted time of a step on the cluster and the load of its levels; if times were

@@ -76,12 +76,18 @@ pub struct SearchRequest {
     pub effort: SearchEffort,
     /// The dims that may be padded.
     pub padding: Padding,
+    /// The most work for which the objective `bytes` alone counts, in operations of all ranks over
+    /// those of one device. It limits only how dims are padded.
+    pub max_work: f64,
     /// True if kernels write NaN into padding, for tests: nothing may read it.
     pub poisons_padding: bool,
     /// Adds replicas to the network before it is searched; see [`replicate`](crate::replicate).
     /// Otherwise every operator converts its operands for itself, as in the paper.
     pub shares: bool,
 }
+
+/// The default of [`SearchRequest::max_work`].
+pub const MAX_WORK: f64 = 1.05;
 
 impl Default for SearchRequest {
     fn default() -> Self {
@@ -92,6 +98,7 @@ impl Default for SearchRequest {
             objective: Objective::default(),
             effort: SearchEffort::default(),
             padding: Padding::default(),
+            max_work: MAX_WORK,
             poisons_padding: false,
             shares: true,
         }

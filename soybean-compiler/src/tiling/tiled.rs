@@ -112,6 +112,12 @@ impl TiledNetwork {
         self.network.graph.flops(value) as f64 * self.n_copies(value) as f64
     }
 
+    /// Returns the largest number of parts into which dim 0 of an input is split.
+    pub(crate) fn parts_of_batch(&self) -> usize {
+        let parts = |it: &Value| self.mesh.group_size(self.tilings[it.index()].axes_of(0));
+        self.network.inputs.iter().map(parts).max().unwrap_or(1)
+    }
+
     /// Returns the number of ranks that compute the same elements of a tensor.
     pub(crate) fn n_copies(&self, value: Value) -> usize {
         let form = self.forms[value.index()].as_ref();

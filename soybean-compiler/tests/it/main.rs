@@ -15,6 +15,7 @@ mod lowering;
 mod memory;
 mod networks;
 mod overlap;
+mod padding;
 mod pins;
 mod pipeline;
 mod plannable;

@@ -256,7 +256,7 @@ proptest! {
         n_gpus in 1..10_usize,
         strategy in 0..4_usize,
         precision in 0..3_usize,
-        (memory, shares, effort, padding) in (proptest::option::of(1_u64 << 20..1 << 40), any::<bool>(), 0..2_usize, 0..3_usize),
+        (memory, shares, effort, padding, max_work) in (proptest::option::of(1_u64 << 20..1 << 40), any::<bool>(), 0..2_usize, 0..3_usize, 1.0..9.0_f64),
         speeds in proptest::array::uniform8(1e-6..1e15_f64),
         has_cluster in any::<bool>(),
         further in (proptest::option::of(1e-6..1e6_f64), 1..9_u64, proptest::option::of(1e-6..0.999_f64), 0..3_usize, any::<bool>()),
@@ -281,6 +281,7 @@ proptest! {
                 objective: if has_cluster { Objective::Time } else { Objective::Bytes },
                 effort: SearchEffort::NAMES[effort].1,
                 padding: Padding::NAMES[padding].1,
+                max_work,
                 poisons_padding: false,
                 shares,
             },
@@ -308,6 +309,7 @@ fn recipes_keep_what_is_asked_of_the_search() {
         SearchRequest { shares: false, ..SearchRequest::default() },
         SearchRequest { effort: SearchEffort::Thorough, ..SearchRequest::default() },
         SearchRequest { padding: Padding::Off, ..SearchRequest::default() },
+        SearchRequest { max_work: 1.2, ..SearchRequest::default() },
         SearchRequest { cluster: cluster.clone(), ..SearchRequest::default() },
         SearchRequest { cluster, objective: Objective::Time, ..SearchRequest::default() },
     ];
@@ -320,5 +322,5 @@ fn recipes_keep_what_is_asked_of_the_search() {
         assert_eq!(wanted.last().unwrap(), &format!("{:?}", read.options.search));
     }
     wanted.dedup();
-    assert_eq!(wanted.len(), 6);
+    assert_eq!(wanted.len(), 7);
 }

@@ -20,8 +20,10 @@ function showFacts() {
     fact(element("b", {}, bytes(plan.peak_memory_bytes_per_gpu)), " on each GPU"),
     fact(`strategy ${plan.strategy}, `, element("b", {}, proof())),
     ...(plan.cluster ? [fact(element("b", {}, seconds(plan.seconds)), ` predicted on ${plan.cluster}, ${seconds(plan.communication_seconds)} of it communication`)] : []),
+    fact("work ", element("b", {}, plan.work.toFixed(2)), " times that of one device"),
     fact(`${data.tensors} tensors, ${data.operators} operators, ${data.program.steps.length} steps, ${plan.precision}`),
   );
+  byId("warnings").append(...plan.warnings.map((it) => element("li", {}, `Warning: ${it}`)));
 }
 
 /** The tiling that the legend keeps, or null. */

@@ -19,15 +19,19 @@ impl Topology {
     /// Places a mesh of `n_gpus` ranks on a cluster.
     ///
     /// Fast levels are filled first. Each level, from the fastest on, takes the greatest divisor of
-    /// the remaining number that it has room for. The rest must be a number for which the slower
-    /// levels have room.
+    /// the remaining number that it has room for. If the slower levels have no room for the rest,
+    /// the ranks stand side by side from the cluster's first GPU on. Then all axes belong to the
+    /// slowest level that the ranks cross, as in a ring, whose slowest link decides.
     ///
     /// # Errors
-    /// Returns an error if the cluster has too few GPUs, or cannot be divided into so many equal
-    /// parts.
+    /// Returns an error if the cluster has too few GPUs.
     pub fn new(cluster: &Cluster, n_gpus: usize) -> Result<Self, TopologyError> {
-        let counts =
-            counts(&cluster.levels, n_gpus).ok_or_else(|| TopologyError::new(cluster, n_gpus))?;
+        if n_gpus > cluster.n_gpus() {
+            return Err(TopologyError::new(cluster, n_gpus));
+        }
+        let Some(counts) = even_counts(&cluster.levels, n_gpus) else {
+            return Ok(Self::side_by_side(cluster, n_gpus));
+        };
         let (mut sizes, mut level_of_axis) = (Vec::new(), Vec::new());
         for (level, &count) in counts.iter().enumerate() {
             sizes.extend(Mesh::new(count).sizes());
@@ -35,6 +39,21 @@ impl Topology {
         }
         let mesh = Mesh::of(&sizes);
         Ok(Self { cluster: cluster.clone(), mesh, level_of_axis, counts })
+    }
+
+    /// Returns the topology of ranks that no even spread fits.
+    fn side_by_side(cluster: &Cluster, n_gpus: usize) -> Self {
+        let mut counts = vec![1; cluster.levels.len()];
+        let (mut below, mut crossed) = (1, counts.len());
+        while below < n_gpus {
+            crossed -= 1;
+            let level = &cluster.levels[crossed];
+            counts[crossed] = level.count.min(n_gpus.div_ceil(below));
+            below *= level.count;
+        }
+        let mesh = Mesh::new(n_gpus);
+        let level_of_axis = vec![crossed; mesh.n_axes()];
+        Self { cluster: cluster.clone(), mesh, level_of_axis, counts }
     }
 
     /// Replaces the mesh by one of the same sizes, which may have another digit order.
@@ -202,48 +221,37 @@ pub struct CollectiveCost {
     pub seconds_per_byte: f64,
 }
 
-/// Returns the number of groups of each level that `n_gpus` GPUs occupy.
-fn counts(levels: &[Level], n_gpus: usize) -> Option<Vec<usize>> {
+/// Returns the number of groups of each level that `n_gpus` GPUs occupy if they are spread evenly.
+fn even_counts(levels: &[Level], n_gpus: usize) -> Option<Vec<usize>> {
     let Some((fastest, slower)) = levels.split_last() else {
         return (n_gpus == 1).then(Vec::new);
     };
     let divisors = (1..=fastest.count.min(n_gpus)).rev().filter(|&it| n_gpus.is_multiple_of(it));
     divisors.into_iter().find_map(|count| {
-        let mut counts = counts(slower, n_gpus / count)?;
+        let mut counts = even_counts(slower, n_gpus / count)?;
         counts.push(count);
         Some(counts)
     })
 }
 
-/// An error: a cluster cannot hold this number of GPUs.
+/// An error: a cluster has too few GPUs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TopologyError {
     message: String,
-    fitting: Option<usize>,
+    fitting: usize,
 }
 
 impl TopologyError {
     fn new(cluster: &Cluster, n_gpus: usize) -> Self {
-        let levels = cluster.levels.iter().map(|it| format!("{} {}", it.count, it.name));
-        let message = if n_gpus > cluster.n_gpus() {
-            let found = cluster.n_gpus();
-            format!("the cluster `{}` has {found} GPUs, fewer than {n_gpus}", cluster.name)
-        } else {
-            format!(
-                "{n_gpus} GPUs cannot be spread evenly over the cluster `{}`, which has {}",
-                cluster.name,
-                levels.collect::<Vec<_>>().join(" of ")
-            )
-        };
-        let fitting = (1..n_gpus.min(cluster.n_gpus() + 1))
-            .rev()
-            .find(|&it| counts(&cluster.levels, it).is_some());
+        let fitting = cluster.n_gpus();
+        let message =
+            format!("the cluster `{}` has {fitting} GPUs, fewer than {n_gpus}", cluster.name);
         Self { message, fitting }
     }
 
-    /// Returns the greatest smaller number of GPUs that the cluster can hold.
+    /// Returns the number of GPUs of the cluster.
     #[must_use]
-    pub const fn fitting(&self) -> Option<usize> {
+    pub const fn fitting(&self) -> usize {
         self.fitting
     }
 }
@@ -311,13 +319,23 @@ mod tests {
 
     #[test]
     fn numbers_without_place_are_refused() {
-        let error = |n_gpus| Topology::new(&cluster(), n_gpus).unwrap_err();
-        assert_eq!(error(13).to_string(), "the cluster `small` has 12 GPUs, fewer than 13");
-        assert_eq!((error(13).fitting(), error(11).fitting()), (Some(12), Some(8)));
-        assert_eq!(
-            error(10).to_string(),
-            "10 GPUs cannot be spread evenly over the cluster `small`, which has 2 nodes of 2 boards of 3 gpus"
-        );
+        let error = Topology::new(&cluster(), 13).unwrap_err();
+        assert_eq!(error.to_string(), "the cluster `small` has 12 GPUs, fewer than 13");
+        assert_eq!(error.fitting(), 12);
+    }
+
+    #[test]
+    fn numbers_without_an_even_spread_stand_side_by_side() {
+        let of = |n_gpus| Topology::new(&cluster(), n_gpus).unwrap();
+        let levels = |it: &Topology| -> Vec<usize> {
+            (0..it.mesh().n_axes()).map(|axis| it.level(axis)).collect()
+        };
+        // Five stand on one node, whose boards they cross; ten on both nodes.
+        let (five, ten) = (of(5), of(10));
+        assert_eq!((levels(&five), five.counts.clone()), (vec![1], vec![1, 2, 3]));
+        assert_eq!((levels(&ten), ten.counts.clone()), (vec![0, 0], vec![2, 2, 3]));
+        assert_eq!(ten.mesh().to_string(), "[2, 5]");
+        assert!((ten.bytes_per_second(0) - 100.0).abs() < 1e-12);
     }
 
     /// Returns a collective of a tensor of 1,200 floats that a mesh of twelve ranks splits along

@@ -119,6 +119,15 @@ pub(super) const FLAGS: &[Flag] = &[
         }),
     },
     Flag {
+        name: "max-work",
+        value: "X",
+        help: "the plan with dims padded as far as its work is at most this (1.05)",
+        commands: &[Command::Plan],
+        target: Target::Option(|options, text| {
+            set(&mut options.plan.changes.max_work, max_work(text).map(Some))
+        }),
+    },
+    Flag {
         name: "unshared",
         value: "",
         help: "the plan without replicas, in which every operator converts its own operands",
@@ -175,6 +184,12 @@ fn format(text: &str) -> Result<Format, String> {
     found
         .map(|&(_, format)| format)
         .ok_or_else(|| format!("expected one of {}, found `{text}`", known()))
+}
+
+/// Parses the most work of a plan.
+fn max_work(text: &str) -> Result<f64, String> {
+    let found = text.parse().ok().filter(|it: &f64| *it >= 1.0 && it.is_finite());
+    found.ok_or_else(|| format!("expected a number from 1, found `{text}`"))
 }
 
 /// Returns the preset of this name, or the cluster that a file describes.

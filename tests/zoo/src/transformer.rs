@@ -36,11 +36,22 @@ impl Transformer {
         self.decoder_with(Layers::feed_forward)
     }
 
+    /// Returns the same decoder with another number of heads, as wide as those of this one.
+    #[must_use]
+    pub fn decoder_with_heads(&self, n_heads: usize) -> Model {
+        self.decoder_of(n_heads, Layers::feed_forward)
+    }
+
     /// Returns a decoder whose blocks have these layers instead of perceptrons.
     pub(crate) fn decoder_with(&self, layers: impl Fn(Layers) -> Layers) -> Model {
+        self.decoder_of(self.n_heads, layers)
+    }
+
+    fn decoder_of(&self, n_heads: usize, layers: impl Fn(Layers) -> Layers) -> Model {
+        let heads = [n_heads, self.width / self.n_heads];
         let mut it = self.embedded();
         for _ in 0..self.n_blocks {
-            let attention = |it: Layers| it.layer_norm().attention(self.n_heads, true).dropout();
+            let attention = |it: Layers| it.layer_norm().attention(heads, true).dropout();
             it = it.residual(attention, |it| it);
             it = it.residual(|it| layers(it.layer_norm()).dropout(), |it| it);
         }
@@ -50,9 +61,10 @@ impl Transformer {
     /// Returns a post-norm encoder that classifies texts. Source: Vaswani et al. 2017.
     #[must_use]
     pub fn encoder(&self, n_classes: usize) -> Model {
+        let heads = [self.n_heads, self.width / self.n_heads];
         let mut it = self.embedded();
         for _ in 0..self.n_blocks {
-            let attention = |it: Layers| it.attention(self.n_heads, false).dropout();
+            let attention = |it: Layers| it.attention(heads, false).dropout();
             it = it.residual(attention, |it| it).layer_norm();
             it = it.residual(|it| it.feed_forward().dropout(), |it| it).layer_norm();
         }
@@ -68,21 +80,21 @@ impl Transformer {
 }
 
 impl Layers {
-    /// Adds a dense layer from `[batch, tokens, width]` to `[batch, heads, tokens, width / heads]`.
-    fn heads(self, n_heads: usize) -> Self {
+    /// Adds a dense layer from `[batch, tokens, width]` to `[batch, heads, tokens, head width]`.
+    fn heads(self, [n_heads, width]: [usize; 2]) -> Self {
         let shape = self.shape();
-        self.dense(shape[2])
-            .apply("reshape", &[list(&[shape[0], shape[1], n_heads, shape[2] / n_heads])])
+        self.dense(n_heads * width)
+            .apply("reshape", &[list(&[shape[0], shape[1], n_heads, width])])
             .apply("permute", &[list(&[0, 2, 1, 3])])
     }
 
-    fn attention(self, n_heads: usize, is_causal: bool) -> Self {
+    fn attention(self, heads: [usize; 2], is_causal: bool) -> Self {
         let (source, shape) = (self.here(), self.shape());
-        let it = self.heads(n_heads);
+        let it = self.heads(heads);
         let query = it.here();
-        let it = it.at(source).heads(n_heads);
+        let it = it.at(source).heads(heads);
         let key = it.here();
-        let it = it.at(source).heads(n_heads);
+        let it = it.at(source).heads(heads);
         let operands = [Argument::Tensor(key), Argument::Tensor(it.here())];
         it.at(query)
             .apply(
@@ -90,7 +102,7 @@ impl Layers {
                 &[&operands[..], &[Argument::Boolean(is_causal)]].concat(),
             )
             .apply("permute", &[list(&[0, 2, 1, 3])])
-            .apply("reshape", &[list(&shape)])
+            .apply("reshape", &[list(&[shape[0], shape[1], heads[0] * heads[1]])])
             .dense(shape[2])
     }
 

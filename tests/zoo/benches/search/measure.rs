@@ -84,6 +84,7 @@ impl Measured {
         let others = search.baselines;
         let found = [bytes, others.recursive, others.data, others.model].map(megabytes);
         let memory = megabytes(report.peak_memory_bytes_per_gpu);
-        Row::new(self.network, self.n_gpus, &found, proof, &times, memory)
+        let work = format!("{:.2}", report.work);
+        Row::new(self.network, self.n_gpus, &found, proof, &times, [memory, work])
     }
 }

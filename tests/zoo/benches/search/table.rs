@@ -16,8 +16,9 @@ pub(crate) const HEADS: [&str; N_CELLS] = [
     "search, ms",
     "unoptimized, ms",
     "memory, MB",
+    "work",
 ];
-const N_CELLS: usize = 10;
+const N_CELLS: usize = 11;
 /// The columns of times: each build measures one of them.
 const TIMES: [usize; 2] = [7, 8];
 /// The marks around the rewritten parts of the file.
@@ -35,7 +36,7 @@ impl Row {
         found: &[String; 4],
         proof: String,
         times: &[String; 2],
-        memory: String,
+        [memory, work]: [String; 2],
     ) -> Self {
         let [auto, recursive, data, model] = found.clone();
         let [optimized, unoptimized] = times.clone();
@@ -50,6 +51,7 @@ impl Row {
             optimized,
             unoptimized,
             memory,
+            work,
         ])
     }
 
