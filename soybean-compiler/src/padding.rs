@@ -36,8 +36,13 @@ type PaddedUnits = BTreeMap<Unit, usize>;
 
 /// Pads the dims of these units.
 ///
-/// With `poisons`, kernels write NaN wherever padding may hold anything.
-fn pad(network: &Network, classes: &DimClasses, units: &PaddedUnits, poisons: bool) -> Network {
+/// Kernels write the poison, if there is one, wherever padding may hold anything.
+fn pad(
+    network: &Network,
+    classes: &DimClasses,
+    units: &PaddedUnits,
+    poison: Option<f64>,
+) -> Network {
     let needed = needed_zeros(network, classes, units);
     let mut pass =
         Pass { network, classes, units, needed, iotas: BTreeMap::new(), zeros: Vec::new() };
@@ -62,7 +67,10 @@ fn pad(network: &Network, classes: &DimClasses, units: &PaddedUnits, poisons: bo
             }));
         }
         let new = pass.computed(&mut rewriter.graph, value, operator, &signature, operands);
-        Some(if poisons { pass.poisoned(&mut rewriter.graph, value, new) } else { new })
+        Some(match poison {
+            Some(poison) => pass.poisoned(&mut rewriter.graph, value, new, poison),
+            None => new,
+        })
     })
 }
 
@@ -228,8 +236,8 @@ impl Pass<'_> {
         graph.add_like(node, map.into(), &operands)
     }
 
-    /// Writes NaN into the padding of a tensor where it need not be zero.
-    fn poisoned(&mut self, graph: &mut Graph, value: Value, new: Value) -> Value {
+    /// Writes a poison into the padding of a tensor where it need not be zero.
+    fn poisoned(&mut self, graph: &mut Graph, value: Value, new: Value, poison: f64) -> Value {
         let node = self.network.graph.node(value);
         let zeros = self.zeros[new.index()].clone();
         let is_padded = self.padded_dims(value);
@@ -240,7 +248,7 @@ impl Pass<'_> {
         if unknown.is_empty() || node.dtype != DType::F32 {
             return new;
         }
-        let poisoned = self.filled(graph, node, new, &[(&unknown, f64::NAN), (&zero, 0.0)]);
+        let poisoned = self.filled(graph, node, new, &[(&unknown, poison), (&zero, 0.0)]);
         self.set_zeros(poisoned, zeros);
         poisoned
     }

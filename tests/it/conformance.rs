@@ -49,25 +49,31 @@ fn values_and_gradients_are_those_of_the_eager_tensor() {
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
 
-/// Padding is filled with NaN wherever it is not zero, so a result that depends on it is NaN.
+/// Padding is filled with NaN or an infinity wherever it is not zero, so that a result that depends
+/// on it is wrong.
 #[test]
 fn padding_reaches_no_result_and_no_gradient() {
-    let search =
-        SearchRequest { padding: Padding::All, poisons_padding: true, ..SearchRequest::default() };
     let mut faults = Vec::new();
     for sample in operator_samples() {
         let trial = Trial::new(&sample);
         // Pins name dims that the ranks divide.
-        let n_gpus: &[usize] = if sample.operator == "tiled" { &[4] } else { &[4, 5, 7] };
-        for &n_gpus in n_gpus {
+        let n_gpus: &[usize] = if sample.operator == "tiled" { &[4] } else { &[5, 7, 4, 7] };
+        for (&n_gpus, poison) in
+            n_gpus.iter().zip([f64::INFINITY, f64::NEG_INFINITY, f64::NAN, f64::NAN])
+        {
+            let search = SearchRequest {
+                padding: Padding::All,
+                poison: Some(poison),
+                ..SearchRequest::default()
+            };
             let program = SamplesProgram::searched(
                 std::slice::from_ref(&trial),
                 n_gpus,
                 Precision::F32,
-                search.clone(),
+                search,
             );
             if let Err(fault) = check_program(&trial, program, Precision::F32) {
-                faults.push(format!("{sample:?} on {n_gpus} devices: {fault}"));
+                faults.push(format!("{sample:?} on {n_gpus} devices with {poison}: {fault}"));
             }
         }
     }

@@ -317,8 +317,19 @@ fn compare(planned: &Planned, shape: &[usize]) -> Result<(), TestCaseError> {
 /// The extents of inputs; some are odd, and some have no factor of any number of devices.
 const EXTENTS: [usize; 10] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 12];
 
+/// What the padding holds, so that whatever reads it is found. Maxima may pass over NaN.
+const POISONS: [f64; 3] = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY];
+
+/// Returns 200 cases, unless the environment variable PROPTEST_CASES has another number.
+fn config() -> ProptestConfig {
+    match std::env::var_os("PROPTEST_CASES") {
+        Some(_) => ProptestConfig::default(),
+        None => ProptestConfig::with_cases(200),
+    }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
+    #![proptest_config(config())]
 
     #[test]
     fn programs_mean_what_their_graphs_mean(
@@ -326,13 +337,12 @@ proptest! {
         shape in prop::collection::vec(prop::sample::select(EXTENTS.to_vec()), 1..4),
         n_gpus in 1..14_usize,
         strategy in prop::sample::select(Strategy::NAMES.map(|(_, it)| it).to_vec()),
-        (shares, is_padded) in (any::<bool>(), any::<bool>()),
+        (shares, poison) in (any::<bool>(), prop::option::of(prop::sample::select(POISONS.to_vec()))),
         pin in prop::sample::select(vec![Pin::None, Pin::Parts, Pin::Whole]),
     ) {
-        // Padding holds NaN wherever it need not be zero.
-        let padding = if is_padded { Padding::All } else { Padding::Auto };
-        let search =
-            SearchRequest { shares, padding, poisons_padding: is_padded, ..strategy.into() };
+        // Padding holds the poison wherever it need not be zero.
+        let padding = if poison.is_some() { Padding::All } else { Padding::Auto };
+        let search = SearchRequest { shares, padding, poison, ..strategy.into() };
         if let Some(planned) = planned(&operators, &shape, n_gpus, search, pin)? {
             compare(&planned, &shape)?;
         }

@@ -137,7 +137,7 @@ impl PaddedSearch<'_> {
         self.searched.insert(units.clone());
         let padded = match units.is_empty() {
             true => self.fused.clone(),
-            false => pad(self.fused, &self.classes, &units, self.request.poisons_padding),
+            false => pad(self.fused, &self.classes, &units, self.request.poison),
         };
         let rounded = round(padded.clone(), self.precision);
         let replicated = self.request.shares.then(|| replicate(&rounded));

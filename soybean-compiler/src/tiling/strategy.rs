@@ -79,8 +79,9 @@ pub struct SearchRequest {
     /// The most work for which the objective `bytes` alone counts, in operations of all ranks over
     /// those of one device. It limits only how dims are padded.
     pub max_work: f64,
-    /// True if kernels write NaN into padding, for tests: nothing may read it.
-    pub poisons_padding: bool,
+    /// A number that kernels write into padding, for tests: NaN or an infinity, which nothing may
+    /// read.
+    pub poison: Option<f64>,
     /// Adds replicas to the network before it is searched; see [`replicate`](crate::replicate).
     /// Otherwise every operator converts its operands for itself, as in the paper.
     pub shares: bool,
@@ -99,7 +100,7 @@ impl Default for SearchRequest {
             effort: SearchEffort::default(),
             padding: Padding::default(),
             max_work: MAX_WORK,
-            poisons_padding: false,
+            poison: None,
             shares: true,
         }
     }

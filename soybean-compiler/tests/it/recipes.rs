@@ -282,7 +282,7 @@ proptest! {
                 effort: SearchEffort::NAMES[effort].1,
                 padding: Padding::NAMES[padding].1,
                 max_work,
-                poisons_padding: false,
+                poison: None,
                 shares,
             },
             precision: Precision::ALL[precision],
