@@ -15,7 +15,7 @@ use crate::{
     replicate::replicate,
     round::round,
     search::search,
-    tiling::{Padding, SearchRequest, SearchResult, Strategy},
+    tiling::{Objective, Padding, SearchEffort, SearchRequest, SearchResult, Strategy},
 };
 
 /// A network with the extents that were chosen for its dims, and its plan.
@@ -59,6 +59,9 @@ pub(crate) struct HeavierPlan {
 /// The work above the least one known that a plan may have if no plan is within the limit.
 const WORK_TOLERANCE: f64 = 0.01;
 
+/// The most work of a plan that the report shows beside the chosen one.
+const SHOWN_WORK: f64 = 1.25;
+
 /// The most padded extents that a search tries for a unit.
 const MAX_EXTENTS: usize = 2;
 
@@ -86,9 +89,10 @@ pub(crate) fn choose_padding(
     };
     if request.padding == Padding::All {
         let extents = paddable.into_iter().map(|it| (it, it.extent.next_multiple_of(n_ranks)));
-        return search.with(extents.filter(|(unit, extent)| unit.extent != *extent).collect());
+        let units = extents.filter(|(unit, extent)| unit.extent != *extent).collect();
+        return search.with(units, request.effort);
     }
-    let mut best = search.with(PaddedUnits::new());
+    let mut best = search.with(PaddedUnits::new(), request.effort);
     if request.padding == Padding::Off {
         return best;
     }
@@ -103,6 +107,10 @@ pub(crate) fn choose_padding(
         let before = units_of(&best);
         best = search.improved(best, &tried);
         untried = if units_of(&best) == before { BTreeMap::new() } else { rest };
+    }
+    let units = units_of(&best);
+    if !units.is_empty() {
+        best = search.with(units, request.effort);
     }
     best.map(|it| search.with_heavier(it))
 }
@@ -133,7 +141,11 @@ struct PaddedSearch<'a> {
 
 impl PaddedSearch<'_> {
     /// Returns the best plan with this padding.
-    fn with(&mut self, units: PaddedUnits) -> Result<Chosen, ModelDiagnostic> {
+    fn with(
+        &mut self,
+        units: PaddedUnits,
+        effort: SearchEffort,
+    ) -> Result<Chosen, ModelDiagnostic> {
         self.searched.insert(units.clone());
         let padded = match units.is_empty() {
             true => self.fused.clone(),
@@ -141,7 +153,8 @@ impl PaddedSearch<'_> {
         };
         let rounded = round(padded.clone(), self.precision);
         let replicated = self.request.shares.then(|| replicate(&rounded));
-        let plan = search(&rounded, replicated.as_ref(), self.mesh, self.request)?;
+        let request = SearchRequest { effort, ..self.request.clone() };
+        let plan = search(&rounded, replicated.as_ref(), self.mesh, &request)?;
         let work = plan.tiled.operations() / self.operations.iter().sum::<f64>().max(1.0);
         self.least_work = self.least_work.min(work);
         let bytes = plan.tiled.bytes();
@@ -161,7 +174,7 @@ impl PaddedSearch<'_> {
         chosen
     }
 
-    /// Returns the better one of a plan and one with this padding.
+    /// Returns the better one of a plan and one that a rough search finds with this padding.
     fn better(
         &mut self,
         known: Result<Chosen, ModelDiagnostic>,
@@ -170,22 +183,41 @@ impl PaddedSearch<'_> {
         if self.searched.contains(&units) || self.is_too_heavy(&known, &units) {
             return known;
         }
-        match (self.with(units), known) {
+        match (self.with(units, SearchEffort::Rough), known) {
             (Ok(found), Ok(known)) if self.is_better(&found, &known) => Ok(found),
             (Ok(found), Err(_)) => Ok(found),
             (_, known) => known,
         }
     }
 
-    /// Returns whether a padding is not worth a search: all its plans have more work than the limit
-    /// allows. A padded batch is searched nevertheless, since the report shows what it would save.
-    fn is_too_heavy(&self, known: &Result<Chosen, ModelDiagnostic>, units: &PaddedUnits) -> bool {
-        let is_light = |it: &Chosen| it.plan.times.is_none() && it.facts.work <= self.limit();
-        let is_for_its_batch =
-            self.request.strategy == Strategy::Data || units.keys().any(|it| it.is_of_batch);
-        if is_for_its_batch || !known.as_ref().is_ok_and(is_light) {
-            return false;
+    /// Returns a padding without the units that add the most work, so that its work is within the
+    /// limit. The batch is dropped last, since without it nearly everything may be repeated.
+    fn within_limit(&self, units: PaddedUnits) -> PaddedUnits {
+        if self.request.objective == Objective::Time {
+            return units;
         }
+        // Operators with little work may be repeated, which takes a little more.
+        let limit = self.request.max_work - WORK_TOLERANCE;
+        let mut kept = units.clone();
+        while self.work_of(&kept) > limit {
+            let work_without = |unit: &Unit| {
+                let mut fewer = kept.clone();
+                fewer.remove(unit);
+                self.work_of(&fewer)
+            };
+            let order = |it: &&Unit| (it.is_of_batch, work_without(it));
+            let Some(dropped) = kept.keys().min_by(|one, other| {
+                order(one).partial_cmp(&order(other)).expect("work is a number")
+            }) else {
+                return units;
+            };
+            kept.remove(&dropped.clone());
+        }
+        if kept.is_empty() { units } else { kept }
+    }
+
+    /// Returns the work of a padding if no operator is repeated, by the factors of operators.
+    fn work_of(&self, units: &PaddedUnits) -> f64 {
         let times_padded = |(at, operations): (usize, &f64)| {
             let of_factors = self.classes.of_factors[at].iter().map(|it| self.classes.units[*it]);
             let growth = |unit: Unit| {
@@ -194,7 +226,23 @@ impl PaddedSearch<'_> {
             operations * of_factors.map(growth).product::<f64>()
         };
         let padded: f64 = self.operations.iter().enumerate().map(times_padded).sum();
-        padded > self.limit() * self.operations.iter().sum::<f64>()
+        padded / self.operations.iter().sum::<f64>().max(1.0)
+    }
+
+    /// Returns whether a padding is not worth a search: all its plans have more work than the limit
+    /// allows. The first padding of the batch is searched nevertheless if it takes little more,
+    /// since the report shows what it would save.
+    fn is_too_heavy(&self, known: &Result<Chosen, ModelDiagnostic>, units: &PaddedUnits) -> bool {
+        let Ok(known) = known else { return false };
+        let is_light =
+            self.request.objective == Objective::Bytes && known.facts.work <= self.limit();
+        if self.request.strategy == Strategy::Data || !is_light {
+            return false;
+        }
+        let pads_batch = |units: &PaddedUnits| units.keys().any(|it| it.is_of_batch);
+        let is_shown = pads_batch(units) && !pads_batch(&known.units);
+        let limit = if is_shown { self.limit().max(SHOWN_WORK) } else { self.limit() };
+        self.work_of(units) > limit
     }
 
     /// Returns the most work for which the objective alone counts.
@@ -202,7 +250,8 @@ impl PaddedSearch<'_> {
         self.request.max_work.max(self.least_work + WORK_TOLERANCE)
     }
 
-    /// Improves a plan by other paddings: of all these units, then of one after the other.
+    /// Improves a plan by other paddings: of all these units, then of one after the other, until no
+    /// other extent of a single unit is better.
     fn improved(
         &mut self,
         known: Result<Chosen, ModelDiagnostic>,
@@ -210,18 +259,23 @@ impl PaddedSearch<'_> {
     ) -> Result<Chosen, ModelDiagnostic> {
         let mut all = units_of(&known);
         all.extend(extents.iter().map(|(unit, extents)| (*unit, extents[0])));
-        let mut best = self.better(known, all);
-        for (unit, extents) in extents {
-            for extent in [None].into_iter().chain(extents.iter().copied().map(Some)) {
-                let mut units = units_of(&best);
-                match extent {
-                    Some(extent) => units.insert(*unit, extent),
-                    None => units.remove(unit),
-                };
-                best = self.better(best, units);
+        let mut best = self.better(known, self.within_limit(all));
+        loop {
+            let before = units_of(&best);
+            for (unit, extents) in extents {
+                for extent in [None].into_iter().chain(extents.iter().copied().map(Some)) {
+                    let mut units = units_of(&best);
+                    match extent {
+                        Some(extent) => units.insert(*unit, extent),
+                        None => units.remove(unit),
+                    };
+                    best = self.better(best, units);
+                }
+            }
+            if units_of(&best) == before {
+                return best;
             }
         }
-        best
     }
 
     /// Returns whether a plan is better: first by the work above the limit, then by the objective.

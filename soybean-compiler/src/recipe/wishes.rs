@@ -20,7 +20,9 @@ pub(super) fn write(request: &SearchRequest, f: &mut fmt::Formatter<'_>) -> fmt:
     }
     match request.effort {
         SearchEffort::Standard => {}
-        SearchEffort::Thorough => writeln!(f, "search {:?}", request.effort.name())?,
+        SearchEffort::Rough | SearchEffort::Thorough => {
+            writeln!(f, "search {:?}", request.effort.name())?;
+        }
     }
     match request.padding {
         Padding::Auto => {}

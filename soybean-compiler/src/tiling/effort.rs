@@ -8,6 +8,8 @@ use super::by_name;
 /// The effort of a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum SearchEffort {
+    /// A sixteenth of the work of a standard search, to compare paddings. Users do not choose it.
+    Rough,
     /// As much work as takes seconds in an unoptimized build: 10 s for the largest networks.
     #[default]
     Standard,
@@ -16,7 +18,7 @@ pub enum SearchEffort {
 }
 
 impl SearchEffort {
-    /// All efforts with their names.
+    /// The efforts that users choose, with their names.
     pub const NAMES: [(&'static str, Self); 2] =
         [("standard", Self::Standard), ("thorough", Self::Thorough)];
 
@@ -24,6 +26,7 @@ impl SearchEffort {
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
+            Self::Rough => "rough",
             Self::Standard => "standard",
             Self::Thorough => "thorough",
         }
@@ -50,6 +53,7 @@ impl WorkBudget {
 
     pub(super) fn new(effort: SearchEffort) -> Self {
         let left = match effort {
+            SearchEffort::Rough => Self::STANDARD / 16,
             SearchEffort::Standard => Self::STANDARD,
             SearchEffort::Thorough => u64::MAX,
         };
@@ -74,7 +78,7 @@ impl WorkBudget {
     /// Returns the work of dual decomposition, which only thorough searches use.
     pub(super) fn of_decomposition(&self, wanted: u64) -> u64 {
         match self.effort {
-            SearchEffort::Standard => 0,
+            SearchEffort::Rough | SearchEffort::Standard => 0,
             SearchEffort::Thorough => wanted,
         }
     }
