@@ -34,6 +34,7 @@ pages! {
     plan_json = "../docs/plan-json.md",
     examples = "../docs/examples.md",
     planner = "../docs/planner.md",
+    any_number = "../docs/any-number.md",
     evaluation = "../docs/evaluation.md",
     performance = "../docs/performance.md",
     limits = "../docs/limits.md",

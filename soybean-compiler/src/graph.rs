@@ -37,6 +37,20 @@ pub struct Node {
     pub pinned: Option<Pin>,
 }
 
+impl Node {
+    /// Returns the shape with padding as sums: `[128+4, 64]`.
+    #[must_use]
+    pub fn shape_with_padding(&self) -> String {
+        let extent = |(&user, &stored): (&usize, &usize)| match stored - user {
+            0 => user.to_string(),
+            padding => format!("{user}+{padding}"),
+        };
+        let extents: Vec<String> =
+            self.unpadded.iter().zip(self.shape.iter()).map(extent).collect();
+        format!("[{}]", extents.join(", "))
+    }
+}
+
 /// The source of a tensor's elements.
 #[derive(Clone, Debug)]
 pub enum Source {

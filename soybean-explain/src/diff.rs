@@ -89,10 +89,12 @@ fn totals(left: &Side, right: &Side) -> String {
         };
         [label.to_owned(), readable_bytes(ours), readable_bytes(theirs), ratio]
     };
+    let work = |side: &Side| format!("{:.2}", side.plan.work);
     aligned(&[
         [String::new(), left.title.clone(), right.title.clone(), String::new()],
         row(&format!("bytes moved in one {}", left.plan.mode.unit()), |it| it.bytes_total),
         row("memory of each GPU", |it| it.peak_memory_bytes_per_gpu),
+        ["work over that of one device".to_owned(), work(left), work(right), String::new()],
     ])
 }
 
@@ -128,8 +130,8 @@ impl Pairs {
 fn tensors(left: &Side, right: &Side, pairs: &Pairs) -> String {
     let differing = |(id, it): (&u64, &crate::saved::SavedTensor)| {
         let other = &right.plan.tensors[&pairs.of(*id)?];
-        let tilings = [it.shape.clone(), it.tiling.clone(), other.tiling.clone()];
-        (it.tiling != other.tiling).then(|| (left.plan.label(*id), tilings))
+        let tilings = [it.shape.clone(), it.placed(), other.placed()];
+        (tilings[1] != tilings[2]).then(|| (left.plan.label(*id), tilings))
     };
     // The next value of a tensor has the tensor's tiling.
     let is_next = |id: &u64| left.plan.tensors[id].name.ends_with('\'');

@@ -6,7 +6,7 @@ use serde_json::Value;
 use soybean_plan::Mode;
 
 /// The parts of a plan that are compared.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct SavedPlan {
     /// The name of the model.
     pub model: String,
@@ -22,6 +22,8 @@ pub struct SavedPlan {
     pub bytes_total: u64,
     /// The memory that each rank needs, in bytes.
     pub peak_memory_bytes_per_gpu: u64,
+    /// The operations of all ranks over those of one device.
+    pub work: f64,
     /// The tensors by their numbers.
     pub tensors: BTreeMap<u64, SavedTensor>,
     /// The operators in order.
@@ -35,8 +37,10 @@ pub struct SavedTensor {
     pub name: String,
     /// `input`, `param`, ..
     pub kind: String,
-    /// Type and shape: `f32[64, 10]`.
+    /// Type and shape, without padding: `f32[64, 10]`.
     pub shape: String,
+    /// The padded shape: `[64, 16]`; empty without padding.
+    pub padded: String,
     /// Its tiling: `[P0 r]`.
     pub tiling: String,
 }
@@ -83,6 +87,14 @@ impl SavedOperator {
 }
 
 impl SavedTensor {
+    /// Returns the tiling, with the padded shape if there is padding: `[P0 r] of [64, 16]`.
+    pub(crate) fn placed(&self) -> String {
+        match &self.padded[..] {
+            "" => self.tiling.clone(),
+            padded => format!("{} of {padded}", self.tiling),
+        }
+    }
+
     /// Returns whether it has no name of the user, but its number, `v12`.
     pub(crate) fn is_unnamed(&self) -> bool {
         let number = self.name.strip_prefix('v');
@@ -114,11 +126,16 @@ impl SavedPlan {
         let value: Value = serde_json::from_str(text).map_err(|it| format!("not JSON: {it}"))?;
         let plan = Part { value: &value, path: String::new() };
         let tensors = plan.list("tensors")?.into_iter().map(|it| {
-            let (dtype, shape) = (it.text("dtype")?, it.words("shape", ", ")?);
+            let (dtype, stored) = (it.text("dtype")?, it.words("shape", ", ")?);
+            let (shape, padded) = match it.value.get("unpadded") {
+                Some(_) => (it.words("unpadded", ", ")?, stored),
+                None => (stored, String::new()),
+            };
             let tensor = SavedTensor {
                 name: it.text("name")?,
                 kind: it.text("kind")?,
                 shape: format!("{dtype}{shape}"),
+                padded,
                 tiling: it.words("tiling", " ")?,
             };
             Ok((it.number("id")?, tensor))
@@ -133,6 +150,7 @@ impl SavedPlan {
             precision: plan.text("precision")?,
             bytes_total: plan.number("bytes_total")?,
             peak_memory_bytes_per_gpu: plan.number("peak_memory_bytes_per_gpu")?,
+            work: plan.float("work")?,
             tensors,
             operators,
         };
@@ -198,6 +216,13 @@ impl<'a> Part<'a> {
         value.as_u64().ok_or_else(|| {
             format!("not a plan: expected a whole number from 0 at `{}{name}`", self.path)
         })
+    }
+
+    fn float(&self, name: &str) -> Result<f64, String> {
+        let value = self.member(name, "a number")?;
+        value
+            .as_f64()
+            .ok_or_else(|| format!("not a plan: expected a number at `{}{name}`", self.path))
     }
 
     fn list(&self, name: &str) -> Result<Vec<Self>, String> {

@@ -268,7 +268,7 @@ impl Why {
             "`{}` {}{} in the plan of `{}` for {} GPU{plural}: its tilings, everything else searched anew{limit}\n\n",
             self.name,
             node.dtype,
-            node.shape,
+            node.shape_with_padding(),
             report.model(),
             report.n_gpus(),
         );

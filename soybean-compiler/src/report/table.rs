@@ -8,12 +8,7 @@ use super::{
     Parallelism, Pass, Prediction, Report, Transfer, readable_seconds,
     rows::{aligned, rows},
 };
-use crate::{
-    graph::{Node, Source},
-    peak::Content,
-    tiling::Objective,
-    value::Value,
-};
+use crate::{graph::Source, peak::Content, tiling::Objective, value::Value};
 
 /// The most conversions that are listed.
 const MAX_TRANSFERS: usize = 8;
@@ -90,7 +85,7 @@ fn tensors(report: &Report) -> Vec<[String; 4]> {
     };
     let item = |value: Value| {
         let node = graph.node(value);
-        let shape = format!("{}{}", node.dtype, padded_shape(node));
+        let shape = format!("{}{}", node.dtype, node.shape_with_padding());
         let pinned = if node.pinned.is_some() { " pinned" } else { "" };
         let tiling = format!("{}{pinned}", tiled.tilings[value.index()]);
         (names[&value].clone(), [shape, tiling, states(value)])
@@ -101,16 +96,6 @@ fn tensors(report: &Report) -> Vec<[String; 4]> {
     rows(heading, items, |name, [shape, tiling, states]| {
         [name, shape.clone(), tiling.clone(), states.clone()]
     })
-}
-
-/// Returns the shape of a tensor; padding is written as a sum, `[128+1, 64]`.
-fn padded_shape(node: &Node) -> String {
-    let extent = |(&unpadded, &padded): (&usize, &usize)| match padded - unpadded {
-        0 => unpadded.to_string(),
-        padding => format!("{unpadded}+{padding}"),
-    };
-    let extents: Vec<String> = node.unpadded.iter().zip(node.shape.iter()).map(extent).collect();
-    format!("[{}]", extents.join(", "))
 }
 
 fn layers(report: &Report) -> String {

@@ -44,6 +44,7 @@ fn plans_differ_in_tilings_forms_and_conversions() {
                                                 left     right
               bytes moved in one training step  6.4 kB   75.7 kB  11.90 x
               memory of each GPU                10.0 kB  32.2 kB  3.22 x
+              work over that of one device      1.00     1.00
 
             tensors with different tilings (13 have equal ones)
               tensor             shape        left     right
@@ -93,6 +94,7 @@ fn plans_differ_in_tilings_forms_and_conversions() {
                                                 left     right
               bytes moved in one training step  6.4 kB   6.4 kB   1.00 x
               memory of each GPU                10.0 kB  10.0 kB  1.00 x
+              work over that of one device      1.00     1.00
 
             only `left` has 0 conversions, 0 B
 
@@ -114,6 +116,7 @@ fn plans_of_other_graphs_are_compared_by_names() {
                                                 left     right
               bytes moved in one training step  75.7 kB  3.3 kB   0.04 x
               memory of each GPU                32.2 kB  10.3 kB  0.32 x
+              work over that of one device      1.00     1.00
 
             tensors with different tilings (6 have equal ones)
               tensor         shape        left     right
@@ -182,6 +185,17 @@ fn what_is_no_plan_is_refused() {
         `left` is a plan of `net`, `right` one of `other`
         the plans are of different versions of `net`: `0.bias` is f32[64] in `left`, but f32[72] in `right`
         the plans are of different versions of `net`: `1.bias` is f32[16] in `left`, but f32[64] in `right`"#]].assert_eq(&faults.join("\n"));
+}
+
+#[test]
+fn plans_with_other_paddings_are_compared() {
+    let model = || perceptron(30, &[24, 24, 24]);
+    let auto = json("net", Strategy::Auto, Precision::F32, model());
+    let data = json("net", Strategy::Data, Precision::F32, model());
+    let text = diff(&side("left", &auto), &side("right", &data)).unwrap();
+    for part in ["work over that of one device", "x  ", " f32[30, 24] ", " of [32, 24]"] {
+        assert!(text.contains(part), "`{part}` in {text}");
+    }
 }
 
 #[test]

@@ -319,3 +319,16 @@ fn keys_wheel_pointer_and_buttons_do_what_they_say() {
     assert!(page.text.contains("data-scheme=\"dark\""), "{}", page.head());
     assert_eq!(page.count("kept"), page.number("data-kept"));
 }
+
+#[test]
+fn warnings_stand_at_the_top() {
+    let compiled = compiled("net", 4, perceptron(17, &[8, 8, 8]));
+    let [warning] = &compiled.report.warnings()[..] else {
+        panic!("{:?}", compiled.report.warnings())
+    };
+    if let Some(page) = opened("warnings", &html(&compiled), "", "") {
+        let (_, rest) = page.text.split_once("<ul id=\"warnings\">").unwrap();
+        let shown = rest.split_once("</ul>").unwrap().0;
+        assert_eq!(shown, format!("<li>Warning: {warning}</li>"));
+    }
+}
