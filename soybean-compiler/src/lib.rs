@@ -79,7 +79,9 @@ pub use surface::{
     sample::{Sample, SampleArgument},
 };
 pub use text::program_text;
-pub use tiling::{MAX_WORK, Objective, Padding, SearchEffort, SearchRequest, Strategy};
+pub use tiling::{
+    MAX_WORK, Objective, Padding, SearchEffort, SearchRequest, Strategy, is_max_work,
+};
 pub use updates::add_updates;
 pub use value::Value;
 pub use verify::{verify, verify_program};

@@ -38,7 +38,8 @@ pub(crate) use lagrangian::Lagrangian;
 pub(crate) use multipliers::{KernelMultiplier, MemoryMultipliers};
 pub use objective::Objective;
 pub use strategy::{
-    Baselines, MAX_WORK, PlanTimes, SearchRequest, SearchResult, Strategy, search, search_alone,
+    Baselines, MAX_WORK, PlanTimes, SearchRequest, SearchResult, Strategy, is_max_work, search,
+    search_alone,
 };
 pub use tiled::{Conversion, TiledNetwork};
 

@@ -10,6 +10,7 @@ use proc_macro2::TokenStream;
 use quote::ToTokens;
 use soybean_compiler::{
     Argument, MAX_GPUS, MAX_WORK, Objective, Optimizer, Padding, SearchEffort, Strategy,
+    is_max_work,
 };
 use soybean_plan::{Mode, Precision, parse_bytes};
 use syn::{
@@ -349,7 +350,7 @@ fn read_max_work(
         Some(Argument::Float(number)) => Some(number),
         _ => None,
     };
-    let found = number.filter(|it| *it >= 1.0 && it.is_finite());
+    let found = number.filter(|it| is_max_work(*it));
     if found.is_none() && !value.is_poisoned() {
         let message =
             format!("`max_work` must be a number from 1, found {}", source_text(expression));

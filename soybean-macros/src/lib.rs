@@ -62,8 +62,8 @@ use proc_macro::TokenStream;
 ///   which may take minutes. Otherwise it stops after seconds, in an unoptimized build.
 /// - `padding = "auto"`, `"off"` or `"all"`: which dims may be padded so that the GPUs divide
 ///   them.
-/// - `max_work = 1.2`: the most operations of all GPUs, over those of one device, among which the
-///   plan with the fewest bytes is chosen.
+/// - `max_work = 1.2`: the limit on a plan's work, the operations of all GPUs over those of one
+///   device. Of the plans within it, the one with the fewest bytes is chosen.
 /// - `memory = "80GiB"`: the memory of each GPU, for the cheapest plan that fits into it.
 /// - `clip_norm = 1.0`: the largest norm of all gradients together.
 /// - `accumulate = 4`: the number of steps that share an update.

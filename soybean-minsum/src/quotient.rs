@@ -14,7 +14,8 @@ use super::{
     reparametrization::Reparametrization,
 };
 
-/// The fewest variables for which a quotient is made. Smaller problems do not need it.
+/// The fewest variables for which a quotient is made. For smaller problems, it takes more work than it
+/// saves.
 const MIN_VARIABLES: usize = 1 << 11;
 /// The number of rounds of color refinement.
 const N_ROUNDS: usize = 6;

@@ -238,6 +238,7 @@ fn bad_usage_names_the_flag_and_the_nearest_one() {
             "--strategy: unknown strategy `fast`; the strategies are auto, recursive, data, model",
         ),
         ("plan --precision f64", "--precision: expected one of f32, tf32, bf16, found `f64`"),
+        ("plan --max-work 0.5", "--max-work: expected a number from 1, found `0.5`"),
         ("plan --diff auto", "missing argument for option '--diff'"),
         ("plan --why x --format json", "--why and --diff give text only"),
         ("plan --why x --diff auto data", "--why and --diff are two questions: ask one at a time"),

@@ -53,6 +53,7 @@ fn losses(recipe: &str, n_gpus: usize, learning_rate: f32, n_classes: i32) -> Ve
 }
 
 fn check<N: Network>(all_n_gpus: &[usize], learning_rate: f32, n_classes: i32) {
+    // Losses are sums over a batch in another order; their last digits change the next updates.
     let of = |n_gpus| losses(N::PLAN.recipe, n_gpus, learning_rate, n_classes);
     let expected = of(1);
     assert!(expected[N_STEPS - 1] != expected[0]);

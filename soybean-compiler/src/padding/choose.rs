@@ -43,13 +43,13 @@ pub(crate) struct PaddingFacts {
     pub(crate) work: f64,
     /// True if dims could be padded in other ways, over which nothing is proved.
     pub(crate) has_further_paddings: bool,
-    /// The plan with the fewest bytes, if it has too much work to be chosen.
-    pub(crate) heavier: Option<HeavierPlan>,
+    /// The costs of the padded plan with the fewest bytes, if it has too much work to be chosen.
+    pub(crate) heavier: Option<PlanCosts>,
 }
 
-/// A plan with more work than the limit.
+/// What a plan costs.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct HeavierPlan {
+pub(crate) struct PlanCosts {
     /// Its work.
     pub(crate) work: f64,
     /// The bytes that it moves.
@@ -62,11 +62,14 @@ const WORK_TOLERANCE: f64 = 0.01;
 /// The most work of a plan that the report shows beside the chosen one.
 const SHOWN_WORK: f64 = 1.25;
 
+/// The most rough searches, so that all paddings take at most twice the work of a standard search.
+const MAX_TRIALS: usize = 32;
+
 /// The most padded extents that a search tries for a unit.
 const MAX_EXTENTS: usize = 2;
 
-/// Searches the best plan over the paddings of a network that were tried: none, and from the best
-/// known plan others of the units that promise a better one, first of all, then one by one.
+/// Searches a plan without padding, then pads the promising units of the best plan: all together,
+/// then each alone. Padding may make other units promising.
 pub(crate) fn choose_padding(
     fused: &Network,
     mesh: Mesh,
@@ -75,17 +78,20 @@ pub(crate) fn choose_padding(
 ) -> Result<Chosen, ModelDiagnostic> {
     let (classes, n_ranks) = (DimClasses::of(fused), mesh.n_ranks());
     let paddable = classes.paddable();
+    let operations = fused.operations_of_values();
     let mut search = PaddedSearch {
         fused,
         mesh,
         precision,
         request,
-        operations: fused.operations_of_values(),
+        operations_on_one_device: operations.iter().sum::<f64>().max(1.0),
+        operations,
         has_further_paddings: paddable.iter().any(|it| !it.extent.is_multiple_of(n_ranks)),
         classes,
         searched: BTreeSet::new(),
         least_work: f64::INFINITY,
         fewest_bytes: None,
+        n_trials_left: MAX_TRIALS,
     };
     if request.padding == Padding::All {
         let extents = paddable.into_iter().map(|it| (it, it.extent.next_multiple_of(n_ranks)));
@@ -109,8 +115,9 @@ pub(crate) fn choose_padding(
         untried = if units_of(&best) == before { BTreeMap::new() } else { rest };
     }
     let units = units_of(&best);
-    if !units.is_empty() {
-        best = search.with(units, request.effort);
+    if !units.is_empty() && !best.as_ref().is_ok_and(|it| it.plan.is_optimal) {
+        let found = search.with(units, request.effort);
+        best = search.best_of(best, found);
     }
     best.map(|it| search.with_heavier(it))
 }
@@ -129,14 +136,18 @@ struct PaddedSearch<'a> {
     classes: DimClasses,
     /// The operations for each tensor on one device.
     operations: Vec<f64>,
+    /// Their sum.
+    operations_on_one_device: f64,
     /// True if there are dims that the ranks do not divide.
     has_further_paddings: bool,
     /// The paddings that were searched.
     searched: BTreeSet<PaddedUnits>,
     /// The least work of all plans so far.
     least_work: f64,
-    /// The plan with the fewest bytes so far, whatever its work is.
-    fewest_bytes: Option<HeavierPlan>,
+    /// The costs of the padded plan with the fewest bytes so far, up to [`SHOWN_WORK`].
+    fewest_bytes: Option<PlanCosts>,
+    /// The number of rough searches that may follow.
+    n_trials_left: usize,
 }
 
 impl PaddedSearch<'_> {
@@ -155,11 +166,12 @@ impl PaddedSearch<'_> {
         let replicated = self.request.shares.then(|| replicate(&rounded));
         let request = SearchRequest { effort, ..self.request.clone() };
         let plan = search(&rounded, replicated.as_ref(), self.mesh, &request)?;
-        let work = plan.tiled.operations() / self.operations.iter().sum::<f64>().max(1.0);
+        let work = plan.tiled.operations() / self.operations_on_one_device;
         self.least_work = self.least_work.min(work);
         let bytes = plan.tiled.bytes();
-        if self.fewest_bytes.is_none_or(|known| bytes < known.bytes) {
-            self.fewest_bytes = Some(HeavierPlan { work, bytes });
+        let is_shown = !units.is_empty() && work <= SHOWN_WORK;
+        if is_shown && self.fewest_bytes.is_none_or(|known| bytes < known.bytes) {
+            self.fewest_bytes = Some(PlanCosts { work, bytes });
         }
         let has_further_paddings = self.has_further_paddings;
         let facts = PaddingFacts { work, has_further_paddings, heavier: None };
@@ -168,8 +180,8 @@ impl PaddedSearch<'_> {
 
     /// Adds the plan that more work would allow.
     fn with_heavier(&self, mut chosen: Chosen) -> Chosen {
-        let is_by_bytes = chosen.plan.times.is_none();
-        let is_much = |it: &HeavierPlan| it.bytes < chosen.bytes / 10 * 9;
+        let is_by_bytes = chosen.plan.times.is_none() && self.request.strategy != Strategy::Data;
+        let is_much = |it: &PlanCosts| it.work > self.limit() && it.bytes < chosen.bytes / 10 * 9;
         chosen.facts.heavier = self.fewest_bytes.filter(|it| is_by_bytes && is_much(it));
         chosen
     }
@@ -180,10 +192,22 @@ impl PaddedSearch<'_> {
         known: Result<Chosen, ModelDiagnostic>,
         units: PaddedUnits,
     ) -> Result<Chosen, ModelDiagnostic> {
-        if self.searched.contains(&units) || self.is_too_heavy(&known, &units) {
+        let is_known = self.searched.contains(&units) || self.is_too_heavy(&known, &units);
+        if is_known || self.n_trials_left == 0 {
             return known;
         }
-        match (self.with(units, SearchEffort::Rough), known) {
+        self.n_trials_left -= 1;
+        let found = self.with(units, SearchEffort::Rough);
+        self.best_of(found, known)
+    }
+
+    /// Returns the better one of two plans, the known one if they are equal.
+    fn best_of(
+        &self,
+        found: Result<Chosen, ModelDiagnostic>,
+        known: Result<Chosen, ModelDiagnostic>,
+    ) -> Result<Chosen, ModelDiagnostic> {
+        match (found, known) {
             (Ok(found), Ok(known)) if self.is_better(&found, &known) => Ok(found),
             (Ok(found), Err(_)) => Ok(found),
             (_, known) => known,
@@ -191,14 +215,17 @@ impl PaddedSearch<'_> {
     }
 
     /// Returns a padding without the units that add the most work, so that its work is within the
-    /// limit. The batch is dropped last, since without it nearly everything may be repeated.
+    /// limit; all of them if none can stay. A batch that fits alone stays longest, since without it
+    /// nearly everything may be repeated.
     fn within_limit(&self, units: PaddedUnits) -> PaddedUnits {
         if self.request.objective == Objective::Time {
             return units;
         }
         // Operators with little work may be repeated, which takes a little more.
-        let limit = self.request.max_work - WORK_TOLERANCE;
-        let mut kept = units.clone();
+        let limit = f64::max(self.request.max_work - WORK_TOLERANCE, 1.0);
+        let (batch, others): (PaddedUnits, PaddedUnits) =
+            units.iter().partition(|(unit, _)| unit.is_of_batch);
+        let mut kept = if self.work_of(&batch) <= limit { units.clone() } else { others };
         while self.work_of(&kept) > limit {
             let work_without = |unit: &Unit| {
                 let mut fewer = kept.clone();
@@ -226,7 +253,7 @@ impl PaddedSearch<'_> {
             operations * of_factors.map(growth).product::<f64>()
         };
         let padded: f64 = self.operations.iter().enumerate().map(times_padded).sum();
-        padded / self.operations.iter().sum::<f64>().max(1.0)
+        padded / self.operations_on_one_device
     }
 
     /// Returns whether a padding is not worth a search: all its plans have more work than the limit

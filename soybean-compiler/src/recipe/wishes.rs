@@ -5,7 +5,7 @@ use std::{borrow::Cow, fmt};
 use soybean_plan::{Cluster, Device, Level};
 
 use super::read::datum::Datum;
-use crate::tiling::{MAX_WORK, Objective, Padding, SearchEffort, SearchRequest};
+use crate::tiling::{MAX_WORK, Objective, Padding, SearchEffort, SearchRequest, is_max_work};
 
 /// Writes all but the strategy.
 pub(super) fn write(request: &SearchRequest, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -74,7 +74,12 @@ pub(super) fn read(
         ("shares", [Datum::Boolean(shares)]) => request.shares = *shares,
         ("search", [Datum::Text(name)]) => request.effort = name.parse()?,
         ("padding", [Datum::Text(name)]) => request.padding = name.parse()?,
-        ("max_work", [number]) => request.max_work = number.number()?,
+        ("max_work", [number]) => {
+            request.max_work = number.number()?;
+            if !is_max_work(request.max_work) {
+                return Err(format!("`max_work` is a number from 1, not {}", request.max_work));
+            }
+        }
         ("objective", [Datum::Text(name)]) => request.objective = name.parse()?,
         ("cluster", [Datum::Text(name), device, levels @ ..]) => {
             let levels: Vec<Level> = levels.iter().map(level).collect::<Result<_, _>>()?;

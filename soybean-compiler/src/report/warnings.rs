@@ -6,6 +6,7 @@ use soybean_plan::readable_bytes;
 
 use super::{Report, transfers::Context};
 use crate::{
+    graph::Node,
     tiling::{Strategy, TiledNetwork},
     value::Value,
 };
@@ -17,7 +18,8 @@ impl Report {
     /// Returns the warnings about the plan, each a sentence.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
-        [undivided_batch(self), much_work(self), few_bytes(self)].into_iter().flatten().collect()
+        let warnings = [undivided_batch(self), much_work(self), cheaper_with_more_work(self)];
+        warnings.into_iter().flatten().collect()
     }
 }
 
@@ -28,31 +30,49 @@ fn undivided_batch(report: &Report) -> Option<String> {
     if report.strategy != Strategy::Data || parts == n_ranks {
         return None;
     }
-    let help = nearest(batch(tiled), n_ranks);
-    Some(format!(
-        "data parallelism splits the batch into {parts} parts, not {n_ranks}; the other splits are \
-         along other dims; {help} would be split over all GPUs"
-    ))
+    let batch = batch(tiled);
+    let help = match batch.is_multiple_of(n_ranks) {
+        true => String::new(),
+        false => format!("; {} would be split over all GPUs", nearest(batch, n_ranks)),
+    };
+    Some(format!("data parallelism splits the batch into {parts} parts, not {n_ranks}{help}"))
 }
 
-/// Warns of much work, and names what takes it.
+/// What takes work besides the user's operations.
+enum Cause {
+    /// Ranks compute the same elements of this tensor.
+    Repeated(Value),
+    /// A dim is longer than the user's.
+    Padded { user: usize, stored: usize },
+}
+
+/// Warns of much work, and names what takes most of it.
 fn much_work(report: &Report) -> Option<String> {
     if report.work <= MUCH_WORK {
         return None;
     }
     let tiled = &report.found.tiled;
-    let n_ranks = tiled.mesh.n_ranks();
-    let cause = match (repeated(tiled), padded(tiled)) {
-        (Some(it), _) => {
-            format!("`{}` is computed {} times", Context::new(report).name(it), tiled.n_copies(it))
+    let (n_ranks, batch) = (tiled.mesh.n_ranks(), batch(tiled));
+    let (cause, help) = match cause(tiled)? {
+        Cause::Padded { user, stored } if user != batch => {
+            (format!("an extent of {user} is padded to {stored}"), format!("{stored} in its place"))
         }
-        (None, Some((user, padded))) => format!("an extent of {user} is padded to {padded}"),
-        (None, None) => "operators are repeated".to_owned(),
-    };
-    let batch = batch(tiled);
-    let help = match batch.is_multiple_of(n_ranks) {
-        true => format!("a width that {n_ranks} divides"),
-        false => nearest(batch, n_ranks),
+        cause => {
+            let text = match cause {
+                Cause::Repeated(it) => {
+                    let name = Context::new(report).name(it);
+                    format!("`{name}` is computed {} times", tiled.n_copies(it))
+                }
+                Cause::Padded { user, stored } => {
+                    format!("the batch of {user} is padded to {stored}")
+                }
+            };
+            let help = match batch.is_multiple_of(n_ranks) {
+                true => format!("a width that {n_ranks} divides"),
+                false => nearest(batch, n_ranks),
+            };
+            (text, help)
+        }
     };
     Some(format!(
         "GPUs do {:.2} times the work of one device: {cause}; {help} may need less",
@@ -61,7 +81,7 @@ fn much_work(report: &Report) -> Option<String> {
 }
 
 /// Names the limit on work with which padding would save bytes.
-fn few_bytes(report: &Report) -> Option<String> {
+fn cheaper_with_more_work(report: &Report) -> Option<String> {
     let heavier = report.padding.heavier?;
     Some(format!(
         "a plan with more padding moves {}, with {:.2} times the work of one device: \
@@ -88,30 +108,43 @@ fn nearest(batch: usize, n_ranks: usize) -> String {
     }
 }
 
-/// Returns the tensor whose repeated computation takes the most operations, if they are many.
-fn repeated(tiled: &TiledNetwork) -> Option<Value> {
-    let network = &tiled.network;
-    let is_measured = network.measured();
-    let computed = network.graph.values().filter(|it| {
-        is_measured[it.index()] && tiled.forms[it.index()].is_some() && tiled.n_copies(*it) > 1
-    });
-    let most = computed
-        .max_by(|one, other| tiled.operations_of(*one).total_cmp(&tiled.operations_of(*other)))?;
-    Some(most).filter(|it| tiled.operations_of(*it) > 0.01 * tiled.operations())
-}
-
-/// Returns the padded extent with the most elements of padding in all tensors: the user's, and the
-/// one in its place.
-fn padded(tiled: &TiledNetwork) -> Option<(usize, usize)> {
-    let mut elements: BTreeMap<(usize, usize), usize> = BTreeMap::new();
-    for value in tiled.network.graph.values() {
-        let node = tiled.network.graph.node(value);
-        for (&user, &padded) in node.unpadded.iter().zip(node.shape.iter()) {
-            if user != padded {
-                *elements.entry((user, padded)).or_default() +=
-                    node.shape.n_elements() / padded * (padded - user);
-            }
+/// Returns what takes the most operations besides the user's: a tensor that is computed several
+/// times, or all padding of an extent.
+fn cause(tiled: &TiledNetwork) -> Option<Cause> {
+    let graph = &tiled.network.graph;
+    let is_measured = tiled.network.measured();
+    let mut repeated: Option<(f64, Value)> = None;
+    let mut padded: BTreeMap<(usize, usize), f64> = BTreeMap::new();
+    for value in graph.values() {
+        if !is_measured[value.index()] || tiled.forms[value.index()].is_none() {
+            continue;
+        }
+        let operations = tiled.operations_of(value);
+        let surplus = operations * (1.0 - 1.0 / tiled.n_copies(value) as f64);
+        if surplus > repeated.map_or(0.0, |it| it.0) {
+            repeated = Some((surplus, value));
+        }
+        let nodes = graph.operands(value).into_iter().chain([value]).map(|it| graph.node(it));
+        let mut extents: Vec<(usize, usize)> = nodes.flat_map(padded_extents).collect();
+        extents.sort_unstable();
+        extents.dedup();
+        for (user, stored) in extents {
+            *padded.entry((user, stored)).or_default() +=
+                operations * (1.0 - user as f64 / stored as f64);
         }
     }
-    elements.into_iter().max_by_key(|(_, n)| *n).map(|(extents, _)| extents)
+    let padded = padded.into_iter().max_by(|one, other| one.1.total_cmp(&other.1));
+    match (repeated, padded) {
+        (Some((surplus, value)), Some((_, of_padding))) if surplus >= of_padding => {
+            Some(Cause::Repeated(value))
+        }
+        (_, Some(((user, stored), _))) => Some(Cause::Padded { user, stored }),
+        (repeated, None) => repeated.map(|it| Cause::Repeated(it.1)),
+    }
+}
+
+/// Returns the user's and the stored extents of the padded dims of a tensor.
+fn padded_extents(node: &Node) -> Vec<(usize, usize)> {
+    let extents = node.unpadded.iter().copied().zip(node.shape.iter().copied());
+    extents.filter(|(user, stored)| user != stored).collect()
 }

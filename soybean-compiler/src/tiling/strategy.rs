@@ -87,6 +87,12 @@ pub struct SearchRequest {
     pub shares: bool,
 }
 
+/// Returns whether [`SearchRequest::max_work`] may be this number.
+#[must_use]
+pub fn is_max_work(number: f64) -> bool {
+    number >= 1.0 && number.is_finite()
+}
+
 /// The default of [`SearchRequest::max_work`].
 pub const MAX_WORK: f64 = 1.05;
 

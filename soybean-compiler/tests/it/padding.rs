@@ -60,6 +60,24 @@ fn bytes_count_among_plans_within_the_limit_of_work() {
 }
 
 #[test]
+fn repetition_is_not_recommended() {
+    // Every device computes nearly all of it, and moves nearly nothing.
+    let report = report(perceptron(4, &[8, 8, 5]), 5, SearchRequest::default());
+    let warnings = report.warnings();
+    assert!(!warnings.iter().any(|it| it.contains("max_work")), "{warnings:?}");
+}
+
+#[test]
+fn a_batch_that_would_more_than_double_is_not_padded() {
+    let report = report(perceptron(3, &[16, 16, 16]), 8, Strategy::Data.into());
+    let warnings = report.warnings();
+    assert!(
+        warnings.iter().any(|it| it.ends_with("a batch of 8 would be split over all GPUs")),
+        "{warnings:?}"
+    );
+}
+
+#[test]
 fn much_work_is_warned_of_with_what_would_help() {
     let search = SearchRequest { padding: Padding::Off, ..SearchRequest::default() };
     let report = report(perceptron(9, &[27, 27, 6]), 6, search);

@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use soybean_explain::{Changes, SearchEffort};
+use soybean_explain::{Changes, SearchEffort, is_max_work};
 use soybean_plan::{Cluster, parse_bytes};
 
 use super::{Command, Flag, Target};
@@ -121,7 +121,7 @@ pub(super) const FLAGS: &[Flag] = &[
     Flag {
         name: "max-work",
         value: "X",
-        help: "the plan with dims padded as far as its work is at most this (1.05)",
+        help: "the plan with at most this work over that of one device (1.05)",
         commands: &[Command::Plan],
         target: Target::Option(|options, text| {
             set(&mut options.plan.changes.max_work, max_work(text).map(Some))
@@ -188,7 +188,7 @@ fn format(text: &str) -> Result<Format, String> {
 
 /// Parses the most work of a plan.
 fn max_work(text: &str) -> Result<f64, String> {
-    let found = text.parse().ok().filter(|it: &f64| *it >= 1.0 && it.is_finite());
+    let found = text.parse().ok().filter(|it| is_max_work(*it));
     found.ok_or_else(|| format!("expected a number from 1, found `{text}`"))
 }
 

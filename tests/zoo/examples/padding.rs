@@ -1,4 +1,4 @@
-//! Plans of networks whose dims the GPUs do not divide: the tables of `docs/padding.md`.
+//! Plans of networks whose dims the GPUs do not divide: the tables of `docs/any-number.md`.
 //!
 //! `cargo run --release -p soybean-zoo --example padding -- gpus [NETWORK..]` compares plans with
 //! and without padding on each number of GPUs from 1 to 16, by time. `-- shapes` compares networks
