@@ -14,8 +14,8 @@ use super::{
     reparametrization::Reparametrization,
 };
 
-/// The fewest variables for which a quotient is made. For smaller problems, it takes more work than it
-/// saves.
+/// The fewest variables for which a quotient is made. For smaller problems, it takes more work than
+/// it saves.
 const MIN_VARIABLES: usize = 1 << 11;
 /// The number of rounds of color refinement.
 const N_ROUNDS: usize = 6;
