@@ -214,33 +214,39 @@ impl PaddedSearch<'_> {
         }
     }
 
-    /// Returns a padding without the units that add the most work, so that its work is within the
-    /// limit; all of them if none can stay. A batch that fits alone stays longest, since without it
-    /// nearly everything may be repeated.
-    fn within_limit(&self, units: PaddedUnits) -> PaddedUnits {
+    /// Adds padded units to a padding: each with its first extent that fits into the limit of work
+    /// alone, without those that add the most work if they do not fit together. If none fits, all
+    /// are added.
+    fn with_units(&self, known: &PaddedUnits, extents: &BTreeMap<Unit, Vec<usize>>) -> PaddedUnits {
+        let mut all = known.clone();
+        all.extend(extents.iter().map(|(unit, extents)| (*unit, extents[0])));
         if self.request.objective == Objective::Time {
-            return units;
+            return all;
         }
         // Operators with little work may be repeated, which takes a little more.
         let limit = f64::max(self.request.max_work - WORK_TOLERANCE, 1.0);
-        let (batch, others): (PaddedUnits, PaddedUnits) =
-            units.iter().partition(|(unit, _)| unit.is_of_batch);
-        let mut kept = if self.work_of(&batch) <= limit { units.clone() } else { others };
-        while self.work_of(&kept) > limit {
+        let fits = |units: &PaddedUnits| self.work_of(units) <= limit;
+        let fitting = |(unit, extents): (&Unit, &Vec<usize>)| {
+            let alone = |extent: &&usize| fits(&PaddedUnits::from([(*unit, **extent)]));
+            Some((*unit, *extents.iter().find(alone)?))
+        };
+        let mut kept = known.clone();
+        kept.extend(extents.iter().filter_map(fitting));
+        while !fits(&kept) {
+            // Without a padded batch nearly everything may be repeated, so it stays longest.
             let work_without = |unit: &Unit| {
                 let mut fewer = kept.clone();
                 fewer.remove(unit);
-                self.work_of(&fewer)
+                (unit.is_of_batch, self.work_of(&fewer))
             };
-            let order = |it: &&Unit| (it.is_of_batch, work_without(it));
-            let Some(dropped) = kept.keys().min_by(|one, other| {
-                order(one).partial_cmp(&order(other)).expect("work is a number")
-            }) else {
-                return units;
+            let order = |one: &&Unit, other: &&Unit| {
+                let (one, other) = (work_without(one), work_without(other));
+                one.0.cmp(&other.0).then(one.1.total_cmp(&other.1))
             };
-            kept.remove(&dropped.clone());
+            let Some(dropped) = kept.keys().min_by(order).copied() else { break };
+            kept.remove(&dropped);
         }
-        if kept.is_empty() { units } else { kept }
+        if kept.is_empty() { all } else { kept }
     }
 
     /// Returns the work of a padding if no operator is repeated, by the factors of operators.
@@ -284,9 +290,8 @@ impl PaddedSearch<'_> {
         known: Result<Chosen, ModelDiagnostic>,
         extents: &BTreeMap<Unit, Vec<usize>>,
     ) -> Result<Chosen, ModelDiagnostic> {
-        let mut all = units_of(&known);
-        all.extend(extents.iter().map(|(unit, extents)| (*unit, extents[0])));
-        let mut best = self.better(known, self.within_limit(all));
+        let all = self.with_units(&units_of(&known), extents);
+        let mut best = self.better(known, all);
         loop {
             let before = units_of(&best);
             for (unit, extents) in extents {

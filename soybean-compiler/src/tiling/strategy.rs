@@ -7,7 +7,7 @@ use soybean_plan::{Cluster, Mesh, Topology, TopologyError};
 use super::{
     baselines, by_name,
     coarse_to_fine::{BoundedPlan, CoarseToFine, Depth},
-    digit_order::with_digit_order,
+    digit_order::{with_axis_order, with_digit_order},
     effort::SearchEffort,
     extents::Padding,
     objective::Objective,
@@ -198,6 +198,8 @@ pub fn search(network: &Network, mesh: Mesh, request: &SearchRequest) -> SearchR
 /// Under the same conditions as [`search`].
 #[must_use]
 pub fn search_alone(network: &Network, mesh: Mesh, request: &SearchRequest) -> SearchResult {
+    // The levels of a cluster order its axes.
+    let mesh = if request.cluster.is_none() { with_axis_order(network, mesh) } else { mesh };
     let mesh = with_digit_order(network, mesh);
     let topology =
         request.topology(mesh.n_ranks()).expect("the cluster has enough devices for the mesh");

@@ -109,6 +109,18 @@ fn heads_are_padded_as_a_whole() {
 }
 
 #[test]
+fn the_order_of_axes_of_several_sizes_suits_the_heads() {
+    let sizes =
+        Transformer { batch: 8, tokens: 32, width: 48, n_heads: 12, n_blocks: 1, n_words: 96 };
+    let mesh = |n_gpus| {
+        let report = report(sizes.decoder(), n_gpus, SearchRequest::default());
+        report.search().tiled.mesh.to_string()
+    };
+    // Of 24, 12 heads have the factors 3, 2 and 2, and 48 features one 2 more.
+    assert_eq!((mesh(24), mesh(6)), ("[3, 2, 2, 2]".to_owned(), "[2, 3]".to_owned()));
+}
+
+#[test]
 fn what_becomes_dear_after_a_padding_is_padded_next() {
     let search = SearchRequest {
         objective: Objective::Time,
