@@ -39,6 +39,7 @@ fn undivided_batch(report: &Report) -> Option<String> {
 }
 
 /// What takes work besides the user's operations.
+#[derive(Clone, Copy)]
 enum Cause {
     /// Ranks compute the same elements of this tensor.
     Repeated(Value),
@@ -53,29 +54,23 @@ fn much_work(report: &Report) -> Option<String> {
     }
     let tiled = &report.found.tiled;
     let (n_ranks, batch) = (tiled.mesh.n_ranks(), batch(tiled));
-    let (cause, help) = match cause(tiled)? {
-        Cause::Padded { user, stored } if user != batch => {
-            (format!("an extent of {user} is padded to {stored}"), format!("{stored} in its place"))
+    let cause = cause(tiled)?;
+    let text = match cause {
+        Cause::Repeated(it) => {
+            format!("`{}` is computed {} times", Context::new(report).name(it), tiled.n_copies(it))
         }
-        cause => {
-            let text = match cause {
-                Cause::Repeated(it) => {
-                    let name = Context::new(report).name(it);
-                    format!("`{name}` is computed {} times", tiled.n_copies(it))
-                }
-                Cause::Padded { user, stored } => {
-                    format!("the batch of {user} is padded to {stored}")
-                }
-            };
-            let help = match batch.is_multiple_of(n_ranks) {
-                true => format!("a width that {n_ranks} divides"),
-                false => nearest(batch, n_ranks),
-            };
-            (text, help)
+        Cause::Padded { user, stored } => {
+            let what = if user == batch { "the batch" } else { "an extent" };
+            format!("{what} of {user} is padded to {stored}")
         }
     };
+    let help = match cause {
+        Cause::Padded { user, stored } if user != batch => format!("{stored} in its place"),
+        _ if batch.is_multiple_of(n_ranks) => format!("a width that {n_ranks} divides"),
+        _ => nearest(batch, n_ranks),
+    };
     Some(format!(
-        "GPUs do {:.2} times the work of one device: {cause}; {help} may need less",
+        "GPUs do {:.2} times the work of one device: {text}; {help} may need less",
         report.work
     ))
 }
