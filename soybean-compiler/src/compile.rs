@@ -8,6 +8,7 @@ use crate::{
     diagnostic::ModelDiagnostic,
     differentiate::differentiate,
     fuse::fuse,
+    idle_gpus::choose_gpus,
     lower::lower,
     memory::plan_memory,
     model::Model,
@@ -16,7 +17,6 @@ use crate::{
     options::Options,
     order::order,
     overlap::overlap,
-    padding::choose_padding,
     pass::{Observer, Passes},
     program::lean_if_over,
     report::Report,
@@ -84,8 +84,7 @@ pub fn compile_observed(
     let network = passes.after("fuse", fuse(&network));
     size_limits::check_network(&network, &mesh, largest).map_err(|fault| vec![fault])?;
     let start = now();
-    let chosen =
-        choose_padding(&network, mesh, options.precision, request).map_err(|it| vec![it])?;
+    let (chosen, slower) = choose_gpus(&network, mesh, options).map_err(|it| vec![it])?;
     let milliseconds = now() - start;
     passes.after("pad", chosen.padded);
     passes.after("round", chosen.rounded);
@@ -97,7 +96,7 @@ pub fn compile_observed(
     let placed = passes.after("plan-memory", plan_memory(overlapped));
 
     let placed = lean_if_over(placed, name, &plan.tiled, request.memory);
-    let report = Report::new(plan, &placed, request, milliseconds, chosen.facts);
+    let report = Report::new(plan, &placed, request, milliseconds, (chosen.facts, slower));
     Ok(Compiled { program: placed.program, report })
 }
 

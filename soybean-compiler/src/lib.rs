@@ -14,6 +14,7 @@ mod differentiate;
 mod fuse;
 pub mod graph;
 mod holdings;
+mod idle_gpus;
 mod initializers;
 mod limit;
 mod lower;

@@ -28,7 +28,7 @@ use crate::{
     value::Value,
 };
 
-pub(crate) use choose::{PaddingFacts, choose_padding};
+pub(crate) use choose::{Chosen, PaddingFacts, choose_padding};
 use classes::{DimClasses, Unit};
 
 /// The padded extents of classes: of each unit, the extent in its place.

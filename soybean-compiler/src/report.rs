@@ -17,6 +17,7 @@ use soybean_plan::{BufferId, Kernel, Mesh, Mode, Precision, Program, Topology};
 use crate::{
     graph::{Graph, Source},
     holdings::Holdings,
+    idle_gpus::SlowerPlan,
     memory::Placed,
     operator::Phase,
     padding::PaddingFacts,
@@ -39,6 +40,8 @@ pub struct Report {
     peak: Peak,
     holdings: Holdings,
     padding: PaddingFacts,
+    /// The plan for more GPUs that is slower, if this one leaves GPUs idle.
+    slower: Option<SlowerPlan>,
     /// The number of the program's steps that are measured.
     n_steps: usize,
     memory_limit: Option<u64>,
@@ -90,7 +93,7 @@ impl Report {
         placed: &Placed,
         request: &SearchRequest,
         milliseconds: f64,
-        padding: PaddingFacts,
+        (padding, slower): (PaddingFacts, Option<SlowerPlan>),
     ) -> Self {
         let Placed { program, holdings } = placed;
         Self {
@@ -99,6 +102,7 @@ impl Report {
             milliseconds,
             work: padding.work,
             padding,
+            slower,
             bytes_total: program.tables.measured_bytes(),
             bytes_per_axis: bytes_per_axis(program, &found.tiled.mesh),
             peak_memory_bytes_per_gpu: program.tables.arena_bytes as u64,
@@ -123,7 +127,8 @@ impl Report {
         self.found.tiled.network.mode()
     }
 
-    /// Returns the number of ranks.
+    /// Returns the number of ranks. It is less than the number of GPUs that was asked for where a
+    /// step is faster without some of them.
     #[must_use]
     pub fn n_gpus(&self) -> usize {
         self.found.tiled.mesh.n_ranks()

@@ -70,7 +70,6 @@ pub(crate) struct Success {
     pub(crate) compiled: Compiled,
     /// The model as text, from which the program compiles it again.
     pub(crate) recipe: String,
-    pub(crate) n_gpus: usize,
     /// The file that describes the cluster.
     pub(crate) cluster_file: Option<String>,
 }
@@ -172,7 +171,6 @@ pub(crate) fn build<'a>(
             assertions: std::mem::take(&mut evaluator.assertions),
             compiled,
             recipe: recipe.to_string(),
-            n_gpus: settings.n_gpus,
             cluster_file: settings.cluster.and_then(|it| it.file),
         }),
         Err(diagnostics) => {

@@ -25,7 +25,7 @@ const TRACKED: &str =
 
 /// Returns the user's item with the items generated for it.
 pub(crate) fn expansion(model: &Model, attribute: &Attribute, success: &Success) -> TokenStream {
-    let gpus = match success.n_gpus {
+    let gpus = match success.compiled.report.n_gpus() {
         1 => "1 GPU".to_owned(),
         n_gpus => format!("{n_gpus} GPUs"),
     };

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use soybean_plan::readable_bytes;
 
-use super::{Report, transfers::Context};
+use super::{Report, readable_seconds, transfers::Context};
 use crate::{
     graph::Node,
     tiling::{Strategy, TiledNetwork},
@@ -18,9 +18,22 @@ impl Report {
     /// Returns the warnings about the plan, each a sentence.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
-        let warnings = [undivided_batch(self), much_work(self), cheaper_with_more_work(self)];
+        let warnings =
+            [idle_gpus(self), undivided_batch(self), much_work(self), cheaper_with_more_work(self)];
         warnings.into_iter().flatten().collect()
     }
+}
+
+/// Warns of GPUs that are left out.
+fn idle_gpus(report: &Report) -> Option<String> {
+    let (slower, times) = (report.slower?, report.found.times?);
+    let n_gpus = report.n_gpus();
+    Some(format!(
+        "{n_gpus} of {} GPUs are used: on all of them, a step would take {} instead of {}",
+        slower.n_gpus,
+        readable_seconds(slower.seconds),
+        readable_seconds(times.plan)
+    ))
 }
 
 /// Warns of data parallelism that does not split the batch over all ranks.

@@ -57,6 +57,30 @@ fn request(strategy: Strategy, cluster: &Cluster) -> SearchRequest {
     SearchRequest { strategy, cluster, objective, ..SearchRequest::default() }
 }
 
+#[test]
+fn gpus_that_make_a_step_slower_are_left_idle() {
+    // The third GPU stands alone on the slow side of the links between nodes.
+    let cluster = slow(&[level(2, 1e4, 1e-2), level(2, 1e8, 0.0)]);
+    let compiled = |n_gpus: usize, strategy: Strategy| {
+        let Model { builder, loss, .. } = soybean_zoo::perceptron(24, &[16, 16, 8]);
+        let options = Options {
+            name: "model".to_owned(),
+            n_gpus,
+            search: request(strategy, &cluster),
+            precision: Precision::F32,
+            optimizer: Optimizer::default(),
+        };
+        compile(builder, loss, &[], &options, &|| 0.0).unwrap()
+    };
+    let (two, three) = (compiled(2, Strategy::Auto), compiled(3, Strategy::Auto));
+    assert!(three.program == two.program);
+    let [warning] = &three.report.warnings()[..] else { panic!("{:?}", three.report.warnings()) };
+    assert!(warning.starts_with("2 of 3 GPUs are used: on all of them, a step would take "));
+    assert_eq!(two.report.warnings(), [""; 0]);
+    // A strategy that was asked for uses all.
+    assert_eq!(compiled(3, Strategy::Data).report.n_gpus(), 3);
+}
+
 fn searched(network: &Network, cluster: &Cluster, strategy: Strategy) -> SearchResult {
     let topology = Topology::new(cluster, cluster.n_gpus()).unwrap();
     search(network, topology.mesh(), &request(strategy, cluster))

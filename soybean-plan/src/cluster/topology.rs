@@ -41,6 +41,22 @@ impl Topology {
         Ok(Self { cluster: cluster.clone(), mesh, level_of_axis, counts })
     }
 
+    /// Returns smaller numbers of GPUs on which a program may be faster than on `n_gpus`, largest
+    /// first: the largest one that can be spread evenly, and the largest one that fills all groups
+    /// below the slowest level that `n_gpus` cross. There is none if `n_gpus` fill them.
+    #[must_use]
+    pub fn smaller_numbers(cluster: &Cluster, n_gpus: usize) -> Vec<usize> {
+        let (mut group, mut below) = (1, 1);
+        for level in cluster.levels.iter().rev() {
+            group = if below < n_gpus { below } else { group };
+            below *= level.count;
+        }
+        let full = n_gpus / group * group;
+        let is_even = |it: usize| even_counts(&cluster.levels, it).is_some();
+        let even = (full + 1..n_gpus).rev().find(|&it| !is_even(n_gpus) && is_even(it));
+        even.into_iter().chain((full < n_gpus).then_some(full)).collect()
+    }
+
     /// Returns the topology of ranks that no even spread fits.
     fn side_by_side(cluster: &Cluster, n_gpus: usize) -> Self {
         let mut counts = vec![1; cluster.levels.len()];
@@ -336,6 +352,23 @@ mod tests {
         assert_eq!((levels(&ten), ten.counts.clone()), (vec![0, 0], vec![2, 2, 3]));
         assert_eq!(ten.mesh().to_string(), "[2, 5]");
         assert!((ten.bytes_per_second(0) - 100.0).abs() < 1e-12);
+    }
+
+    #[test]
+    fn smaller_numbers_are_spread_evenly_or_fill_their_nodes() {
+        for (n_gpus, expected) in [
+            (1, vec![]),
+            (3, vec![]),
+            // Four GPUs fill one board and a third of another one.
+            (4, vec![3]),
+            (5, vec![4, 3]),
+            (6, vec![]),
+            (8, vec![6]),
+            (11, vec![8, 6]),
+            (12, vec![]),
+        ] {
+            assert_eq!(Topology::smaller_numbers(&cluster(), n_gpus), expected, "{n_gpus}");
+        }
     }
 
     /// Returns a collective of a tensor of 1,200 floats that a mesh of twelve ranks splits along
