@@ -40,14 +40,12 @@ impl Plan {
             Self::Model => Strategy::Model,
             Self::Soybean | Self::ByTime => Strategy::Auto,
         };
-        let bytes = SearchRequest { strategy, ..SearchRequest::default() };
-        match self {
-            Self::Data | Self::Model | Self::Soybean => bytes,
-            Self::ByTime => {
-                let cluster = Some(cluster.clone());
-                SearchRequest { cluster, objective: Objective::Time, ..bytes }
-            }
-        }
+        let objective = match self {
+            Self::Data | Self::Model | Self::Soybean => Objective::Bytes,
+            Self::ByTime => Objective::Time,
+        };
+        let cluster = Some(cluster.clone());
+        SearchRequest { strategy, cluster, objective, ..SearchRequest::default() }
     }
 }
 

@@ -92,7 +92,7 @@ pub fn compile_observed(
     let plan = passes.after("search", chosen.plan);
     let tasks = passes.after("order", order(&plan.tiled.network));
     let lowered = passes.after("lower", lower(name, &plan.tiled, &tasks, Order::Overlapped));
-    let overlapped = passes.after("overlap", overlap(lowered));
+    let overlapped = passes.after("overlap", overlap(lowered, plan.topology.as_ref()));
     let placed = passes.after("plan-memory", plan_memory(overlapped));
 
     let placed = lean_if_over(placed, name, &plan.tiled, request.memory);

@@ -65,7 +65,7 @@ pub(crate) fn lower(name: &str, tiled: &TiledNetwork, tasks: &Tasks, order: Orde
         evaluate_bytes: bytes(&evaluate),
     };
     let program = Program { tables, kernels: Cow::Owned(lowering.kernels), train, evaluate };
-    Unplaced { program, storage: lowering.storage, contents, order }
+    Unplaced { program, storage: lowering.storage, contents, overlaps_on: None }
 }
 
 fn without_offset(storage: &Storage) -> Buffer {

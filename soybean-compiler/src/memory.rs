@@ -13,7 +13,7 @@ use crate::{
     holdings::{Holdings, Life},
     operator::Phase,
     overlap,
-    unplaced::{Order, Storage, Unplaced},
+    unplaced::{Storage, Unplaced},
 };
 
 /// A stretch of memory that one buffer, or several one after another, live in.
@@ -32,7 +32,8 @@ struct Steps<'a> {
     phase: Phase,
     steps: &'a [Step],
     kept: Vec<BufferId>,
-    order: Order,
+    /// For each collective, the last step during which it may be under way.
+    ends: BTreeMap<usize, usize>,
 }
 
 /// The offsets and lifetimes of all buffers.
@@ -53,19 +54,21 @@ pub(crate) struct Placed {
 
 /// Gives every buffer an offset in the arena.
 pub(crate) fn plan_memory(lowered: Unplaced) -> Placed {
-    let Unplaced { mut program, storage, contents, order } = lowered;
+    let Unplaced { mut program, storage, contents, overlaps_on } = lowered;
     let tables = &program.tables;
     let left_by_training = tables.loss.into_iter().chain(tables.gradient_norm).collect();
     let left_by_evaluations = tables.outputs.iter().map(|it| it.buffer).collect();
-    let phases = [
-        Steps { phase: Phase::Train, steps: &program.train, kept: left_by_training, order },
-        Steps {
-            phase: Phase::Evaluate,
-            steps: &program.evaluate,
-            kept: left_by_evaluations,
-            order,
-        },
-    ];
+    let steps = |phase: Phase, kept: Vec<BufferId>| {
+        let steps = match phase {
+            Phase::Train => &program.train[..],
+            Phase::Evaluate => &program.evaluate[..],
+        };
+        let topology = overlaps_on.as_ref();
+        let ends = topology.map(|it| overlap::ends(&program, steps, it)).unwrap_or_default();
+        Steps { phase, steps, kept, ends }
+    };
+    let phases =
+        [steps(Phase::Train, left_by_training), steps(Phase::Evaluate, left_by_evaluations)];
     let Plan { buffers, arena_bytes, lives } = plan(&storage, &program.kernels, &phases);
     program.tables.buffers = Cow::Owned(buffers);
     program.tables.arena_bytes = arena_bytes;
@@ -126,11 +129,7 @@ fn assign_slots(
             last_use[buffer] = at;
         }
     }
-    let ends = match steps.order {
-        Order::Overlapped => overlap::ends(steps.steps, kernels),
-        Order::Lean => BTreeMap::new(),
-    };
-    for (collective, end) in ends {
+    for (&collective, &end) in &steps.ends {
         let step = &steps.steps[collective];
         for buffer in step.inputs.iter().chain(&step.results).copied() {
             last_use[buffer] = last_use[buffer].max(end);

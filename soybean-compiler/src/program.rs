@@ -1,6 +1,6 @@
 //! From a plan to its program: the passes `order`, `lower`, `overlap` and `plan-memory`.
 
-use soybean_plan::Program;
+use soybean_plan::{Program, Topology};
 
 use crate::{
     lower::lower,
@@ -11,26 +11,32 @@ use crate::{
     unplaced::Order,
 };
 
-/// Returns the program of a plan.
+/// Returns the program of a plan for a typical cluster.
 #[must_use]
 pub fn program(name: &str, tiled: &TiledNetwork) -> Program {
-    placed(name, tiled).program
+    placed(name, tiled, None).program
 }
 
-/// Returns the program of a plan for ranks with this many bytes of memory; see [`lean_if_over`].
+/// Returns the program of a plan for a typical cluster and ranks with this many bytes of memory; see
+/// [`lean_if_over`].
 #[must_use]
 pub fn program_within(name: &str, tiled: &TiledNetwork, memory: u64) -> Program {
-    placed_within(name, tiled, Some(memory)).program
+    placed_within(name, tiled, None, Some(memory)).program
 }
 
 /// Returns the program of a plan for ranks with this many bytes of memory, and its memory plan.
-pub(crate) fn placed_within(name: &str, tiled: &TiledNetwork, limit: Option<u64>) -> Placed {
-    lean_if_over(placed(name, tiled), name, tiled, limit)
+pub(crate) fn placed_within(
+    name: &str,
+    tiled: &TiledNetwork,
+    topology: Option<&Topology>,
+    limit: Option<u64>,
+) -> Placed {
+    lean_if_over(placed(name, tiled, topology), name, tiled, limit)
 }
 
-fn placed(name: &str, tiled: &TiledNetwork) -> Placed {
+fn placed(name: &str, tiled: &TiledNetwork, topology: Option<&Topology>) -> Placed {
     let tasks = order(&tiled.network);
-    plan_memory(overlap(lower(name, tiled, &tasks, Order::Overlapped)))
+    plan_memory(overlap(lower(name, tiled, &tasks, Order::Overlapped), topology))
 }
 
 /// Returns the program itself if its arena keeps the limit. Otherwise collectives beside products

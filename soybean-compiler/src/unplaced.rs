@@ -1,6 +1,6 @@
 //! The program between lowering and the memory plan: its buffers have sizes, but no offsets.
 
-use soybean_plan::{DType, Program};
+use soybean_plan::{DType, Program, Topology};
 
 use crate::peak::Held;
 
@@ -39,6 +39,7 @@ pub(crate) struct Unplaced {
     pub(crate) storage: Vec<Storage>,
     /// The tensor that each buffer holds, and its purpose.
     pub(crate) contents: Vec<Held>,
-    /// The order for which the program was lowered.
-    pub(crate) order: Order,
+    /// The machine on which collectives run beside kernels; `None` if nothing shall wait, so that
+    /// the program takes the least memory.
+    pub(crate) overlaps_on: Option<Topology>,
 }

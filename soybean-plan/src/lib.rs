@@ -17,6 +17,7 @@ pub mod f16;
 mod fingerprint;
 mod host;
 mod kernel;
+mod lanes;
 mod mesh;
 mod mode;
 mod nearest;
@@ -44,6 +45,7 @@ pub use fingerprint::fingerprint;
 pub use host::{Array, View};
 // The list of kernels determines these names.
 pub use kernel::*;
+pub use lanes::{StepNeeds, lane, lane_spans};
 pub use mesh::{AxisSet, MAX_AXES, Mesh};
 pub use mode::Mode;
 pub use nearest::{NearName, nearest_names};

@@ -36,7 +36,8 @@ const NEGLIGIBLE: f64 = 1e-3;
 /// Returns the plan if its program takes at most `limit` bytes on each rank, and otherwise its
 /// peak.
 pub(crate) fn checked(found: SearchResult, limit: u64) -> Result<SearchResult, Peak> {
-    let peak = placed_within("", &found.tiled, Some(limit)).holdings.peak();
+    let peak =
+        placed_within("", &found.tiled, found.topology.as_ref(), Some(limit)).holdings.peak();
     if peak.bytes() <= limit { Ok(found) } else { Err(peak) }
 }
 
@@ -48,13 +49,16 @@ pub(crate) fn fitting(
     limit: u64,
     effort: SearchEffort,
 ) -> Result<SearchResult, Peak> {
-    let topology = found.topology.as_ref().filter(|_| found.times.is_some());
-    let mut generation = ColumnGeneration::new(network, found.tiled.mesh, topology, limit, effort);
+    let timed = found.topology.as_ref().filter(|_| found.times.is_some());
+    let mut generation = ColumnGeneration {
+        topology: found.topology.clone(),
+        ..ColumnGeneration::new(network, found.tiled.mesh, timed, limit, effort)
+    };
     let cheapest = generation.add(found.tiled.clone());
     if generation.fits(cheapest) {
         return Ok(found);
     }
-    if topology.is_some() {
+    if timed.is_some() {
         let CandidatePlan { cost, peak, .. } = &generation.candidates[cheapest];
         generation.high_price = HIGH_PRICE_FACTOR * cost / peak.bytes() as f64;
     }
@@ -92,6 +96,8 @@ impl CandidatePlan {
 /// The state of the column generation.
 struct ColumnGeneration<'a> {
     points: ProgramPoints<'a>,
+    /// The machine for which programs are ordered, if it is known.
+    topology: Option<Topology>,
     lagrangian: Lagrangian<'a>,
     /// The price of a byte where memory dominates.
     high_price: f64,
@@ -111,6 +117,7 @@ impl<'a> ColumnGeneration<'a> {
     ) -> Self {
         Self {
             points: ProgramPoints::new(network),
+            topology: None,
             lagrangian: Lagrangian::new(network, mesh, timed, effort),
             high_price: HIGH_PRICE * mesh.n_ranks() as f64,
             limit,
@@ -126,7 +133,8 @@ impl<'a> ColumnGeneration<'a> {
         if let Some(known) = self.candidates.iter().position(is_same) {
             return known;
         }
-        let peak = placed_within("", &tiled, Some(self.limit)).holdings.peak();
+        let peak =
+            placed_within("", &tiled, self.topology.as_ref(), Some(self.limit)).holdings.peak();
         let (cost, held) = (self.lagrangian.cost(&tiled), self.points.bytes(&tiled));
         self.candidates.push(CandidatePlan { tiled, cost, held, peak });
         self.candidates.len() - 1

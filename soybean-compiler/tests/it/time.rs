@@ -338,7 +338,7 @@ fn reports_show_times_and_loads() {
     let json = report.json();
     let (_, end) = json.split_once("\"cluster\"").unwrap();
     expect![[r#"
-        : "test", "seconds": 1.1787999999999998e-2, "communication_seconds": 9.32e-3,
+        : "test", "seconds": 1.1788e-2, "communication_seconds": 9.32e-3,
         "levels": [{ "name": "groups", "axes": [0], "bytes": 528, "seconds": 9.32e-3 }, { "name": "groups", "axes": [1], "bytes": 264, "seconds": 4.066e-3 }],
         "times": { "plan": 1.1780000346561792e-2, "lower_bound": 1.1780000346561792e-2, "data": 1.344400031416626e-2, "model": 2.094800073496117e-2, "recursive": 1.1972000371088143e-2 }
         }

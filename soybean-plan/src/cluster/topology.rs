@@ -2,8 +2,11 @@
 
 use std::fmt;
 
-use super::{Cluster, KernelWork, Level};
-use crate::{AxisSet, Collective, CollectiveKind, Kernel, Mesh, Program, Step};
+use super::{Cluster, Device, KernelWork, Level};
+use crate::{
+    AxisSet, Collective, CollectiveKind, Kernel, Lane, Mesh, Program, Step, StepNeeds, lane,
+    lane_spans,
+};
 
 /// A mesh on a cluster. Each level of the cluster has its own axes, slowest first.
 #[derive(Clone, Debug, PartialEq)]
@@ -70,6 +73,17 @@ impl Topology {
         let mesh = Mesh::new(n_gpus);
         let level_of_axis = vec![crossed; mesh.n_axes()];
         Self { cluster: cluster.clone(), mesh, level_of_axis, counts }
+    }
+
+    /// Places a mesh on GPUs of a kind that are joined by links of one kind.
+    #[must_use]
+    pub fn flat(mesh: Mesh, device: Device, link: Level) -> Self {
+        let n_ranks = mesh.n_ranks();
+        let name = device.name.clone();
+        let levels = vec![Level { count: n_ranks, ..link }].into();
+        let level_of_axis = vec![0; mesh.n_axes()];
+        let cluster = Cluster { name, levels, device };
+        Self { cluster, mesh, level_of_axis, counts: vec![n_ranks] }
     }
 
     /// Replaces the mesh by one of the same sizes, which may have another digit order.
@@ -220,6 +234,22 @@ impl Topology {
         self.cluster.device.seconds(work, program.tables.precision)
     }
 
+    /// Returns the lane and the time of each of some steps of a program.
+    #[must_use]
+    pub fn durations(&self, program: &Program, steps: &[Step]) -> Vec<(Lane, f64)> {
+        let duration =
+            |it: &Step| (lane(&program.kernels[it.kernel]), self.step_seconds(program, it));
+        steps.iter().map(duration).collect()
+    }
+
+    /// Returns the time of some steps in seconds, if collectives run beside kernels. Steps wait for
+    /// each other's results, but not for memory.
+    #[must_use]
+    pub fn overlapped_seconds(&self, program: &Program, steps: &[Step]) -> f64 {
+        let spans = lane_spans(&StepNeeds::of(steps), &self.durations(program, steps));
+        spans.into_iter().map(|it| it[1]).fold(0.0, f64::max)
+    }
+
     /// Returns the time of some steps one after another, in seconds, without overlap of collectives
     /// and kernels.
     #[must_use]
@@ -285,7 +315,7 @@ mod tests {
     use std::borrow::Cow;
 
     use super::*;
-    use crate::{Combine, DType, Device, Placement, Precision, Shape, Tiling, WorkKind};
+    use crate::{Combine, DType, Placement, Precision, Shape, Tiling, WorkKind};
 
     /// Two nodes of six GPUs, three of which share a network card, with numbers that give round
     /// results.
