@@ -44,6 +44,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let direct = evaluation(Transport::Direct)?;
     let rings = evaluation(Transport::Rings)?;
     let convolutional = scaling::convolutional(machine(Transport::Direct), amount)?;
+    check_by_time(&direct, &convolutional)?;
     let text = document(&cluster, [&direct, &rings], &convolutional);
     write!(io::stdout(), "{text}")?;
     let plots = out.join("evaluation");
@@ -53,6 +54,17 @@ fn main() -> Result<(), Box<dyn Error>> {
     fs::write(plots.join("convolutional.svg"), plots::scaling(&convolutional)?)?;
     fs::write(plots.join("speed-up.svg"), plots::speed_up(&direct.networks)?)?;
     Ok(())
+}
+
+/// Checks what the page says: no plan is faster than that by time, to a thousandth.
+fn check_by_time(direct: &Evaluation, convolutional: &[Scaling]) -> Result<(), String> {
+    let of_scaling = direct.dense.iter().chain(convolutional).map(Scaling::slowdown_by_time);
+    let points = direct.networks.iter().flat_map(|it| &it.points);
+    let most = of_scaling.chain(points.map(|it| it.slowdown_by_time())).fold(0.0, f64::max);
+    match most < 1.001 {
+        true => Ok(()),
+        false => Err(format!("the plan by time takes {most} times as long as another one")),
+    }
 }
 
 /// Reads the folder to write to, and the amount to simulate.

@@ -97,9 +97,8 @@ follows from data sheets, the paper, and the assumptions above.
   batches, and above some batch there is none. The paper gives one range for all.
 - **Fewest bytes is not least time.** Data parallelism can move its bytes during the backward pass.
   Conversions between layers have nothing to run beside. For large batches, data parallelism is as
-  fast as the plan with the fewest bytes, or a little faster. The plan with the least predicted time
-  (*by time*) avoids the slow link. Its prediction sums all steps as if none overlapped, so it can be
-  slower too.
+  fast as the plan with the fewest bytes, or a little faster. *By time* compares plans with
+  collectives beside kernels. No other plan of these rows is faster.
 - **Not simulated**: the transfer of the batch to the GPUs, the host, and kernels that are slower
   while data moves.
 "

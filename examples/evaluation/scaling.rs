@@ -41,6 +41,17 @@ impl Scaling {
     }
 }
 
+impl Scaling {
+    /// Returns the largest ratio between the time of the plan by time and that of another plan.
+    pub(crate) fn slowdown_by_time(&self) -> f64 {
+        let of_row = |(_, [data, model, soybean, by_time]): &(usize, [Figures; 4])| {
+            let others = [data, model, soybean].map(|it| it.seconds);
+            by_time.seconds / others.into_iter().fold(f64::INFINITY, f64::min)
+        };
+        self.figures.iter().map(of_row).fold(0.0, f64::max)
+    }
+}
+
 /// Four dense layers of the paper's widths and batches.
 pub(crate) fn dense(machine: Machine<'_>, amount: Amount) -> Result<Vec<Scaling>, Box<dyn Error>> {
     let widths: &[(&str, usize)] = match amount {

@@ -42,6 +42,11 @@ impl Point {
         self.alone.seconds / self.soybean.seconds
     }
 
+    /// Returns the ratio between the time of the plan by time and that of the faster other plan.
+    pub(crate) fn slowdown_by_time(&self) -> f64 {
+        self.by_time.seconds / self.data.seconds.min(self.soybean.seconds)
+    }
+
     /// Returns the speed of the plan with the fewest bytes relative to data parallelism.
     pub(crate) fn gain(&self) -> f64 {
         self.data.seconds / self.soybean.seconds

@@ -8,7 +8,7 @@ use crate::{
     graph::Graph,
     optimizer::Optimizer,
     options::Options,
-    tiling::{Objective, TiledNetwork},
+    tiling::TiledNetwork,
     value::Value,
 };
 
@@ -29,12 +29,8 @@ pub(crate) fn mesh(options: &Options) -> Result<Mesh, ModelDiagnostic> {
     Ok(topology.as_ref().map_or_else(|| Mesh::new(n_gpus), Topology::mesh))
 }
 
-/// Returns the positions of the ranks on the cluster, if one is given.
+/// Returns the positions of the ranks on the cluster, if there is one.
 fn topology(options: &Options) -> Result<Option<Topology>, ModelDiagnostic> {
-    if options.search.objective == Objective::Time && options.search.cluster.is_none() {
-        let message = "the objective `time` needs a cluster, found none".to_owned();
-        return Err(ModelDiagnostic { at: ModelPart::Gpus, message, help: None });
-    }
     let fault = |error: TopologyError| ModelDiagnostic {
         at: ModelPart::Gpus,
         message: error.to_string(),

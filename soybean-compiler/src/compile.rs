@@ -7,6 +7,7 @@ use crate::{
     check,
     diagnostic::ModelDiagnostic,
     differentiate::differentiate,
+    fastest::fastest,
     fuse::fuse,
     idle_gpus::choose_gpus,
     lower::lower,
@@ -45,7 +46,7 @@ pub struct Compiled {
 ///   parameters that reach no output;
 /// - a number of GPUs that is not from 1 to [`MAX_GPUS`](crate::MAX_GPUS), or over which nothing
 ///   can be split;
-/// - a cluster that has no place for that number, or none for the objective `time`;
+/// - a cluster that has no place for that number;
 /// - tensors that are too large together for the bytes of a step to be counted;
 /// - pins that do not fit the mesh;
 /// - patterns of names of parameters that match none;
@@ -85,11 +86,12 @@ pub fn compile_observed(
     size_limits::check_network(&network, &mesh, largest).map_err(|fault| vec![fault])?;
     let start = now();
     let (chosen, slower) = choose_gpus(&network, mesh, options).map_err(|it| vec![it])?;
+    let plan = fastest(&chosen.rounded, chosen.replicated.as_ref(), request, chosen.plan);
     let milliseconds = now() - start;
     passes.after("pad", chosen.padded);
     passes.after("round", chosen.rounded);
     passes.after("replicate", chosen.replicated);
-    let plan = passes.after("search", chosen.plan);
+    let plan = passes.after("search", plan);
     let tasks = passes.after("order", order(&plan.tiled.network));
     let lowered = passes.after("lower", lower(name, &plan.tiled, &tasks, Order::Overlapped));
     let overlapped = passes.after("overlap", overlap(lowered, plan.topology.as_ref()));

@@ -20,8 +20,10 @@ use crate::{
 pub(crate) struct SlowerPlan {
     /// The number of GPUs.
     pub(crate) n_gpus: usize,
-    /// The predicted time of a step, in seconds.
+    /// The predicted time of its step, one kernel or collective after another, in seconds.
     pub(crate) seconds: f64,
+    /// That of the chosen plan.
+    pub(crate) chosen_seconds: f64,
 }
 
 /// Chooses the padding and the plan. If time counts, the numbers of
@@ -34,9 +36,9 @@ pub(crate) fn choose_gpus(
     let Options { n_gpus, precision, search: request, .. } = options;
     let on_all = choose_padding(fused, mesh, *precision, request)?;
     let all = seconds(&on_all);
-    let numbers = match (&request.cluster, request.objective, request.strategy) {
+    let numbers = match (request.cluster(*n_gpus), request.objective, request.strategy) {
         (Some(cluster), Objective::Time, Strategy::Auto) => {
-            Topology::smaller_numbers(cluster, *n_gpus)
+            Topology::smaller_numbers(&cluster, *n_gpus)
         }
         _ => Vec::new(),
     };
@@ -51,8 +53,9 @@ pub(crate) fn choose_gpus(
             best = found;
         }
     }
-    let is_slower = seconds(&best) < all;
-    Ok((best, is_slower.then_some(SlowerPlan { n_gpus: *n_gpus, seconds: all })))
+    let chosen_seconds = seconds(&best);
+    let slower = SlowerPlan { n_gpus: *n_gpus, seconds: all, chosen_seconds };
+    Ok((best, (chosen_seconds < all).then_some(slower)))
 }
 
 /// Returns the predicted time of a plan, if time counts.

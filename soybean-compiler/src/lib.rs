@@ -5,12 +5,14 @@
 //! [`soybean_plan::Program`]. The compiler knows nothing of tokens, files, clocks or the
 //! environment.
 
+mod assumed_cluster;
 mod batch;
 mod builder;
 mod check;
 mod compile;
 mod diagnostic;
 mod differentiate;
+mod fastest;
 mod fuse;
 pub mod graph;
 mod holdings;

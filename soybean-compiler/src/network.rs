@@ -240,6 +240,22 @@ impl Network {
         graph.values().map(is_partial_sum).collect()
     }
 
+    /// Marks the tensors whose collectives can run beside the forward and backward pass: those that
+    /// are kept from step to step, and those that only updates read.
+    pub(crate) fn kept_aside(&self) -> Vec<bool> {
+        let of_updates = self.of_updates();
+        let is_aside = |value: Value| match self.graph.node(value).source {
+            Source::Parameter(_) | Source::Buffer(_) | Source::State => true,
+            Source::Input { .. } => false,
+            Source::Operator(_) => {
+                let users = self.graph.users(value);
+                of_updates[value.index()]
+                    || !users.is_empty() && users.iter().all(|it| of_updates[it.index()])
+            }
+        };
+        self.graph.values().map(is_aside).collect()
+    }
+
     /// Marks the tensors that serve updates alone: the next values, the norm of all gradients with
     /// its terms, and what depends on it.
     pub(crate) fn of_updates(&self) -> Vec<bool> {

@@ -2,7 +2,7 @@
 //!
 //! A device has a lane for kernels and one for collectives, and runs each in the order of the
 //! program. This order comes from list scheduling: both lanes are simulated with the times of the
-//! cluster, or of a typical one, and a free lane takes the best step that is ready
+//! cluster, or of an assumed one, and a free lane takes the best step that is ready
 //! ([`list_schedule`]):
 //!
 //! - Most kernels keep their order, which is that of the graph.
@@ -16,47 +16,67 @@
 
 mod list_schedule;
 
-use std::{borrow::Cow, collections::BTreeMap};
+use std::collections::{BTreeMap, BTreeSet};
 
-use soybean_plan::{
-    Device, Lane, Level, Mesh, Program, Step, StepNeeds, Topology, WorkKind, lane_spans,
+use soybean_plan::{BufferId, Lane, Program, Step, StepNeeds, Topology, WorkKind, lane_spans};
+
+use crate::{
+    assumed_cluster::assumed_topology,
+    tiling::ExposedShares,
+    unplaced::{Storage, Unplaced},
 };
-
-use crate::unplaced::{Storage, Unplaced};
 use list_schedule::{Job, list_schedule};
 
 /// Reorders the steps of both phases so that a device can communicate while it computes. Times are
-/// those of the topology, or without one of a typical cluster.
+/// those of the topology, or without one of an assumed machine.
 pub(crate) fn overlap(lowered: Unplaced, topology: Option<&Topology>) -> Unplaced {
     let Unplaced { mut program, storage, contents, .. } = lowered;
-    let topology = topology.cloned().unwrap_or_else(|| typical(program.tables.mesh));
+    let topology = topology.cloned().unwrap_or_else(|| assumed_topology(program.tables.mesh));
     program.train = reordered(&program, &program.train, &storage, &topology);
     program.evaluate = reordered(&program, &program.evaluate, &storage, &topology);
     Unplaced { program, storage, contents, overlaps_on: Some(topology) }
 }
 
-/// Returns GPUs as fast as an H100, joined by PCIe 5: with slow links, the memory of collectives is
-/// not reused too early on other machines. Sources: H100 data sheet, NVIDIA 2023; the launch, the
-/// latency and the efficiency are assumed.
-fn typical(mesh: Mesh) -> Topology {
-    let device = Device {
-        name: Cow::Borrowed("typical GPUs"),
-        f32_flops: 67e12,
-        tf32_flops: 494.5e12,
-        bf16_flops: 989.5e12,
-        memory_bytes_per_second: 3.35e12,
-        memory_bytes: 80_000_000_000,
-        launch_seconds: 3e-6,
-        efficiency: 0.7,
+/// Returns the shares of the time of collectives during which a rank has nothing to compute.
+pub(crate) fn exposed_shares(program: &Program, topology: &Topology) -> ExposedShares {
+    let steps = program.measured();
+    let needs = StepNeeds::of(steps);
+    let durations = topology.durations(program, steps);
+    let spans = lane_spans(&needs, &durations);
+    let is_collective = |at: usize| durations[at].0 == Lane::Communication;
+    let tables = &program.tables;
+    let stays: BTreeSet<BufferId> = (tables.parameters.iter().map(|it| it.buffer))
+        .chain(tables.states.iter().map(|it| it.buffer))
+        .collect();
+    let is_update = |at: usize| steps[at].results.iter().any(|it| stays.contains(it));
+    // Kernels between a kept buffer and a collective, such as those that round, count as kept.
+    let comes_from_kept = |at: usize| match needs[at].reads[..] {
+        [] => steps[at].inputs.iter().any(|it| stays.contains(it)),
+        [before] => steps[before].inputs.iter().all(|it| stays.contains(it)),
+        _ => false,
     };
-    let link = Level {
-        name: Cow::Borrowed("gpus"),
-        count: 1,
-        link_bytes_per_second: 64e9,
-        gpus_per_link: 1,
-        latency_seconds: 5e-6,
-    };
-    Topology::flat(mesh, device, link)
+    let mut is_read_otherwise = vec![false; steps.len()];
+    for (at, StepNeeds { reads, .. }) in needs.iter().enumerate().filter(|it| !is_update(it.0)) {
+        reads.iter().for_each(|&it| is_read_otherwise[it] = true);
+        debug_assert!(reads.iter().all(|&it| it < at), "steps read what comes before");
+    }
+    let is_kept = |at: usize| !is_read_otherwise[at] || comes_from_kept(at);
+    let (mut all, mut exposed) = ([0.0; 2], [0.0; 2]);
+    let mut free = 0.0;
+    for at in 0..steps.len() {
+        if is_collective(at) {
+            all[usize::from(is_kept(at))] += durations[at].1;
+            continue;
+        }
+        let last = needs[at].needs.iter().copied().filter(|&it| is_collective(it));
+        let last = last.max_by(|&one, &other| spans[one][1].total_cmp(&spans[other][1]));
+        if let Some(collective) = last {
+            exposed[usize::from(is_kept(collective))] += f64::max(spans[at][0] - free, 0.0);
+        }
+        free = spans[at][1];
+    }
+    let share = |kind: usize| if all[kind] > 0.0 { exposed[kind] / all[kind] } else { 0.0 };
+    ExposedShares { kept: share(1), others: share(0) }
 }
 
 fn reordered(

@@ -11,14 +11,14 @@ use crate::{
     unplaced::Order,
 };
 
-/// Returns the program of a plan for a typical cluster.
+/// Returns the program of a plan for an assumed machine.
 #[must_use]
 pub fn program(name: &str, tiled: &TiledNetwork) -> Program {
     placed(name, tiled, None).program
 }
 
-/// Returns the program of a plan for a typical cluster and ranks with this many bytes of memory; see
-/// [`lean_if_over`].
+/// Returns the program of a plan for an assumed machine and ranks with this many bytes of memory;
+/// see [`lean_if_over`].
 #[must_use]
 pub fn program_within(name: &str, tiled: &TiledNetwork, memory: u64) -> Program {
     placed_within(name, tiled, None, Some(memory)).program

@@ -65,9 +65,11 @@ pub struct Report {
 pub struct Prediction {
     /// The cluster's name.
     pub cluster: String,
-    /// The time of all steps of the program one after another, in seconds, without overlap.
+    /// The time of the program's steps in seconds, if collectives run beside kernels.
     pub seconds: f64,
-    /// The part of it that is collectives, in seconds.
+    /// The time of all steps one after another, as on one CPU core.
+    pub serial_seconds: f64,
+    /// The part of that which is collectives, in seconds.
     pub communication_seconds: f64,
     /// The levels of links between the GPUs, slowest first.
     pub levels: Vec<LevelLoad>,
@@ -358,7 +360,8 @@ fn prediction(program: &Program, topology: &Topology) -> Prediction {
         });
     Prediction {
         cluster: cluster.name.to_string(),
-        seconds: topology.serial_seconds(program, program.measured()),
+        seconds: topology.overlapped_seconds(program, program.measured()),
+        serial_seconds: topology.serial_seconds(program, program.measured()),
         communication_seconds: collectives.sum(),
         levels: seconds.into_iter().enumerate().map(level).collect(),
     }

@@ -6,6 +6,7 @@ use soybean_plan::Mesh;
 use crate::{
     check::{MAX_GPUS, most_ranks_at_work, ranks_at_work, too_many_gpus},
     diagnostic::ModelDiagnostic,
+    fastest::fastest,
     limit::{self, OutOfMemory},
     network::Network,
     peak::Peak,
@@ -48,7 +49,8 @@ pub(crate) fn search(
 #[must_use]
 pub fn best_plan(network: &Network, mesh: Mesh, request: &SearchRequest) -> Option<SearchResult> {
     let replicated = request.shares.then(|| replicate(network));
-    search_with(search_alone, network, replicated.as_ref(), mesh, request).ok()
+    let found = search_with(search_alone, network, replicated.as_ref(), mesh, request).ok()?;
+    Some(fastest(network, replicated.as_ref(), request, found))
 }
 
 fn search_with(

@@ -17,6 +17,7 @@ mod digit_order;
 mod dominance;
 mod effort;
 mod extents;
+mod guided;
 mod instance;
 mod lagrangian;
 mod memory_tie_break;
@@ -34,9 +35,11 @@ mod tiling_space;
 pub use conversion::route;
 pub use effort::SearchEffort;
 pub use extents::Padding;
+pub(crate) use guided::{ExposedShares, guided, least_kernel_seconds};
 pub(crate) use lagrangian::Lagrangian;
 pub(crate) use multipliers::{KernelMultiplier, MemoryMultipliers};
 pub use objective::Objective;
+pub(crate) use strategy::search_with_baselines;
 pub use strategy::{
     Baselines, MAX_WORK, PlanTimes, SearchRequest, SearchResult, Strategy, is_max_work, search,
     search_alone,

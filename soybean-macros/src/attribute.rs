@@ -19,7 +19,7 @@ use syn::{
     punctuated::Punctuated,
 };
 
-use cluster::{Described, read_cluster, read_objective};
+use cluster::{Described, read_cluster};
 
 use crate::{
     diagnostic::{Diagnostic, Diagnostics},
@@ -229,7 +229,7 @@ impl Attribute {
         let diagnostics = &mut evaluator.diagnostics;
         let objective = match self.value("objective") {
             Some(expression) => {
-                read_objective(expression, self.value("cluster").is_some(), diagnostics)
+                read_choice("objective", expression, &Objective::NAMES, diagnostics)
             }
             None => Some(Objective::Bytes),
         };

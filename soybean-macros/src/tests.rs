@@ -170,14 +170,6 @@ fn attributes_are_checked() {
         "#]],
     );
     check(
-        "gpus = 8, objective = \"time\"",
-        model,
-        expect![[r#"
-            1:22-28: `objective = "time"` needs a cluster, found none
-              help: add `cluster = "dgx-h100"`, another preset, or a file of your own
-        "#]],
-    );
-    check(
         "optimizer = sgd(momentun = 0.9)",
         model,
         expect![[r#"

@@ -142,7 +142,6 @@ fn plans_are_made_for_other_machines() {
     for (arguments, expected, message) in [
         ("plan --memory 1kB", 1, "which have 1.0 kB"),
         ("plan --memory lots", 2, "--memory: "),
-        ("plan --objective time", 1, "the objective `time` needs a cluster"),
         ("plan --cluster abacus", 2, "`abacus` is neither one of p2.8xlarge, "),
         ("plan --cluster dgx-h100 --gpus 7 --padding off", 1, "can be split over 7 GPUs"),
     ] {

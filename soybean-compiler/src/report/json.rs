@@ -77,9 +77,10 @@ fn predicted(report: &Report) -> String {
     };
     let levels: Vec<String> = prediction.levels.iter().map(level).collect();
     let mut text = format!(
-        ",\n\"cluster\": {}, \"seconds\": {:e}, \"communication_seconds\": {:e},\n\"levels\": [{}]",
+        ",\n\"cluster\": {}, \"seconds\": {:e}, \"serial_seconds\": {:e}, \"communication_seconds\": {:e},\n\"levels\": [{}]",
         string(&prediction.cluster),
         prediction.seconds,
+        prediction.serial_seconds,
         prediction.communication_seconds,
         levels.join(", "),
     );

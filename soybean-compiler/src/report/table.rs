@@ -215,7 +215,8 @@ fn predicted(report: &Report) -> String {
     };
     let _ = writeln!(
         text,
-        "  {} of it communication{proved}",
+        "  {} one after another, {} of it communication{proved}",
+        readable_seconds(prediction.serial_seconds),
         readable_seconds(prediction.communication_seconds)
     );
     if let Some(times) = report.found.times {

@@ -26,13 +26,13 @@ impl Report {
 
 /// Warns of GPUs that are left out.
 fn idle_gpus(report: &Report) -> Option<String> {
-    let (slower, times) = (report.slower?, report.found.times?);
+    let slower = report.slower?;
     let n_gpus = report.n_gpus();
     Some(format!(
         "{n_gpus} of {} GPUs are used: on all of them, a step would take {} instead of {}",
         slower.n_gpus,
         readable_seconds(slower.seconds),
-        readable_seconds(times.plan)
+        readable_seconds(slower.chosen_seconds)
     ))
 }
 

@@ -5,9 +5,13 @@
 //! ticks. Sums of costs are then exact in 63 bits with [`UNIT`] per tick. Times are rounded by at
 //! most a thousandth of a microsecond unless a step takes hours.
 
+use std::collections::BTreeSet;
+
 use soybean_plan::{CollectiveKind, DType, KernelWork, Shape, Topology};
 
-use super::{conversion::ConversionStep, tiling_space::LegalSplits};
+use super::{
+    conversion::ConversionStep, guided::ExposedShares, problem::Access, tiling_space::LegalSplits,
+};
 use crate::{
     network::Network,
     operator::Operator,
@@ -34,6 +38,8 @@ pub(super) struct TimeModel {
     /// For each tensor that the measured computation computes, the number of its task: equal for
     /// equal operators on equal shapes.
     tasks: Vec<Option<usize>>,
+    /// The shares of the times of collectives that count.
+    shares: ExposedShares,
 }
 
 /// The cost of a conversion without the size of the tensor, packed into one word because there are
@@ -61,7 +67,7 @@ impl ConversionCost {
 
 impl CostModel {
     /// Returns the times on this machine.
-    pub(super) fn time(network: &Network, topology: &Topology) -> Self {
+    pub(super) fn time(network: &Network, topology: &Topology, shares: ExposedShares) -> Self {
         let is_measured = network.measured();
         let (mut measured, mut evaluated) = (0.0, 0.0);
         for value in network.graph.values() {
@@ -81,7 +87,8 @@ impl CostModel {
         let most_evaluated = f64::max(evaluated * ticks_per_second, 1.0);
         let evaluation_tick = 0.25 / most_evaluated;
         let (topology, tasks) = (topology.clone(), tasks(network, &is_measured));
-        Self::Time(Box::new(TimeModel { topology, ticks_per_second, evaluation_tick, tasks }))
+        let model = TimeModel { topology, ticks_per_second, evaluation_tick, tasks, shares };
+        Self::Time(Box::new(model))
     }
 
     /// Returns the level of an axis, if costs depend on it.
@@ -115,11 +122,14 @@ impl CostModel {
         }
     }
 
-    /// Returns the units of a conversion of a tensor of this size in the measured computation.
-    pub(super) fn measured(&self, price: ConversionCost, bytes: u64, n_ranks: u64) -> i64 {
+    /// Returns the units of a conversion at an access in the measured computation.
+    pub(super) fn measured(&self, price: ConversionCost, access: &Access, n_ranks: u64) -> i64 {
         match self {
-            Self::Bytes => (price.0 * bytes / n_ranks) as i64,
-            Self::Time(clock) => clock.cost(clock.seconds(price, bytes)),
+            Self::Bytes => (price.0 * access.bytes / n_ranks) as i64,
+            Self::Time(clock) => {
+                let share = clock.shares.of(access.is_kept);
+                clock.cost(share * clock.seconds(price, access.bytes))
+            }
         }
     }
 
@@ -223,12 +233,17 @@ fn most_seconds(network: &Network, topology: &Topology, value: Value) -> f64 {
 }
 
 /// Returns the task of each tensor that the measured computation computes. Equal operators on
-/// operands of equal shapes and types have the same task.
+/// operands of equal shapes and types have the same task. The next values of optimizer states have
+/// none, because the kernel of their parameter computes them, too.
 fn tasks(network: &Network, is_measured: &[bool]) -> Vec<Option<usize>> {
     let graph = &network.graph;
     let mut known = Vec::new();
+    let groups = network.update_groups();
+    let of_states: BTreeSet<Value> =
+        groups.iter().flat_map(|group| group[1..].iter().map(|&(_, next)| next)).collect();
     let task = |value: Value| {
-        let operator = graph.operator(value).filter(|_| is_measured[value.index()])?;
+        let is_computed = is_measured[value.index()] && !of_states.contains(&value);
+        let operator = graph.operator(value).filter(|_| is_computed)?;
         let tensors = graph.operands(value).into_iter().chain([value]);
         let types: Vec<DType> = tensors.map(|it| graph.node(it).dtype).collect();
         Some(super::number(&mut known, (operator, graph.operand_shapes(value), types)))

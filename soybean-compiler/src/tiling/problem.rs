@@ -18,6 +18,7 @@ use soybean_plan::{Mesh, Tiling, Topology};
 use super::{
     cost_model::{ConversionCost, CostModel},
     dominance::needless_splits,
+    guided::ExposedShares,
     multipliers::MemoryMultipliers,
     splittable::{Redundancy, SplittableFactors, completed},
     tiled::TiledNetwork,
@@ -136,6 +137,8 @@ pub(super) struct Access {
     pub(super) is_measured: bool,
     /// True if the operator makes a replica.
     pub(super) is_replica: bool,
+    /// True if the tensor is kept from step to step, or only updates read it.
+    pub(super) is_kept: bool,
 }
 
 impl<'a> TilingProblem<'a> {
@@ -146,7 +149,13 @@ impl<'a> TilingProblem<'a> {
 
     /// Returns the problem with times on this machine as costs.
     pub(super) fn timed(self, topology: &Topology) -> Self {
-        Self { cost_model: Arc::new(CostModel::time(self.network, topology)), ..self }
+        self.timed_with(topology, ExposedShares::ALL)
+    }
+
+    /// Returns the problem with these shares of the times of collectives as costs.
+    pub(super) fn timed_with(self, topology: &Topology, shares: ExposedShares) -> Self {
+        let cost_model = CostModel::time(self.network, topology, shares);
+        Self { cost_model: Arc::new(cost_model), ..self }
     }
 
     /// Returns the work for this network. The stated work is for networks of usual size; larger
@@ -186,7 +195,7 @@ impl<'a> TilingProblem<'a> {
         }
         let n_ranks = self.mesh.n_ranks() as u64;
         if access.is_measured {
-            return cost_model.measured(price, access.bytes, n_ranks) * self.unit();
+            return cost_model.measured(price, access, n_ranks) * self.unit();
         }
         let part = cost_model.evaluated(price, access.bytes, n_ranks, self.evaluation_byte);
         self.part_of_unit(part)

@@ -1,6 +1,6 @@
 //! Strategies: which labels a search gives to the variables of a [`TilingProblem`].
 
-use std::{panic::resume_unwind, str::FromStr, thread};
+use std::{borrow::Cow, panic::resume_unwind, str::FromStr, thread};
 
 use soybean_plan::{Cluster, Mesh, Topology, TopologyError};
 
@@ -15,7 +15,7 @@ use super::{
     recursive::recursive,
     tiled::TiledNetwork,
 };
-use crate::network::Network;
+use crate::{assumed_cluster::assumed_cluster, network::Network};
 
 /// A search strategy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -68,7 +68,7 @@ pub struct SearchRequest {
     pub strategy: Strategy,
     /// The memory of each rank in bytes, if it limits the plan.
     pub memory: Option<u64>,
-    /// The machine, if it is known. Its levels become axes of the mesh.
+    /// The machine, if it is named. Its levels become axes of the mesh.
     pub cluster: Option<Cluster>,
     /// The objective that is minimized.
     pub objective: Objective,
@@ -113,12 +113,23 @@ impl Default for SearchRequest {
 }
 
 impl SearchRequest {
+    /// Returns the cluster for this many ranks. If none is named, the objective `time` assumes one,
+    /// with nodes of eight H100.
+    #[must_use]
+    pub fn cluster(&self, n_gpus: usize) -> Option<Cow<'_, Cluster>> {
+        match (&self.cluster, self.objective) {
+            (Some(cluster), _) => Some(Cow::Borrowed(cluster)),
+            (None, Objective::Time) => Some(Cow::Owned(assumed_cluster(n_gpus))),
+            (None, Objective::Bytes) => None,
+        }
+    }
+
     /// Returns the topology of this many ranks on the cluster; `None` without a cluster.
     ///
     /// # Errors
     /// If the cluster has too few devices for the ranks.
     pub fn topology(&self, n_gpus: usize) -> Result<Option<Topology>, TopologyError> {
-        self.cluster.as_ref().map(|it| Topology::new(it, n_gpus)).transpose()
+        self.cluster(n_gpus).map(|it| Topology::new(&it, n_gpus)).transpose()
     }
 }
 
@@ -160,8 +171,9 @@ pub struct Baselines {
     pub recursive: u64,
 }
 
-/// Times of a training step (in inference, of a prediction) in seconds. The search counts kernels
-/// and collectives one after another, without copies within a rank.
+/// Times of a training step (in inference, of a prediction) in seconds. A search counts kernels
+/// and collectives one after another, without copies within a rank. A compiled model has the times
+/// of programs, with collectives beside kernels.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PlanTimes {
     /// The time of the plan.
@@ -180,8 +192,7 @@ pub struct PlanTimes {
 /// without pins.
 ///
 /// # Panics
-/// If the request names a cluster and the mesh is not that of its topology, or if it asks for the
-/// least time without a cluster.
+/// If the request has a cluster and the mesh is not that of its topology.
 #[must_use]
 pub fn search(network: &Network, mesh: Mesh, request: &SearchRequest) -> SearchResult {
     let found = search_alone(network, mesh, request);
@@ -198,9 +209,15 @@ pub fn search(network: &Network, mesh: Mesh, request: &SearchRequest) -> SearchR
 /// Under the same conditions as [`search`].
 #[must_use]
 pub fn search_alone(network: &Network, mesh: Mesh, request: &SearchRequest) -> SearchResult {
-    // The levels of a cluster order its axes.
-    let mesh = if request.cluster.is_none() { with_axis_order(network, mesh) } else { mesh };
-    let mesh = with_digit_order(network, mesh);
+    search_with_baselines(network, mesh, request).0
+}
+
+/// Returns the problem of a request, and the topology if the machine is known.
+fn problem<'a>(
+    network: &'a Network,
+    mesh: Mesh,
+    request: &SearchRequest,
+) -> (TilingProblem<'a>, Option<Topology>) {
     let topology =
         request.topology(mesh.n_ranks()).expect("the cluster has enough devices for the mesh");
     let topology = topology.map(|it| it.with_mesh(mesh));
@@ -208,9 +225,23 @@ pub fn search_alone(network: &Network, mesh: Mesh, request: &SearchRequest) -> S
     let problem = match request.objective {
         Objective::Bytes => problem,
         Objective::Time => {
-            problem.timed(topology.as_ref().expect("the objective `time` needs a cluster"))
+            problem.timed(topology.as_ref().expect("the objective `time` has a cluster"))
         }
     };
+    (problem, topology)
+}
+
+/// Searches as [`search_alone`] does. Returns the plans of `recursive`, `data` and `model`, too.
+pub(crate) fn search_with_baselines(
+    network: &Network,
+    mesh: Mesh,
+    request: &SearchRequest,
+) -> (SearchResult, [TiledNetwork; 3]) {
+    // The levels of a cluster order its axes.
+    let is_flat = request.cluster(mesh.n_ranks()).is_none();
+    let mesh = if is_flat { with_axis_order(network, mesh) } else { mesh };
+    let mesh = with_digit_order(network, mesh);
+    let (problem, topology) = problem(network, mesh, request);
     let searcher = CoarseToFine::new(&problem, request.effort);
     let orbits = searcher.orbits();
     let baseline =
@@ -245,7 +276,8 @@ pub fn search_alone(network: &Network, mesh: Mesh, request: &SearchRequest) -> S
             recursive: seconds(recursive.cost)?,
         })
     };
-    SearchResult {
+    let of_strategies = [&recursive, &data, &model].map(|it| problem.tiled(&it.plan));
+    let found = SearchResult {
         times: times(),
         is_optimal: chosen.is_optimal(),
         lower_bound_bytes: match request.objective {
@@ -257,5 +289,6 @@ pub fn search_alone(network: &Network, mesh: Mesh, request: &SearchRequest) -> S
         baselines,
         unpinned_bytes: None,
         topology,
-    }
+    };
+    (found, of_strategies)
 }

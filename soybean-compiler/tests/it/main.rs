@@ -7,6 +7,7 @@ mod conformance;
 mod convnets;
 mod documentation;
 mod exhaustive;
+mod fastest;
 mod faults;
 mod figures;
 mod graph;

@@ -6,8 +6,8 @@ use std::borrow::Cow;
 use expect_test::expect;
 use proptest::prelude::*;
 use soybean_compiler::{
-    Network, Objective, Optimizer, Options, SearchRequest, Strategy, Value, build_network, compile,
-    optimizer, program,
+    Network, Objective, Optimizer, Options, Report, SearchRequest, Strategy, Value, build_network,
+    compile, optimizer, program,
     signature::Partitioning,
     tiling::{SearchResult, route, search},
 };
@@ -131,7 +131,7 @@ proptest! {
     }
 
     #[test]
-    fn the_fastest_plan_is_that_of_brute_force(
+    fn the_least_sum_of_times_is_that_of_brute_force(
         batch in prop::sample::select(vec![2_usize, 4, 6, 12]),
         widths in prop::collection::vec(prop::sample::select(vec![2_usize, 4, 6, 16]), 2..3),
         fast in prop::sample::select(vec![1e5, 1e6, 1e7]),
@@ -269,7 +269,7 @@ impl Descent<'_> {
 }
 
 #[test]
-fn deep_networks_are_proved_fastest() {
+fn sums_of_times_are_proved_for_deep_networks() {
     const SMALL: Transformer =
         Transformer { tokens: 128, width: 256, n_heads: 4, n_blocks: 2, ..soybean_zoo::GPT };
     let levels = [level(2, 5e10, 8e-6), level(4, 4.5e11, 3e-6)];
@@ -328,19 +328,19 @@ fn reports_show_times_and_loads() {
     let text = report.text();
     let lines: Vec<&str> = text.lines().filter(is_prediction).map(str::trim_start).collect();
     expect![[r#"
-        predicted for test                   11.8 ms  9.3 ms of it communication, proved fastest
-        time with strategy data              13.4 ms  1.14 x
-        time with strategy model             20.9 ms  1.78 x
-        time with strategy recursive         12.0 ms  1.02 x
+        predicted for test                   11.6 ms  11.8 ms one after another, 9.3 ms of it communication, within 96.3 % of the fastest
+        time with strategy data              12.4 ms  1.07 x
+        time with strategy model             19.2 ms  1.66 x
+        time with strategy recursive         11.8 ms  1.02 x
         between groups                         528 B  9.3 ms
         between groups                         264 B  4.1 ms"#]]
     .assert_eq(&lines.join("\n"));
     let json = report.json();
     let (_, end) = json.split_once("\"cluster\"").unwrap();
     expect![[r#"
-        : "test", "seconds": 1.1788e-2, "communication_seconds": 9.32e-3,
+        : "test", "seconds": 1.1559999999999999e-2, "serial_seconds": 1.1788e-2, "communication_seconds": 9.32e-3,
         "levels": [{ "name": "groups", "axes": [0], "bytes": 528, "seconds": 9.32e-3 }, { "name": "groups", "axes": [1], "bytes": 264, "seconds": 4.066e-3 }],
-        "times": { "plan": 1.1780000346561792e-2, "lower_bound": 1.1780000346561792e-2, "data": 1.344400031416626e-2, "model": 2.094800073496117e-2, "recursive": 1.1972000371088143e-2 }
+        "times": { "plan": 1.1559999999999999e-2, "lower_bound": 5.890000173280896e-3, "data": 1.2381999999999999e-2, "model": 1.9224e-2, "recursive": 1.1793999999999999e-2 }
         }
     "#]].assert_eq(end);
     let prediction = report.prediction.clone().unwrap();
@@ -351,13 +351,13 @@ fn reports_show_times_and_loads() {
 
 #[test]
 fn clusters_must_have_enough_devices_for_the_model() {
-    let faults = |cluster: Option<Cluster>| {
+    let faults = |cluster: Cluster| {
         let (builder, loss, _) = support::classifier(8, &[16, 4], false);
         let options = Options {
             name: "model".to_owned(),
             n_gpus: 8,
             search: SearchRequest {
-                cluster,
+                cluster: Some(cluster),
                 objective: Objective::Time,
                 ..SearchRequest::default()
             },
@@ -367,9 +367,8 @@ fn clusters_must_have_enough_devices_for_the_model() {
         compile(builder, loss, &[], &options, &|| 0.0).unwrap_err()
     };
     let message = |cluster| faults(cluster)[0].message.clone();
-    assert_eq!(message(None), "the objective `time` needs a cluster, found none");
     let small = slow(&[level(4, 1e5, 0.0)]);
-    assert_eq!(message(Some(small)), "the cluster `test` has 4 GPUs, fewer than 8");
+    assert_eq!(message(small), "the cluster `test` has 4 GPUs, fewer than 8");
 }
 
 #[test]
@@ -389,9 +388,10 @@ fn times_are_those_of_the_plan_that_fits() {
     let free = report(None);
     let peak = free.peak_memory_bytes_per_gpu;
     let roomy = report(Some(peak));
-    assert_eq!(roomy.search().times, free.search().times);
+    let of_plan = |report: &Report| report.search().times.map(|it| (it.plan, it.lower_bound));
+    assert_eq!(of_plan(&roomy), of_plan(&free));
     assert_eq!(roomy.is_optimal(), free.is_optimal());
-    let tight = report(Some(peak * 3 / 4));
+    let tight = report(Some(peak * 31 / 32));
     assert!(tight.peak_memory_bytes_per_gpu < peak);
     let (fastest, fitting) = (free.search().times.unwrap(), tight.search().times.unwrap());
     assert!(fitting.plan > fastest.plan, "{fitting:?}, {fastest:?}");

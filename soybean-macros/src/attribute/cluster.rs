@@ -1,13 +1,10 @@
-//! The arguments `cluster`, the name of a preset or a file beside the crate's manifest, and
-//! `objective`.
+//! The argument `cluster`: the name of a preset, or a file beside the crate's manifest.
 
 use std::{fs, path::Path};
 
-use soybean_compiler::Objective;
 use soybean_plan::Cluster;
 use syn::{Expr, ExprLit, Lit};
 
-use super::read_choice;
 use crate::{
     diagnostic::{Diagnostic, Diagnostics},
     evaluate::expression::peeled,
@@ -76,20 +73,4 @@ fn unknown(name: &str) -> Diagnostic {
         Some(nearest) => message.help(format!("did you mean \"{nearest}\"?")),
         None => message,
     }
-}
-
-/// Reads the objective of the search. Times need a cluster.
-pub(super) fn read_objective(
-    expression: &Expr,
-    has_cluster: bool,
-    diagnostics: &mut Diagnostics,
-) -> Option<Objective> {
-    let objective = read_choice("objective", expression, &Objective::NAMES, diagnostics)?;
-    if objective == Objective::Time && !has_cluster {
-        let message = Diagnostic::new("`objective = \"time\"` needs a cluster, found none")
-            .help("add `cluster = \"dgx-h100\"`, another preset, or a file of your own");
-        diagnostics.report(expression, &message);
-        return None;
-    }
-    Some(objective)
 }

@@ -50,6 +50,7 @@ impl<'a> TilingProblem<'a> {
             sets: SplittingSets::new(&mesh),
             may_repeat: network.may_repeat(),
             is_partial_sum: network.partial_sums(),
+            is_kept: network.kept_aside(),
             accesses: BTreeMap::new(),
             edge_kinds: Interner::default(),
             tensor_kinds: BTreeMap::new(),
@@ -84,6 +85,8 @@ struct ProblemBuilder<'a> {
     may_repeat: Vec<bool>,
     /// The marks of [`Network::partial_sums`].
     is_partial_sum: Vec<bool>,
+    /// The marks of [`Network::kept_aside`].
+    is_kept: Vec<bool>,
     accesses: BTreeMap<Access, usize>,
     edge_kinds: Interner<Vec<usize>>,
     tensor_kinds: BTreeMap<(Vec<usize>, Vec<bool>, bool), usize>,
@@ -170,6 +173,7 @@ impl ProblemBuilder<'_> {
                 operand,
                 is_measured,
                 is_replica,
+                is_kept: self.is_kept[value.index()],
             });
             total += bytes;
             accesses.entry(tensor).or_default().push(access);

@@ -1,0 +1,103 @@
+//! The objective `time` as time passes: plans are compared with collectives beside kernels.
+
+use soybean_compiler::{
+    Objective, Optimizer, Options, Report, SearchRequest, Strategy, compile, optimizer,
+};
+use soybean_plan::{Cluster, Device, Level, Precision};
+use soybean_zoo::{Model, Transformer, alexnet, perceptron};
+
+const SMALL: Transformer =
+    Transformer { tokens: 64, width: 128, n_heads: 4, n_blocks: 2, ..soybean_zoo::GPT };
+
+/// Returns eight GPUs in two groups.
+fn cluster(between_groups: f64, between_gpus: f64) -> Cluster {
+    let level = |name: &'static str, count, link_bytes_per_second| Level {
+        name: name.into(),
+        count,
+        link_bytes_per_second,
+        gpus_per_link: 1,
+        latency_seconds: 5e-6,
+    };
+    let device = Device {
+        name: "slow".into(),
+        f32_flops: 4e12,
+        tf32_flops: 4e12,
+        bf16_flops: 4e12,
+        memory_bytes_per_second: 2e11,
+        memory_bytes: 1 << 40,
+        launch_seconds: 3e-6,
+        efficiency: 0.7,
+    };
+    let levels = vec![level("groups", 2, between_groups), level("gpus", 4, between_gpus)].into();
+    Cluster { name: "test".into(), levels, device }
+}
+
+fn report(model: Model, search: SearchRequest, optimizer: Optimizer) -> Report {
+    let options = Options {
+        name: "model".to_owned(),
+        n_gpus: 8,
+        search,
+        precision: Precision::F32,
+        optimizer,
+    };
+    compile(model.builder, model.loss, &[], &options, &|| 0.0).unwrap().report
+}
+
+/// A model with its name.
+type Named = (&'static str, fn() -> Model);
+
+#[test]
+fn no_strategy_is_faster_by_either_objective() {
+    let models: [Named; 3] = [
+        ("perceptron", || perceptron(512, &[256, 512, 512, 64])),
+        ("alexnet", || alexnet(64)),
+        ("decoder", || SMALL.decoder()),
+    ];
+    let mut n_faster = 0;
+    for (name, model) in models {
+        for cluster in [cluster(1e9, 1e10), cluster(1e10, 1e10)] {
+            let of = |strategy, objective| {
+                let cluster = Some(cluster.clone());
+                let search = SearchRequest { strategy, cluster, objective, ..Default::default() };
+                report(model(), search, optimizer("adam", &[]).unwrap())
+            };
+            let fastest = of(Strategy::Auto, Objective::Time);
+            let seconds = fastest.prediction.as_ref().unwrap().seconds;
+            let times = fastest.search().times.unwrap();
+            assert!((times.plan - seconds).abs() < 1e-12, "{name}: {times:?}, {seconds}");
+            assert!(times.lower_bound > 0.0 && times.lower_bound <= seconds, "{name}: {times:?}");
+            for (strategy_name, strategy) in Strategy::NAMES {
+                let other = of(strategy, Objective::Bytes).prediction.unwrap().seconds;
+                assert!(seconds <= other, "{name}: {seconds}, {strategy_name} {other}");
+                assert!(times.lower_bound <= other, "{name}: {times:?}, {strategy_name} {other}");
+                n_faster += usize::from(seconds < 0.99 * other);
+            }
+        }
+    }
+    assert!(n_faster > 12, "only {n_faster} other plans are slower");
+}
+
+/// The gradients of a large batch are small beside the work, and data parallelism hides them.
+#[test]
+fn what_kernels_hide_costs_nothing() {
+    let model = || perceptron(1 << 16, &[256, 256, 256, 256, 16]);
+    let of = |objective| {
+        let cluster = Some(cluster(4e9, 4e9));
+        let search = SearchRequest { cluster, objective, ..SearchRequest::default() };
+        report(model(), search, Optimizer::default())
+    };
+    let (by_time, by_bytes) = (of(Objective::Time), of(Objective::Bytes));
+    let times = by_time.search().times.unwrap();
+    assert!(times.plan < 1.05 * times.lower_bound, "{times:?}");
+    let prediction = by_time.prediction.as_ref().unwrap();
+    assert!(prediction.seconds < prediction.serial_seconds);
+    assert!(prediction.seconds <= by_bytes.prediction.unwrap().seconds);
+}
+
+#[test]
+fn a_cluster_is_assumed_if_none_is_named() {
+    let search = SearchRequest { objective: Objective::Time, ..SearchRequest::default() };
+    let report = report(perceptron(64, &[64, 64]), search, Optimizer::default());
+    assert_eq!(report.prediction.as_ref().unwrap().cluster, "H100 (assumed)");
+    assert!(report.text().contains("predicted for H100 (assumed)"), "{}", report.text());
+}

@@ -1,8 +1,0 @@
-use soybean::prelude::*;
-
-#[soybean::model(gpus = 8, objective = "time")]
-fn model(x: Tensor<f32, 64, 784>) -> Tensor {
-    x.matmul(param("w", [784, 32], zeros())).mean(..)
-}
-
-fn main() {}
