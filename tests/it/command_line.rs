@@ -127,7 +127,7 @@ fn plans_are_made_with_other_options() {
 fn plans_are_made_for_other_machines() {
     let (code, text, errors) = digits("plan --cluster dgx-h100 --objective time");
     assert_eq!((code, errors.as_str()), (Some(0), ""));
-    assert!(text.contains("predicted for dgx-h100") && text.contains("proved fastest"), "{text}");
+    assert!(text.contains("predicted for dgx-h100") && text.contains(" % of the fastest"), "{text}");
     let (code, text, errors) = digits("plan --cluster dgx-h100 --objective time --why dense.1.w");
     assert_eq!((code, errors.as_str()), (Some(0), ""));
     assert!(text.contains("  tiling      time "), "{text}");

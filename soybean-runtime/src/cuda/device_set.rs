@@ -156,6 +156,10 @@ impl DeviceSet {
         if let Some(timing) = launch.timing {
             for (context, event) in self.contexts.iter().zip(&timing.from) {
                 event.record(context.lane(Lane::Compute))?;
+                // A step may begin with a collective, which must not precede the origin.
+                if phase.uses(Lane::Communication) {
+                    context.lane(Lane::Communication).wait(event)?;
+                }
             }
         }
         for number in 0..phase.tasks.len() {
