@@ -56,6 +56,8 @@ pub(super) struct Options {
     pub(super) plan: PlanOptions,
     /// The number of steps or predictions that `bench` measures, if it is given.
     pub(super) n_measured: Option<u64>,
+    /// The cluster file that `bench` writes instead, if it is given.
+    pub(super) calibrate: Option<PathBuf>,
     /// True if `check` compares bits.
     pub(super) determinism: bool,
     /// True if `check` looks for tensors that are not finite.
@@ -73,6 +75,7 @@ impl Options {
             run,
             plan: PlanOptions::default(),
             n_measured: None,
+            calibrate: None,
             determinism: false,
             non_finite: false,
             file: None,
@@ -162,6 +165,14 @@ const CONFIG: Flag = Flag {
     target: Target::Option(|options, text| set(&mut options.file, Ok(Some(text.into())))),
 };
 
+const CALIBRATE: Flag = Flag {
+    name: "calibrate",
+    value: "FILE",
+    help: "instead measure kernels and collectives, and write a cluster file for `plan --cluster`",
+    commands: &[Command::Bench, Command::BenchPredictor],
+    target: Target::Option(|options, text| set(&mut options.calibrate, Ok(Some(text.into())))),
+};
+
 const DETERMINISM: Flag = Flag {
     name: "determinism",
     value: "",
@@ -184,7 +195,7 @@ fn all_flags() -> impl Iterator<Item = Flag> {
         let checks: &[Flag] = if it.name == "no-graph" { &[DETERMINISM, NON_FINITE] } else { &[] };
         [Flag::from(it)].into_iter().chain(checks.iter().copied())
     });
-    [CONFIG].into_iter().chain(settings).chain(plan::FLAGS.iter().copied())
+    [CONFIG, CALIBRATE].into_iter().chain(settings).chain(plan::FLAGS.iter().copied())
 }
 
 /// Returns the flags that any of these commands accepts.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Cluster, KernelWork, Level};
+use super::{Cluster, KernelWork, Level, MeasuredCollective};
 use crate::{AxisSet, Collective, CollectiveKind, Kernel, Mesh, Program, Step};
 
 /// A mesh on a cluster. Each level of the cluster has its own axes, slowest first.
@@ -134,6 +134,8 @@ impl Topology {
     /// Levels work at the same time, so the slowest one counts. A slice moves nothing between ranks
     /// and takes no time here; see [`Self::step_seconds`].
     ///
+    /// If collectives were measured, the speed is that of the measured group of about the same size.
+    ///
     /// A transfer counts at one level only. Its use of the links of faster levels is left out, and
     /// so is the arithmetic of reductions.
     #[must_use]
@@ -147,6 +149,13 @@ impl Topology {
             let faster: AxisSet = axes.iter().filter(|&it| it > axis).collect();
             let n_across = (self.mesh.size(axis) - 1) * self.mesh.group_size(faster);
             shares[self.level(axis)] += n_across as f64 / (group - 1) as f64;
+        }
+        if let Some(measured) = self.measured(kind, axes) {
+            let MeasuredCollective { latency_seconds, bytes_per_second, .. } = measured;
+            return CollectiveCost {
+                latency_seconds,
+                seconds_per_byte: 1.0 / n_ranks / bytes_per_second,
+            };
         }
         let mut cost = CollectiveCost::default();
         for (level, share) in shares.into_iter().enumerate().filter(|(_, share)| *share > 0.0) {
@@ -173,14 +182,23 @@ impl Topology {
         for step in steps {
             let Kernel::Communicate(collective) = &program.kernels[step.kernel] else { continue };
             for (level, bytes) in self.bytes_per_level(collective).into_iter().enumerate() {
-                if bytes > 0 {
-                    let latency = self.latency_seconds(collective.kind, level);
-                    let per_rank = bytes as f64 / self.mesh.n_ranks() as f64;
-                    seconds[level] += latency + per_rank / self.bytes_per_second(level);
+                if bytes == 0 {
+                    continue;
                 }
+                let latency = self.latency_seconds(collective.kind, level);
+                let per_rank = bytes as f64 / self.mesh.n_ranks() as f64;
+                seconds[level] += match self.measured(collective.kind, collective.axes) {
+                    Some(it) => it.latency_seconds + per_rank / it.bytes_per_second,
+                    None => latency + per_rank / self.bytes_per_second(level),
+                };
             }
         }
         seconds
+    }
+
+    /// Returns the measured speed of a collective.
+    fn measured(&self, kind: CollectiveKind, axes: AxisSet) -> Option<MeasuredCollective> {
+        self.cluster.measurements.collective(kind, self.mesh.group_size(axes))
     }
 
     /// Returns the latency of a collective at a level: that of each of its exchanges.
@@ -196,8 +214,8 @@ impl Topology {
     }
 
     /// Returns the time of one step of a program for this mesh, in seconds. A collective takes
-    /// [`Self::collective_seconds`], and a kernel its roofline time. A slice is a kernel that
-    /// copies.
+    /// [`Self::collective_seconds`], and a kernel [`Cluster::kernel_seconds`]. A slice is a kernel
+    /// that copies.
     #[must_use]
     pub fn step_seconds(&self, program: &Program, step: &Step) -> f64 {
         let kernel = &program.kernels[step.kernel];
@@ -215,16 +233,15 @@ impl Topology {
             Kernel::Communicate(_) => 2 * written,
             _ => bytes_of(&step.inputs) + written,
         };
-        let work =
-            KernelWork { kind: kernel.work_kind(), operations: kernel.n_operations(), bytes };
-        self.cluster.device.seconds(work, program.tables.precision)
+        self.cluster.kernel_seconds(KernelWork::new(kernel, bytes), program.tables.precision)
     }
 
     /// Returns the time of some steps one after another, in seconds, without overlap of collectives
-    /// and kernels.
+    /// and kernels. It includes the time that the cluster's [`Measurements`] have for the whole.
     #[must_use]
     pub fn serial_seconds(&self, program: &Program, steps: &[Step]) -> f64 {
-        steps.iter().map(|step| self.step_seconds(program, step)).sum()
+        let seconds: f64 = steps.iter().map(|step| self.step_seconds(program, step)).sum();
+        self.cluster.measurements.step_seconds + seconds
     }
 }
 
@@ -285,7 +302,9 @@ mod tests {
     use std::borrow::Cow;
 
     use super::*;
-    use crate::{Combine, DType, Device, Placement, Precision, Shape, Tiling, WorkKind};
+    use crate::{
+        Combine, DType, Device, Measurements, Placement, Precision, Shape, Tiling, WorkKind,
+    };
 
     /// Two nodes of six GPUs, three of which share a network card, with numbers that give round
     /// results.
@@ -315,6 +334,7 @@ mod tests {
                 launch_seconds: 0.5,
                 efficiency: 0.5,
             },
+            measurements: Measurements::default(),
         }
     }
 
@@ -416,7 +436,7 @@ mod tests {
     #[test]
     fn kernels_are_bound_by_arithmetic_or_memory() {
         let device = cluster().device;
-        let work = |kind, operations, bytes| KernelWork { kind, operations, bytes };
+        let work = |kind, operations, bytes| KernelWork { name: "any", kind, operations, bytes };
         let seconds = |work| device.seconds(work, Precision::Bf16);
         assert!((seconds(work(WorkKind::Product, 80, 8)) - (0.5 + 4.0)).abs() < 1e-12);
         assert!((seconds(work(WorkKind::Other, 80, 8)) - (0.5 + 16.0)).abs() < 1e-12);
