@@ -84,10 +84,7 @@ impl<'a> Table<'a> {
         noun: &'static str,
     ) -> Result<Table<'a>, Error> {
         let found = self.get(key, "a table")?;
-        match found.value {
-            DeValue::Table(entries) => Ok(Table::new(self.place, noun, found.span.start, entries)),
-            _ => Err(self.wrong(key, "a table", &found)),
-        }
+        self.read_table(key, noun, &found)
     }
 
     /// Reads a table that may be missing.
@@ -96,9 +93,19 @@ impl<'a> Table<'a> {
         key: &'static str,
         noun: &'static str,
     ) -> Result<Option<Table<'a>>, Error> {
-        match self.find(key) {
-            Some(_) => self.table(key, noun).map(Some),
-            None => Ok(None),
+        let Some(found) = self.find(key) else { return Ok(None) };
+        self.read_table(key, noun, &found).map(Some)
+    }
+
+    fn read_table(
+        &self,
+        key: &str,
+        noun: &'static str,
+        found: &Found<'a>,
+    ) -> Result<Table<'a>, Error> {
+        match found.value {
+            DeValue::Table(entries) => Ok(Table::new(self.place, noun, found.span.start, entries)),
+            _ => Err(self.wrong(key, "a table", found)),
         }
     }
 
@@ -117,7 +124,7 @@ impl<'a> Table<'a> {
     ) -> Result<Vec<[f64; 3]>, Error> {
         let Some(found) = self.find(key) else { return Ok(Vec::new()) };
         let DeValue::Array(rows) = found.value else {
-            return Err(self.wrong(key, expected, &found));
+            return Err(self.wrong(key, &format!("a list of rows {expected}"), &found));
         };
         let row = |row: &'a toml::Spanned<DeValue<'a>>| {
             let numbers = match row.get_ref() {

@@ -5,7 +5,7 @@ use soybean_plan::{
     Shape, Tiling,
 };
 
-use super::trial::Trial;
+use super::{timer::Measured, trial::Trial};
 
 /// The elements of a rank before or after a collective, whichever are fewer.
 const SIZES: [usize; 5] = [64, 1 << 10, 1 << 13, 1 << 16, 1 << 19];
@@ -15,10 +15,36 @@ pub(super) fn groups(mesh: &Mesh) -> Vec<AxisSet> {
     (0..mesh.n_axes()).rev().map(|first| (first..mesh.n_axes()).collect()).collect()
 }
 
-/// Returns the trials of a kind of collective along some axes, from small to large, each with the
-/// bytes that a rank receives.
-pub(super) fn trials(mesh: &Mesh, kind: CollectiveKind, axes: AxisSet) -> Vec<(Trial, f64)> {
-    SIZES.into_iter().map(|n_elements| trial(mesh, kind, axes, n_elements)).collect()
+/// A kind of collective in groups of one size, from small to large.
+pub(super) struct CollectiveTrials {
+    pub(super) kind: CollectiveKind,
+    /// The ranks of a group.
+    pub(super) n_ranks: usize,
+    /// Each trial with the bytes that a rank receives.
+    pub(super) times: Vec<(Measured, f64)>,
+}
+
+impl CollectiveTrials {
+    pub(super) fn new(mesh: &Mesh, kind: CollectiveKind, axes: AxisSet) -> Self {
+        let times = SIZES.into_iter().map(|n_elements| trial(mesh, kind, axes, n_elements));
+        let times = times.map(|(trial, bytes)| (Measured::new(trial), bytes)).collect();
+        Self { kind, n_ranks: mesh.group_size(axes), times }
+    }
+
+    /// Removes trials of more bytes, but not the two smallest ones, which a fit needs.
+    pub(super) fn keep(&mut self, max_bytes: u64) {
+        let mut number = 0;
+        self.times.retain(|it| {
+            number += 1;
+            number <= 2 || it.0.trial.work().bytes <= max_bytes
+        });
+    }
+
+    /// Returns the speed that fits the measured times.
+    pub(super) fn fit(&self) -> MeasuredCollective {
+        let times: Vec<_> = self.times.iter().map(|(it, bytes)| [*bytes, it.seconds]).collect();
+        fit(self.kind, self.n_ranks, &times)
+    }
 }
 
 fn trial(mesh: &Mesh, kind: CollectiveKind, axes: AxisSet, n_elements: usize) -> (Trial, f64) {
@@ -58,7 +84,7 @@ fn trial(mesh: &Mesh, kind: CollectiveKind, axes: AxisSet, n_elements: usize) ->
 
 /// Returns the latency and the bandwidth that fit measured times best: `[bytes, seconds]` of each.
 /// The fit is the least sum of squares of relative errors, with a latency and a bandwidth above 0.
-pub(super) fn fit(kind: CollectiveKind, n_ranks: usize, times: &[[f64; 2]]) -> MeasuredCollective {
+fn fit(kind: CollectiveKind, n_ranks: usize, times: &[[f64; 2]]) -> MeasuredCollective {
     // Weights of 1 / seconds^2 turn squares of errors into squares of relative errors.
     let sum = |term: &dyn Fn(f64, f64) -> f64| -> f64 {
         times.iter().map(|&[bytes, seconds]| term(bytes, seconds) / (seconds * seconds)).sum()
@@ -99,7 +125,7 @@ mod tests {
         let mesh = Mesh::new(8);
         let sizes: Vec<usize> = groups(&mesh).iter().map(|it| mesh.group_size(*it)).collect();
         assert_eq!(sizes, [2, 4, 8]);
-        let bytes = |kind| trials(&mesh, kind, groups(&mesh)[1])[0].1;
+        let bytes = |kind| CollectiveTrials::new(&mesh, kind, groups(&mesh)[1]).times[0].1;
         // Each of four ranks receives 64 floats from the three others, or combines and sends on.
         assert_eq!(bytes(CollectiveKind::AllGather).to_bits(), 768_f64.to_bits());
         assert_eq!(bytes(CollectiveKind::ReduceScatter).to_bits(), 768_f64.to_bits());

@@ -23,8 +23,23 @@ pub(super) struct Timer {
     pub(super) device_line: String,
 }
 
+/// A trial and its measured time.
+pub(super) struct Measured {
+    pub(super) trial: Trial,
+    /// The least time of one repetition so far, in seconds.
+    pub(super) seconds: f64,
+    /// The repetitions in a step; 1 before the first measurement.
+    n_repetitions: usize,
+}
+
+impl Measured {
+    pub(super) const fn new(trial: Trial) -> Self {
+        Self { trial, seconds: f64::INFINITY, n_repetitions: 1 }
+    }
+}
+
 /// A measured step should take this long, so that the start of a step hardly counts.
-const LONG: Duration = Duration::from_millis(4);
+const LONG: Duration = Duration::from_millis(3);
 
 /// The most repetitions in a step.
 const MAX_REPETITIONS: usize = 1 << 14;
@@ -32,37 +47,50 @@ const MAX_REPETITIONS: usize = 1 << 14;
 /// Steps before the measured ones.
 const N_WARM_UP: usize = 2;
 
+/// Measured steps.
+const N_STEPS: usize = 6;
+
+/// Measured steps without trials, which are short.
+const N_EMPTY_STEPS: usize = 100;
+
 impl Timer {
     pub(super) fn new(mesh: Mesh, precision: Precision, config: Config) -> Result<Self, Error> {
-        let device_line = String::new();
+        let (device_line, step_seconds) = (String::new(), f64::INFINITY);
         let mut timer =
-            Self { mesh, precision, config, step_seconds: 0.0, memory_bytes: 0, device_line };
-        // One step without kernels takes the time of its start and of its end.
-        let (mut trainer, _) = timer.start(&nothing(), 0)?;
-        timer.device_line = trainer.device_line();
-        timer.step_seconds = least(&mut trainer, &[], 1000)?.as_secs_f64();
+            Self { mesh, precision, config, step_seconds, memory_bytes: 0, device_line };
+        timer.measure_step()?;
         Ok(timer)
     }
 
-    /// Returns the least time of one repetition, in seconds.
-    pub(super) fn seconds(&mut self, trial: &Trial) -> Result<f64, Error> {
-        let mut n_repetitions = 1;
+    /// Measures a step without kernels: the time of its start and of its end.
+    pub(super) fn measure_step(&mut self) -> Result<(), Error> {
+        let (mut trainer, _) = self.start(&nothing(), 0)?;
+        self.device_line = trainer.device_line();
+        let seconds = least(&mut trainer, &[], N_EMPTY_STEPS)?.as_secs_f64();
+        self.step_seconds = self.step_seconds.min(seconds);
+        Ok(())
+    }
+
+    /// Measures a trial. Its time becomes the least of all measurements.
+    pub(super) fn measure(&mut self, measured: &mut Measured) -> Result<(), Error> {
         loop {
-            let (mut trainer, batch) = self.start(trial, n_repetitions)?;
+            let n_repetitions = measured.n_repetitions;
+            let (mut trainer, batch) = self.start(&measured.trial, n_repetitions)?;
             let views: Vec<View<'_>> = batch.iter().map(|it| View::I32(it)).collect();
-            let first = least(&mut trainer, &views, 2)?;
-            let is_short = trainer.any(first < LONG)?;
+            let spent = least(&mut trainer, &views, 1)?;
+            let is_short = trainer.any(spent < LONG / 2)?;
             if !is_short || n_repetitions >= MAX_REPETITIONS {
-                let n_steps = if trainer.any(first < 8 * LONG)? { 12 } else { 3 };
-                let measured = least(&mut trainer, &views, n_steps)?.min(first).as_secs_f64();
-                let spent = (measured - self.step_seconds).max(measured / 2.0);
-                return Ok(spent / n_repetitions as f64);
+                let spent = least(&mut trainer, &views, N_STEPS)?.min(spent).as_secs_f64();
+                // The start of a step is at most half of a step with trials.
+                let spent = (spent - self.step_seconds).max(spent / 2.0);
+                measured.seconds = measured.seconds.min(spent / n_repetitions as f64);
+                return Ok(());
             }
-            let missing = LONG.as_secs_f64() * 1.25 / first.as_secs_f64();
+            let missing = (LONG.as_secs_f64() / spent.as_secs_f64()).max(2.0);
             // All processes repeat as often.
-            let wanted = (n_repetitions as f64 * missing.max(1.5)).ceil().to_string();
+            let wanted = (n_repetitions as f64 * missing).ceil().to_string();
             let wanted = trainer.text_of_first(&wanted)?.parse().unwrap_or(MAX_REPETITIONS);
-            n_repetitions = wanted.min(MAX_REPETITIONS);
+            measured.n_repetitions = wanted.min(MAX_REPETITIONS);
         }
     }
 

@@ -9,7 +9,7 @@ use std::{
 use soybean_runtime::Process;
 
 use super::{CommandError, CommandModel, flags::Options};
-use crate::calibration::calibrate as measure;
+use crate::calibration::Calibration;
 
 pub(super) fn calibrate(
     model: &CommandModel,
@@ -33,7 +33,13 @@ pub(super) fn calibrate(
             let _ = writeln!(io::stderr(), "measuring {part}");
         }
     };
-    let cluster = measure(tables.mesh, tables.precision, &options.run.trainer, &mut progress)?;
+    let calibration = Calibration {
+        mesh: tables.mesh,
+        precision: tables.precision,
+        config: &options.run.trainer,
+        max_bytes: options.max_kernel_bytes.unwrap_or(u64::MAX),
+    };
+    let cluster = calibration.run(&mut progress)?;
     if process.is_first() {
         let n_ranks = tables.mesh.n_ranks();
         let text = soybean_cluster::write(&cluster, &comment(&cluster.device.name, n_ranks));

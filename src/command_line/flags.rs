@@ -11,7 +11,7 @@ use std::{
 };
 
 use lexopt::{Arg, Parser, ValueExt};
-use soybean_plan::nearest_names;
+use soybean_plan::{nearest_names, parse_bytes};
 
 use self::resolve::{resolve, resolve_training};
 pub(super) use self::{
@@ -58,6 +58,8 @@ pub(super) struct Options {
     pub(super) n_measured: Option<u64>,
     /// The cluster file that `bench` writes instead, if it is given.
     pub(super) calibrate: Option<PathBuf>,
+    /// The most bytes of a kernel that a calibration measures, if they are limited.
+    pub(super) max_kernel_bytes: Option<u64>,
     /// True if `check` compares bits.
     pub(super) determinism: bool,
     /// True if `check` looks for tensors that are not finite.
@@ -76,6 +78,7 @@ impl Options {
             plan: PlanOptions::default(),
             n_measured: None,
             calibrate: None,
+            max_kernel_bytes: None,
             determinism: false,
             non_finite: false,
             file: None,
@@ -173,6 +176,16 @@ const CALIBRATE: Flag = Flag {
     target: Target::Option(|options, text| set(&mut options.calibrate, Ok(Some(text.into())))),
 };
 
+const MAX_KERNEL: Flag = Flag {
+    name: "max-kernel",
+    value: "SIZE",
+    help: "with --calibrate: the most bytes that a kernel reads and writes, from 64kB (no limit)",
+    commands: &[Command::Bench, Command::BenchPredictor],
+    target: Target::Option(|options, text| {
+        set(&mut options.max_kernel_bytes, kernel_bytes(text).map(Some))
+    }),
+};
+
 const DETERMINISM: Flag = Flag {
     name: "determinism",
     value: "",
@@ -189,13 +202,25 @@ const NON_FINITE: Flag = Flag {
     target: Target::Option(|options, _| set(&mut options.non_finite, Ok(true))),
 };
 
+/// Parses the most bytes of a measured kernel, which leave some kernels of each kind.
+fn kernel_bytes(text: &str) -> Result<u64, String> {
+    let bytes = parse_bytes(text)?;
+    match bytes >= MIN_KERNEL_BYTES {
+        true => Ok(bytes),
+        false => Err(format!("expected at least 64kB, found `{text}`")),
+    }
+}
+
+/// The least limit of a measured kernel's bytes.
+const MIN_KERNEL_BYTES: u64 = 64_000;
+
 /// Returns all flags, in the order of the help text.
 fn all_flags() -> impl Iterator<Item = Flag> {
     let settings = settings().flat_map(|it| {
         let checks: &[Flag] = if it.name == "no-graph" { &[DETERMINISM, NON_FINITE] } else { &[] };
         [Flag::from(it)].into_iter().chain(checks.iter().copied())
     });
-    [CONFIG, CALIBRATE].into_iter().chain(settings).chain(plan::FLAGS.iter().copied())
+    [CONFIG, CALIBRATE, MAX_KERNEL].into_iter().chain(settings).chain(plan::FLAGS.iter().copied())
 }
 
 /// Returns the flags that any of these commands accepts.

@@ -113,7 +113,7 @@ const INTENSITY: f64 = 2.0;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::WorkKind;
+    use crate::{Cluster, Device, Precision, WorkKind};
 
     fn work(name: &'static str, operations: u64, bytes: u64) -> KernelWork {
         KernelWork { name, kind: WorkKind::Other, operations, bytes }
@@ -141,6 +141,29 @@ mod tests {
         let far = ratio(work("map", 1 << 40, 1 << 40));
         assert!(2.0 < far && far < 4.0, "{far}");
         assert_eq!(seconds(work("contraction", 64, 64)), None);
+    }
+
+    #[test]
+    fn a_cluster_predicts_kernels_without_measurements_by_their_roofline() {
+        let device = Device {
+            name: "abacus".into(),
+            f32_flops: 2.0,
+            tf32_flops: 2.0,
+            bf16_flops: 2.0,
+            memory_bytes_per_second: 8.0,
+            memory_bytes: 1,
+            launch_seconds: 0.5,
+            efficiency: 1.0,
+        };
+        let kernels = vec![measured("map", 8, 8, 9.0)].into();
+        let measurements = Measurements { kernels, ..Measurements::default() };
+        let cluster = Cluster { name: "one".into(), levels: vec![].into(), device, measurements };
+        let seconds =
+            |name, operations| cluster.kernel_seconds(work(name, operations, 8), Precision::F32);
+        // The roofline of the measured kernel is 4.5 seconds, half of its time.
+        assert!((seconds("map", 8) - 9.0).abs() < 1e-9);
+        assert!((seconds("map", 16) - 17.0).abs() < 1e-9);
+        assert!((seconds("reduction", 16) - 8.5).abs() < 1e-9);
     }
 
     #[test]

@@ -196,8 +196,10 @@ impl Topology {
         seconds
     }
 
-    /// Returns the measured speed of a collective.
-    fn measured(&self, kind: CollectiveKind, axes: AxisSet) -> Option<MeasuredCollective> {
+    /// Returns the measured speed of collectives of this kind along these axes, if the cluster's
+    /// [`Measurements`](super::Measurements) have one.
+    #[must_use]
+    pub fn measured(&self, kind: CollectiveKind, axes: AxisSet) -> Option<MeasuredCollective> {
         self.cluster.measurements.collective(kind, self.mesh.group_size(axes))
     }
 
@@ -419,6 +421,29 @@ mod tests {
         assert!((topology.collective_seconds(&gather(&[1, 2])) - 12.25).abs() < 1e-12);
         // Three GPUs share a card of 300 bytes per second.
         assert!((topology.collective_seconds(&gather(&[0])) - (0.5 + 4.0)).abs() < 1e-12);
+    }
+
+    #[test]
+    fn measured_collectives_take_the_time_of_their_fit() {
+        let measured = |n_ranks, latency_seconds, bytes_per_second| MeasuredCollective {
+            kind: CollectiveKind::AllGather,
+            n_ranks,
+            latency_seconds,
+            bytes_per_second,
+        };
+        let measurements = Measurements {
+            step_seconds: 8.0,
+            collectives: vec![measured(3, 0.5, 400.0), measured(12, 2.0, 100.0)].into(),
+            ..Measurements::default()
+        };
+        let topology = Topology::new(&Cluster { measurements, ..cluster() }, 12).unwrap();
+        // A rank has 400 bytes, and receives those of two others, or of eleven.
+        assert!((topology.collective_seconds(&gather(&[2])) - (0.5 + 2.0)).abs() < 1e-12);
+        assert!((topology.collective_seconds(&gather(&[0, 1, 2])) - (2.0 + 44.0)).abs() < 1e-12);
+        let reduce = Collective { kind: CollectiveKind::AllReduce, ..gather(&[2]) };
+        let plain = Topology::new(&cluster(), 12).unwrap();
+        let [seconds, expected] = [&topology, &plain].map(|it| it.collective_seconds(&reduce));
+        assert!((seconds - expected).abs() < 1e-12, "no all-reduce was measured");
     }
 
     #[test]
