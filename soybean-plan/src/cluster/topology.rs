@@ -134,7 +134,7 @@ impl Topology {
     /// Levels work at the same time, so the slowest one counts. A slice moves nothing between ranks
     /// and takes no time here; see [`Self::step_seconds`].
     ///
-    /// If collectives were measured, the speed is that of the measured group of about the same size.
+    /// If collectives were measured, the speed is that of the measured group of nearest size.
     ///
     /// A transfer counts at one level only. Its use of the links of faster levels is left out, and
     /// so is the arithmetic of reductions.
