@@ -8,6 +8,9 @@ use crate::quantity::{BYTES_PER_SECOND, FLOPS, SECONDS};
 
 /// Writes a cluster as the text of a file, from which [`read`](crate::read()) reads it back. Speeds
 /// and times are rounded to six digits. Each line of `comment` becomes a comment at the top.
+///
+/// # Panics
+/// Never: writing to a string does not fail.
 #[must_use]
 pub fn write(cluster: &Cluster, comment: &str) -> String {
     let mut text = String::new();
