@@ -129,14 +129,17 @@ mod tests {
 
     #[test]
     fn measured_kernels_are_predicted_as_measured_and_others_between_them() {
+        // Twice and four times their rooflines, 65 and 4097 seconds.
         let kernels = vec![measured("map", 64, 64, 130.0), measured("map", 4096, 4096, 16_388.0)];
         let measurements = Measurements { kernels: kernels.into(), ..Measurements::default() };
         let seconds = |it| measurements.kernel_seconds(it, roofline);
         let ratio = |it: KernelWork| seconds(it).unwrap() / roofline(it);
         assert!((seconds(work("map", 64, 64)).unwrap() / 130.0 - 1.0).abs() < 1e-6);
         assert!((seconds(work("map", 4096, 4096)).unwrap() / 16_388.0 - 1.0).abs() < 1e-6);
-        // Half way between the ratios 2 and 4 on a logarithmic scale.
-        assert!((ratio(work("map", 512, 512)) - 8_f64.sqrt()).abs() < 0.01);
+        // Half way between the ratios 2 and 4 on a logarithmic scale. The tolerance is for the 1
+        // that is added to bytes.
+        let between = ratio(work("map", 512, 512));
+        assert!((between - 8_f64.sqrt()).abs() < 0.05, "{between}");
         // Beyond all that was measured, the mean of the ratios.
         let far = ratio(work("map", 1 << 40, 1 << 40));
         assert!(2.0 < far && far < 4.0, "{far}");
