@@ -1,5 +1,6 @@
 //! The table of commands and flags, from which the parser and the help texts follow.
 
+mod calibration;
 mod plan;
 mod predictor;
 mod resolve;
@@ -11,7 +12,7 @@ use std::{
 };
 
 use lexopt::{Arg, Parser, ValueExt};
-use soybean_plan::{nearest_names, parse_bytes};
+use soybean_plan::nearest_names;
 
 use self::resolve::{resolve, resolve_training};
 pub(super) use self::{
@@ -168,24 +169,6 @@ const CONFIG: Flag = Flag {
     target: Target::Option(|options, text| set(&mut options.file, Ok(Some(text.into())))),
 };
 
-const CALIBRATE: Flag = Flag {
-    name: "calibrate",
-    value: "FILE",
-    help: "instead measure kernels and collectives, and write a cluster file for `plan --cluster`",
-    commands: &[Command::Bench, Command::BenchPredictor],
-    target: Target::Option(|options, text| set(&mut options.calibrate, Ok(Some(text.into())))),
-};
-
-const MAX_KERNEL: Flag = Flag {
-    name: "max-kernel",
-    value: "SIZE",
-    help: "with --calibrate: the most bytes that a kernel reads and writes, from 64kB (no limit)",
-    commands: &[Command::Bench, Command::BenchPredictor],
-    target: Target::Option(|options, text| {
-        set(&mut options.max_kernel_bytes, kernel_bytes(text).map(Some))
-    }),
-};
-
 const DETERMINISM: Flag = Flag {
     name: "determinism",
     value: "",
@@ -202,25 +185,17 @@ const NON_FINITE: Flag = Flag {
     target: Target::Option(|options, _| set(&mut options.non_finite, Ok(true))),
 };
 
-/// Parses the most bytes of a measured kernel, which leave some kernels of each kind.
-fn kernel_bytes(text: &str) -> Result<u64, String> {
-    let bytes = parse_bytes(text)?;
-    match bytes >= MIN_KERNEL_BYTES {
-        true => Ok(bytes),
-        false => Err(format!("expected at least 64kB, found `{text}`")),
-    }
-}
-
-/// The least limit of a measured kernel's bytes.
-const MIN_KERNEL_BYTES: u64 = 64_000;
-
 /// Returns all flags, in the order of the help text.
 fn all_flags() -> impl Iterator<Item = Flag> {
     let settings = settings().flat_map(|it| {
         let checks: &[Flag] = if it.name == "no-graph" { &[DETERMINISM, NON_FINITE] } else { &[] };
         [Flag::from(it)].into_iter().chain(checks.iter().copied())
     });
-    [CONFIG, CALIBRATE, MAX_KERNEL].into_iter().chain(settings).chain(plan::FLAGS.iter().copied())
+    [CONFIG]
+        .into_iter()
+        .chain(calibration::FLAGS.iter().copied())
+        .chain(settings)
+        .chain(plan::FLAGS.iter().copied())
 }
 
 /// Returns the flags that any of these commands accepts.
