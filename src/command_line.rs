@@ -6,6 +6,7 @@
 
 mod background;
 mod bench;
+mod calibrate;
 mod check;
 mod determinism;
 mod devices;
@@ -146,6 +147,9 @@ fn run(
         }
         Command::Check => check::check(model, &options, &load(&options.run.data)?.train, output),
         Command::Devices => devices::devices(output),
+        Command::Bench | Command::BenchPredictor if options.calibrate.is_some() => {
+            calibrate::calibrate(model, &options, process, output)
+        }
         Command::Bench => bench::bench(model, &options, &load(&options.run.data)?.train, output),
         Command::CheckPredictor => predictor::check(model, &options, output),
         Command::BenchPredictor => predictor::bench(model, &options, output),

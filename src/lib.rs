@@ -137,6 +137,7 @@ extern crate self as soybean;
 
 #[cfg(doctest)]
 mod book;
+mod calibration;
 mod command_line;
 pub mod eager;
 mod network;

@@ -32,12 +32,15 @@
 //! ```
 //!
 //! [`soybean_plan::Device`] and [`soybean_plan::Level`] define the keys. `bandwidth` is that of one
-//! link in each direction, and `gpus_per_link` is 1 by default.
+//! link in each direction, and `gpus_per_link` is 1 by default. The optional table `[measured]` has
+//! the times of [`soybean_plan::Measurements`], which [`write()`] writes.
 
 mod error;
+mod measured;
 mod preset;
 mod quantity;
 mod table;
+mod write;
 
 use std::borrow::Cow;
 
@@ -48,6 +51,7 @@ pub use error::Error;
 pub use preset::{preset, preset_names};
 use quantity::{BYTES_PER_SECOND, FLOPS, SECONDS};
 use table::{Place, Table};
+pub use write::write;
 
 /// Reads a cluster from the text of a file. `file` is the file's name in errors.
 ///
@@ -59,10 +63,12 @@ pub fn read(name: &str, file: &str, text: &str) -> Result<Cluster, Error> {
         place.error(error.span().map_or(0, |it| it.start), error.message().to_owned())
     })?;
     let mut root = Table::new(place, "the file", parsed.span().start, parsed.get_ref());
-    let device = device(root.gpu()?)?;
+    let device = device(root.table("gpu", "`[gpu]`")?)?;
     let levels = levels(&mut root)?;
+    let measurements = measured::read(&mut root, levels.len())?;
     root.finish()?;
-    Ok(Cluster { name: Cow::Owned(name.to_owned()), levels: Cow::Owned(levels), device })
+    let (name, levels) = (Cow::Owned(name.to_owned()), Cow::Owned(levels));
+    Ok(Cluster { name, levels, device, measurements })
 }
 
 fn device(mut table: Table<'_>) -> Result<Device, Error> {

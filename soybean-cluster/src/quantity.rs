@@ -34,4 +34,15 @@ impl Kind {
         let &(_, factor) = self.prefixes.iter().find(|(it, _)| *it == prefix)?;
         Some(number.parse::<f64>().ok()? * factor)
     }
+
+    /// Writes a number of base units with six digits, so that [`Self::read`] reads it.
+    pub(crate) fn write(&self, number: f64) -> String {
+        let largest = |it: &&(&str, f64)| number >= it.1;
+        let fitting =
+            self.prefixes.iter().filter(largest).max_by(|it, other| it.1.total_cmp(&other.1));
+        let least = self.prefixes.iter().min_by(|it, other| it.1.total_cmp(&other.1));
+        let (prefix, factor) = fitting.or(least).expect("every kind has units");
+        let rounded: f64 = format!("{:.5e}", number / factor).parse().unwrap_or(0.0);
+        format!("{rounded} {prefix}{}", self.unit)
+    }
 }

@@ -77,16 +77,69 @@ impl<'a> Table<'a> {
         self.place.error(found.span.start, format!("`{key}` must be {expected}, found {shown}"))
     }
 
-    /// Reads the table `[gpu]`.
-    pub(crate) fn gpu(&mut self) -> Result<Table<'a>, Error> {
-        const KEY: &str = "gpu";
-        let found = self.get(KEY, "a table")?;
+    /// Reads a table. `noun` is its name in errors.
+    pub(crate) fn table(
+        &mut self,
+        key: &'static str,
+        noun: &'static str,
+    ) -> Result<Table<'a>, Error> {
+        let found = self.get(key, "a table")?;
+        self.read_table(key, noun, &found)
+    }
+
+    /// Reads a table that may be missing.
+    pub(crate) fn optional_table(
+        &mut self,
+        key: &'static str,
+        noun: &'static str,
+    ) -> Result<Option<Table<'a>>, Error> {
+        let Some(found) = self.find(key) else { return Ok(None) };
+        self.read_table(key, noun, &found).map(Some)
+    }
+
+    fn read_table(
+        &self,
+        key: &str,
+        noun: &'static str,
+        found: &Found<'a>,
+    ) -> Result<Table<'a>, Error> {
         match found.value {
-            DeValue::Table(entries) => {
-                Ok(Table::new(self.place, "`[gpu]`", found.span.start, entries))
-            }
-            _ => Err(self.wrong(KEY, "a table", &found)),
+            DeValue::Table(entries) => Ok(Table::new(self.place, noun, found.span.start, entries)),
+            _ => Err(self.wrong(key, "a table", found)),
         }
+    }
+
+    /// Returns the position of the table.
+    pub(crate) fn at(&self) -> usize {
+        self.at
+    }
+
+    /// Reads rows of three numbers, of which there may be none. `expected` describes the rows, and
+    /// `is_right` checks one.
+    pub(crate) fn rows(
+        &mut self,
+        key: &'static str,
+        expected: &str,
+        is_right: impl Fn(&[f64; 3]) -> bool,
+    ) -> Result<Vec<[f64; 3]>, Error> {
+        let Some(found) = self.find(key) else { return Ok(Vec::new()) };
+        let DeValue::Array(rows) = found.value else {
+            return Err(self.wrong(key, &format!("a list of rows {expected}"), &found));
+        };
+        let row = |row: &'a toml::Spanned<DeValue<'a>>| {
+            let numbers = match row.get_ref() {
+                DeValue::Array(numbers) => numbers.iter().map(|it| number(it.get_ref())).collect(),
+                _ => None,
+            };
+            let numbers = numbers.and_then(|it: Vec<f64>| <[f64; 3]>::try_from(it).ok());
+            let wrong = || {
+                let found = &self.place.text[row.span()];
+                let message = format!("a row of `{key}` must be {expected}, found {found}");
+                self.place.error(row.span().start, message)
+            };
+            numbers.filter(&is_right).ok_or_else(wrong)
+        };
+        rows.iter().map(row).collect()
     }
 
     /// Reads the tables `[[level]]`, of which there may be none.
@@ -144,12 +197,7 @@ impl<'a> Table<'a> {
     pub(crate) fn share(&mut self, key: &'static str) -> Result<f64, Error> {
         const EXPECTED: &str = "a number above 0 and up to 1";
         let found = self.get(key, EXPECTED)?;
-        let number = match found.value {
-            DeValue::Float(it) => it.as_str().parse().ok(),
-            DeValue::Integer(it) => it.as_str().parse().ok(),
-            _ => None,
-        };
-        number
+        number(found.value)
             .filter(|&it: &f64| it > 0.0 && it <= 1.0)
             .ok_or_else(|| self.wrong(key, EXPECTED, &found))
     }
@@ -218,6 +266,15 @@ impl<'a> Table<'a> {
             known.join(", ")
         );
         Err(self.place.error(first.span().start, message))
+    }
+}
+
+/// Returns a decimal number.
+fn number(value: &DeValue<'_>) -> Option<f64> {
+    match value {
+        DeValue::Float(it) => it.as_str().parse().ok(),
+        DeValue::Integer(it) => it.as_str().parse().ok(),
+        _ => None,
     }
 }
 

@@ -1,7 +1,8 @@
 //! Tests of cluster files: the clusters that are read, and the messages of errors.
 
 use expect_test::{Expect, expect};
-use soybean_cluster::{preset, preset_names, read};
+use soybean_cluster::{preset, preset_names, read, write};
+use soybean_plan::{Cluster, CollectiveKind, MeasuredCollective, MeasuredKernel, Measurements};
 
 const GOOD: &str = r#"# a machine
 [gpu]
@@ -32,7 +33,7 @@ latency = "0 s"
 fn files_become_clusters() {
     let cluster = read("mine", "mine.toml", GOOD).unwrap();
     assert_eq!((cluster.n_gpus(), &*cluster.name), (12, "mine"));
-    expect![[r#"Cluster { name: "mine", levels: [Level { name: "nodes", count: 3, link_bytes_per_second: 10000000.0, gpus_per_link: 2, latency_seconds: 0.0015 }, Level { name: "gpus", count: 4, link_bytes_per_second: 1000000000.0, gpus_per_link: 1, latency_seconds: 0.0 }], device: Device { name: "abacus", f32_flops: 1500000000000.0, tf32_flops: 3000000000000.0, bf16_flops: 6000000000000.0, memory_bytes_per_second: 100000000000.0, memory_bytes: 2147483648, launch_seconds: 5.000000000000001e-7, efficiency: 1.0 } }"#]]
+    expect![[r#"Cluster { name: "mine", levels: [Level { name: "nodes", count: 3, link_bytes_per_second: 10000000.0, gpus_per_link: 2, latency_seconds: 0.0015 }, Level { name: "gpus", count: 4, link_bytes_per_second: 1000000000.0, gpus_per_link: 1, latency_seconds: 0.0 }], device: Device { name: "abacus", f32_flops: 1500000000000.0, tf32_flops: 3000000000000.0, bf16_flops: 6000000000000.0, memory_bytes_per_second: 100000000000.0, memory_bytes: 2147483648, launch_seconds: 5.000000000000001e-7, efficiency: 1.0 }, measurements: Measurements { step_seconds: 0.0, kernels: [], collectives: [] } }"#]]
     .assert_eq(&format!("{cluster:?}"));
 }
 
@@ -62,7 +63,7 @@ fn mistakes_of_files_are_told_with_their_line() {
         mine.toml:1: the file lacks `gpu`, a table
         mine.toml:2: `gpu` must be a table, found 3
         mine.toml:19: duplicate key
-        mine.toml:12: the file has no key `colors`; its keys are gpu, level
+        mine.toml:12: the file has no key `colors`; its keys are gpu, level, measured
     "#]],
     );
 }
@@ -121,6 +122,127 @@ fn mistakes_of_levels_are_told_with_their_line() {
         mine.toml:24: `[[level]]` has no key `color`; its keys are bandwidth, count, gpus_per_link, latency, name
     "#]],
     );
+}
+
+/// The good file with one level and measurements.
+const MEASURED: &str = r#"[gpu]
+name = "abacus"
+f32 = "1.5 TFLOP/s"
+tf32 = "3 TFLOP/s"
+bf16 = "6TFLOP/s"
+memory = "2 GiB"
+memory_bandwidth = "100 GB/s"
+launch = "500 ns"
+efficiency = 1
+
+[[level]]
+name = "ranks"
+count = 4
+bandwidth = "1 GB/s"
+latency = "2 us"
+
+[measured]
+step = "8.5 us"
+
+[measured.kernels]
+contraction = [[8192, 3072, 1.25e-6], [512, 576, 0.5]]
+max-pool-gradient = [[0, 64, 1]]
+
+[measured.collectives]
+all-reduce = [[2, 1e-6, 2e9], [4, 0, 1e9]]
+"#;
+
+#[test]
+fn measured_times_are_read() {
+    let measurements = read("mine", "mine.toml", MEASURED).unwrap().measurements;
+    let kernel = |name: &'static str, operations, bytes, seconds| MeasuredKernel {
+        name: name.into(),
+        operations,
+        bytes,
+        seconds,
+    };
+    let kernels = vec![
+        kernel("contraction", 8192, 3072, 1.25e-6),
+        kernel("contraction", 512, 576, 0.5),
+        kernel("max-pool-gradient", 0, 64, 1.0),
+    ];
+    let collective = |n_ranks, latency_seconds, bytes_per_second| MeasuredCollective {
+        kind: CollectiveKind::AllReduce,
+        n_ranks,
+        latency_seconds,
+        bytes_per_second,
+    };
+    let collectives = vec![collective(2, 1e-6, 2e9), collective(4, 0.0, 1e9)];
+    let (kernels, collectives) = (kernels.into(), collectives.into());
+    let expected = Measurements { step_seconds: measurements.step_seconds, kernels, collectives };
+    assert_eq!(measurements, expected);
+    assert!((measurements.step_seconds - 8.5e-6).abs() < 1e-18);
+}
+
+#[test]
+fn written_clusters_are_read_back() {
+    let same = |cluster: &Cluster| {
+        let text = write(cluster, "a comment\n\nof \"lines\"");
+        assert!(text.starts_with("# a comment\n#\n# of \"lines\"\n[gpu]\n"), "{text}");
+        let read = read(&cluster.name, "mine.toml", &text).unwrap();
+        assert_eq!(write(&read, "a comment\n\nof \"lines\""), text);
+        assert_eq!(read.levels.len(), cluster.levels.len());
+        assert_eq!(read.measurements.kernels, cluster.measurements.kernels);
+        assert_eq!(read.measurements.collectives, cluster.measurements.collectives);
+        assert_eq!((&read.device.name, &read.name), (&cluster.device.name, &cluster.name));
+        let close = |one: f64, other: f64| (one - other).abs() <= 1e-5 * other;
+        assert!(close(read.device.f32_flops, cluster.device.f32_flops), "{text}");
+        assert!(close(read.device.launch_seconds, cluster.device.launch_seconds), "{text}");
+        assert_eq!(read.device.memory_bytes, cluster.device.memory_bytes);
+    };
+    preset_names().for_each(|it| same(&preset(it).unwrap()));
+    let measured = read("mine", "mine.toml", MEASURED).unwrap();
+    same(&measured);
+    let strange = "a \"device\"\\ with\ta tab".to_owned();
+    let device = soybean_plan::Device { name: strange.into(), ..measured.device.clone() };
+    same(&Cluster { device, ..measured });
+}
+
+#[test]
+fn mistakes_of_measurements_are_told_with_their_line() {
+    let error = |[old, new]: [&str; 2]| {
+        assert!(MEASURED.contains(old), "{old}");
+        let text = MEASURED.replacen(old, new, 1);
+        format!("{}\n", read("mine", "mine.toml", &text).expect_err("the file is wrong"))
+    };
+    let errors = [
+        ["step = \"8.5 us\"", ""],
+        ["step = \"8.5 us\"", "step = \"8.5 us\"\nsteps = 1"],
+        ["max-pool-gradient", "max-pool-backward"],
+        ["all-reduce", "slice"],
+        ["[8192, 3072, 1.25e-6]", "[8192, 3072]"],
+        ["[8192, 3072, 1.25e-6]", "[8192.5, 3072, 1e-6]"],
+        ["[8192, 3072, 1.25e-6]", "[8192, 3072, 0]"],
+        ["[8192, 3072, 1.25e-6]", "[8192, 3072, nan]"],
+        ["[[0, 64, 1]]", "3"],
+        ["[4, 0, 1e9]", "[1, 0, 1e9]"],
+        ["[4, 0, 1e9]", "[4, 0, 0]"],
+        ["[measured.kernels]", "kernels = 3\n[measured.others]"],
+        [
+            "[measured]",
+            "[[level]]\nname = \"gpus\"\ncount = 2\nbandwidth = \"1 B/s\"\nlatency = \"0 s\"\n[measured]",
+        ],
+    ];
+    expect![[r#"
+        mine.toml:17: `[measured]` lacks `step`, a time such as "2.5 us"
+        mine.toml:19: `[measured]` has no key `steps`; its keys are collectives, kernels, step
+        mine.toml:22: `[measured.kernels]` has no key `max-pool-backward`; its keys are attention, attention-gradient, concatenation, contraction, convolution, convolution-data, convolution-filter, gather, map, max-pool, max-pool-gradient, padding, permutation, reduction, scatter-add, slice, sum-pool, sum-pool-gradient
+        mine.toml:25: `[measured.collectives]` has no key `slice`; its keys are all-gather, all-reduce, all-to-all, reduce-scatter
+        mine.toml:21: a row of `contraction` must be [operations, bytes, seconds], such as [524288, 49152, 1.2e-5], found [8192, 3072]
+        mine.toml:21: a row of `contraction` must be [operations, bytes, seconds], such as [524288, 49152, 1.2e-5], found [8192.5, 3072, 1e-6]
+        mine.toml:21: a row of `contraction` must be [operations, bytes, seconds], such as [524288, 49152, 1.2e-5], found [8192, 3072, 0]
+        mine.toml:21: a row of `contraction` must be [operations, bytes, seconds], such as [524288, 49152, 1.2e-5], found [8192, 3072, nan]
+        mine.toml:22: `max-pool-gradient` must be a list of rows [operations, bytes, seconds], such as [524288, 49152, 1.2e-5], found 3
+        mine.toml:25: a row of `all-reduce` must be [ranks, seconds, bytes per second], such as [8, 1.5e-6, 3.2e9], of at least 2 ranks, found [1, 0, 1e9]
+        mine.toml:25: a row of `all-reduce` must be [ranks, seconds, bytes per second], such as [8, 1.5e-6, 3.2e9], of at least 2 ranks, found [4, 0, 0]
+        mine.toml:20: `kernels` must be a table, found 3
+        mine.toml:29: `[measured.collectives]` holds for clusters of one level, found 2 levels
+    "#]].assert_eq(&errors.map(error).concat());
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use soybean_plan::{Cluster, Device, Level, Mesh, Topology};
+use soybean_plan::{Cluster, Device, Level, Measurements, Mesh, Topology};
 
 /// The GPUs of a node.
 const NODE: usize = 8;
@@ -39,7 +39,12 @@ pub(crate) fn assumed_cluster(n_gpus: usize) -> Cluster {
         0 | 1 => vec![gpus],
         _ => vec![link("nodes", n_nodes, 50e9, 8e-6), gpus],
     };
-    Cluster { name: Cow::Borrowed("H100 (assumed)"), levels: levels.into(), device: H100 }
+    Cluster {
+        name: Cow::Borrowed("H100 (assumed)"),
+        levels: levels.into(),
+        device: H100,
+        measurements: Measurements::default(),
+    }
 }
 
 /// Returns the topology for which steps are ordered: H100s joined by PCIe 5. With slow links, the

@@ -362,7 +362,8 @@ fn prediction(program: &Program, topology: &Topology) -> Prediction {
         cluster: cluster.name.to_string(),
         seconds: topology.overlapped_seconds(program, program.measured()),
         serial_seconds: topology.serial_seconds(program, program.measured()),
-        communication_seconds: collectives.sum(),
+        // `sum` of no numbers would be -0.
+        communication_seconds: collectives.fold(0.0, |sum, it| sum + it),
         levels: seconds.into_iter().enumerate().map(level).collect(),
     }
 }

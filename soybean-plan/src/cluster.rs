@@ -2,15 +2,17 @@
 //!
 //! A cluster is a tree. Its first [`Level`] joins the largest groups of GPUs, and its last one
 //! joins single GPUs. A [`Topology`] is the part of a cluster that a mesh occupies, and predicts
-//! how long steps take there. Predictions come from data sheets, not from measurements.
+//! how long steps take there. Predictions come from data sheets, or from [`Measurements`].
 
+mod measurements;
 mod topology;
 
 use std::borrow::Cow;
 
+pub use measurements::{MeasuredCollective, MeasuredKernel, Measurements, measured_names};
 pub use topology::{CollectiveCost, Topology, TopologyError};
 
-use crate::Precision;
+use crate::{Kernel, Precision};
 
 /// GPUs of one kind and the links between them.
 #[derive(Clone, Debug, PartialEq)]
@@ -21,6 +23,8 @@ pub struct Cluster {
     pub levels: Cow<'static, [Level]>,
     /// The GPUs.
     pub device: Device,
+    /// Times that were measured on these GPUs.
+    pub measurements: Measurements,
 }
 
 impl Cluster {
@@ -28,6 +32,14 @@ impl Cluster {
     #[must_use]
     pub fn n_gpus(&self) -> usize {
         self.levels.iter().map(|level| level.count).product()
+    }
+
+    /// Returns the time of a kernel, in seconds: a measured time or one between measured times
+    /// ([`Measurements::kernel_seconds`]), else that of [`Device::seconds`].
+    #[must_use]
+    pub fn kernel_seconds(&self, work: KernelWork, precision: Precision) -> f64 {
+        let roofline = |work| self.device.seconds(work, precision);
+        self.measurements.kernel_seconds(work, roofline).unwrap_or_else(|| roofline(work))
     }
 }
 
@@ -104,12 +116,27 @@ impl Device {
 /// The work of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KernelWork {
+    /// The name of the computation: `contraction`, `max-pool-gradient`.
+    pub name: &'static str,
     /// The units that it computes with.
     pub kind: WorkKind,
     /// Floating-point operations; a multiplication and an addition are two.
     pub operations: u64,
     /// Bytes read and written, each operand and each result once.
     pub bytes: u64,
+}
+
+impl KernelWork {
+    /// Returns the work of a kernel that reads and writes this many bytes.
+    #[must_use]
+    pub fn new(kernel: &Kernel, bytes: u64) -> Self {
+        Self {
+            name: kernel.form(),
+            kind: kernel.work_kind(),
+            operations: kernel.n_operations(),
+            bytes,
+        }
+    }
 }
 
 /// The kind of units that a kernel computes with.

@@ -25,6 +25,10 @@ pub enum CollectiveKind {
 }
 
 impl CollectiveKind {
+    /// All kinds, in the order of their declaration.
+    pub const ALL: [Self; 5] =
+        [Self::Slice, Self::ReduceScatter, Self::AllReduce, Self::AllToAll, Self::AllGather];
+
     /// Returns the name in the text form.
     #[must_use]
     pub const fn name(self) -> &'static str {

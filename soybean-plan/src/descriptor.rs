@@ -22,6 +22,9 @@ macro_rules! descriptor {
         pub enum $name { $($(#[$note])* $variant,)* }
 
         impl $name {
+            /// All variants, in the order of their declaration.
+            pub const ALL: &[Self] = &[$(Self::$variant,)*];
+
             /// Returns the name in the text form.
             #[must_use]
             pub const fn name(self) -> &'static str {

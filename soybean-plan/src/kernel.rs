@@ -41,6 +41,11 @@ pub trait KernelDescriptor: fmt::Display + ConstExpression {
     /// Returns the name in messages.
     fn name(&self) -> &'static str;
 
+    /// Returns the name of the computation, if the descriptor has several.
+    fn form(&self) -> &'static str {
+        self.name()
+    }
+
     /// Returns the category in profiles.
     fn category(&self) -> KernelCategory;
 
@@ -123,6 +128,16 @@ impl Kernel {
     #[must_use]
     pub fn kind(&self) -> &'static str {
         self.local().map_or("communication", KernelDescriptor::name)
+    }
+
+    /// Returns the name of the computation, by which measured times are looked up:
+    /// `contraction`, `max-pool-gradient`, `all-reduce`.
+    #[must_use]
+    pub fn form(&self) -> &'static str {
+        match self {
+            Self::Communicate(it) => it.kind.name(),
+            _ => self.local().map_or("communication", KernelDescriptor::form),
+        }
     }
 
     /// Returns the category in profiles.

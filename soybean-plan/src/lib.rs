@@ -35,7 +35,8 @@ mod tiling;
 
 pub use category::KernelCategory;
 pub use cluster::{
-    Cluster, CollectiveCost, Device, KernelWork, Level, Topology, TopologyError, WorkKind,
+    Cluster, CollectiveCost, Device, KernelWork, Level, MeasuredCollective, MeasuredKernel,
+    Measurements, Topology, TopologyError, WorkKind, measured_names,
 };
 pub use collective::{Collective, CollectiveKind};
 pub use combine::Combine;

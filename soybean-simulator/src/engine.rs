@@ -150,7 +150,7 @@ fn nodes(tasks: &[Task], schedule: &Schedule, mesh: &Mesh, lanes: Lanes) -> Vec<
 impl Engine<'_> {
     fn transfers(&self, node: usize) -> &[Transfer] {
         match &self.tasks[node / self.n_ranks].action {
-            Action::Compute(_) => &[],
+            Action::Compute(_) | Action::Measured(..) => &[],
             Action::Exchange(part) => &part.taken[node % self.n_ranks],
         }
     }
@@ -169,7 +169,7 @@ impl Engine<'_> {
     fn begin(&mut self, node: usize, now: f64) {
         self.nodes[node].span[0] = now;
         let (seconds, n_hops) = match &self.tasks[node / self.n_ranks].action {
-            Action::Compute(seconds) => (*seconds, 0.0),
+            Action::Compute(seconds) | Action::Measured(seconds, _) => (*seconds, 0.0),
             Action::Exchange(part) => (0.0, part.n_hops as f64),
         };
         self.nodes[node].n_open =

@@ -5,9 +5,10 @@
 //! ([`Schedule`](soybean_plan::Schedule)). A kernel takes the time of the roofline
 //! ([`Topology::step_seconds`](soybean_plan::Topology::step_seconds)). A collective is a set of
 //! transfers between ranks. After the latency of its level, a transfer gets a fair share of every
-//! link on its path until all its bytes have arrived.
+//! link on its path until all its bytes have arrived. On a cluster whose collectives were measured
+//! ([`Measurements`](soybean_plan::Measurements)), it takes its measured time, and loads no links.
 //!
-//! The result is a prediction from the figures of data sheets, not a measurement. It leaves out:
+//! The result is a prediction, not a measurement. It leaves out:
 //!
 //! - the host, and the transfers of the batch to the GPUs and of the loss back;
 //! - the arithmetic of reductions between ranks, and the load of collectives on a GPU's memory and
@@ -43,9 +44,7 @@ pub fn simulate(
         Phase::Measured => program.measured(),
         Phase::Evaluate => &program.evaluate,
     };
-    let (tasks, schedule) = task::tasks(program, steps, settings.transport, |step| {
-        topology.step_seconds(program, step)
-    });
+    let (tasks, schedule) = task::tasks(program, steps, settings.transport, &topology);
     let links = links::Links::new(&topology);
     let outcome = engine::run(&tasks, &schedule, &mesh, &links, settings.lanes);
     Ok(Simulation::new(&program.tables.name, &tasks, &links, outcome))

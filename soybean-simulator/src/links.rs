@@ -156,7 +156,7 @@ impl Links {
 
 #[cfg(test)]
 mod tests {
-    use soybean_plan::{Cluster, Device};
+    use soybean_plan::{Cluster, Device, Measurements};
 
     use super::*;
 
@@ -181,7 +181,8 @@ mod tests {
             efficiency: 1.0,
         };
         let levels = vec![level("groups", 2, 6.0, gpus_per_link), level("gpus", 3, 4.0, 1)].into();
-        let cluster = Cluster { name: "small".into(), levels, device };
+        let cluster =
+            Cluster { name: "small".into(), levels, device, measurements: Measurements::default() };
         Links::new(&Topology::new(&cluster, 6).expect("it has 6 GPUs"))
     }
 

@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use soybean_plan::{
     Access, AxisSet, BufferId, Collective, CollectiveKind, Kernel, Lane, Program, Schedule, Step,
+    Topology,
 };
 
 use crate::{
@@ -29,6 +30,8 @@ pub(crate) enum Action {
     Compute(f64),
     /// The transfers of a collective.
     Exchange(Part),
+    /// A collective that takes these seconds on the ranks that differ along some axes.
+    Measured(f64, AxisSet),
 }
 
 impl Task {
@@ -37,28 +40,37 @@ impl Task {
         match &self.action {
             Action::Compute(_) => AxisSet::EMPTY,
             Action::Exchange(part) => part.joint,
+            Action::Measured(_, axes) => *axes,
         }
     }
 }
 
-/// Returns the tasks of some steps in their order, with their schedule. `seconds` is the time of a
-/// step's kernel.
+/// Returns the tasks of some steps in their order, with their schedule. A collective that was
+/// measured on the cluster takes its measured time instead of that of its transfers.
 pub(crate) fn tasks(
     program: &Program,
     steps: &[Step],
     transport: Transport,
-    seconds: impl Fn(&Step) -> f64,
+    topology: &Topology,
 ) -> (Vec<Task>, Schedule) {
     let mut queue = Queue { program, tasks: Vec::new(), accesses: Vec::new() };
     for step in steps {
         match &program.kernels[step.kernel] {
             Kernel::Communicate(collective) if collective.kind != CollectiveKind::Slice => {
-                match transport {
-                    Transport::Direct => queue.exchange(step, collective),
-                    Transport::Rings => queue.joint_exchange(step, collective),
+                match (topology.measured(collective.kind, collective.axes), transport) {
+                    (Some(_), _) => {
+                        let seconds = topology.step_seconds(program, step);
+                        queue.joint(step, Action::Measured(seconds, collective.axes));
+                    }
+                    (None, Transport::Direct) => queue.exchange(step, collective),
+                    (None, Transport::Rings) => {
+                        for part in transfers::in_rings(collective, &program.tables.mesh) {
+                            queue.joint(step, Action::Exchange(part));
+                        }
+                    }
                 }
             }
-            _ => queue.compute(step, seconds(step)),
+            _ => queue.compute(step, topology.step_seconds(program, step)),
         }
     }
     let schedule = Schedule::new(&queue.accesses);
@@ -110,19 +122,17 @@ impl Queue<'_> {
         }
     }
 
-    /// Returns the accesses of rings: ranks wait for each other, and each accesses its own memory
-    /// only.
-    fn joint_exchange(&mut self, step: &Step, collective: &Collective) {
-        for part in transfers::in_rings(collective, &self.program.tables.mesh) {
-            let access = Access {
-                lane: Lane::Communication,
-                reads: self.ranges(&step.inputs),
-                group_reads: Vec::new(),
-                axes: AxisSet::EMPTY,
-                writes: self.ranges(&step.results),
-            };
-            self.push(step, access, Action::Exchange(part));
-        }
+    /// Adds an exchange in which ranks wait for each other, and each accesses its own memory only,
+    /// as in rings.
+    fn joint(&mut self, step: &Step, action: Action) {
+        let access = Access {
+            lane: Lane::Communication,
+            reads: self.ranges(&step.inputs),
+            group_reads: Vec::new(),
+            axes: AxisSet::EMPTY,
+            writes: self.ranges(&step.results),
+        };
+        self.push(step, access, action);
     }
 
     fn ranges(&self, buffers: &[BufferId]) -> Vec<Range<usize>> {

@@ -1,5 +1,6 @@
 //! The table of commands and flags, from which the parser and the help texts follow.
 
+mod calibration;
 mod plan;
 mod predictor;
 mod resolve;
@@ -56,6 +57,10 @@ pub(super) struct Options {
     pub(super) plan: PlanOptions,
     /// The number of steps or predictions that `bench` measures, if it is given.
     pub(super) n_measured: Option<u64>,
+    /// The cluster file that `bench` writes instead, if it is given.
+    pub(super) calibrate: Option<PathBuf>,
+    /// The most bytes of a kernel that a calibration measures, if they are limited.
+    pub(super) max_kernel_bytes: Option<u64>,
     /// True if `check` compares bits.
     pub(super) determinism: bool,
     /// True if `check` looks for tensors that are not finite.
@@ -73,6 +78,8 @@ impl Options {
             run,
             plan: PlanOptions::default(),
             n_measured: None,
+            calibrate: None,
+            max_kernel_bytes: None,
             determinism: false,
             non_finite: false,
             file: None,
@@ -184,7 +191,11 @@ fn all_flags() -> impl Iterator<Item = Flag> {
         let checks: &[Flag] = if it.name == "no-graph" { &[DETERMINISM, NON_FINITE] } else { &[] };
         [Flag::from(it)].into_iter().chain(checks.iter().copied())
     });
-    [CONFIG].into_iter().chain(settings).chain(plan::FLAGS.iter().copied())
+    [CONFIG]
+        .into_iter()
+        .chain(calibration::FLAGS.iter().copied())
+        .chain(settings)
+        .chain(plan::FLAGS.iter().copied())
 }
 
 /// Returns the flags that any of these commands accepts.

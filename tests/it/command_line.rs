@@ -1,6 +1,6 @@
 //! The command line, through the example `digits`.
 
-use std::{fs, path::Path};
+use std::{collections::BTreeSet, fs, path::Path};
 
 use serde_json::Value;
 use soybean_test_support::{example, run};
@@ -127,7 +127,10 @@ fn plans_are_made_with_other_options() {
 fn plans_are_made_for_other_machines() {
     let (code, text, errors) = digits("plan --cluster dgx-h100 --objective time");
     assert_eq!((code, errors.as_str()), (Some(0), ""));
-    assert!(text.contains("predicted for dgx-h100") && text.contains(" % of the fastest"), "{text}");
+    assert!(
+        text.contains("predicted for dgx-h100") && text.contains(" % of the fastest"),
+        "{text}"
+    );
     let (code, text, errors) = digits("plan --cluster dgx-h100 --objective time --why dense.1.w");
     assert_eq!((code, errors.as_str()), (Some(0), ""));
     assert!(text.contains("  tiling      time "), "{text}");
@@ -147,6 +150,41 @@ fn plans_are_made_for_other_machines() {
     ] {
         let (code, output, errors) = digits(arguments);
         assert_eq!((code, output.as_str()), (Some(expected), ""), "{arguments}");
+        assert!(errors.contains(message), "{arguments}: {errors}");
+    }
+}
+
+#[test]
+fn a_calibrated_cluster_predicts_plans() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let file = folder.join("calibrated.toml").display().to_string();
+    let (code, output, errors) =
+        digits(&format!("bench --device cpu --max-kernel 64kB --calibrate {file}"));
+    assert_eq!(code, Some(0), "{errors}");
+    assert!(output.contains("8 virtual devices on the CPU"), "{output}");
+    assert!(errors.contains("measuring all-to-all of 8 ranks (round 3 of 3)"), "{errors}");
+    let text = fs::read_to_string(&file).unwrap();
+    assert!(text.starts_with("# Measured by `bench --calibrate` of a program for 8 ranks"));
+    let cluster = soybean_cluster::read("calibrated", &file, &text).unwrap();
+    assert_eq!(cluster.n_gpus(), 8);
+    let names: BTreeSet<&str> = cluster.measurements.kernels.iter().map(|it| &*it.name).collect();
+    assert_eq!(names, soybean_plan::measured_names().collect());
+    // Four kinds in groups of 2, 4 and 8 ranks.
+    assert_eq!(cluster.measurements.collectives.len(), 12);
+    let (code, text, errors) = digits(&format!("plan --cluster {file}"));
+    assert_eq!((code, errors.as_str()), (Some(0), ""));
+    assert!(text.contains("predicted for calibrated"), "{text}");
+    let (code, text, errors) = digits(&format!("plan --cluster {file} --objective time --gpus 4"));
+    assert_eq!((code, errors.as_str()), (Some(0), ""));
+    assert!(text.contains("predicted for calibrated"), "{text}");
+    for (arguments, expected, message) in [
+        ("bench --device cpu --calibrate /nowhere/cluster.toml", 1, "cannot write /nowhere/"),
+        ("bench --calibrate x.toml --max-kernel 1kB", 2, "expected at least 64kB, found `1kB`"),
+        ("plan --calibrate x.toml", 2, "--calibrate is not a flag of `plan`"),
+        ("bench --calibrate", 2, "missing argument for option '--calibrate'"),
+    ] {
+        let (code, _, errors) = digits(arguments);
+        assert_eq!(code, Some(expected), "{arguments}: {errors}");
         assert!(errors.contains(message), "{arguments}: {errors}");
     }
 }

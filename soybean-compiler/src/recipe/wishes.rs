@@ -1,8 +1,10 @@
 //! The options of the search as lines of a recipe; options with default values are omitted.
 
+mod measurements;
+
 use std::{borrow::Cow, fmt};
 
-use soybean_plan::{Cluster, Device, Level};
+use soybean_plan::{Cluster, Device, Level, Measurements};
 
 use super::read::datum::Datum;
 use crate::tiling::{MAX_WORK, Objective, Padding, SearchEffort, SearchRequest, is_max_work};
@@ -17,6 +19,7 @@ pub(super) fn write(request: &SearchRequest, f: &mut fmt::Formatter<'_>) -> fmt:
     }
     if let Some(cluster) = &request.cluster {
         write_cluster(cluster, f)?;
+        measurements::write(&cluster.measurements, f)?;
     }
     match request.effort {
         SearchEffort::Standard => {}
@@ -87,9 +90,13 @@ pub(super) fn read(
                 name: Cow::Owned(name.clone()),
                 levels: Cow::Owned(levels),
                 device: self::device(device)?,
+                measurements: Measurements::default(),
             });
         }
-        _ => return Ok(false),
+        _ => match &mut request.cluster {
+            Some(cluster) => return measurements::read(&mut cluster.measurements, word, data),
+            None => return Ok(false),
+        },
     }
     Ok(true)
 }

@@ -279,12 +279,8 @@ fn kernel_seconds(
         .zip(&operands)
         .map(|(it, shape)| bytes_of(it, shape))
         .sum();
-    let work = KernelWork {
-        kind: kernel.work_kind(),
-        operations: kernel.n_operations(),
-        bytes: read + bytes_of(value, &result),
-    };
-    topology.cluster().device.seconds(work, network.precision)
+    let work = KernelWork::new(&kernel, read + bytes_of(value, &result));
+    topology.cluster().kernel_seconds(work, network.precision)
 }
 
 /// Returns the shape of a rank's part of a tensor with these dims.

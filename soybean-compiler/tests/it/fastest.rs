@@ -3,7 +3,7 @@
 use soybean_compiler::{
     Objective, Optimizer, Options, Report, SearchRequest, Strategy, compile, optimizer,
 };
-use soybean_plan::{Cluster, Device, Level, Precision};
+use soybean_plan::{Cluster, Device, Level, Measurements, Precision};
 use soybean_zoo::{Model, Transformer, alexnet, perceptron};
 
 const SMALL: Transformer =
@@ -29,7 +29,7 @@ fn cluster(between_groups: f64, between_gpus: f64) -> Cluster {
         efficiency: 0.7,
     };
     let levels = vec![level("groups", 2, between_groups), level("gpus", 4, between_gpus)].into();
-    Cluster { name: "test".into(), levels, device }
+    Cluster { name: "test".into(), levels, device, measurements: Measurements::default() }
 }
 
 fn report(model: Model, search: SearchRequest, optimizer: Optimizer) -> Report {

@@ -8,8 +8,8 @@ use soybean_compiler::{
     program_text, tiling::search, verify_program,
 };
 use soybean_plan::{
-    BufferId, Cluster, Device, Kernel, Lane, Level, Mesh, Precision, Program, Step, StepNeeds,
-    Topology, lane, lane_spans,
+    BufferId, Cluster, Device, Kernel, Lane, Level, Measurements, Mesh, Precision, Program, Step,
+    StepNeeds, Topology, lane, lane_spans,
 };
 use soybean_zoo::{Model, Transformer, resnet20};
 
@@ -37,7 +37,12 @@ fn cluster() -> Cluster {
         gpus_per_link: 1,
         latency_seconds: 1e-6,
     };
-    Cluster { name: "slow".into(), levels: vec![level].into(), device }
+    Cluster {
+        name: "slow".into(),
+        levels: vec![level].into(),
+        device,
+        measurements: Measurements::default(),
+    }
 }
 
 /// A program on the machine for which its steps were ordered.

@@ -8,7 +8,10 @@ use soybean_compiler::{
     Argument, Builder, Compiled, METHODS, Objective, Optimizer, Options, Padding, Recipe,
     SearchEffort, SearchRequest, SettingValue, Strategy, Value, operator_samples, optimizer,
 };
-use soybean_plan::{Cluster, DType, Device, Init, Level, NonFinite, Precision};
+use soybean_plan::{
+    Cluster, CollectiveKind, DType, Device, Init, Level, MeasuredCollective, MeasuredKernel,
+    Measurements, NonFinite, Precision,
+};
 use soybean_zoo::{
     GPT, Model, Transformer, alexnet, cnn5, inception_v3, mlp, resnet20, resnet50, vgg16,
 };
@@ -203,7 +206,23 @@ fn cluster(n_gpus: usize, speeds: [f64; 8]) -> Cluster {
         efficiency: 1.0 / (1.0 + other),
     };
     let levels = vec![level("nodes", 2), level("gpus", n_gpus)];
-    Cluster { name: "two".into(), levels: levels.into(), device }
+    let measurements = measurements([memory, launch, link, latency]);
+    Cluster { name: "two".into(), levels: levels.into(), device, measurements }
+}
+
+/// Returns measured times of a kernel and of a collective.
+fn measurements(
+    [step_seconds, seconds, bytes_per_second, latency_seconds]: [f64; 4],
+) -> Measurements {
+    let kernel =
+        MeasuredKernel { name: "contraction".into(), operations: 1 << 40, bytes: 12, seconds };
+    let kind = CollectiveKind::ReduceScatter;
+    let collective = MeasuredCollective { kind, n_ranks: 2, latency_seconds, bytes_per_second };
+    Measurements {
+        step_seconds,
+        kernels: vec![kernel].into(),
+        collectives: vec![collective].into(),
+    }
 }
 
 /// Returns the optimizer with all further settings; all parameters match a pattern, or none.

@@ -12,8 +12,8 @@ use soybean_compiler::{
     tiling::{SearchResult, route, search},
 };
 use soybean_plan::{
-    Cluster, CollectiveKind, Combine, Device, Kernel, KernelWork, Level, NonFinite, Placement,
-    Precision, Tile, Tiling, Topology,
+    Cluster, CollectiveKind, Combine, Device, Kernel, KernelWork, Level, Measurements, NonFinite,
+    Placement, Precision, Tile, Tiling, Topology,
 };
 use soybean_zoo::{Model, Transformer};
 
@@ -36,7 +36,12 @@ fn cluster(levels: &[Level]) -> Cluster {
         launch_seconds: 0.0,
         efficiency: 1.0,
     };
-    Cluster { name: Cow::Borrowed("test"), levels: levels.to_vec().into(), device }
+    Cluster {
+        name: Cow::Borrowed("test"),
+        levels: levels.to_vec().into(),
+        device,
+        measurements: Measurements::default(),
+    }
 }
 
 /// Returns a cluster of these levels, whose GPUs take about as long as the links.
@@ -259,12 +264,8 @@ impl Descent<'_> {
             .zip(&shapes)
             .map(|((it, _), shape)| bytes(*it, shape.n_elements()))
             .sum();
-        let work = KernelWork {
-            kind: kernel.work_kind(),
-            operations: kernel.n_operations(),
-            bytes: read + bytes(value, result.n_elements()),
-        };
-        self.topology.cluster().device.seconds(work, self.network.precision)
+        let work = KernelWork::new(&kernel, read + bytes(value, result.n_elements()));
+        self.topology.cluster().kernel_seconds(work, self.network.precision)
     }
 }
 

@@ -6,7 +6,9 @@ use soybean_compiler::{
     SearchRequest, Strategy, Value, replicate, tiling::search_alone,
 };
 use soybean_explain::{Changes, Choice, Why, compile_again, why};
-use soybean_plan::{Cluster, DType, Device, Init, Level, Mesh, Placement, Precision, Tiling};
+use soybean_plan::{
+    Cluster, DType, Device, Init, Level, Measurements, Mesh, Placement, Precision, Tiling,
+};
 use soybean_zoo::{GPT, Transformer};
 
 fn call(builder: &mut Builder, operator: &str, arguments: &[Argument]) -> Value {
@@ -146,7 +148,12 @@ fn cluster() -> Cluster {
         efficiency: 0.5,
     };
     let levels = vec![level("machine", 1e8), level("gpu", 1e9)];
-    Cluster { name: "two".into(), levels: levels.into(), device }
+    Cluster {
+        name: "two".into(),
+        levels: levels.into(),
+        device,
+        measurements: Measurements::default(),
+    }
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Cluster, Device, KernelWork, Level};
+use super::{Cluster, Device, KernelWork, Level, MeasuredCollective, Measurements};
 use crate::{
     AxisSet, Collective, CollectiveKind, Kernel, Lane, Mesh, Program, Step, StepNeeds, lane,
     lane_spans,
@@ -82,7 +82,8 @@ impl Topology {
         let name = device.name.clone();
         let levels = vec![Level { count: n_ranks, ..link }].into();
         let level_of_axis = vec![0; mesh.n_axes()];
-        let cluster = Cluster { name, levels, device };
+        let measurements = Measurements::default();
+        let cluster = Cluster { name, levels, device, measurements };
         Self { cluster, mesh, level_of_axis, counts: vec![n_ranks] }
     }
 
@@ -148,6 +149,8 @@ impl Topology {
     /// Levels work at the same time, so the slowest one counts. A slice moves nothing between ranks
     /// and takes no time here; see [`Self::step_seconds`].
     ///
+    /// If collectives were measured, the speed is that of the measured group of nearest size.
+    ///
     /// A transfer counts at one level only. Its use of the links of faster levels is left out, and
     /// so is the arithmetic of reductions.
     #[must_use]
@@ -161,6 +164,13 @@ impl Topology {
             let faster: AxisSet = axes.iter().filter(|&it| it > axis).collect();
             let n_across = (self.mesh.size(axis) - 1) * self.mesh.group_size(faster);
             shares[self.level(axis)] += n_across as f64 / (group - 1) as f64;
+        }
+        if let Some(measured) = self.measured(kind, axes) {
+            let MeasuredCollective { latency_seconds, bytes_per_second, .. } = measured;
+            return CollectiveCost {
+                latency_seconds,
+                seconds_per_byte: 1.0 / n_ranks / bytes_per_second,
+            };
         }
         let mut cost = CollectiveCost::default();
         for (level, share) in shares.into_iter().enumerate().filter(|(_, share)| *share > 0.0) {
@@ -187,14 +197,25 @@ impl Topology {
         for step in steps {
             let Kernel::Communicate(collective) = &program.kernels[step.kernel] else { continue };
             for (level, bytes) in self.bytes_per_level(collective).into_iter().enumerate() {
-                if bytes > 0 {
-                    let latency = self.latency_seconds(collective.kind, level);
-                    let per_rank = bytes as f64 / self.mesh.n_ranks() as f64;
-                    seconds[level] += latency + per_rank / self.bytes_per_second(level);
+                if bytes == 0 {
+                    continue;
                 }
+                let latency = self.latency_seconds(collective.kind, level);
+                let per_rank = bytes as f64 / self.mesh.n_ranks() as f64;
+                seconds[level] += match self.measured(collective.kind, collective.axes) {
+                    Some(it) => it.latency_seconds + per_rank / it.bytes_per_second,
+                    None => latency + per_rank / self.bytes_per_second(level),
+                };
             }
         }
         seconds
+    }
+
+    /// Returns the measured speed of collectives of this kind along these axes, if the cluster's
+    /// [`Measurements`](super::Measurements) have one.
+    #[must_use]
+    pub fn measured(&self, kind: CollectiveKind, axes: AxisSet) -> Option<MeasuredCollective> {
+        self.cluster.measurements.collective(kind, self.mesh.group_size(axes))
     }
 
     /// Returns the latency of a collective at a level: that of each of its exchanges.
@@ -210,8 +231,8 @@ impl Topology {
     }
 
     /// Returns the time of one step of a program for this mesh, in seconds. A collective takes
-    /// [`Self::collective_seconds`], and a kernel its roofline time. A slice is a kernel that
-    /// copies.
+    /// [`Self::collective_seconds`], and a kernel [`Cluster::kernel_seconds`]. A slice is a kernel
+    /// that copies.
     #[must_use]
     pub fn step_seconds(&self, program: &Program, step: &Step) -> f64 {
         let kernel = &program.kernels[step.kernel];
@@ -229,9 +250,7 @@ impl Topology {
             Kernel::Communicate(_) => 2 * written,
             _ => bytes_of(&step.inputs) + written,
         };
-        let work =
-            KernelWork { kind: kernel.work_kind(), operations: kernel.n_operations(), bytes };
-        self.cluster.device.seconds(work, program.tables.precision)
+        self.cluster.kernel_seconds(KernelWork::new(kernel, bytes), program.tables.precision)
     }
 
     /// Returns the lane and the time of each of some steps of a program.
@@ -243,18 +262,21 @@ impl Topology {
     }
 
     /// Returns the time of some steps in seconds, if collectives run beside kernels. Steps wait for
-    /// each other's results, but not for memory.
+    /// each other's results, but not for memory. It includes the time that the cluster's
+    /// [`Measurements`] have for the whole.
     #[must_use]
     pub fn overlapped_seconds(&self, program: &Program, steps: &[Step]) -> f64 {
         let spans = lane_spans(&StepNeeds::of(steps), &self.durations(program, steps));
-        spans.into_iter().map(|it| it[1]).fold(0.0, f64::max)
+        self.cluster.measurements.step_seconds
+            + spans.into_iter().map(|it| it[1]).fold(0.0, f64::max)
     }
 
     /// Returns the time of some steps one after another, in seconds, without overlap of collectives
-    /// and kernels.
+    /// and kernels. It includes the time that the cluster's [`Measurements`] have for the whole.
     #[must_use]
     pub fn serial_seconds(&self, program: &Program, steps: &[Step]) -> f64 {
-        steps.iter().map(|step| self.step_seconds(program, step)).sum()
+        let seconds: f64 = steps.iter().map(|step| self.step_seconds(program, step)).sum();
+        self.cluster.measurements.step_seconds + seconds
     }
 }
 
@@ -311,145 +333,4 @@ impl fmt::Display for TopologyError {
 impl std::error::Error for TopologyError {}
 
 #[cfg(test)]
-mod tests {
-    use std::borrow::Cow;
-
-    use super::*;
-    use crate::{Combine, DType, Placement, Precision, Shape, Tiling, WorkKind};
-
-    /// Two nodes of six GPUs, three of which share a network card, with numbers that give round
-    /// results.
-    fn cluster() -> Cluster {
-        let level = |name, count, link_bytes_per_second, gpus_per_link, latency_seconds| Level {
-            name: Cow::Borrowed(name),
-            count,
-            link_bytes_per_second,
-            gpus_per_link,
-            latency_seconds,
-        };
-        Cluster {
-            name: Cow::Borrowed("small"),
-            levels: vec![
-                level("nodes", 2, 300.0, 3, 0.5),
-                level("boards", 2, 100.0, 1, 0.25),
-                level("gpus", 3, 1000.0, 1, 0.125),
-            ]
-            .into(),
-            device: Device {
-                name: Cow::Borrowed("abacus"),
-                f32_flops: 10.0,
-                tf32_flops: 20.0,
-                bf16_flops: 40.0,
-                memory_bytes_per_second: 8.0,
-                memory_bytes: 1 << 20,
-                launch_seconds: 0.5,
-                efficiency: 0.5,
-            },
-        }
-    }
-
-    #[test]
-    fn fast_levels_are_filled_first() {
-        let sizes = |n_gpus| Topology::new(&cluster(), n_gpus).map(|it| it.mesh().to_string());
-        for (n_gpus, expected) in
-            [(1, "[]"), (2, "[2]"), (3, "[3]"), (4, "[2, 2]"), (6, "[2, 3]"), (12, "[2, 2, 3]")]
-        {
-            assert_eq!(sizes(n_gpus).unwrap(), expected, "{n_gpus}");
-        }
-        let levels = |n_gpus: usize| -> Vec<usize> {
-            let topology = Topology::new(&cluster(), n_gpus).unwrap();
-            (0..topology.mesh().n_axes()).map(|it| topology.level(it)).collect()
-        };
-        assert_eq!((levels(2), levels(4), levels(8)), (vec![2], vec![1, 2], vec![0, 1, 2]));
-    }
-
-    #[test]
-    fn numbers_without_place_are_refused() {
-        let error = Topology::new(&cluster(), 13).unwrap_err();
-        assert_eq!(error.to_string(), "the cluster `small` has 12 GPUs, fewer than 13");
-        assert_eq!(error.fitting(), 12);
-    }
-
-    #[test]
-    fn numbers_without_an_even_spread_stand_side_by_side() {
-        let of = |n_gpus| Topology::new(&cluster(), n_gpus).unwrap();
-        let levels = |it: &Topology| -> Vec<usize> {
-            (0..it.mesh().n_axes()).map(|axis| it.level(axis)).collect()
-        };
-        // Five stand on one node, whose boards they cross; ten on both nodes.
-        let (five, ten) = (of(5), of(10));
-        assert_eq!((levels(&five), five.counts.clone()), (vec![1], vec![1, 2, 3]));
-        assert_eq!((levels(&ten), ten.counts.clone()), (vec![0, 0], vec![2, 2, 3]));
-        assert_eq!(ten.mesh().to_string(), "[2, 5]");
-        assert!((ten.bytes_per_second(0) - 100.0).abs() < 1e-12);
-    }
-
-    #[test]
-    fn smaller_numbers_are_spread_evenly_or_fill_their_nodes() {
-        for (n_gpus, expected) in [
-            (1, vec![]),
-            (3, vec![]),
-            // Four GPUs fill one board and a third of another one.
-            (4, vec![3]),
-            (5, vec![4, 3]),
-            (6, vec![]),
-            (8, vec![6]),
-            (11, vec![8, 6]),
-            (12, vec![]),
-        ] {
-            assert_eq!(Topology::smaller_numbers(&cluster(), n_gpus), expected, "{n_gpus}");
-        }
-    }
-
-    /// Returns a collective of a tensor of 1,200 floats that a mesh of twelve ranks splits along
-    /// all axes.
-    fn gather(axes: &[usize]) -> Collective {
-        let split = Tiling::new(&[Placement::Split(0); 3]);
-        let to = axes.iter().fold(split, |it, &axis| it.with(axis, Placement::Replicated));
-        Collective {
-            kind: CollectiveKind::AllGather,
-            dtype: DType::F32,
-            combine: Combine::Sum,
-            axes: axes.iter().copied().collect::<AxisSet>(),
-            shape: Shape::new(&[1200]),
-            from: split,
-            to,
-        }
-    }
-
-    #[test]
-    fn the_slowest_level_decides() {
-        let topology = Topology::new(&cluster(), 12).unwrap();
-        // A rank has 400 bytes. Over the last axis it receives twice as many, at 1,000 bytes per
-        // second.
-        assert!((topology.collective_seconds(&gather(&[2])) - (0.125 + 0.8)).abs() < 1e-12);
-        // Over the last two axes it receives 800 bytes from its board, and 1,200 from the other
-        // one, at 100 bytes per second.
-        assert_eq!(topology.bytes_per_level(&gather(&[1, 2])), [0, 14_400, 9600]);
-        assert!((topology.collective_seconds(&gather(&[1, 2])) - 12.25).abs() < 1e-12);
-        // Three GPUs share a card of 300 bytes per second.
-        assert!((topology.collective_seconds(&gather(&[0])) - (0.5 + 4.0)).abs() < 1e-12);
-    }
-
-    #[test]
-    fn unused_neighbors_leave_the_link_to_others() {
-        let topology = Topology::new(&cluster(), 8).unwrap();
-        assert_eq!(topology.mesh().to_string(), "[2, 2, 2]");
-        assert!((topology.bytes_per_second(0) - 100.0).abs() < 1e-12);
-        let alone = Topology::new(
-            &Cluster { levels: cluster().levels[..1].to_vec().into(), ..cluster() },
-            2,
-        );
-        assert!((alone.unwrap().bytes_per_second(0) - 300.0).abs() < 1e-12);
-    }
-
-    #[test]
-    fn kernels_are_bound_by_arithmetic_or_memory() {
-        let device = cluster().device;
-        let work = |kind, operations, bytes| KernelWork { kind, operations, bytes };
-        let seconds = |work| device.seconds(work, Precision::Bf16);
-        assert!((seconds(work(WorkKind::Product, 80, 8)) - (0.5 + 4.0)).abs() < 1e-12);
-        assert!((seconds(work(WorkKind::Other, 80, 8)) - (0.5 + 16.0)).abs() < 1e-12);
-        assert!((seconds(work(WorkKind::Other, 0, 40)) - (0.5 + 10.0)).abs() < 1e-12);
-    }
-}
+mod tests;

@@ -62,6 +62,10 @@ impl KernelDescriptor for Attention {
         "attention"
     }
 
+    fn form(&self) -> &'static str {
+        self.form.name()
+    }
+
     fn category(&self) -> KernelCategory {
         KernelCategory::Attention
     }

@@ -109,6 +109,10 @@ impl KernelDescriptor for Convolution {
         "convolution"
     }
 
+    fn form(&self) -> &'static str {
+        self.form.name()
+    }
+
     fn category(&self) -> KernelCategory {
         KernelCategory::Convolution
     }

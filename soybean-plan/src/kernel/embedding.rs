@@ -43,6 +43,10 @@ impl KernelDescriptor for Embedding {
         "embedding"
     }
 
+    fn form(&self) -> &'static str {
+        self.form.name()
+    }
+
     fn category(&self) -> KernelCategory {
         KernelCategory::Embedding
     }

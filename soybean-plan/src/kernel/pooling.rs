@@ -65,6 +65,10 @@ impl KernelDescriptor for Pooling {
         "pooling"
     }
 
+    fn form(&self) -> &'static str {
+        self.form.name()
+    }
+
     fn category(&self) -> KernelCategory {
         KernelCategory::Pooling
     }

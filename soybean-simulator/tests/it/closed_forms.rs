@@ -1,7 +1,9 @@
 //! Compares simulated times with those computed by hand.
 
 use crate::support::{Steps, cluster, level};
-use soybean_plan::{Cluster, CollectiveKind, Program, Topology};
+use soybean_plan::{
+    Cluster, CollectiveKind, MeasuredCollective, MeasuredKernel, Measurements, Program, Topology,
+};
 use soybean_simulator::{Lanes, Settings, Simulation, Transport, simulate};
 
 fn run(program: &Program, cluster: &Cluster) -> Simulation {
@@ -35,6 +37,39 @@ fn a_gather_alone_takes_its_latency_and_its_bytes() {
     let carried: Vec<u64> = simulation.links.iter().map(|it| it.bytes).collect();
     assert_eq!(carried, [256; 4]);
     assert!(simulation.links.iter().all(|it| (it.busy_seconds - 2.56).abs() < 1e-9));
+}
+
+#[test]
+fn measured_times_replace_those_of_transfers_and_rooflines() {
+    let measured = |kind, latency_seconds| MeasuredCollective {
+        kind,
+        n_ranks: 4,
+        latency_seconds,
+        bytes_per_second: 128.0,
+    };
+    let map = MeasuredKernel { name: "map".into(), operations: 0, bytes: 64 * 8, seconds: 0.25 };
+    let (gather, reduce) = (CollectiveKind::AllGather, CollectiveKind::AllReduce);
+    let measurements = Measurements {
+        step_seconds: 0.0,
+        kernels: vec![map].into(),
+        collectives: vec![measured(gather, 0.5), measured(reduce, 1.5)].into(),
+    };
+    let four = Cluster { measurements, ..cluster(&[level(4, 100.0, 1, 7.0)]) };
+    let mut steps = Steps::new(4);
+    let [input, copy, partial] = [0; 3].map(|_| steps.buffer(64));
+    let whole = steps.buffer(256);
+    let program = steps
+        .copy(input, copy)
+        .collective(gather, &[0, 1], copy, whole)
+        .collective(reduce, &[0, 1], copy, partial)
+        .program();
+    let settings = Settings { lanes: Lanes::One, ..Settings::default() };
+    let simulation = simulate(&program, &four, &settings).unwrap();
+    // A rank receives 3 times 256 bytes, and of the all-reduce 2 times 3 quarters of 256.
+    check(simulation.seconds, 0.25 + (0.5 + 6.0) + (1.5 + 3.0));
+    let topology = Topology::new(&four, 4).unwrap();
+    check(simulation.seconds, topology.serial_seconds(&program, &program.train));
+    assert_eq!(simulation.bytes_per_level, [0]);
 }
 
 #[test]

@@ -2,8 +2,8 @@
 
 use soybean_plan::{
     AxisSet, Buffer, Cluster, Collective, CollectiveKind, Combine, DType, Device, Instruction,
-    Kernel, Level, Map, Mesh, NonFinite, Placement, Precision, Program, ScalarProgram, Shape, Step,
-    Tables, Tiling,
+    Kernel, Level, Map, Measurements, Mesh, NonFinite, Placement, Precision, Program,
+    ScalarProgram, Shape, Step, Tables, Tiling,
 };
 
 /// The groups, bytes per second and GPUs of each link, and latency of a level.
@@ -29,7 +29,12 @@ pub(crate) fn cluster(levels: &[Level]) -> Cluster {
         launch_seconds: 0.0,
         efficiency: 1.0,
     };
-    Cluster { name: "small".into(), levels: levels.to_vec().into(), device }
+    Cluster {
+        name: "small".into(),
+        levels: levels.to_vec().into(),
+        device,
+        measurements: Measurements::default(),
+    }
 }
 
 /// A program under construction, in which buffers do not share memory.

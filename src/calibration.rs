@@ -1,0 +1,196 @@
+//! Calibration: measures kernels and collectives on the devices of a program's ranks, and describes
+//! these devices as a cluster.
+//!
+//! All ranks run each measured kernel at once. So the times of ranks that share cores or memory
+//! bandwidth, as on the CPU, hold for programs with as many ranks.
+
+mod collectives;
+mod suite;
+mod timer;
+mod trial;
+
+use soybean_plan::{
+    Cluster, CollectiveKind, Device, Level, MeasuredCollective, MeasuredKernel, Measurements, Mesh,
+    Precision, measured_names,
+};
+use soybean_runtime::{Config, Error};
+
+use collectives::{CollectiveTrials, groups};
+use suite::suite;
+use timer::{Measured, Timer};
+use trial::Trial;
+
+/// The kinds of collectives that move data between ranks.
+const MOVING: [CollectiveKind; 4] = [
+    CollectiveKind::AllGather,
+    CollectiveKind::ReduceScatter,
+    CollectiveKind::AllReduce,
+    CollectiveKind::AllToAll,
+];
+
+/// The measurements of each kernel. Those of a round are far apart in time, so that other programs
+/// of the machine hardly disturb all of them. The least time counts.
+const N_ROUNDS: usize = 3;
+
+/// The devices to calibrate.
+pub(crate) struct Calibration<'a> {
+    /// The mesh of ranks.
+    pub(crate) mesh: Mesh,
+    /// The precision of products.
+    pub(crate) precision: Precision,
+    /// The device, and its settings.
+    pub(crate) config: &'a Config,
+    /// The most bytes that a measured kernel reads and writes on a rank.
+    pub(crate) max_bytes: u64,
+}
+
+impl Calibration<'_> {
+    /// Measures the devices. `progress` is called with a line before each part.
+    ///
+    /// # Errors
+    /// If the devices cannot be used, or a rank fails.
+    pub(crate) fn run(&self, progress: &mut dyn FnMut(&str)) -> Result<Cluster, Error> {
+        let mut timer = Timer::new(self.mesh, self.precision, self.config.clone())?;
+        let mut kernels: Vec<Measured> = self.kernels().into_iter().map(Measured::new).collect();
+        let mut collectives = self.collectives();
+        for round in 1..=N_ROUNDS {
+            let of_all = format!("(round {round} of {N_ROUNDS})");
+            timer.measure_step()?;
+            let mut name = "";
+            for measured in &mut kernels {
+                if name != measured.trial.work().name {
+                    name = measured.trial.work().name;
+                    progress(&format!("{name} {of_all}"));
+                }
+                timer.measure(measured)?;
+            }
+            for collective in &mut collectives {
+                let (name, n_ranks) = (collective.kind.name(), collective.n_ranks);
+                progress(&format!("{name} of {n_ranks} ranks {of_all}"));
+                collective.times.iter_mut().try_for_each(|it| timer.measure(&mut it.0))?;
+            }
+        }
+        let collectives: Vec<_> = collectives.iter().map(CollectiveTrials::fit).collect();
+        Ok(self.cluster(&timer, &kernels, collectives))
+    }
+
+    /// Returns the trials of kernels, and of slices, which copy on each rank, in the order of the
+    /// file.
+    fn kernels(&self) -> Vec<Trial> {
+        let mut trials = suite();
+        if let Some(&axes) = groups(&self.mesh).last() {
+            let slices = CollectiveTrials::new(&self.mesh, CollectiveKind::Slice, axes);
+            trials.extend(slices.times.into_iter().map(|it| it.0.trial));
+        }
+        trials.retain(|it| it.work().bytes <= self.max_bytes);
+        trials.sort_by_key(|it| measured_names().position(|name| name == it.work().name));
+        trials
+    }
+
+    fn collectives(&self) -> Vec<CollectiveTrials> {
+        let of_kind = |kind: CollectiveKind| {
+            groups(&self.mesh).into_iter().map(move |axes| (kind, axes)).collect::<Vec<_>>()
+        };
+        let all = MOVING.into_iter().flat_map(of_kind);
+        let mut all: Vec<_> =
+            all.map(|(kind, axes)| CollectiveTrials::new(&self.mesh, kind, axes)).collect();
+        for it in &mut all {
+            it.keep(self.max_bytes);
+        }
+        all
+    }
+
+    fn cluster(
+        &self,
+        timer: &Timer,
+        kernels: &[Measured],
+        collectives: Vec<MeasuredCollective>,
+    ) -> Cluster {
+        let kernel = |it: &Measured| {
+            let work = it.trial.work();
+            let (operations, bytes, seconds) = (work.operations, work.bytes, it.seconds);
+            MeasuredKernel { name: work.name.into(), operations, bytes, seconds }
+        };
+        let kernels: Vec<MeasuredKernel> = kernels.iter().map(kernel).collect();
+        Cluster {
+            name: timer.device_line.clone().into(),
+            levels: level(&self.mesh, &collectives).into_iter().collect::<Vec<_>>().into(),
+            device: device(timer, &kernels),
+            measurements: Measurements {
+                step_seconds: timer.step_seconds,
+                kernels: kernels.into(),
+                collectives: collectives.into(),
+            },
+        }
+    }
+}
+
+/// Returns the level between the ranks: that of the all-gather of all ranks.
+fn level(mesh: &Mesh, collectives: &[MeasuredCollective]) -> Option<Level> {
+    let all = collectives.iter().rfind(|it| it.kind == CollectiveKind::AllGather)?;
+    Some(Level {
+        name: "ranks".into(),
+        count: mesh.n_ranks(),
+        link_bytes_per_second: all.bytes_per_second,
+        gpus_per_link: 1,
+        latency_seconds: all.latency_seconds,
+    })
+}
+
+/// Returns the fastest speeds that were measured.
+fn device(timer: &Timer, kernels: &[MeasuredKernel]) -> Device {
+    let fastest = |name: &str, speed: &dyn Fn(&MeasuredKernel) -> f64| {
+        kernels.iter().filter(|it| it.name == name).map(speed).fold(0.0, f64::max)
+    };
+    let flops = fastest("contraction", &|it| it.operations as f64 / it.seconds);
+    Device {
+        name: timer.device_line.clone().into(),
+        f32_flops: flops,
+        tf32_flops: flops,
+        bf16_flops: flops,
+        memory_bytes_per_second: fastest("map", &|it| it.bytes as f64 / it.seconds),
+        memory_bytes: timer.memory_bytes as u64,
+        launch_seconds: kernels.iter().map(|it| it.seconds).fold(f64::INFINITY, f64::min),
+        efficiency: 1.0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn the_suite_has_every_kernel_in_small_sizes() {
+        let config = Config::default();
+        let (mesh, precision) = (Mesh::new(4), Precision::F32);
+        let calibration = Calibration { mesh, precision, config: &config, max_bytes: 64_000 };
+        let measured: BTreeSet<&str> =
+            calibration.kernels().iter().map(|it| it.work().name).collect();
+        assert_eq!(measured, measured_names().collect());
+        let collectives = calibration.collectives();
+        assert_eq!(collectives.len(), 2 * MOVING.len());
+        assert!(collectives.iter().all(|it| it.times.len() >= 2));
+    }
+
+    #[test]
+    fn programs_of_trials_have_buffers_of_the_size_of_their_work() {
+        let config = Config::default();
+        let (mesh, precision) = (Mesh::new(2), Precision::F32);
+        let calibration = Calibration { mesh, precision, config: &config, max_bytes: 64_000 };
+        for trial in calibration.kernels() {
+            let (program, batch) = trial.program(mesh, precision, 3);
+            assert_eq!((program.train.len(), batch.len()), (3, program.tables.inputs.len()));
+            let bytes = |buffers: &[usize]| -> u64 {
+                let buffers = buffers.iter().map(|&it| program.tables.buffers[it]);
+                buffers.map(|it| (it.n_elements * it.dtype.bytes()) as u64).sum()
+            };
+            let step = &program.train[0];
+            let written = bytes(&step.results);
+            let is_slice = trial.work().name == CollectiveKind::Slice.name();
+            let read = if is_slice { written } else { bytes(&step.inputs) };
+            assert_eq!(trial.work().bytes, read + written, "{}", trial.kernel);
+        }
+    }
+}
