@@ -5,6 +5,7 @@
 //! [`soybean_plan::Program`]. The compiler knows nothing of tokens, files, clocks or the
 //! environment.
 
+mod additions;
 mod batch;
 mod builder;
 mod check;
@@ -28,6 +29,7 @@ mod options;
 mod order;
 mod overlap;
 mod padding;
+mod partial_sums;
 mod pass;
 mod peak;
 mod pin;

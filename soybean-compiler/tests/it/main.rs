@@ -16,6 +16,7 @@ mod memory;
 mod networks;
 mod overlap;
 mod padding;
+mod partial_sums;
 mod pins;
 mod pipeline;
 mod plannable;
