@@ -17,6 +17,7 @@
 use soybean_plan::Topology;
 
 use crate::{
+    additions::without_idle_additions,
     network::Network,
     overlap::exposed_shares,
     program::placed_within,
@@ -62,8 +63,9 @@ pub(crate) fn fastest(
     let timed = |tiled: TiledNetwork, topology: &Topology| {
         TimedPlan::new(tiled, topology.clone(), request.memory)
     };
-    let settled =
-        |tiled: &TiledNetwork, topology: &Topology| timed(without_idle_replicas(tiled), topology);
+    let settled = |tiled: &TiledNetwork, topology: &Topology| {
+        timed(without_idle_additions(&without_idle_replicas(tiled)), topology)
+    };
     let alone = SearchRequest { memory: None, ..request.clone() };
     let of_strategies = |request: &SearchRequest| {
         let (best, baselines) = search_with_baselines(network, topology.mesh(), request);

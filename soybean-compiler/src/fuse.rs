@@ -3,13 +3,15 @@
 //! A map is computed inside its readers, and not stored, if all of them are maps or reductions. It
 //! must have one reader over the same index space, or be cheaper to compute again than to read. The
 //! tiling search loses nothing: a conversion between a map and its only reader costs the same
-//! before and after the map. Pinned tensors are always stored.
+//! before and after the map. Pinned tensors are always stored, and so are additions of what may be
+//! partial sums (`additions.rs`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use soybean_plan::DType;
 
 use crate::{
+    additions::gather_additions,
     graph::Graph,
     network::Network,
     operator::Operator,
@@ -22,7 +24,7 @@ use crate::{
 };
 
 /// The most tensors that one fused kernel reads.
-const MAX_INPUTS: usize = 8;
+pub(crate) const MAX_INPUTS: usize = 8;
 
 /// The most instructions of one fused kernel, far more than networks need. It keeps long chains of
 /// maps in kernels of bounded length.
@@ -31,6 +33,7 @@ const MAX_INSTRUCTIONS: usize = 512;
 /// Moves elementwise work into the kernels that read it, and simplifies the network again.
 #[must_use]
 pub fn fuse(network: &Network) -> Network {
+    let network = &gather_additions(network);
     let roots: BTreeSet<Value> = network.roots().into_iter().collect();
     let is_kept: BTreeSet<Value> = network.updates.iter().map(|&(source, _)| source).collect();
     let group_of = sources_by_next(network);
@@ -164,7 +167,7 @@ impl Reader<'_> {
         // The registers of a longer program would hold unrounded results.
         let is_exact = inner.dtype == DType::F32;
         (self.known.may_move.contains(&value) && is_exact && is_allowed && is_worth_it)
-            .then(|| compose(self.graph, map, operands, position, inner))
+            .then(|| compose(map, operands, position, inner, &self.graph.operands(value)))
     }
 }
 
@@ -172,13 +175,13 @@ fn has_dims(map: &Elementwise, needed: &[FactorId]) -> bool {
     needed.iter().all(|dim| map.operands.iter().any(|ids| ids.contains(dim)))
 }
 
-/// Returns the map that computes one of its operands itself.
-fn compose(
-    graph: &Graph,
+/// Returns the map that computes one of its operands itself, by the inner map of these values.
+pub(crate) fn compose(
     map: &Elementwise,
     operands: &[Value],
     position: usize,
     inner: &Elementwise,
+    values: &[Value],
 ) -> (Elementwise, Vec<Value>) {
     let mut kept: Vec<(Value, Vec<FactorId>)> = Vec::new();
     let mut place = |value: Value, ids: Vec<FactorId>| {
@@ -194,7 +197,6 @@ fn compose(
         .collect();
     let through =
         |ids: &Vec<FactorId>| ids.iter().map(|&id| map.operands[position][id as usize]).collect();
-    let values = graph.operands(operands[position]);
     let of_inner: Vec<u8> = values
         .iter()
         .zip(&inner.operands)

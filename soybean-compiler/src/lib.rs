@@ -5,6 +5,7 @@
 //! [`soybean_plan::Program`]. The compiler knows nothing of tokens, files, clocks or the
 //! environment.
 
+mod additions;
 mod assumed_cluster;
 mod batch;
 mod builder;
@@ -30,6 +31,7 @@ mod options;
 mod order;
 mod overlap;
 mod padding;
+mod partial_sums;
 mod pass;
 mod peak;
 mod pin;

@@ -9,8 +9,8 @@ mod update;
 use std::{borrow::Cow, collections::BTreeMap};
 
 use soybean_plan::{
-    AxisSet, Buffer, BufferId, Collective, Constant, Input, Kernel, Output, Parameter, Placement,
-    Program, State, Step, Tables, Tile, Tiling,
+    Buffer, BufferId, Collective, Constant, Input, Kernel, Output, Parameter, Program, State, Step,
+    Tables, Tile, Tiling,
 };
 
 use crate::{
@@ -21,7 +21,7 @@ use crate::{
     order::{Task, Tasks},
     peak::{Content, Held},
     scalar,
-    tiling::{TiledNetwork, number, route},
+    tiling::{TiledNetwork, divided_axes, number, route},
     unplaced::{Order, Storage, Unplaced},
     value::Value,
 };
@@ -259,8 +259,8 @@ impl<'a> Lowering<'a> {
                 buffer
             });
         }
-        let input = self.divided(value, self.stored[&value], from, tiling);
-        let buffer = self.communicate(value, &collectives, input, None);
+        let whole = self.communicate(value, &collectives, self.stored[&value], None);
+        let buffer = self.divided(value, whole, from, tiling);
         if is_free {
             self.converted.insert((value, tiling), buffer);
         }
@@ -288,15 +288,15 @@ impl<'a> Lowering<'a> {
         let (signature, form) = self.tiled.signature(value);
         let (from, to) = (signature.result_tiling(form), self.tiled.tilings[value.index()]);
         let collectives = self.route(value, from, to, signature.combine);
-        let result = self.divided(value, result, from, to);
-        self.communicate(value, &collectives, result, target)
+        let result = self.communicate(value, &collectives, result, target);
+        // What is kept, and so has a target, is never a partial sum.
+        self.divided(value, result, from, to)
     }
 
-    /// Divides a replicated operand among its ranks along the axes that become partial sums.
+    /// Divides what is replicated along the axes that become partial sums among their ranks.
     fn divided(&mut self, value: Value, input: BufferId, from: Tiling, to: Tiling) -> BufferId {
         let mesh = &self.tiled.mesh;
-        let is_repeated = |&axis: &usize| from.on(axis) == Placement::Replicated;
-        let axes: AxisSet = to.partial_axes().iter().filter(is_repeated).collect();
+        let axes = divided_axes(from, to);
         if axes.is_empty() {
             return input;
         }

@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use soybean_plan::{Combine, Mesh, Mode, NonFinite, Precision, RunScalar, Tiling};
+use soybean_plan::{Mesh, Mode, NonFinite, Precision, RunScalar, Tiling};
 
 use crate::{
     builder::{Builder, Site},
@@ -15,7 +15,7 @@ use crate::{
     graph::{Graph, Source},
     model::Model,
     operator::{Operator, Phase},
-    operators::{elementwise::Elementwise, permute::Permute, total::Total},
+    operators::{addition::Addition, elementwise::Elementwise, permute::Permute},
     optimizer::Optimizer,
     pin,
     value::Value,
@@ -209,7 +209,7 @@ impl Network {
         }
         let is_light = |it: &Operator| {
             let changes_nothing = it.is_alias() || it.is::<Permute>();
-            changes_nothing || it.is::<Elementwise>()
+            changes_nothing || it.is::<Elementwise>() || it.is::<Addition>()
         };
         let may_repeat = |value: Value| {
             let is_fixed = self.mode() == Mode::Inference && is_of_weights[value.index()];
@@ -217,27 +217,6 @@ impl Network {
             graph.operator(value).is_some_and(is_repeatable)
         };
         graph.values().map(may_repeat).collect()
-    }
-
-    /// Marks the tensors that are stored as partial sums, because only totals read them. Ranks add
-    /// up their parts of all terms, and exchange one number for all of them.
-    #[must_use]
-    pub fn partial_sums(&self) -> Vec<bool> {
-        let graph = &self.graph;
-        let is_root: BTreeSet<Value> = self.roots().into_iter().collect();
-        let is_total = |it: &Value| graph.operator_as::<Total>(*it).is_some();
-        let is_sum = |value: Value| {
-            let signature = graph.operator(value)?.signature(&graph.operand_shapes(value));
-            Some(signature.combine == Combine::Sum)
-        };
-        let is_partial_sum = |value: Value| {
-            let users = graph.users(value);
-            let is_read_by_totals_alone = !users.is_empty() && users.iter().all(is_total);
-            let is_bound = is_root.contains(&value) || graph.node(value).pinned.is_some();
-            let is_number = graph.shape(value).is_empty();
-            is_number && is_read_by_totals_alone && !is_bound && is_sum(value) == Some(true)
-        };
-        graph.values().map(is_partial_sum).collect()
     }
 
     /// Marks the tensors whose collectives can run beside the forward and backward pass: those that

@@ -11,7 +11,7 @@ use crate::{
     text::program_text,
     tiling::SearchResult,
     unplaced::Unplaced,
-    verify::{verify, verify_program, verify_steps},
+    verify::{verify, verify_partial_sums, verify_program, verify_steps},
 };
 
 /// The result of a pass.
@@ -73,7 +73,8 @@ impl Stage for SearchResult {
     }
 
     fn verify(&self) -> Result<(), String> {
-        verify(&self.tiled.network)
+        verify(&self.tiled.network)?;
+        verify_partial_sums(&self.tiled)
     }
 }
 

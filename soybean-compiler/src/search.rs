@@ -4,6 +4,7 @@
 use soybean_plan::Mesh;
 
 use crate::{
+    additions::without_idle_additions,
     check::{MAX_GPUS, most_ranks_at_work, ranks_at_work, too_many_gpus},
     diagnostic::ModelDiagnostic,
     fastest::fastest,
@@ -67,13 +68,25 @@ fn search_with(
         }
     }
     let found = search(network, mesh, request);
-    let Some(memory) = request.memory else { return Ok(found) };
+    let Some(memory) = request.memory else { return Ok(without_additions(found)) };
     let most_at_work = most_ranks_at_work(&found.tiled);
     let fitting = match request.strategy {
         Strategy::Auto => limit::fitting(network, found, memory, request.effort),
         Strategy::Recursive | Strategy::Data | Strategy::Model => limit::checked(found, memory),
     };
+    let fitting = fitting.and_then(|it| checked_without_additions(it, memory));
     fitting.map_err(|peak| OverLimit { memory, most_at_work, peak })
+}
+
+fn without_additions(found: SearchResult) -> SearchResult {
+    SearchResult { tiled: without_idle_additions(&found.tiled), ..found }
+}
+
+/// Returns a plan that fits, without idle additions if it fits so. Terms live longer than their
+/// sum, which may take memory.
+fn checked_without_additions(found: SearchResult, memory: u64) -> Result<SearchResult, Peak> {
+    limit::checked(without_additions(found.clone()), memory)
+        .or_else(|_| limit::checked(found, memory))
 }
 
 /// Searches a plan of a network with replicas.
@@ -87,15 +100,15 @@ fn search_replicated(
         |found: SearchResult| SearchResult { tiled: without_idle_replicas(&found.tiled), ..found };
     let found = search(replicated, mesh, request);
     match request.memory {
-        None => Ok(settled(found)),
+        None => Ok(without_additions(settled(found))),
         // Replicas live from their first reader to their last, which costs memory; under a limit,
         // only pinned tensors gain by them. Strategies other than `auto` have one plan, which fits
         // or does not.
         Some(memory) if replicated.pins().is_empty() || request.strategy != Strategy::Auto => {
-            limit::checked(settled(found), memory)
+            checked_without_additions(settled(found), memory)
         }
         Some(memory) => limit::fitting(replicated, found, memory, request.effort)
-            .and_then(|found| limit::checked(settled(found), memory)),
+            .and_then(|found| checked_without_additions(settled(found), memory)),
     }
 }
 

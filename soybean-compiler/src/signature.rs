@@ -11,6 +11,10 @@ use soybean_plan::{AxisSet, Combine, Mesh, Placement, Shape, Tiling, carries_spl
 /// The number of a factor in [`Signature::factors`].
 pub type FactorId = u8;
 
+/// In a [`Partitioning`], the index of the terms of a sum, which is no factor: along the axis, each
+/// rank reads and gives terms that are still to be added up.
+pub const TERMS: FactorId = FactorId::MAX;
+
 /// An operator's signature, bound to the shapes of its operands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Signature {
@@ -25,6 +29,9 @@ pub struct Signature {
     /// The placement of operands and result along an axis that splits no factor: replicated, or
     /// partial if ranks add up their own parts.
     pub idle: Placement,
+    /// Whether `f(x + y) = f(x) + f(y)`, for all operands together: of partial sums, the operator
+    /// gives partial sums.
+    pub is_additive: bool,
 }
 
 /// One dim of an operand or result.
@@ -66,7 +73,14 @@ impl Signature {
         result: Vec<Dim>,
         combine: Combine,
     ) -> Self {
-        Self { factors, operands, result, combine, idle: Placement::Replicated }
+        let (idle, is_additive) = (Placement::Replicated, false);
+        Self { factors, operands, result, combine, idle, is_additive }
+    }
+
+    /// Returns the signature of an operator that may read and give partial sums.
+    #[must_use]
+    pub fn additive(self) -> Self {
+        Self { is_additive: true, ..self }
     }
 
     /// Returns whether every rank computes all of the result. Such a result is best stored so, and
@@ -125,10 +139,11 @@ impl Signature {
     }
 
     /// Returns the tiling of a tensor with these dims. An axis whose factor no dim carries is
-    /// placed as `absent`.
+    /// placed as `absent`, and an axis of terms as a partial sum.
     fn tiling(&self, dims: &[Dim], form: &Partitioning, absent: Placement) -> Tiling {
         let placement = |factor: &Option<FactorId>| match factor {
             None => self.idle,
+            Some(TERMS) => Placement::Partial,
             Some(_) => match dims.iter().position(|dim| dim.factor == *factor) {
                 Some(dim) => Placement::Split(factor_id(dim)),
                 None => absent,
@@ -148,10 +163,13 @@ pub(crate) fn factor_id(factor: usize) -> FactorId {
 /// The letters of the factors in the text form.
 const LETTERS: &[u8] = b"ijklmnopqrstuvwxyzabcdefgh";
 
-/// Returns the letter of a factor in the text form.
+/// Returns the letter of a factor in the text form; `+` for the terms of sums.
 #[must_use]
 pub fn letter(factor: FactorId) -> char {
-    LETTERS[factor as usize % LETTERS.len()] as char
+    match factor {
+        TERMS => '+',
+        _ => LETTERS[factor as usize % LETTERS.len()] as char,
+    }
 }
 
 impl fmt::Display for Signature {
@@ -173,8 +191,9 @@ impl fmt::Display for Signature {
 }
 
 /// The partitioning of an operator: for each axis of the mesh the factor that is split along it.
-/// `None` means that the ranks along the axis repeat the work, or hold parts of sums. Source:
-/// GSPMD, Xu et al. 2021.
+/// `None` means that the ranks along the axis repeat the work, or hold parts of sums; [`TERMS`]
+/// that an additive operator works on partial sums. Source: GSPMD, Xu et al. 2021; the `Partial` of
+/// DTensor.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Partitioning(pub Vec<Option<FactorId>>);
 

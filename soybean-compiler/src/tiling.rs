@@ -32,6 +32,7 @@ mod strategy;
 mod tiled;
 mod tiling_space;
 
+pub(crate) use conversion::divided_axes;
 pub use conversion::route;
 pub use effort::SearchEffort;
 pub use extents::Padding;

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, ops::Range};
 
-use soybean_plan::{BufferId, DType, Kernel, Program, Step};
+use soybean_plan::{BufferId, Combine, DType, Kernel, Program, Step};
 
 use crate::{
     graph::Source,
@@ -10,6 +10,8 @@ use crate::{
     operator::{Operator, Rounding},
     operators::{contract::Contract, elementwise::Elementwise, reduce::Reduce},
     scalar::has_right_kinds,
+    signature::TERMS,
+    tiling::TiledNetwork,
     unplaced::Storage,
     value::Value,
 };
@@ -98,6 +100,33 @@ fn verify_types(network: &Network, value: Value, operator: &Operator) -> Result<
     let is_integer: Vec<bool> = found.iter().map(|it| *it == DType::I32).collect();
     let is_right = is_right && program.is_none_or(|it| has_right_kinds(it, &is_integer));
     if is_right { Ok(()) } else { Err(format!("{value}: {operator} of {found:?} gives {dtype}")) }
+}
+
+/// Checks that partial sums reach additive operators alone, and are not the results of a step.
+///
+/// # Errors
+/// Returns the first violation.
+pub(crate) fn verify_partial_sums(tiled: &TiledNetwork) -> Result<(), String> {
+    let network = &tiled.network;
+    let roots = network.roots();
+    for value in network.graph.values() {
+        let tiling = tiled.tilings[value.index()];
+        let Some(form) = &tiled.forms[value.index()] else {
+            if tiling.partial_axes().is_empty() {
+                continue;
+            }
+            return Err(format!("{value} is not computed, but stored as {tiling}"));
+        };
+        let (signature, _) = tiled.signature(value);
+        if form.0.contains(&Some(TERMS)) && !signature.is_additive {
+            return Err(format!("{value}: {signature} is not additive, but reads partial sums"));
+        }
+        let is_sum = signature.combine == Combine::Sum;
+        if !tiling.partial_axes().is_empty() && (roots.contains(&value) || !is_sum) {
+            return Err(format!("{value} is no sum, or a result, but stored as {tiling}"));
+        }
+    }
+    Ok(())
 }
 
 /// Checks that steps whose buffers have no offsets read only what is kept from step to step or was

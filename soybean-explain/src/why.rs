@@ -161,7 +161,7 @@ fn stored_so(
     kinds: &[usize],
 ) -> Option<(Tiling, Network)> {
     if !tiling.partial_axes().is_empty() {
-        // Terms of totals are stored as partial sums by themselves.
+        // Terms of sums are stored as partial sums by themselves.
         return Some((tiling, network.clone()));
     }
     let legal = |it: Tiling| Some((it, network.clone().pinned(tensor, it, mesh).ok()?));

@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use soybean::runtime::{Array, View};
 use soybean_compiler::{
     Argument, Builder, Compiled, ModelDiagnostic, Network, Optimizer, Padding, SearchRequest,
-    Strategy, Value, fuse, simplify, training_step, verify, verify_program,
+    Strategy, Value, fuse, signature::TERMS, simplify, training_step, verify, verify_program,
 };
 use soybean_plan::{DType, Init, Precision, Shape};
 use soybean_test_support::models::{call, numbers, single, trainer};
@@ -105,8 +105,32 @@ impl Model {
                     self.apply("add", &[Argument::Tensor(used)]);
                 }
             }
+            20 if rank >= 2 => self.add_branches(detail),
             _ => self.change_layout(choice, detail),
         }
+    }
+
+    /// Adds up products of one tensor, after an activation or at once.
+    fn add_branches(&mut self, detail: usize) {
+        let (here, last) = (self.here, self.shape()[self.shape().len() - 1]);
+        let width = [2, 3, 8, 24][detail % 4];
+        let branch = |model: &mut Self, at: usize| {
+            model.here = here;
+            if (detail >> at & 1) == 1 {
+                model.apply("tanh", &[]);
+            }
+            let weight = model.parameter(&[last, width]);
+            model.apply("matmul", &[weight]);
+            if (detail >> 3 & 1) == 1 {
+                model.apply("sigmoid", &[]);
+            }
+            Argument::Tensor(model.here)
+        };
+        let n_branches = 2 + (detail >> 4 & 1);
+        let branches: Vec<Argument> = (0..n_branches).map(|it| branch(self, it)).collect();
+        branches[..n_branches - 1]
+            .iter()
+            .for_each(|it| self.apply("add", std::slice::from_ref(it)));
     }
 
     fn change_layout(&mut self, choice: u8, detail: usize) {
@@ -333,7 +357,7 @@ proptest! {
 
     #[test]
     fn programs_mean_what_their_graphs_mean(
-        operators in prop::collection::vec((0..20_u8, 0..1000_usize), 1..9),
+        operators in prop::collection::vec((0..21_u8, 0..1000_usize), 1..9),
         shape in prop::collection::vec(prop::sample::select(EXTENTS.to_vec()), 1..4),
         n_gpus in 1..14_usize,
         strategy in prop::sample::select(Strategy::NAMES.map(|(_, it)| it).to_vec()),
@@ -350,11 +374,29 @@ proptest! {
 
     #[test]
     fn every_model_is_planned(
-        operators in prop::collection::vec((0..20_u8, 0..1000_usize), 1..12),
+        operators in prop::collection::vec((0..21_u8, 0..1000_usize), 1..12),
         shape in prop::collection::vec(prop::sample::select(EXTENTS.to_vec()), 1..5),
         n_gpus in prop::sample::select(vec![5_usize, 8, 16, 24, 36, 64]),
         strategy in prop::sample::select(Strategy::NAMES.map(|(_, it)| it).to_vec()),
     ) {
         planned(&operators, &shape, n_gpus, strategy.into(), Pin::None)?;
     }
+}
+
+/// Several products read each activation of a small batch, so plans split their columns.
+#[test]
+fn plans_that_add_up_partial_sums() {
+    let mut n_with_terms = 0;
+    for n_gpus in [2, 3, 4, 5, 6, 7, 8, 12] {
+        for (detail, shape) in [(0b01011, [2, 12]), (0b11011, [3, 8]), (0b10011, [1, 24])] {
+            let operators = [(20, detail), (5, 1), (20, detail), (5, 2), (20, detail)];
+            let padding = if n_gpus % 2 == 0 { Padding::Auto } else { Padding::All };
+            let search = SearchRequest { padding, ..SearchRequest::default() };
+            let planned = planned(&operators, &shape, n_gpus, search, Pin::None).unwrap().unwrap();
+            compare(&planned, &shape).unwrap();
+            let forms = planned.compiled.report.search().tiled.forms.iter().flatten();
+            n_with_terms += usize::from(forms.flat_map(|it| &it.0).any(|it| *it == Some(TERMS)));
+        }
+    }
+    assert!(n_with_terms >= 8, "{n_with_terms} plans");
 }

@@ -13,8 +13,9 @@ use soybean_plan::{Mesh, Placement, Tiling};
 use crate::{
     graph::{Graph, Source},
     network::Network,
+    operator::Operator,
     operator::Phase,
-    operators::elementwise::Elementwise,
+    operators::{addition::Addition, elementwise::Elementwise},
     order::{self, Task},
     tiling::{KernelMultiplier, MemoryMultipliers, TiledNetwork},
     value::Value,
@@ -136,7 +137,8 @@ fn point(
 ) -> ProgramPoint {
     let mut point = ProgramPoint { user, fresh: Vec::new(), stored: Vec::new() };
     // A map may write its result over an operand that has all its dims.
-    let mut may_overwrite = graph.operator_as::<Elementwise>(user).is_some();
+    let is_map = |it: &Operator| it.is::<Elementwise>() || it.is::<Addition>();
+    let mut may_overwrite = graph.operator(user).is_some_and(is_map);
     let mut seen: Vec<Value> = Vec::new();
     for (position, value) in graph.operands(user).into_iter().enumerate() {
         let memory = graph.memory_of(value);

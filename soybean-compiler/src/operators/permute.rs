@@ -24,7 +24,7 @@ impl Rules for Permute {
             |dim| self.order.iter().position(|&it| it == dim).expect("the order has every dim");
         let operand = (0..self.order.len()).map(|dim| factor_id(position(dim))).collect();
         let result: Vec<_> = (0..self.order.len()).map(factor_id).collect();
-        Signature::plain(extents, &[operand], &result, Combine::Sum)
+        Signature::plain(extents, &[operand], &result, Combine::Sum).additive()
     }
 
     // d permute(x) = permute back

@@ -76,7 +76,7 @@ impl Rules for Reshape {
                 factors.push(extent);
             }
         }
-        Signature::new(factors, vec![operand], result, Combine::Sum)
+        Signature::new(factors, vec![operand], result, Combine::Sum).additive()
     }
 
     // d reshape(x) = reshape back

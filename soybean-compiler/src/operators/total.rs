@@ -3,13 +3,12 @@
 
 use std::fmt;
 
-use soybean_plan::{Combine, Kernel, Placement, ScalarProgram, Shape};
+use soybean_plan::{Combine, Kernel, Placement, Shape};
 
 use crate::{
     operator::{GradientBuilder, OperatorCall, Rounding, Rules},
-    operators::elementwise::Elementwise,
-    scalar::ScalarBuilder,
-    signature::{Signature, factor_id},
+    operators::{addition::sum, elementwise::Elementwise},
+    signature::Signature,
     value::Value,
 };
 
@@ -50,17 +49,6 @@ impl Rules for Total {
         let map = Elementwise::same(*result, self.n_terms, sum(self.n_terms));
         Some(map.local(operands, *result).into())
     }
-}
-
-/// Returns the program that adds up its inputs, one after another.
-fn sum(n_terms: usize) -> ScalarProgram {
-    let mut it = ScalarBuilder::default();
-    let first = it.input(0);
-    let sum = (1..n_terms).fold(first, |sum, term| {
-        let term = it.input(factor_id(term));
-        it.add(sum, term)
-    });
-    it.finish(sum)
 }
 
 impl fmt::Display for Total {

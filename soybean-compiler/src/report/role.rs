@@ -16,7 +16,7 @@ use crate::{
     operators::{
         attend::Attend, contract::Contract, convolve::Convolve, embed::Embed, permute::Permute,
     },
-    signature::{FactorId, Partitioning, Signature},
+    signature::{FactorId, Partitioning, Signature, TERMS},
     tiling::TiledNetwork,
     value::Value,
 };
@@ -95,10 +95,12 @@ impl<'a> Roles<'a> {
     }
 
     /// Returns the role of each axis in the partitioning of the operator that computes this tensor;
-    /// `None` if its ranks repeat each other's work.
+    /// `None` if its ranks repeat each other's work or add up their own terms of sums.
     pub(super) fn of_form(&self, value: Value, form: &Partitioning) -> Vec<Option<Role>> {
         let (signature, _) = self.tiled.signature(value);
-        form.0.iter().map(|factor| Some(self.of_factor(value, &signature, (*factor)?))).collect()
+        let role = |factor: FactorId| self.of_factor(value, &signature, factor);
+        let split = form.0.iter().map(|it| it.filter(|it| *it != TERMS));
+        split.map(|factor| factor.map(role)).collect()
     }
 
     fn of_factor(&self, value: Value, signature: &Signature, factor: FactorId) -> Role {

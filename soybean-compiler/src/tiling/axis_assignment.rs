@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use soybean_plan::{AxisSet, Placement, Tiling};
 
 use super::{
-    problem::{Label, TilingProblem, Variable},
+    problem::{Label, OperatorKind, TilingProblem, Variable},
     splittable::Redundancy,
 };
-use crate::signature::{Partitioning, factor_id};
+use crate::signature::{Partitioning, TERMS};
 
-/// The dim or factor that is split along an axis, if there is one.
+/// The dim or factor that is split along an axis, or [`TERMS`], if there is one.
 type AxisSplit = Option<u8>;
 
 /// The most assignments of one label that are considered.
@@ -50,18 +50,17 @@ impl TilingProblem<'_> {
         label: &Label,
         blocks: &[AxisSet],
     ) -> Vec<Label> {
-        let (n_splits, may_idle) = match self.variables[variable] {
-            Variable::Tensor { tensor_kind, .. } => (self.tensor_kinds[tensor_kind].rank(), true),
+        let options: Vec<AxisSplit> = match self.variables[variable] {
+            Variable::Tensor { tensor_kind, .. } => {
+                self.tensor_kinds[tensor_kind].placements().map(split).collect()
+            }
             Variable::Operator { operator_kind, .. } => {
-                let operator_kind = &self.operator_kinds[operator_kind];
-                (
-                    operator_kind.signature.factors.len(),
-                    operator_kind.redundancy == Redundancy::Free,
-                )
+                let OperatorKind { splittable, redundancy, .. } =
+                    &self.operator_kinds[operator_kind];
+                let may_idle = *redundancy == Redundancy::Free;
+                splittable.choices().map(Some).chain(may_idle.then_some(None)).collect()
             }
         };
-        let options = (0..n_splits).map(|it| Some(factor_id(it))).chain(may_idle.then_some(None));
-        let options: Vec<AxisSplit> = options.collect();
         let splits = label.splits();
         let mut neighbors = vec![label.clone()];
         for block in blocks {
@@ -82,10 +81,9 @@ impl TilingProblem<'_> {
                 self.tensor_kinds[tensor_kind].are_legal(tiling)
             }
             (Variable::Operator { operator_kind, .. }, Label::Operator(partitioning)) => {
-                let operator_kind = &self.operator_kinds[operator_kind];
-                (0..operator_kind.signature.factors.len()).map(factor_id).all(|factor| {
-                    operator_kind.splittable.may_split(factor, partitioning.axes_of(factor))
-                })
+                let splittable = &self.operator_kinds[operator_kind].splittable;
+                let may_split = |it| splittable.may_split(it, partitioning.axes_of(it));
+                splittable.factors().all(may_split)
             }
             _ => unreachable!("a label is of the kind of its variable"),
         }
@@ -115,17 +113,19 @@ fn assign(
     }
 }
 
+fn split(placement: Placement) -> AxisSplit {
+    match placement {
+        Placement::Split(dim) => Some(dim),
+        Placement::Partial => Some(TERMS),
+        Placement::Replicated => None,
+    }
+}
+
 impl Label {
     /// Returns the split of each axis.
     pub(super) fn splits(&self) -> Vec<AxisSplit> {
         match self {
-            Self::Tensor(tiling) => {
-                let split = |placement: &Placement| match placement {
-                    Placement::Split(dim) => Some(*dim),
-                    Placement::Replicated | Placement::Partial => None,
-                };
-                tiling.placements().iter().map(split).collect()
-            }
+            Self::Tensor(tiling) => tiling.placements().iter().copied().map(split).collect(),
             Self::Operator(partitioning) => partitioning.0.clone(),
         }
     }
@@ -134,11 +134,11 @@ impl Label {
     fn placed(&self, splits: &[AxisSplit]) -> Self {
         match self {
             Self::Tensor(tiling) => {
-                let idle = match tiling.partial_axes().is_empty() {
-                    true => Placement::Replicated,
-                    false => Placement::Partial,
+                let placement = |split: AxisSplit| match split {
+                    None => Placement::Replicated,
+                    Some(TERMS) => Placement::Partial,
+                    Some(dim) => Placement::Split(dim),
                 };
-                let placement = |split: AxisSplit| split.map_or(idle, Placement::Split);
                 let all = splits.iter().enumerate();
                 Self::Tensor(all.fold(*tiling, |tiling: Tiling, (axis, &split)| {
                     tiling.with(axis, placement(split))

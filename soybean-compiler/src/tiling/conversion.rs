@@ -4,6 +4,9 @@
 //! P`), all-to-all (`P_i -> P_j`), all-gather (`P -> r`). A sum that ends replicated is an
 //! all-reduce. Around an all-to-all it is divided into reduce-scatter and all-gather, because the
 //! all-to-all then moves less.
+//!
+//! A tensor that becomes a partial sum is replicated along these axes, and then divided among the
+//! ranks, which moves nothing.
 
 use soybean_plan::{
     AxisSet, Collective, CollectiveKind, Combine, DType, Mesh, Placement, Shape, Tiling,
@@ -20,7 +23,8 @@ pub(super) struct ConversionStep {
     pub(super) to: Tiling,
 }
 
-/// Returns the collectives that convert a tensor from one tiling to another.
+/// Returns the collectives that convert a tensor from one tiling to another, up to the division
+/// along [`divided_axes`].
 #[must_use]
 pub fn route(
     mesh: &Mesh,
@@ -46,12 +50,20 @@ pub fn route(
     conversion_steps(&splits, from, to).into_iter().map(collective).collect()
 }
 
-/// Returns the steps from one tiling to another.
+/// Returns the axes along which a tensor becomes a partial sum. It is replicated along them, and
+/// then divided among the ranks.
+pub(crate) fn divided_axes(from: Tiling, to: Tiling) -> AxisSet {
+    to.partial_axes().iter().filter(|&axis| from.on(axis) != Placement::Partial).collect()
+}
+
+/// Returns the steps from one tiling to another, up to the division along [`divided_axes`].
 pub(super) fn conversion_steps(
     splits: &LegalSplits,
     from: Tiling,
     to: Tiling,
 ) -> Vec<ConversionStep> {
+    let replicated = |to: Tiling, axis| to.with(axis, Placement::Replicated);
+    let to = divided_axes(from, to).iter().fold(to, replicated);
     if from == to {
         return Vec::new();
     }

@@ -15,6 +15,7 @@ use super::{
 use crate::{
     network::Network,
     operator::Operator,
+    operators::addition::Addition,
     signature::{Dim, Partitioning},
     value::Value,
 };
@@ -196,7 +197,7 @@ const MAX_TICKS: f64 = (1_u64 << 42) as f64;
 
 impl TimeModel {
     /// Slices take no time here, because those of one tensor are shared by all its readers.
-    /// Dividing a scalar among ranks takes no time either.
+    /// Dividing a tensor among ranks that add it to their terms takes no time either.
     #[expect(clippy::cast_possible_truncation, reason = "seven digits are more than is known")]
     fn conversion(&self, splits: &LegalSplits, changes: &[ConversionStep]) -> ConversionCost {
         let n_ranks = self.topology.mesh().n_ranks() as f64;
@@ -234,7 +235,8 @@ fn most_seconds(network: &Network, topology: &Topology, value: Value) -> f64 {
 
 /// Returns the task of each tensor that the measured computation computes. Equal operators on
 /// operands of equal shapes and types have the same task. The next values of optimizer states have
-/// none, because the kernel of their parameter computes them, too.
+/// none, because the kernel of their parameter computes them, too. Additions have none, because
+/// most of them move back into their readers.
 fn tasks(network: &Network, is_measured: &[bool]) -> Vec<Option<usize>> {
     let graph = &network.graph;
     let mut known = Vec::new();
@@ -242,7 +244,8 @@ fn tasks(network: &Network, is_measured: &[bool]) -> Vec<Option<usize>> {
     let of_states: BTreeSet<Value> =
         groups.iter().flat_map(|group| group[1..].iter().map(|&(_, next)| next)).collect();
     let task = |value: Value| {
-        let is_computed = is_measured[value.index()] && !of_states.contains(&value);
+        let is_addition = graph.operator_as::<Addition>(value).is_some();
+        let is_computed = is_measured[value.index()] && !of_states.contains(&value) && !is_addition;
         let operator = graph.operator(value).filter(|_| is_computed)?;
         let tensors = graph.operands(value).into_iter().chain([value]);
         let types: Vec<DType> = tensors.map(|it| graph.node(it).dtype).collect();

@@ -5,12 +5,14 @@
 //!
 //! - every tensor and every operator with loop H also has loop B, exactly once;
 //! - whatever an operator reads or writes along H, it reads or writes along B as well;
+//! - a result that has B but lacks the H of its operator is not stored as a partial sum;
 //! - B can be split along all axes everywhere.
 //!
 //! Take any plan, and split B wherever it splits H. Operands that have B but lack H may arrive
-//! split instead of replicated. Results that have B but lack H come out split instead of partial.
-//! Equal tilings stay equal, and everything else is unchanged, so no conversion moves more. Hence
-//! some optimal plan splits H nowhere.
+//! split instead of replicated or reduced. Results that have B but lack H come out split instead of
+//! partial, and are stored split or replicated. Equal tilings stay equal, and everything else is
+//! unchanged, also where a tensor becomes a partial sum, so no conversion moves more. Hence some
+//! optimal plan splits H nowhere.
 //!
 //! A loop that a user's pin splits is kept. Pinned tensors that split neither loop are unchanged.
 //! The dims of tensors that every rank computes whole are kept, too. They are loops of their own,
@@ -21,6 +23,7 @@ use soybean_plan::{AxisSet, Mesh, may_split};
 use super::problem::{builder::variables, operator_of};
 use crate::{
     network::Network,
+    partial_sums::{Idle, PartialSums},
     signature::{Signature, factor_id},
     value::Value,
 };
@@ -47,7 +50,9 @@ pub(super) fn needless_splits(network: &Network, mesh: &Mesh) -> Vec<Vec<bool>> 
                 variables_of[number].push(variable);
             }
             can_split[number] &= this.splits_along_all_axes(variable, at);
-            is_kept[number] |= this.is_pinned_along(variable, at) || this.is_whole(variable);
+            is_kept[number] |= this.is_pinned_along(variable, at)
+                || this.is_whole(variable)
+                || this.leaves_terms(variable, at);
         }
     }
     let mut is_needless = vec![false; n_loops];
@@ -82,6 +87,8 @@ struct Loops<'a> {
     signatures: Vec<Option<Signature>>,
     /// A mark for each value that every rank computes whole.
     is_known_everywhere: Vec<bool>,
+    /// How each value is stored along the axes that split none of its dims.
+    idle: Vec<Idle>,
     loops: Vec<Vec<usize>>,
 }
 
@@ -101,8 +108,10 @@ impl<'a> Loops<'a> {
             NetworkVariable::Tensor(_) => None,
         });
         let is_known_everywhere = known_everywhere(network, &operators.collect::<Vec<_>>());
+        let idle = PartialSums::of(network).idle;
         let loops = Vec::new();
-        let mut this = Self { network, mesh, variables, signatures, is_known_everywhere, loops };
+        let mut this =
+            Self { network, mesh, variables, signatures, is_known_everywhere, idle, loops };
         this.loops = this.united(&tensors);
         this
     }
@@ -168,6 +177,17 @@ impl<'a> Loops<'a> {
         }
     }
 
+    /// Returns whether splitting this factor leaves a result that may be stored as a partial sum
+    /// while other dims of it are split.
+    fn leaves_terms(&self, variable: usize, factor: usize) -> bool {
+        let (NetworkVariable::Operator(value), Some(signature)) =
+            (self.variables[variable], &self.signatures[variable])
+        else {
+            return false;
+        };
+        self.idle[value.index()] == Idle::Either && signature.is_reduced(factor_id(factor))
+    }
+
     fn splits_along_all_axes(&self, variable: usize, at: usize) -> bool {
         let axes: AxisSet = (0..self.mesh.n_axes()).collect();
         match (self.variables[variable], &self.signatures[variable]) {
@@ -205,10 +225,15 @@ impl<'a> Loops<'a> {
     }
 }
 
-/// Marks each value that every rank computes whole, by the signatures of the operators.
+/// Marks each value that every rank computes whole, by the signatures of the operators. A change of
+/// shape that may give partial sums gives no such value.
 pub(super) fn known_everywhere(network: &Network, operators: &[(Value, &Signature)]) -> Vec<bool> {
+    let may_be_terms = PartialSums::of(network).may_be_terms;
     let mut marks = vec![false; network.graph.n_values()];
-    operators.iter().for_each(|(value, it)| marks[value.index()] = it.is_known_everywhere());
+    for (value, signature) in operators {
+        let at = value.index();
+        marks[at] = signature.is_known_everywhere() && !may_be_terms[at];
+    }
     marks
 }
 

@@ -4,10 +4,10 @@
 //! axes: only the number of axes with each placement matters. For symmetry in integer programs, see
 //! Margot 2010.
 //!
-//! In the cheapest conversion between two orbits, as many axes as possible keep their placement. Of
-//! the others, some are exchanged or scattered between dims, and some are gathered while others are
-//! sliced. All these ways are tried on a tensor whose dims any axes can split. Dims with fewer
-//! legal splits only have fewer ways.
+//! In the cheapest conversion between two orbits, as many axes as possible keep their split. Of the
+//! others, some are exchanged or scattered between dims, some are gathered while others are sliced,
+//! and some become partial. All these ways are tried on a tensor whose dims any axes can split.
+//! Dims with fewer legal splits only have fewer ways.
 
 use std::{cell::RefCell, collections::BTreeMap, sync::Arc};
 
@@ -36,6 +36,8 @@ struct AxisMoves {
     replicated: usize,
     /// Axes that were partial.
     partial: usize,
+    /// Axes that are partial after.
+    terms: usize,
     /// Axes that split dims which fewer axes split after.
     left: usize,
     /// Axes that split dims which fewer axes split before.
@@ -119,6 +121,7 @@ impl AxisMoves {
         let mut moves = Self {
             replicated: before[REPLICATED].into(),
             partial: before[PARTIAL].into(),
+            terms: after[PARTIAL].into(),
             ..Self::default()
         };
         for (&before, &after) in before[..MAX_RANK].iter().zip(&after[..MAX_RANK]) {
@@ -130,47 +133,67 @@ impl AxisMoves {
     }
 
     /// Appends these numbers to the bits of a key, for a class of so many axes. They take at most
-    /// five bits per axis, so a key holds all classes of a mesh.
+    /// six bits per axis, so a key holds all classes of a mesh.
     fn appended(self, bits: u128, n_axes: u32) -> u128 {
         let width = u32::BITS - n_axes.leading_zeros();
-        let Self { kept, replicated, partial, left, entered } = self;
-        [kept, replicated, partial, left, entered]
+        let Self { kept, replicated, partial, terms, left, entered } = self;
+        [kept, replicated, partial, terms, left, entered]
             .into_iter()
             .fold(bits, |bits, it| bits << width | it as u128)
     }
 
-    /// Returns the ways to choose which axes of the class enter dims: split, partial or replicated
-    /// ones.
+    /// Returns the ways to choose which axes of the class enter dims or become partial: split,
+    /// partial or replicated ones.
     fn arrangements(
         self,
         class: AxisSet,
         from: Tiling,
         to: Tiling,
     ) -> impl Iterator<Item = (Tiling, Tiling)> {
-        let exchanged = 0..=self.left.min(self.entered);
-        let ways = exchanged.flat_map(move |exchanged| {
-            let scattered = 0..=self.partial.min(self.entered - exchanged);
-            scattered.map(move |scattered| (exchanged, scattered))
-        });
-        let is_possible =
-            move |way: &(usize, usize)| self.entered - way.0 - way.1 <= self.replicated;
-        ways.filter(is_possible).map(move |(exchanged, scattered)| {
-            let sliced = self.entered - exchanged - scattered;
-            let replicated = Placement::Replicated;
-            let groups = [
-                (self.kept, KEPT, KEPT),
-                (exchanged, LEFT, ENTERED),
-                (self.left - exchanged, LEFT, replicated),
-                (scattered, Placement::Partial, ENTERED),
-                (self.partial - scattered, Placement::Partial, replicated),
-                (sliced, replicated, ENTERED),
-            ];
-            let placed = groups.into_iter().flat_map(|(n, from, to)| [(from, to)].repeat(n));
+        self.ways().map(move |Way { entered, terms }| {
+            let before = [LEFT, Placement::Partial, Placement::Replicated];
+            let changes = before.into_iter().enumerate().flat_map(|(at, before)| {
+                let n_axes = [self.left, self.partial, self.replicated][at];
+                let n_others = n_axes - entered[at] - terms[at];
+                let after = [ENTERED, Placement::Partial, Placement::Replicated];
+                let groups = [entered[at], terms[at], n_others].into_iter().zip(after);
+                groups.map(move |(n, after)| (n, before, after))
+            });
+            let groups = [(self.kept, KEPT, KEPT)].into_iter().chain(changes);
+            let placed = groups.flat_map(|(n, from, to)| [(from, to)].repeat(n));
             class.iter().zip(placed).fold((from, to), |(from, to), (axis, (before, after))| {
                 (from.with(axis, before), to.with(axis, after))
             })
         })
     }
+
+    /// Returns all ways to choose these axes.
+    fn ways(self) -> impl Iterator<Item = Way> {
+        let Self { left, partial, replicated, .. } = self;
+        let entered = shares(self.entered, [left, partial, replicated]);
+        entered.flat_map(move |entered| {
+            let others = [left - entered[0], partial - entered[1], replicated - entered[2]];
+            shares(self.terms, others).map(move |terms| Way { entered, terms })
+        })
+    }
+}
+
+/// The numbers of axes that enter dims, and of those that become or stay partial: of the axes that
+/// left dims, were partial and were replicated.
+#[derive(Clone, Copy)]
+struct Way {
+    entered: [usize; 3],
+    terms: [usize; 3],
+}
+
+/// Returns all ways to take `n` in all, at most so many of each kind.
+fn shares(n: usize, most: [usize; 3]) -> impl Iterator<Item = [usize; 3]> {
+    let firsts = 0..=n.min(most[0]);
+    firsts.flat_map(move |first| {
+        let seconds = 0..=(n - first).min(most[1]);
+        let all = seconds.map(move |second| [first, second, n - first - second]);
+        all.filter(move |it| it[2] <= most[2])
+    })
 }
 
 #[cfg(test)]

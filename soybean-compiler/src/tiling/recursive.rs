@@ -15,7 +15,7 @@ use super::{
     problem::{Access, AccessEdge, Label, Plan, TableKey, TilingProblem, Variable},
     splittable::Redundancy,
 };
-use crate::signature::{FactorId, Partitioning, Signature, factor_id};
+use crate::signature::{FactorId, Partitioning, Signature, TERMS};
 
 /// The work for one cut, in table entries.
 const WORK: u64 = 1 << 25;
@@ -48,7 +48,7 @@ pub(super) fn recursive(problem: &TilingProblem<'_>, effort: SearchEffort) -> Pl
 enum CutOptions {
     /// The number of parts that earlier cuts left of the tensor, and its placements.
     Tensor(u64, Vec<Placement>),
-    /// The factors of the operator that can be split.
+    /// The factors of the operator that can be split, and [`TERMS`].
     Operator(Vec<Option<FactorId>>),
 }
 
@@ -72,11 +72,14 @@ impl CutOptions {
                         .splittable
                         .may_split(*factor, partitioning.axes_of(*factor).with(axis))
                 };
-                let factors =
-                    (0..operator_kind.signature.factors.len()).map(factor_id).filter(may_split);
+                let splittable = &operator_kind.splittable;
+                let factors = splittable.factors().filter(may_split);
                 let mut factors: Vec<Option<FactorId>> = factors.map(Some).collect();
                 if factors.is_empty() || operator_kind.redundancy == Redundancy::Free {
                     factors.push(None);
+                }
+                if splittable.may_be_terms() {
+                    factors.push(Some(TERMS));
                 }
                 Self::Operator(factors)
             }
@@ -175,8 +178,7 @@ fn shares_moved(from: Placement, to: Placement, size: i64) -> i64 {
         (Replicated, _) | (Partial, Partial) => 0,
         (Split(i), Split(j)) if i == j => 0,
         (Split(_), Split(_)) => size - 1,
-        (Split(_), Replicated) | (Partial, Split(_)) => size * (size - 1),
+        (Split(_), Replicated | Partial) | (Partial, Split(_)) => size * (size - 1),
         (Partial, Replicated) => 2 * size * (size - 1),
-        (Split(_), Partial) => unreachable!("tensors stored as partial sums have no dims"),
     }
 }

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use soybean_plan::{AxisSet, Mesh, carried_axes, splitting_sets};
 
 use super::resolution::Resolution;
-use crate::signature::{FactorId, Partitioning, Signature, factor_id};
+use crate::signature::{FactorId, Partitioning, Signature, TERMS, factor_id};
 
 /// The conditions under which several ranks may compute the same elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +37,11 @@ impl SplittingSets {
 
 /// For each factor of an operator, the sets of axes that can split it in all dims that carry it.
 #[derive(Clone, Debug)]
-pub(super) struct SplittableFactors(Vec<Vec<bool>>);
+pub(super) struct SplittableFactors {
+    of_factors: Vec<Vec<bool>>,
+    /// Whether the operator may work on partial sums, along any axes.
+    may_be_terms: bool,
+}
 
 impl SplittableFactors {
     pub(super) fn new(signature: &Signature, sets: &mut SplittingSets) -> Self {
@@ -51,24 +55,49 @@ impl SplittableFactors {
             let sets = sets.of(extent);
             (0..sets.len()).map(|mask| sets[mask] && mask & !(carried as usize) == 0).collect()
         };
-        Self((0..signature.factors.len()).map(&mut of_factor).collect())
+        let of_factors = (0..signature.factors.len()).map(&mut of_factor).collect();
+        Self { of_factors, may_be_terms: false }
     }
 
     /// Returns the same without splits of needless factors.
     pub(super) fn without(mut self, is_needless: &[bool]) -> Self {
-        for (marks, _) in self.0.iter_mut().zip(is_needless).filter(|(_, needless)| **needless) {
+        let of_factors = self.of_factors.iter_mut().zip(is_needless);
+        for (marks, _) in of_factors.filter(|(_, needless)| **needless) {
             marks[1..].fill(false);
         }
         self
     }
 
+    /// Returns the same for an operator that may work on partial sums, or may not.
+    pub(super) fn with_terms(self, may_be_terms: bool) -> Self {
+        Self { may_be_terms, ..self }
+    }
+
+    pub(super) fn may_be_terms(&self) -> bool {
+        self.may_be_terms
+    }
+
+    /// Returns all factors.
+    pub(super) fn factors(&self) -> impl Iterator<Item = FactorId> + use<> {
+        (0..self.of_factors.len()).map(factor_id)
+    }
+
+    /// Returns all factors, and [`TERMS`] if the operator may work on partial sums.
+    pub(super) fn choices(&self) -> impl Iterator<Item = FactorId> + use<> {
+        self.factors().chain(self.may_be_terms.then_some(TERMS))
+    }
+
     /// Returns whether this factor can be split along these axes.
     pub(super) fn may_split(&self, factor: FactorId, axes: AxisSet) -> bool {
-        self.0[factor as usize][axes.0 as usize]
+        match factor {
+            TERMS => self.may_be_terms,
+            _ => self.of_factors[factor as usize][axes.0 as usize],
+        }
     }
 
     fn at_resolution(&self, see: impl Fn(&[bool]) -> Vec<bool>) -> Self {
-        Self(self.0.iter().map(|marks| see(marks)).collect())
+        let of_factors = self.of_factors.iter().map(|marks| see(marks)).collect();
+        Self { of_factors, ..*self }
     }
 }
 
@@ -81,14 +110,14 @@ pub(super) fn enumerate_partitionings(
 ) -> Vec<Partitioning> {
     let possible = splittable.at_resolution(|marks| resolution.possible(marks));
     let certain = splittable.at_resolution(|marks| resolution.certain(marks));
-    let n_factors = splittable.0.len();
     let mut partitionings = vec![Partitioning(vec![None; mesh.n_axes()])];
     for axis in 0..mesh.n_axes() {
         let before = resolution.before(axis);
         let extend = |partitioning: &Partitioning| {
-            // Within a class, splits are in order: factors first, then none.
-            let first = before.map_or(0, |it| partitioning.0[it].map_or(n_factors, usize::from));
-            let factors = (first..n_factors).map(factor_id);
+            // Within a class, splits are in order: factors first, then terms, then none.
+            let is_in_order = |&it: &FactorId| {
+                before.is_none_or(|at| partitioning.0[at].is_some_and(|of| of <= it))
+            };
             let is_legal =
                 |&it: &FactorId| possible.may_split(it, partitioning.axes_of(it).with(axis));
             let with = |choice| {
@@ -96,7 +125,8 @@ pub(super) fn enumerate_partitionings(
                 partitioning.0[axis] = choice;
                 partitioning
             };
-            factors.filter(is_legal).map(Some).chain([None]).map(with).collect::<Vec<_>>()
+            let choices = splittable.choices().filter(is_in_order).filter(is_legal);
+            choices.map(Some).chain([None]).map(with).collect::<Vec<_>>()
         };
         partitionings = partitionings.iter().flat_map(extend).collect();
     }
@@ -107,7 +137,7 @@ pub(super) fn enumerate_partitionings(
         let could_split = |partitioning: &Partitioning, axis: usize| {
             let may_split =
                 |it: FactorId| certain.may_split(it, partitioning.axes_of(it).with(axis));
-            partitioning.0[axis].is_none() && (0..n_factors).map(factor_id).any(may_split)
+            partitioning.0[axis].is_none() && splittable.factors().any(may_split)
         };
         partitionings
             .retain(|partitioning| !(0..mesh.n_axes()).any(|axis| could_split(partitioning, axis)));
@@ -122,7 +152,7 @@ pub(super) fn completed(
 ) -> Partitioning {
     let mut partitioning = partitioning.clone();
     for axis in 0..partitioning.0.len() {
-        let mut factors = (0..splittable.0.len()).map(factor_id);
+        let mut factors = splittable.factors();
         if partitioning.0[axis].is_none() {
             partitioning.0[axis] =
                 factors.find(|&it| splittable.may_split(it, partitioning.axes_of(it).with(axis)));

@@ -8,7 +8,7 @@ use super::conversion::route;
 use crate::{
     network::Network,
     operator::Phase,
-    signature::{Partitioning, Signature, letter},
+    signature::{Partitioning, Signature, TERMS, letter},
     value::Value,
 };
 
@@ -126,7 +126,8 @@ impl TiledNetwork {
 
     /// Returns the number of ranks over which a partitioning splits an operator's work.
     pub(crate) fn ranks_at_work(&self, form: &Partitioning) -> usize {
-        self.mesh.group_size((0..form.0.len()).filter(|&axis| form.0[axis].is_some()).collect())
+        let is_split = |axis: &usize| form.0[*axis].is_some_and(|it| it != TERMS);
+        self.mesh.group_size((0..form.0.len()).filter(is_split).collect())
     }
 
     fn conversion(&self, value: Value, from: Tiling, to: Tiling, combine: Combine) -> Conversion {

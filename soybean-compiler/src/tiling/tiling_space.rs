@@ -19,7 +19,10 @@ use super::{
     resolution::Resolution,
     splittable::SplittingSets,
 };
-use crate::signature::{FactorId, factor_id};
+use crate::{
+    partial_sums::Idle,
+    signature::{FactorId, TERMS, factor_id},
+};
 
 /// The sets of axes that can split each dim.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,8 +30,8 @@ pub(super) struct LegalSplits {
     mesh: Mesh,
     /// For each dim, a mark for each set of axes.
     is_legal: Vec<Arc<[bool]>>,
-    /// The placement of a stored tensor along an axis that splits none of its dims.
-    idle: Placement,
+    /// How a tensor is stored along an axis that splits none of its dims.
+    idle: Idle,
 }
 
 impl LegalSplits {
@@ -38,13 +41,13 @@ impl LegalSplits {
 
     pub(super) fn looked_up(sets: &mut SplittingSets, mesh: &Mesh, shape: &Shape) -> Self {
         let is_legal = shape.iter().map(|&extent| sets.of(extent)).collect();
-        Self { mesh: *mesh, is_legal, idle: Placement::Replicated }
+        Self { mesh: *mesh, is_legal, idle: Idle::Replicated }
     }
 
     /// Returns the splits of a tensor whose dims any axes can split.
     pub(super) fn unlimited(mesh: &Mesh, rank: usize) -> Self {
         let all: Arc<[bool]> = vec![true; 1 << mesh.n_axes()].into();
-        Self { mesh: *mesh, is_legal: vec![all; rank], idle: Placement::Replicated }
+        Self { mesh: *mesh, is_legal: vec![all; rank], idle: Idle::Replicated }
     }
 
     /// Returns the same without splits of needless dims.
@@ -55,15 +58,20 @@ impl LegalSplits {
         self
     }
 
-    /// Returns the splits of a tensor that is stored as partial sums.
-    pub(super) fn of_partial_sums(self) -> Self {
-        Self { idle: Placement::Partial, ..self }
+    /// Returns the splits of a tensor that is stored so along other axes.
+    pub(super) fn idle(self, idle: Idle) -> Self {
+        Self { idle, ..self }
     }
 
     /// Returns the placements of a stored tensor along an axis.
     pub(super) fn placements(&self) -> impl Iterator<Item = Placement> {
         let splits = (0..self.rank()).map(|dim| Placement::Split(factor_id(dim)));
-        [self.idle].into_iter().chain(splits)
+        let idle: &[Placement] = match self.idle {
+            Idle::Replicated => &[Placement::Replicated],
+            Idle::Partial => &[Placement::Partial],
+            Idle::Either => &[Placement::Replicated, Placement::Partial],
+        };
+        idle.iter().copied().chain(splits)
     }
 
     pub(super) fn n_axes(&self) -> usize {
@@ -152,7 +160,7 @@ impl TilingSpace {
         let code = |(tiling, position)| (code(&tiling, splits.rank()), position);
         let mut positions: Vec<(u64, u32)> = tilings.iter().copied().zip(0..).map(code).collect();
         positions.sort_unstable();
-        let known = CostCache::new(tilings.len() * n_stored);
+        let known = CostCache::new(tilings.len() * tilings.len());
         let (orbits, cost_model) = (orbits.cloned(), Arc::clone(cost_model));
         Self { splits, tilings, n_stored, positions, known, cost_model, orbits }
     }
@@ -178,14 +186,9 @@ impl TilingSpace {
         Some(self.positions[at].1 as usize)
     }
 
-    /// Returns the cost from one tiling to a stored one or to partial sums:
-    /// [`LegalSplits::conversion_cost`].
+    /// Returns the cost from one tiling to another: [`LegalSplits::conversion_cost`].
     pub(super) fn cost(&self, from: usize, to: usize) -> ConversionCost {
-        // A rank makes partial sums of its own part without communication.
-        if !self.tilings[to].partial_axes().is_empty() {
-            return ConversionCost::NONE;
-        }
-        let at = from * self.n_stored + to;
+        let at = from * self.tilings.len() + to;
         if let Some(price) = self.known.get(at) {
             return price;
         }
@@ -267,7 +270,7 @@ fn tilings(splits: &LegalSplits, resolution: &Resolution) -> (Vec<Tiling>, usize
         };
         tilings = tilings.iter().flat_map(extend).filter(|it| possible.are_legal(it)).collect();
     }
-    let may_split = |dim: FactorId, axes| splits.may_split(dim.into(), axes);
+    let may_split = |dim: FactorId, axes| dim == TERMS || splits.may_split(dim.into(), axes);
     tilings.retain(|it| {
         splits.are_legal(it) || resolution.has_member(&Label::Tensor(*it).splits(), &may_split)
     });

@@ -2,13 +2,14 @@
 
 use soybean_compiler::{
     Network, Optimizer, Strategy, Value, build_network, optimizer, replicate, round,
+    signature::{Partitioning, TERMS},
     tiling::search_alone,
 };
 use soybean_plan::{Mesh, NonFinite, Placement, Precision, Tiling};
 
 use crate::support::{
     brute_force::least_bytes,
-    random_networks::{Sizes, random_model, random_predictor},
+    random_networks::{Sizes, branching_model, random_model, random_predictor},
 };
 
 /// The most entries of a table of brute force. Networks that need more are skipped.
@@ -20,6 +21,23 @@ struct Compared {
     n_networks: usize,
     /// The networks of which every plan moves data.
     n_that_move: usize,
+    /// The networks whose plan adds up partial sums.
+    n_with_terms: usize,
+}
+
+/// The best plan of a network.
+struct Best {
+    bytes: u64,
+    /// Whether an operator works on partial sums.
+    has_terms: bool,
+}
+
+impl Compared {
+    fn count(&mut self, best: &Best) {
+        self.n_networks += 1;
+        self.n_that_move += usize::from(best.bytes > 0);
+        self.n_with_terms += usize::from(best.has_terms);
+    }
 }
 
 /// Compares the search with brute force on networks of one to five operators, with and without
@@ -28,25 +46,23 @@ fn compared(n_ranks: usize, extents: &'static [usize], n_seeds: u64) -> Compared
     let mut compared = Compared::default();
     for (n_operators, is_trained) in (1..=5).flat_map(|it| [(it, false), (it, true)]) {
         let sizes = Sizes { n_operators, extents, is_trained };
-        for least in (0..n_seeds).filter_map(|seed| least_if_small(n_ranks, &sizes, seed)) {
-            compared.n_networks += 1;
-            compared.n_that_move += usize::from(least > 0);
-        }
+        let all = (0..n_seeds).filter_map(|seed| best_if_small(n_ranks, &sizes, seed));
+        all.for_each(|it| compared.count(&it));
     }
     compared
 }
 
-fn least_if_small(n_ranks: usize, sizes: &Sizes, seed: u64) -> Option<u64> {
+fn best_if_small(n_ranks: usize, sizes: &Sizes, seed: u64) -> Option<Best> {
     let (builder, loss) = random_model(seed, sizes);
     let updates = optimizer(if seed % 3 == 2 { "adam" } else { "sgd" }, &[]).unwrap();
     let updates = if seed % 5 == 4 { with_everything(updates) } else { updates };
     let network = build_network(builder, loss, &[], &updates).unwrap();
-    least_of(network, n_ranks, sizes, seed)
+    best_of(network, n_ranks, sizes, seed)
 }
 
-/// Returns the least bytes of a network, or `None` if it is too large for brute force. Panics if
-/// the search finds or proves anything else.
-fn least_of(network: Network, n_ranks: usize, sizes: &Sizes, seed: u64) -> Option<u64> {
+/// Returns the best plan of a network, or `None` if it is too large for brute force. Panics if the
+/// search finds or proves anything else.
+fn best_of(network: Network, n_ranks: usize, sizes: &Sizes, seed: u64) -> Option<Best> {
     let precision = if seed / 3 % 2 == 1 { Precision::Bf16 } else { Precision::F32 };
     let network = round(network, precision);
     let mesh = Mesh::new(n_ranks);
@@ -59,7 +75,9 @@ fn least_of(network: Network, n_ranks: usize, sizes: &Sizes, seed: u64) -> Optio
     assert_eq!(found.lower_bound_bytes, least, "{}", case());
     let others = found.baselines;
     assert!(others.data.min(others.model).min(others.recursive) >= least, "{}", case());
-    Some(least)
+    let of_terms = |it: &Partitioning| it.0.contains(&Some(TERMS));
+    let has_terms = found.tiled.forms.iter().flatten().any(of_terms);
+    Some(Best { bytes: least, has_terms })
 }
 
 /// Returns the optimizer with everything that reads the norm of the gradients, and with all further
@@ -87,11 +105,18 @@ fn with_pin(network: Network, mesh: &Mesh, seed: u64) -> Network {
     network.graph.values().find_map(pinned).unwrap_or_else(|| network.clone())
 }
 
-/// Checks that most networks were compared, and that few of them are solved by moving nothing.
-fn check(n_ranks: usize, extents: &'static [usize], n_seeds: u64, least_compared: usize) {
+/// Checks that most networks were compared, that few of them are solved by moving nothing, and that
+/// partial sums are added up in some.
+fn check(
+    n_ranks: usize,
+    extents: &'static [usize],
+    n_seeds: u64,
+    [least_compared, least_with_terms]: [usize; 2],
+) {
     let compared = compared(n_ranks, extents, n_seeds);
     assert!(compared.n_networks >= least_compared, "{compared:?}");
     assert!(4 * compared.n_that_move >= 3 * compared.n_networks, "{compared:?}");
+    assert!(compared.n_with_terms >= least_with_terms, "{compared:?}");
 }
 
 // Some extents are divisible by the number of ranks, some only by one axis of the mesh, some by
@@ -99,27 +124,48 @@ fn check(n_ranks: usize, extents: &'static [usize], n_seeds: u64, least_compared
 
 #[test]
 fn two_ranks() {
-    check(2, &[1, 2, 3, 4, 5, 6, 8], 80, 780);
+    check(2, &[1, 2, 3, 4, 5, 6, 8], 80, [780, 3]);
 }
 
 #[test]
 fn three_ranks() {
-    check(3, &[1, 2, 3, 4, 6, 9, 12], 80, 780);
+    check(3, &[1, 2, 3, 4, 6, 9, 12], 80, [780, 3]);
 }
 
 #[test]
 fn four_ranks() {
-    check(4, &[2, 3, 4, 6, 8, 12], 60, 480);
+    check(4, &[2, 3, 4, 6, 8, 12], 60, [480, 0]);
 }
 
 #[test]
 fn six_ranks() {
-    check(6, &[2, 3, 4, 6, 9, 12], 60, 500);
+    check(6, &[2, 3, 4, 6, 9, 12], 60, [500, 0]);
 }
 
 #[test]
 fn eight_ranks() {
-    check(8, &[2, 3, 4, 8, 12, 16], 30, 170);
+    check(8, &[2, 3, 4, 8, 12, 16], 30, [170, 0]);
+}
+
+/// Products of one activation have gradients that are partial sums where the products' columns are
+/// split. Ranks add them up before one reduction.
+#[test]
+fn gradients_of_several_products() {
+    let mut compared = Compared::default();
+    let meshes: [(usize, &'static [usize]); 4] =
+        [(2, &[1, 2, 3, 4, 6]), (3, &[2, 3, 6, 9]), (4, &[2, 4, 6, 8]), (6, &[3, 6, 12])];
+    for (n_ranks, extents) in meshes {
+        let sizes = Sizes { n_operators: 3, extents, is_trained: true };
+        for seed in 0..100 {
+            let (builder, loss) = branching_model(seed, &sizes);
+            let updates = optimizer("sgd", &[]).unwrap();
+            let network = build_network(builder, loss, &[], &updates).unwrap();
+            let best = best_of(network, n_ranks, &sizes, seed);
+            best.iter().for_each(|it| compared.count(it));
+        }
+    }
+    assert!(compared.n_networks >= 180, "{compared:?}");
+    assert!(compared.n_with_terms >= 70, "{compared:?}");
 }
 
 #[test]
@@ -138,9 +184,8 @@ fn inference() {
                 let (builder, outputs) = random_predictor(seed, &sizes);
                 let network =
                     build_network(builder, None, &outputs, &Optimizer::default()).unwrap();
-                let Some(least) = least_of(network, n_ranks, &sizes, seed) else { continue };
-                compared.n_networks += 1;
-                compared.n_that_move += usize::from(least > 0);
+                let best = best_of(network, n_ranks, &sizes, seed);
+                best.iter().for_each(|it| compared.count(it));
             }
         }
     }

@@ -17,6 +17,7 @@ mod memory;
 mod networks;
 mod overlap;
 mod padding;
+mod partial_sums;
 mod pins;
 mod pipeline;
 mod plannable;

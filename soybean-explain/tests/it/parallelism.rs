@@ -162,9 +162,9 @@ fn transformers_split_texts_heads_and_words() {
             0: column 4 | column 4 | split 4
             -: head 4 | head 4 | 
             2: feature 4 | feature 4 | split 4
-            3: column 2 x row 2 | column 2 x row 2 | split 4
-            4: column 2 x row 2 | column 2 x row 2 | split 4
-            5: column 2 x row 2 | column 2 x row 2 | split 4
+            3: column 4 | column 4 | split 4
+            4: column 4 | column 4 | split 4
+            5: column 4 | column 4 | split 4
             6: column 2 x row 2 | column 2 x row 2 | split 4
             7: feature 4 | feature 4 | split 4
             8: column 4 | column 4 | split 4

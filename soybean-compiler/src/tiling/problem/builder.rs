@@ -10,6 +10,7 @@ use super::{Access, AccessEdge, OperatorKind, TilingProblem, UNIT, Variable, byt
 use crate::{
     network::Network,
     operator::Phase,
+    partial_sums::{Idle, PartialSums},
     tiling::{
         cost_model::CostModel,
         dominance::NetworkVariable,
@@ -49,8 +50,8 @@ impl<'a> TilingProblem<'a> {
             },
             sets: SplittingSets::new(&mesh),
             may_repeat: network.may_repeat(),
-            is_partial_sum: network.partial_sums(),
             is_kept: network.kept_aside(),
+            partial_sums: PartialSums::of(network),
             accesses: BTreeMap::new(),
             edge_kinds: Interner::default(),
             tensor_kinds: BTreeMap::new(),
@@ -83,13 +84,12 @@ struct ProblemBuilder<'a> {
     sets: SplittingSets,
     /// The marks of [`Network::may_repeat`].
     may_repeat: Vec<bool>,
-    /// The marks of [`Network::partial_sums`].
-    is_partial_sum: Vec<bool>,
     /// The marks of [`Network::kept_aside`].
     is_kept: Vec<bool>,
+    partial_sums: PartialSums,
     accesses: BTreeMap<Access, usize>,
     edge_kinds: Interner<Vec<usize>>,
-    tensor_kinds: BTreeMap<(Vec<usize>, Vec<bool>, bool), usize>,
+    tensor_kinds: BTreeMap<(Vec<usize>, Vec<bool>, Idle), usize>,
 }
 
 impl ProblemBuilder<'_> {
@@ -108,14 +108,13 @@ impl ProblemBuilder<'_> {
 
     fn add_tensor_kind(&mut self, value: Value, is_needless: &[bool]) -> usize {
         let shape = self.problem.network.graph.shape(value);
-        let is_partial_sum = self.is_partial_sum[value.index()];
-        let key = (shape.to_vec(), is_needless.to_vec(), is_partial_sum);
+        let idle = self.partial_sums.idle[value.index()];
+        let key = (shape.to_vec(), is_needless.to_vec(), idle);
         if let Some(&tensor_kind) = self.tensor_kinds.get(&key) {
             return tensor_kind;
         }
         let splits = LegalSplits::looked_up(&mut self.sets, &self.problem.mesh, &shape);
-        let splits = splits.without(is_needless);
-        let splits = if is_partial_sum { splits.of_partial_sums() } else { splits };
+        let splits = splits.without(is_needless).idle(idle);
         let number = number(&mut self.problem.tensor_kinds, splits);
         self.tensor_kinds.insert(key, number);
         number
@@ -129,15 +128,18 @@ impl ProblemBuilder<'_> {
             true => Redundancy::Free,
             false => Redundancy::Unavoidable,
         };
+        let may_be_terms = self.partial_sums.may_be_terms[value.index()];
         let is_same = |it: &OperatorKind| {
             it.signature == signature
                 && it.redundancy == redundancy
                 && it.is_needless == is_needless
+                && it.splittable.may_be_terms() == may_be_terms
         };
         let operator_kinds = &mut self.problem.operator_kinds;
         operator_kinds.iter().position(is_same).unwrap_or_else(|| {
-            let splittable =
-                SplittableFactors::new(&signature, &mut self.sets).without(is_needless);
+            let splittable = SplittableFactors::new(&signature, &mut self.sets)
+                .without(is_needless)
+                .with_terms(may_be_terms);
             let is_needless = is_needless.to_vec();
             operator_kinds.push(OperatorKind { signature, splittable, redundancy, is_needless });
             operator_kinds.len() - 1

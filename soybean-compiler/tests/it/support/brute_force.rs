@@ -15,7 +15,7 @@ use soybean_compiler::{
 };
 use soybean_plan::{Combine, Mesh, Placement, Tile, Tiling};
 
-use super::forms::all_forms;
+use super::forms::{all_forms, may_be_stored_so};
 
 /// Returns the least bytes of a training step, or `None` if that takes tables of more entries than
 /// `limit`.
@@ -65,12 +65,12 @@ struct Tensors<'a> {
     /// The tensor of each value, by index.
     tensor_of: Vec<usize>,
     tilings: Vec<Vec<Tiling>>,
-    /// The results of [`Self::conversions`], by the shape and the pin of the tensor, the tiling of
-    /// the partitioning, and whether it is an operand or a result.
+    /// The results of [`Self::conversions`], by the shape and the number of tilings of the tensor,
+    /// its pin, the tiling of the partitioning, and whether it is an operand or a result.
     known: RefCell<BTreeMap<Conversions, Rc<[u64]>>>,
 }
 
-type Conversions = (Vec<usize>, usize, Option<Tiling>, Tiling, bool);
+type Conversions = (Vec<usize>, usize, usize, Option<Tiling>, Tiling, bool);
 
 impl<'a> Tensors<'a> {
     fn new(network: &'a Network, mesh: &'a Mesh) -> Self {
@@ -114,7 +114,8 @@ impl<'a> Tensors<'a> {
         let tilings = &self.tilings[self.tensor_of[value.index()]];
         let source = self.network.graph.values().nth(self.tensor_of[value.index()]).unwrap();
         let pin = self.network.pin(source, self.mesh);
-        let key = (node.shape.to_vec(), node.dtype.bytes(), pin, of_form, is_result);
+        let (shape, n_tilings) = (node.shape.to_vec(), tilings.len());
+        let key = (shape, n_tilings, node.dtype.bytes(), pin, of_form, is_result);
         let all = || tilings.iter().map(cost).collect();
         Rc::clone(self.known.borrow_mut().entry(key).or_insert_with(all))
     }
@@ -127,7 +128,8 @@ fn all_tilings(network: &Network, mesh: &Mesh, value: Value) -> Vec<Tiling> {
     let shape = network.graph.shape(value);
     let rank = u8::try_from(shape.len()).unwrap();
     let splits = (0..rank).map(Placement::Split);
-    let sums = may_be_partial_sums(network, value).then_some(Placement::Partial);
+    let may_be_sums = is_of_totals(network, value) || may_be_stored_so(network, value);
+    let sums = may_be_sums.then_some(Placement::Partial);
     let placements: Vec<Placement> =
         [Placement::Replicated].into_iter().chain(splits).chain(sums).collect();
     let mut tilings = vec![Tiling::replicated(mesh.n_axes())];
@@ -141,7 +143,7 @@ fn all_tilings(network: &Network, mesh: &Mesh, value: Value) -> Vec<Tiling> {
 
 /// Returns whether a tensor may be stored as partial sums along any axes: all its readers add them
 /// up.
-fn may_be_partial_sums(network: &Network, value: Value) -> bool {
+fn is_of_totals(network: &Network, value: Value) -> bool {
     let graph = &network.graph;
     let users = graph.users(value);
     let is_total = |it: &Value| graph.operator(*it).unwrap().to_string() == "total";

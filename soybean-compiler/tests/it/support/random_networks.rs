@@ -46,6 +46,40 @@ pub(crate) fn random_predictor(seed: u64, sizes: &Sizes) -> (Builder, Vec<(Strin
     (it.builder, ends)
 }
 
+/// Returns the model of a seed in which two or three products read one activation, some in another
+/// shape, and its loss.
+pub(crate) fn branching_model(seed: u64, sizes: &Sizes) -> (Builder, Value) {
+    let mut it = Growth::empty(Mode::Training, seed, sizes);
+    let [rows, columns, hidden] = [1 + it.dice.below(3), it.extent(), it.extent()];
+    let x = it.builder.input("x", DType::F32, &[rows, columns]);
+    let weight = it.source(&[columns, hidden]);
+    let product = it.add("matmul", &[Argument::Tensor(x), weight]);
+    let h = it.add("tanh", &[Argument::Tensor(product)]);
+    for _ in 0..2 + it.dice.below(2) {
+        let width = it.extent();
+        let operand = match it.dice.below(4) {
+            0 => it.add("transpose", &[Argument::Tensor(h)]),
+            1 => it.add("reshape", &[Argument::Tensor(h), reshaped(&[rows, hidden])]),
+            _ => h,
+        };
+        let last = *it.shape(operand).last().unwrap();
+        let weight = it.source(&[last, width]);
+        let operand = match it.shape(operand).len() {
+            1 => it.add("reshape", &[Argument::Tensor(operand), row_of(last)]),
+            _ => operand,
+        };
+        let branch = it.add("matmul", &[Argument::Tensor(operand), weight]);
+        it.add("tanh", &[Argument::Tensor(branch)]);
+    }
+    let loss = it.loss();
+    (it.builder, loss)
+}
+
+/// Returns the shape of a matrix of one row.
+fn row_of(extent: usize) -> Argument {
+    Argument::List(vec![integer(1), integer(extent)])
+}
+
 /// A network under construction.
 struct Growth {
     builder: Builder,
@@ -66,15 +100,19 @@ impl Growth {
         it
     }
 
-    fn new(mode: Mode, seed: u64, sizes: &Sizes) -> Self {
-        let mut it = Self {
+    fn empty(mode: Mode, seed: u64, sizes: &Sizes) -> Self {
+        Self {
             builder: Builder::in_mode(mode),
             dice: Dice(seed),
             sizes: *sizes,
             tensors: Vec::new(),
             parameters: Vec::new(),
             n_operators: 0,
-        };
+        }
+    }
+
+    fn new(mode: Mode, seed: u64, sizes: &Sizes) -> Self {
+        let mut it = Self::empty(mode, seed, sizes);
         let rank = it.dice.one_of(&[1, 2, 2, 2, 2, 2, 3, 4]);
         let shape: Vec<usize> = (0..rank).map(|_| it.extent()).collect();
         if rank == 1 && sizes.is_trained {

@@ -87,7 +87,7 @@ fn strings(list: &Value) -> Vec<String> {
 
 /// Returns the tiling of dims such as `i(j_)_` in a partitioning; `absent` is the placement along
 /// axes whose factor they lack. A text that ends in `+` is stored as partial sums along axes
-/// without a factor.
+/// without a factor. Along axes of terms, `+`, all operands and the result are partial sums.
 fn tiling(dims: &str, form: &[String], absent: &str) -> Vec<String> {
     let idle = if dims.ends_with('+') { "red" } else { "r" };
     let mut letters: Vec<char> = Vec::new();
@@ -105,6 +105,7 @@ fn tiling(dims: &str, form: &[String], absent: &str) -> Vec<String> {
         let dim = letters.iter().position(|it| factor.starts_with(*it));
         match (factor.as_str(), dim) {
             ("-", _) => idle.to_owned(),
+            ("+", _) => "red".to_owned(),
             (_, Some(dim)) => format!("P{dim}"),
             (_, None) => absent.to_owned(),
         }
@@ -136,6 +137,7 @@ fn tiles(mesh: &Mesh, shape: &[usize], tiling: &[String]) -> Vec<BTreeSet<usize>
 /// element, in each group of ranks that differ only along axes whose placement changes.
 ///
 /// Along axes where a replicated tensor becomes a partial sum, ranks keep shares of what they have.
+/// A split tensor is replicated first: ranks know no zeros in place of what they lack.
 /// Along axes where a tensor becomes split, they first drop what they will not keep. Of the ranks
 /// that then hold an element or a part of it, all but one send it towards a sum. Then each rank
 /// that wants the element and lacks it receives it once.
@@ -143,7 +145,8 @@ pub(crate) fn fewest_bytes(mesh: &Mesh, it: &Conversion) -> u64 {
     let kept = |(from, to): (&String, &String)| if from == "r" { to } else { from }.clone();
     let kept: Vec<String> = it.from.iter().zip(&it.to).map(kept).collect();
     let (before, after) = (tiles(mesh, &it.shape, &kept), tiles(mesh, &it.shape, &it.to));
-    let moves = |&axis: &usize| it.from[axis] != it.to[axis] && it.to[axis] != "red";
+    let is_shared = |axis: usize| it.from[axis] == "r" && it.to[axis] == "red";
+    let moves = |&axis: &usize| it.from[axis] != it.to[axis] && !is_shared(axis);
     let changed = (0..mesh.n_axes()).filter(moves).collect();
     let groups: BTreeSet<Vec<usize>> =
         (0..mesh.n_ranks()).map(|rank| mesh.group(rank, changed)).collect();
