@@ -3,6 +3,7 @@
 use soybean_plan::Program;
 
 use crate::{
+    bucket::bucket,
     builder::Builder,
     check,
     diagnostic::ModelDiagnostic,
@@ -93,7 +94,8 @@ pub fn compile_observed(
     let tasks = passes.after("order", order(&plan.tiled.network));
     let lowered = passes.after("lower", lower(name, &plan.tiled, &tasks, Order::Overlapped));
     let overlapped = passes.after("overlap", overlap(lowered));
-    let placed = passes.after("plan-memory", plan_memory(overlapped));
+    let bucketed = passes.after("bucket", bucket(overlapped, plan.topology.as_ref()));
+    let placed = passes.after("plan-memory", plan_memory(bucketed));
 
     let placed = lean_if_over(placed, name, &plan.tiled, request.memory);
     let report = Report::new(plan, &placed, request, milliseconds, (chosen.facts, slower));

@@ -6,6 +6,7 @@
 //! environment.
 
 mod batch;
+mod bucket;
 mod builder;
 mod check;
 mod compile;
@@ -64,7 +65,7 @@ pub use options::Options;
 pub use pass::{Observer, Stage};
 pub use peak::{Content, Held, Peak};
 pub use pin::Pin;
-pub use program::{program, program_within};
+pub use program::{program, program_within, program_without_buckets};
 pub use recipe::{Recipe, RecipeError};
 pub use replicate::replicate;
 pub use report::{

@@ -9,13 +9,13 @@
 
 use std::collections::BTreeMap;
 
-use soybean_plan::{BufferId, CollectiveKind, Kernel, Program, Step, WorkKind};
+use soybean_plan::{BufferId, Kernel, Program, Step, WorkKind};
 
 use crate::unplaced::{Storage, Unplaced};
 
 /// The number of heavy steps by which a reader of a collective's result is delayed, unless it is
 /// needed sooner.
-const N_BEHIND: usize = 2;
+pub(crate) const N_BEHIND: usize = 2;
 /// The number of heavy steps by which a collective precedes the first reader of its result, if its
 /// operand is available.
 const N_AHEAD: usize = 1;
@@ -76,7 +76,7 @@ fn is_heavy(kernel: &Kernel) -> bool {
 
 /// Returns whether a step moves data between devices.
 fn is_transfer(kernel: &Kernel) -> bool {
-    matches!(kernel, Kernel::Communicate(it) if it.kind != CollectiveKind::Slice)
+    kernel.transfer().is_some()
 }
 
 /// The dependencies of a step.

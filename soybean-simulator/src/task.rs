@@ -3,9 +3,7 @@
 
 use std::ops::Range;
 
-use soybean_plan::{
-    Access, AxisSet, BufferId, Collective, CollectiveKind, Kernel, Lane, Program, Schedule, Step,
-};
+use soybean_plan::{Access, AxisSet, Bucket, BufferId, Kernel, Lane, Program, Schedule, Step};
 
 use crate::{
     settings::Transport,
@@ -27,7 +25,7 @@ pub(crate) struct Task {
 pub(crate) enum Action {
     /// A kernel that takes these seconds.
     Compute(f64),
-    /// The transfers of a collective.
+    /// The transfers of a bucket.
     Exchange(Part),
 }
 
@@ -51,14 +49,10 @@ pub(crate) fn tasks(
 ) -> (Vec<Task>, Schedule) {
     let mut queue = Queue { program, tasks: Vec::new(), accesses: Vec::new() };
     for step in steps {
-        match &program.kernels[step.kernel] {
-            Kernel::Communicate(collective) if collective.kind != CollectiveKind::Slice => {
-                match transport {
-                    Transport::Direct => queue.exchange(step, collective),
-                    Transport::Rings => queue.joint_exchange(step, collective),
-                }
-            }
-            _ => queue.compute(step, seconds(step)),
+        match (program.kernels[step.kernel].transfer(), transport) {
+            (Some(bucket), Transport::Direct) => queue.exchange(step, bucket),
+            (Some(bucket), Transport::Rings) => queue.joint_exchange(step, bucket),
+            (None, _) => queue.compute(step, seconds(step)),
         }
     }
     let schedule = Schedule::new(&queue.accesses);
@@ -74,7 +68,7 @@ struct Queue<'a> {
 impl Queue<'_> {
     fn push(&mut self, step: &Step, access: Access, action: Action) {
         let name = match &self.program.kernels[step.kernel] {
-            Kernel::Communicate(collective) => collective.kind.name(),
+            Kernel::Communicate(bucket) => bucket.kind().name(),
             kernel => kernel.kind(),
         };
         let name = format!("{name} {}", step.kernel);
@@ -96,14 +90,14 @@ impl Queue<'_> {
 
     /// Returns the accesses of direct reads: ranks read each other's inputs, and each other's
     /// results in the second phase, if there is one.
-    fn exchange(&mut self, step: &Step, collective: &Collective) {
-        let parts = transfers::direct(collective, &self.program.tables.mesh);
+    fn exchange(&mut self, step: &Step, bucket: &Bucket) {
+        let parts = transfers::direct(bucket, &self.program.tables.mesh);
         for (part, read) in parts.into_iter().zip([&step.inputs, &step.results]) {
             let access = Access {
                 lane: Lane::Communication,
                 reads: Vec::new(),
                 group_reads: self.ranges(read),
-                axes: collective.axes,
+                axes: bucket.axes(),
                 writes: self.ranges(&step.results),
             };
             self.push(step, access, Action::Exchange(part));
@@ -112,8 +106,8 @@ impl Queue<'_> {
 
     /// Returns the accesses of rings: ranks wait for each other, and each accesses its own memory
     /// only.
-    fn joint_exchange(&mut self, step: &Step, collective: &Collective) {
-        for part in transfers::in_rings(collective, &self.program.tables.mesh) {
+    fn joint_exchange(&mut self, step: &Step, bucket: &Bucket) {
+        for part in transfers::in_rings(bucket, &self.program.tables.mesh) {
             let access = Access {
                 lane: Lane::Communication,
                 reads: self.ranges(&step.inputs),

@@ -5,7 +5,7 @@ use soybean_compiler::{
     Argument, Compiled, Optimizer, Options, Padding, SearchRequest, Strategy, build_network,
     compile, optimizer, program, program_text, tiling::search, verify_program,
 };
-use soybean_plan::{Kernel, Mesh, NonFinite, Precision, Step};
+use soybean_plan::{Mesh, NonFinite, Precision};
 
 use crate::support;
 
@@ -80,11 +80,8 @@ fn n_numbers_that_go_round(optimizer: &Optimizer, n_ranks: usize, strategy: Stra
     let found = search(&network, Mesh::new(n_ranks), &strategy.into());
     let program = program("mlp", &found.tiled);
     verify_program(&program).unwrap();
-    let goes_round = |step: &&Step| match &program.kernels[step.kernel] {
-        Kernel::Communicate(it) => it.bytes(&program.tables.mesh) > 0 && it.shape.is_empty(),
-        _ => false,
-    };
-    program.train.iter().filter(goes_round).count()
+    let buckets = program.train.iter().filter_map(|it| program.kernels[it.kernel].transfer());
+    buckets.flat_map(|it| it.collectives.iter()).filter(|it| it.shape.is_empty()).count()
 }
 
 #[test]
@@ -216,7 +213,7 @@ fn text_report() {
             parameters                           768 B
             inputs                               192 B
             activations                           64 B
-            gradients                            256 B
+            gradients                            192 B
             collectives                          960 B
           search                                0.0 ms
     "#]]

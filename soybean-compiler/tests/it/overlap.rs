@@ -4,10 +4,10 @@ use std::ops::Range;
 
 use expect_test::expect;
 use soybean_compiler::{
-    Strategy, build_network, optimizer, program, program_text, round, tiling::search,
-    verify_program,
+    Strategy, build_network, optimizer, program_text, program_without_buckets, round,
+    tiling::search, verify_program,
 };
-use soybean_plan::{BufferId, CollectiveKind, Kernel, Mesh, Precision, Program, Step};
+use soybean_plan::{BufferId, Kernel, Mesh, Precision, Program, Step};
 use soybean_zoo::{Model, Transformer, resnet20};
 
 use crate::support;
@@ -29,7 +29,7 @@ fn programs() -> Vec<(String, Program)> {
             let network = round(network.clone(), precision);
             for strategy in [Strategy::Auto, Strategy::Data] {
                 let found = search(&network, Mesh::new(4), &strategy.into());
-                let program = program(name, &found.tiled);
+                let program = program_without_buckets(name, &found.tiled);
                 assert_eq!(verify_program(&program), Ok(()));
                 assert_eq!(program.tables.train_bytes, found.tiled.bytes());
                 programs.push((format!("{name} {precision} {strategy:?}"), program));
@@ -45,7 +45,7 @@ fn is_heavy(program: &Program, step: &Step) -> bool {
 }
 
 fn is_transfer(program: &Program, step: &Step) -> bool {
-    matches!(&program.kernels[step.kernel], Kernel::Communicate(it) if it.kind != CollectiveKind::Slice)
+    program.kernels[step.kernel].transfer().is_some()
 }
 
 fn n_heavy(program: &Program, steps: &[Step]) -> usize {
@@ -147,7 +147,10 @@ fn one_device_keeps_the_order_of_the_graph() {
     let (builder, loss, _) = support::classifier(8, &[4, 8, 8], false);
     let update = optimizer("sgd", &[]).unwrap();
     let network = build_network(builder, loss, &[], &update).unwrap();
-    let program = program("alone", &search(&network, Mesh::new(1), &Strategy::Auto.into()).tiled);
+    let program = program_without_buckets(
+        "alone",
+        &search(&network, Mesh::new(1), &Strategy::Auto.into()).tiled,
+    );
     expect![[r#"
         program alone on []
         train:

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::{Cluster, KernelWork, Level};
-use crate::{AxisSet, Collective, CollectiveKind, Kernel, Mesh, Program, Step};
+use crate::{AxisSet, Bucket, CollectiveKind, Kernel, Mesh, Program, Step};
 
 /// A mesh on a cluster. Each level of the cluster has its own axes, slowest first.
 #[derive(Clone, Debug, PartialEq)]
@@ -116,12 +116,12 @@ impl Topology {
         link.link_bytes_per_second / link.gpus_per_link.min(below) as f64
     }
 
-    /// Returns the bytes that a collective moves at each level, over all ranks. A transfer counts
-    /// for the slowest level between its two ranks.
+    /// Returns the bytes that a bucket moves at each level, over all ranks. A transfer counts for
+    /// the slowest level between its two ranks.
     #[must_use]
-    pub fn bytes_per_level(&self, collective: &Collective) -> Vec<u64> {
+    pub fn bytes_per_level(&self, bucket: &Bucket) -> Vec<u64> {
         let mut bytes = vec![0; self.n_levels()];
-        for (axis, moved) in collective.bytes_per_axis(&self.mesh).into_iter().enumerate() {
+        for (axis, moved) in bucket.bytes_per_axis(&self.mesh).into_iter().enumerate() {
             bytes[self.level(axis)] += moved;
         }
         bytes
@@ -158,11 +158,12 @@ impl Topology {
         cost
     }
 
-    /// Returns the time of a collective, in seconds, by [`Self::collective_cost`].
+    /// Returns the time of a bucket, in seconds, by [`Self::collective_cost`]: one latency, and the
+    /// bytes of all collectives.
     #[must_use]
-    pub fn collective_seconds(&self, collective: &Collective) -> f64 {
-        let cost = self.collective_cost(collective.kind, collective.axes);
-        cost.latency_seconds + collective.bytes(&self.mesh) as f64 * cost.seconds_per_byte
+    pub fn bucket_seconds(&self, bucket: &Bucket) -> f64 {
+        let cost = self.collective_cost(bucket.kind(), bucket.axes());
+        cost.latency_seconds + bucket.bytes(&self.mesh) as f64 * cost.seconds_per_byte
     }
 
     /// Returns how long each level is busy during some steps of a program, in seconds: latency, and
@@ -171,10 +172,10 @@ impl Topology {
     pub fn level_seconds(&self, program: &Program, steps: &[Step]) -> Vec<f64> {
         let mut seconds = vec![0.0; self.n_levels()];
         for step in steps {
-            let Kernel::Communicate(collective) = &program.kernels[step.kernel] else { continue };
-            for (level, bytes) in self.bytes_per_level(collective).into_iter().enumerate() {
+            let Kernel::Communicate(bucket) = &program.kernels[step.kernel] else { continue };
+            for (level, bytes) in self.bytes_per_level(bucket).into_iter().enumerate() {
                 if bytes > 0 {
-                    let latency = self.latency_seconds(collective.kind, level);
+                    let latency = self.latency_seconds(bucket.kind(), level);
                     let per_rank = bytes as f64 / self.mesh.n_ranks() as f64;
                     seconds[level] += latency + per_rank / self.bytes_per_second(level);
                 }
@@ -195,16 +196,13 @@ impl Topology {
         n_exchanges * self.cluster.levels[level].latency_seconds
     }
 
-    /// Returns the time of one step of a program for this mesh, in seconds. A collective takes
-    /// [`Self::collective_seconds`], and a kernel its roofline time. A slice is a kernel that
-    /// copies.
+    /// Returns the time of one step of a program for this mesh, in seconds. A bucket takes
+    /// [`Self::bucket_seconds`], and a kernel its roofline time. A slice is a kernel that copies.
     #[must_use]
     pub fn step_seconds(&self, program: &Program, step: &Step) -> f64 {
         let kernel = &program.kernels[step.kernel];
-        if let Kernel::Communicate(collective) = kernel
-            && collective.kind != CollectiveKind::Slice
-        {
-            return self.collective_seconds(collective);
+        if let Some(bucket) = kernel.transfer() {
+            return self.bucket_seconds(bucket);
         }
         let bytes_of = |buffers: &[usize]| -> u64 {
             let buffers = buffers.iter().map(|&it| program.tables.buffers[it]);
@@ -285,7 +283,9 @@ mod tests {
     use std::borrow::Cow;
 
     use super::*;
-    use crate::{Combine, DType, Device, Placement, Precision, Shape, Tiling, WorkKind};
+    use crate::{
+        Collective, Combine, DType, Device, Placement, Precision, Shape, Tiling, WorkKind,
+    };
 
     /// Two nodes of six GPUs, three of which share a network card, with numbers that give round
     /// results.
@@ -373,7 +373,7 @@ mod tests {
 
     /// Returns a collective of a tensor of 1,200 floats that a mesh of twelve ranks splits along
     /// all axes.
-    fn gather(axes: &[usize]) -> Collective {
+    fn gather(axes: &[usize]) -> Bucket {
         let split = Tiling::new(&[Placement::Split(0); 3]);
         let to = axes.iter().fold(split, |it, &axis| it.with(axis, Placement::Replicated));
         Collective {
@@ -385,6 +385,7 @@ mod tests {
             from: split,
             to,
         }
+        .into()
     }
 
     #[test]
@@ -392,13 +393,23 @@ mod tests {
         let topology = Topology::new(&cluster(), 12).unwrap();
         // A rank has 400 bytes. Over the last axis it receives twice as many, at 1,000 bytes per
         // second.
-        assert!((topology.collective_seconds(&gather(&[2])) - (0.125 + 0.8)).abs() < 1e-12);
+        assert!((topology.bucket_seconds(&gather(&[2])) - (0.125 + 0.8)).abs() < 1e-12);
         // Over the last two axes it receives 800 bytes from its board, and 1,200 from the other
         // one, at 100 bytes per second.
         assert_eq!(topology.bytes_per_level(&gather(&[1, 2])), [0, 14_400, 9600]);
-        assert!((topology.collective_seconds(&gather(&[1, 2])) - 12.25).abs() < 1e-12);
+        assert!((topology.bucket_seconds(&gather(&[1, 2])) - 12.25).abs() < 1e-12);
         // Three GPUs share a card of 300 bytes per second.
-        assert!((topology.collective_seconds(&gather(&[0])) - (0.5 + 4.0)).abs() < 1e-12);
+        assert!((topology.bucket_seconds(&gather(&[0])) - (0.5 + 4.0)).abs() < 1e-12);
+    }
+
+    #[test]
+    fn a_bucket_has_one_latency() {
+        let topology = Topology::new(&cluster(), 12).unwrap();
+        let one = gather(&[2]);
+        let collectives = vec![one.collectives[0]; 3].into();
+        let three = Bucket { collectives };
+        assert_eq!(three.bytes(&topology.mesh()), 3 * one.bytes(&topology.mesh()));
+        assert!((topology.bucket_seconds(&three) - (0.125 + 3.0 * 0.8)).abs() < 1e-12);
     }
 
     #[test]
