@@ -1,4 +1,5 @@
-//! Training steps: `cargo bench --bench training`.
+//! Training steps: `cargo bench --bench training`. With `-- buckets`, only those with and without
+//! buckets of collectives are measured.
 //!
 //! Times of one machine mean little; `peers/compare.py` compares the same models with other
 //! frameworks.
@@ -13,9 +14,11 @@ use soybean::{
     Config, Device,
     runtime::{KernelCategory, Trainer, View},
 };
-use soybean_compiler::{Options, Strategy, compile};
-
-use soybean_zoo::{Model, perceptron};
+use soybean_compiler::{
+    Options, Strategy, build_network, compile, program, program_without_buckets, tiling::search,
+};
+use soybean_plan::{Mesh, Program};
+use soybean_zoo::{Model, Transformer, perceptron};
 
 const BATCH: usize = 512;
 const N_LAYERS: usize = 4;
@@ -23,6 +26,23 @@ const N_STEPS: usize = 15;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut output = io::stdout().lock();
+    if !std::env::args().any(|it| it == "buckets") {
+        perceptrons(&mut output)?;
+    }
+    writeln!(output, "a GPT on 8 ranks: ms without and with buckets, and their ratio")?;
+    for n_blocks in [1, 4] {
+        for (name, [alone, joined]) in ["least", "median"].iter().zip(with_buckets(n_blocks)?) {
+            let ratio = joined / alone;
+            writeln!(
+                output,
+                "{n_blocks} blocks, {name:<6} {alone:>8.2} {joined:>8.2} {ratio:>6.3}"
+            )?;
+        }
+    }
+    Ok(())
+}
+
+fn perceptrons(output: &mut dyn Write) -> Result<(), Box<dyn std::error::Error>> {
     writeln!(
         output,
         "{:<10} {:>6} {:>10} {:>10} {:>12}",
@@ -40,6 +60,38 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
     }
     Ok(())
+}
+
+/// Returns the least and the median times of a step of a small GPT in milliseconds, with each
+/// collective alone and with buckets. The steps alternate, so that both meet the same load of the
+/// machine; each is first in every other pair.
+fn with_buckets(n_blocks: usize) -> Result<[[f64; 2]; 2], Box<dyn std::error::Error>> {
+    let gpt = Transformer { batch: 8, tokens: 32, width: 64, n_heads: 4, n_blocks, n_words: 64 };
+    let Model { builder, loss, .. } = gpt.decoder();
+    let optimizer = soybean_compiler::optimizer("adam", &[]).map_err(|it| it.message)?;
+    let network = build_network(builder, loss, &[], &optimizer).map_err(|it| format!("{it:?}"))?;
+    let found = search(&network, Mesh::new(8), &Strategy::Auto.into());
+    let config = || Config { device: Device::Cpu, ..Config::default() };
+    let trainer = |program: Program| Trainer::new_shared(Arc::new(program), config());
+    let mut trainers = [
+        trainer(program_without_buckets("alone", &found.tiled))?,
+        trainer(program("joined", &found.tiled))?,
+    ];
+    let words: Vec<i32> = (0..64).cycle().take(8 * 32).collect();
+    let batch = [View::I32(&words), View::I32(&words)];
+    let mut milliseconds = [Vec::new(), Vec::new()];
+    for step in 0..10 * N_STEPS {
+        for at in [step % 2, 1 - step % 2] {
+            let started = Instant::now();
+            trainers[at].step(&batch)?;
+            if step >= 3 {
+                milliseconds[at].push(started.elapsed().as_secs_f64() * 1e3);
+            }
+        }
+    }
+    milliseconds.iter_mut().for_each(|it| it.sort_unstable_by(f64::total_cmp));
+    let of_both = |at: usize| milliseconds.each_ref().map(|it| it[at]);
+    Ok([of_both(0), of_both(milliseconds[0].len() / 2)])
 }
 
 /// Returns the minimum and the median time of a step in milliseconds, and the fraction of it in

@@ -50,5 +50,5 @@ pub(crate) fn assumed_cluster(n_gpus: usize) -> Cluster {
 /// Returns the topology for which steps are ordered: H100s joined by PCIe 5. With slow links, the
 /// memory of collectives is not reused too early on other machines.
 pub(crate) fn assumed_topology(mesh: Mesh) -> Topology {
-    Topology::flat(mesh, H100, link("gpus", 1, 64e9, 5e-6))
+    Topology::flat(mesh, H100, link("gpus", 1, 64e9, 1e-5))
 }

@@ -3,6 +3,7 @@
 use soybean_plan::Program;
 
 use crate::{
+    bucket::bucket,
     builder::Builder,
     check,
     diagnostic::ModelDiagnostic,
@@ -95,9 +96,11 @@ pub fn compile_observed(
     let tasks = passes.after("order", order(&plan.tiled.network));
     let lowered = passes.after("lower", lower(name, &plan.tiled, &tasks, Order::Overlapped));
     let overlapped = passes.after("overlap", overlap(lowered, plan.topology.as_ref()));
-    let placed = passes.after("plan-memory", plan_memory(overlapped));
+    let bucketed = passes.after("bucket", bucket(overlapped));
+    let placed = passes.after("plan-memory", plan_memory(bucketed));
 
-    let placed = lean_if_over(placed, name, &plan.tiled, request.memory);
+    let topology = plan.topology.as_ref();
+    let placed = lean_if_over(placed, name, &plan.tiled, topology, request.memory);
     let report = Report::new(plan, &placed, request, milliseconds, (chosen.facts, slower));
     Ok(Compiled { program: placed.program, report })
 }

@@ -8,6 +8,7 @@
 mod additions;
 mod assumed_cluster;
 mod batch;
+mod bucket;
 mod builder;
 mod check;
 mod compile;
@@ -68,7 +69,7 @@ pub use options::Options;
 pub use pass::{Observer, Stage};
 pub use peak::{Content, Held, Peak};
 pub use pin::Pin;
-pub use program::{program, program_within};
+pub use program::{program, program_within, program_without_buckets};
 pub use recipe::{Recipe, RecipeError};
 pub use replicate::replicate;
 pub use report::{

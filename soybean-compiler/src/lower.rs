@@ -39,7 +39,7 @@ pub(crate) fn lower(name: &str, tiled: &TiledNetwork, tasks: &Tasks, order: Orde
     let mesh = tiled.mesh;
     let bytes = |steps: &[Step]| -> u64 {
         let moved = |step: &Step| match &lowering.kernels[step.kernel] {
-            Kernel::Communicate(collective) => collective.bytes(&mesh),
+            Kernel::Communicate(bucket) => bucket.bytes(&mesh),
             _ => 0,
         };
         steps.iter().map(moved).sum()

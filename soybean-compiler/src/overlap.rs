@@ -79,7 +79,8 @@ pub(crate) fn exposed_shares(program: &Program, topology: &Topology) -> ExposedS
     ExposedShares { kept: share(1), others: share(0) }
 }
 
-fn reordered(
+/// Returns the steps in the order in which they start if collectives run beside kernels.
+pub(crate) fn reordered(
     program: &Program,
     steps: &[Step],
     storage: &[Storage],

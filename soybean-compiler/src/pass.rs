@@ -108,7 +108,7 @@ impl Stage for Unplaced {
     }
 
     fn verify(&self) -> Result<(), String> {
-        let check = |steps: &[Step]| verify_steps(steps, &self.storage);
+        let check = |steps: &[Step]| verify_steps(steps, &self.program.kernels, &self.storage);
         check(&self.program.train)?;
         check(&self.program.evaluate)
     }

@@ -335,8 +335,8 @@ impl Report {
 fn bytes_per_axis(program: &Program, mesh: &Mesh) -> Vec<u64> {
     let mut bytes = vec![0; mesh.n_axes()];
     for step in program.measured() {
-        let Kernel::Communicate(collective) = &program.kernels[step.kernel] else { continue };
-        for (sum, moved) in bytes.iter_mut().zip(collective.bytes_per_axis(mesh)) {
+        let Kernel::Communicate(bucket) = &program.kernels[step.kernel] else { continue };
+        for (sum, moved) in bytes.iter_mut().zip(bucket.bytes_per_axis(mesh)) {
             *sum += moved;
         }
     }
@@ -353,17 +353,16 @@ fn prediction(program: &Program, topology: &Topology) -> Prediction {
         let bytes = axes.iter().map(|&axis| per_axis[axis]).sum();
         LevelLoad { name: cluster.levels[at].name.to_string(), axes, bytes, seconds }
     };
-    let collectives =
-        program.measured().iter().filter_map(|it| match &program.kernels[it.kernel] {
-            Kernel::Communicate(collective) => Some(topology.collective_seconds(collective)),
-            _ => None,
-        });
+    let buckets = program.measured().iter().filter_map(|it| match &program.kernels[it.kernel] {
+        Kernel::Communicate(bucket) => Some(topology.bucket_seconds(bucket)),
+        _ => None,
+    });
     Prediction {
         cluster: cluster.name.to_string(),
         seconds: topology.overlapped_seconds(program, program.measured()),
         serial_seconds: topology.serial_seconds(program, program.measured()),
         // `sum` of no numbers would be -0.
-        communication_seconds: collectives.fold(0.0, |sum, it| sum + it),
+        communication_seconds: buckets.fold(0.0, |sum, it| sum + it),
         levels: seconds.into_iter().enumerate().map(level).collect(),
     }
 }

@@ -130,19 +130,44 @@ pub(crate) fn verify_partial_sums(tiled: &TiledNetwork) -> Result<(), String> {
 }
 
 /// Checks that steps whose buffers have no offsets read only what is kept from step to step or was
-/// written before.
+/// written before, and that their collectives form sound buckets.
 ///
 /// # Errors
 /// Returns the first violation.
-pub(crate) fn verify_steps(steps: &[Step], storage: &[Storage]) -> Result<(), String> {
+pub(crate) fn verify_steps(
+    steps: &[Step],
+    kernels: &[Kernel],
+    storage: &[Storage],
+) -> Result<(), String> {
     let mut is_written: Vec<bool> = storage.iter().map(|it| it.is_persistent).collect();
     for (at, step) in steps.iter().enumerate() {
         if let Some(missing) = step.inputs.iter().find(|&&it| !is_written[it]) {
             return Err(format!("step {at} {step:?} reads buffer {missing} before it is written"));
         }
+        verify_bucket(step, &kernels[step.kernel]).map_err(|it| format!("step {at} {it}"))?;
         step.results.iter().for_each(|&it| is_written[it] = true);
     }
     Ok(())
+}
+
+/// Checks that the collectives of a step have one kind and the same axes, one input and one result
+/// each, and that none writes what another one reads or writes.
+fn verify_bucket(step: &Step, kernel: &Kernel) -> Result<(), String> {
+    let Kernel::Communicate(bucket) = kernel else { return Ok(()) };
+    if !bucket.is_uniform() {
+        return Err(format!("{step:?} has collectives of several kinds or axes: {kernel}"));
+    }
+    let n_collectives = bucket.collectives.len();
+    if (step.inputs.len(), step.results.len()) != (n_collectives, n_collectives) {
+        return Err(format!("{step:?} has {n_collectives} collectives"));
+    }
+    let is_lost = |(at, result): (usize, &BufferId)| {
+        step.inputs.contains(result) || step.results[..at].contains(result)
+    };
+    match step.results.iter().enumerate().find(|it| is_lost(*it)) {
+        Some((_, lost)) => Err(format!("{step:?} writes buffer {lost}, which it also uses")),
+        None => Ok(()),
+    }
 }
 
 /// Checks that each phase of a program reads only values that were written and not overwritten
@@ -190,7 +215,9 @@ fn verify_phase(
                 "step {at} {step:?} reads buffer {replaced}, which holds its next value already"
             ));
         }
-        let is_map = matches!(program.kernels[step.kernel], Kernel::Map(_));
+        let kernel = &program.kernels[step.kernel];
+        verify_bucket(step, kernel).map_err(|it| format!("step {at} {it}"))?;
+        let is_map = matches!(kernel, Kernel::Map(_));
         for &result in &step.results {
             let is_lost = |&&input: &&BufferId| {
                 let may_share = is_map && arena.range(input) == arena.range(result);
@@ -203,6 +230,9 @@ fn verify_phase(
             }
             arena.overwrite(result);
         }
+        if let Some(twice) = first_overlap(&arena, &step.results) {
+            return Err(format!("step {at} {step:?} writes buffer {twice} over another result"));
+        }
         for &result in &step.results {
             arena.insert(result);
             is_replaced[result] = is_kept[result];
@@ -213,6 +243,12 @@ fn verify_phase(
         Some(lost) => Err(format!("buffer {lost} does not hold its value at the end")),
         None => Ok(()),
     }
+}
+
+/// Returns the first result that lies in the memory of an earlier one.
+fn first_overlap(arena: &Arena<'_>, results: &[BufferId]) -> Option<BufferId> {
+    let overlaps = |at: &usize| results[..*at].iter().any(|it| arena.overlaps(*it, results[*at]));
+    (1..results.len()).find(overlaps).map(|it| results[it])
 }
 
 /// The buffers that hold their values, which do not overlap. They are ordered by their offsets, so

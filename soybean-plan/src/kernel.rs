@@ -7,7 +7,7 @@
 use std::fmt;
 
 use crate::{
-    Collective, KernelCategory, WorkKind,
+    Bucket, Collective, CollectiveKind, KernelCategory, WorkKind,
     const_expression::{ConstExpression, wrapper_expression},
 };
 
@@ -77,14 +77,15 @@ macro_rules! kernel_enum {
         #[derive(Clone, Debug, PartialEq)]
         pub enum Kernel {
             $(#[doc = concat!("See [`", stringify!($descriptor), "`].")] $variant($descriptor),)*
-            /// Reads the tensor in the tiling before; the result is never the same buffer.
-            Communicate(Collective),
+            /// Reads tensors in the tilings before; no result is a buffer that it reads.
+            Communicate(Bucket),
         }
 
         impl Kernel {
             /// The names of all types that descriptors of kernels contain.
             pub const TYPES: &[&str] =
-                &[$(stringify!($descriptor), $(stringify!($part),)*)* "Collective"];
+                &[$(stringify!($descriptor), $(stringify!($part),)*)*
+                    "Bucket", "Collective"];
 
             /// Returns the descriptor of a kernel that a rank runs by itself, none for collectives.
             #[must_use]
@@ -117,9 +118,15 @@ macro_rules! kernel_enum {
 
 for_each_kernel!(kernel_enum);
 
+impl From<Bucket> for Kernel {
+    fn from(bucket: Bucket) -> Self {
+        Self::Communicate(bucket)
+    }
+}
+
 impl From<Collective> for Kernel {
     fn from(collective: Collective) -> Self {
-        Self::Communicate(collective)
+        Self::Communicate(collective.into())
     }
 }
 
@@ -135,7 +142,7 @@ impl Kernel {
     #[must_use]
     pub fn form(&self) -> &'static str {
         match self {
-            Self::Communicate(it) => it.kind.name(),
+            Self::Communicate(it) => it.kind().name(),
             _ => self.local().map_or("communication", KernelDescriptor::form),
         }
     }
@@ -158,5 +165,14 @@ impl Kernel {
     #[must_use]
     pub fn n_operations(&self) -> u64 {
         self.local().map_or(0, KernelDescriptor::n_operations)
+    }
+
+    /// Returns the bucket if the kernel moves data between ranks; slices move none.
+    #[must_use]
+    pub fn transfer(&self) -> Option<&Bucket> {
+        match self {
+            Self::Communicate(bucket) if bucket.kind() != CollectiveKind::Slice => Some(bucket),
+            _ => None,
+        }
     }
 }

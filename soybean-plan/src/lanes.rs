@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::{BufferId, CollectiveKind, Kernel, Lane, Step};
+use crate::{BufferId, Kernel, Lane, Step};
 
 /// The earlier steps on which a step depends.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -40,9 +40,9 @@ impl StepNeeds {
 /// Returns the lane of a kernel. Copies within a rank are kernels.
 #[must_use]
 pub fn lane(kernel: &Kernel) -> Lane {
-    match kernel {
-        Kernel::Communicate(it) if it.kind != CollectiveKind::Slice => Lane::Communication,
-        _ => Lane::Compute,
+    match kernel.transfer() {
+        Some(_) => Lane::Communication,
+        None => Lane::Compute,
     }
 }
 

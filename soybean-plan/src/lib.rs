@@ -6,6 +6,7 @@
 //! statics. This crate decides nothing and has no dependencies.
 
 pub mod bf16;
+mod bucket;
 mod category;
 mod cluster;
 mod collective;
@@ -33,6 +34,7 @@ mod size;
 mod tile;
 mod tiling;
 
+pub use bucket::Bucket;
 pub use category::KernelCategory;
 pub use cluster::{
     Cluster, CollectiveCost, Device, KernelWork, Level, MeasuredCollective, MeasuredKernel,

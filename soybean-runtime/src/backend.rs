@@ -36,12 +36,12 @@ pub(crate) trait Kernels {
 
 /// The collectives of one rank. All ranks of a group make the same calls in the same order.
 pub(crate) trait Communicator {
-    /// Runs the collective with this kernel number. Returns the bytes that this rank received from
-    /// others.
+    /// Runs the collectives with this kernel number, each from its input to its result. Returns the
+    /// bytes that this rank received from others.
     fn communicate(
         &mut self,
         kernel: usize,
-        input: BufferId,
-        result: BufferId,
+        inputs: &[BufferId],
+        results: &[BufferId],
     ) -> Result<u64, Error>;
 }

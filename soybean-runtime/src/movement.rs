@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use soybean_plan::{Collective, CollectiveKind, Kernel, Mesh};
+use soybean_plan::{Bucket, Collective, CollectiveKind, Kernel, Mesh};
 
 use crate::tile_overlap::TileOverlap;
 
@@ -47,10 +47,10 @@ pub(crate) fn received(
     TileOverlap::between(mesh, (&to, receiver), (&from, sender))
 }
 
-/// Returns the collective of a kernel, if it is one.
-pub(crate) const fn as_collective(kernel: &Kernel) -> Option<&Collective> {
+/// Returns the collectives of a kernel, if it is a bucket.
+pub(crate) const fn as_bucket(kernel: &Kernel) -> Option<&Bucket> {
     match kernel {
-        Kernel::Communicate(collective) => Some(collective),
+        Kernel::Communicate(bucket) => Some(bucket),
         _ => None,
     }
 }

@@ -90,7 +90,10 @@ impl<'a> Rank<'a> {
         let start = Instant::now();
         let work = match self.kernels.get(kernel) {
             Some(Kernel::Communicate(_)) => {
-                self.failure = self.communicate(kernel, inputs, results).err();
+                match self.communicator.communicate(kernel, inputs, results) {
+                    Ok(n_bytes) => self.moved_bytes += n_bytes,
+                    Err(error) => self.failure = Some(error),
+                }
                 KernelCategory::Communication
             }
             Some(found) => {
@@ -116,19 +119,5 @@ impl<'a> Rank<'a> {
             let (buffer, work) = (results.first().copied(), Some(work));
             self.spans.push(Span { name, buffer, work, stream: "thread", start, duration });
         }
-    }
-
-    fn communicate(
-        &mut self,
-        kernel: usize,
-        inputs: &[BufferId],
-        results: &[BufferId],
-    ) -> Result<(), Error> {
-        let (&[input], &[result]) = (inputs, results) else {
-            let message = format!("collective {kernel}: expected one input and one result");
-            return Err(Error::new(ErrorKind::Program, message));
-        };
-        self.moved_bytes += self.communicator.communicate(kernel, input, result)?;
-        Ok(())
     }
 }

@@ -25,8 +25,8 @@ pub(crate) struct RemoteExchange {
     pub(crate) shares: MessageBatch,
     /// Sources of the operands that are combined, in the order of the group. Empty for copies.
     pub(crate) sources: Vec<PartialSource>,
-    /// Size of the staging memory.
-    pub(crate) staging_bytes: usize,
+    /// End of its staging memory.
+    pub(crate) staging_end: usize,
 }
 
 /// Messages that are pending at the same time.
@@ -63,14 +63,15 @@ enum MessageLocation {
 }
 
 impl RemoteExchange {
-    /// Plans the messages of `rank` in a collective. `local` are the ranks of its process. Returns
-    /// `None` if all peers are local.
+    /// Plans the messages of `rank` in a collective. `local` are the ranks of its process. Staging
+    /// memory is used from `staging_start` on. Returns `None` if all peers are local.
     pub(crate) fn new(
         collective: &Collective,
         movement: &Movement,
         mesh: &Mesh,
         rank: usize,
         local: &Range<usize>,
+        staging_start: usize,
     ) -> Option<Self> {
         let peers: Vec<usize> = match movement {
             Movement::Copy(parts) => parts.iter().map(|it| it.0).collect(),
@@ -80,7 +81,8 @@ impl RemoteExchange {
         if remote_ranks.is_empty() {
             return None;
         }
-        let mut staging = StagingLayout { n_bytes: 0, element_bytes: collective.dtype.bytes() };
+        let element_bytes = collective.dtype.bytes();
+        let mut staging = StagingLayout { end: staging_start, element_bytes };
         let received = |receiver, sender| received(collective, mesh, receiver, sender);
         let (mut inputs, mut shares_batch, mut sources) =
             (MessageBatch::default(), MessageBatch::default(), Vec::new());
@@ -111,7 +113,7 @@ impl RemoteExchange {
         }
         inputs.drop_empty();
         shares_batch.drop_empty();
-        Some(Self { inputs, shares: shares_batch, sources, staging_bytes: staging.n_bytes })
+        Some(Self { inputs, shares: shares_batch, sources, staging_end: staging.end })
     }
 }
 
@@ -119,8 +121,8 @@ impl MessageBatch {
     /// Starts to receive parts of `to` and to send parts of `from`.
     ///
     /// # Safety
-    /// Both regions have the elements of the tiles, and `staging` has
-    /// [`RemoteExchange::staging_bytes`] bytes. They stay valid until the transport has finished.
+    /// Both regions have the elements of the tiles, and `staging` extends to
+    /// [`RemoteExchange::staging_end`]. They stay valid until the transport has finished.
     /// Until then nothing writes to `from`, and nothing else uses the staging memory and those
     /// parts of `to`.
     pub(crate) unsafe fn begin(
@@ -186,7 +188,7 @@ impl MessageBatch {
 /// Connection of a rank to ranks of other processes.
 pub(crate) struct RemoteEndpoint {
     transport: Box<dyn Transport>,
-    /// Staging memory, used by one collective at a time.
+    /// Staging memory, used by one bucket at a time.
     staging: Arena,
 }
 
@@ -202,9 +204,9 @@ impl RemoteEndpoint {
     }
 }
 
-/// The messages of a collective while it runs. Empty without other processes.
+/// The messages of a bucket while it runs. Empty without other processes.
 pub(crate) struct ActiveExchange<'a> {
-    endpoint: Option<(&'a mut RemoteEndpoint, &'a RemoteExchange)>,
+    endpoint: Option<&'a mut RemoteEndpoint>,
     abort: &'a Abort,
 }
 
@@ -227,45 +229,46 @@ impl ExchangePhase {
 }
 
 impl<'a> ActiveExchange<'a> {
-    /// Creates the exchange of a collective. `endpoint` is `None` if all ranks are in this process.
-    pub(crate) const fn new(
-        endpoint: Option<(&'a mut RemoteEndpoint, &'a RemoteExchange)>,
-        abort: &'a Abort,
-    ) -> Self {
+    /// Creates the exchange of a bucket. `endpoint` is `None` if all ranks are in this process.
+    pub(crate) const fn new(endpoint: Option<&'a mut RemoteEndpoint>, abort: &'a Abort) -> Self {
         Self { endpoint, abort }
     }
 
-    /// Starts to receive parts of `to` and to send parts of `from`.
+    /// Starts to receive parts of `to` and to send parts of `from` in one of the collectives.
     ///
     /// # Safety
     /// As [`MessageBatch::begin`], for this rank's part of the collective.
     pub(crate) unsafe fn begin(
         &mut self,
-        phase: ExchangePhase,
+        (phase, remote): (ExchangePhase, &RemoteExchange),
         from: &Region,
         to: &Region,
     ) -> Result<(), Error> {
-        let Some((endpoint, remote)) = &mut self.endpoint else { return Ok(()) };
+        let Some(endpoint) = &mut self.endpoint else { return Ok(()) };
         let (transport, staging) = (&mut *endpoint.transport, endpoint.staging.start());
-        // SAFETY: required of the caller; the staging memory was sized for the largest collective.
+        // SAFETY: required of the caller; the staging memory was sized for the largest bucket.
         unsafe { phase.of(remote).begin(transport, from, to, staging) }
     }
 
-    /// Waits for all messages of a phase and unpacks them.
+    /// Waits for all messages that have begun.
+    pub(crate) fn finish(&mut self) -> Result<(), Error> {
+        let Some(endpoint) = &mut self.endpoint else { return Ok(()) };
+        endpoint.transport.finish(self.abort)
+    }
+
+    /// Unpacks the parts of inputs of a collective after they have arrived. Shares need no
+    /// unpacking.
     ///
     /// # Safety
     /// As [`MessageBatch::unpack`].
-    pub(crate) unsafe fn finish(&mut self, phase: ExchangePhase, to: &Region) -> Result<(), Error> {
-        let Some((endpoint, remote)) = &mut self.endpoint else { return Ok(()) };
-        endpoint.transport.finish(self.abort)?;
-        // SAFETY: required of the caller; all messages have arrived.
-        unsafe { phase.of(remote).unpack(to, endpoint.staging.start()) };
-        Ok(())
+    pub(crate) unsafe fn unpack_inputs(&self, remote: &RemoteExchange, to: &Region) {
+        // SAFETY: required of the caller.
+        unsafe { remote.inputs.unpack(to, self.staging()) };
     }
 
     /// Returns the start of the staging memory.
     pub(crate) fn staging(&self) -> *const u8 {
-        self.endpoint.as_ref().map_or(ptr::null(), |it| it.0.staging.start().cast_const())
+        self.endpoint.as_ref().map_or(ptr::null(), |it| it.staging.start().cast_const())
     }
 }
 
@@ -285,7 +288,7 @@ unsafe fn pack(overlap: &TileOverlap, from: &Region, packed: *mut u8) {
 
 /// Allocator of staging memory.
 struct StagingLayout {
-    n_bytes: usize,
+    end: usize,
     element_bytes: usize,
 }
 
@@ -325,8 +328,8 @@ impl StagingLayout {
     }
 
     fn reserve(&mut self, n_elements: usize) -> usize {
-        let start = self.n_bytes;
-        self.n_bytes += (n_elements * self.element_bytes).next_multiple_of(ALIGNMENT);
+        let start = self.end;
+        self.end += (n_elements * self.element_bytes).next_multiple_of(ALIGNMENT);
         start
     }
 }

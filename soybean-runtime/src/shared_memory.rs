@@ -1,10 +1,13 @@
 //! Collectives in shared memory. Between barriers, ranks of one process read each other's arenas.
-//! Elements from ranks of other processes arrive as messages.
+//! Elements from ranks of other processes arrive as messages. The collectives of a bucket share
+//! barriers, and their messages are under way at the same time.
 #![expect(unsafe_code, reason = "ranks read each other's arenas")]
+
+mod prepared;
 
 use std::{collections::BTreeMap, mem, ops::Range, sync::Arc};
 
-use soybean_plan::{AxisSet, BufferId, Collective, DType};
+use soybean_plan::{AxisSet, Bucket, BufferId};
 
 use crate::{
     Error, ErrorKind,
@@ -12,15 +15,14 @@ use crate::{
     arena::Arenas,
     backend::Communicator,
     barrier::Barrier,
-    cpu::{self, Combiner, Region},
+    cpu::{self, Region},
     model::AnyModel,
-    movement::{Movement, as_collective},
-    remote_exchange::{
-        ActiveExchange, ExchangePhase, PartialSource, RemoteEndpoint, RemoteExchange,
-    },
+    movement::{Movement, as_bucket},
+    remote_exchange::{ActiveExchange, ExchangePhase, PartialSource, RemoteEndpoint},
     tile_overlap::TileOverlap,
     transport::Transport,
 };
+use prepared::{PreparedBucket, PreparedCollective};
 
 /// Memory and barriers of all ranks of a process.
 pub(crate) struct SharedMemoryGroup {
@@ -35,7 +37,8 @@ pub(crate) struct SharedMemoryGroup {
 /// Communicator of one rank.
 pub(crate) struct SharedMemoryCommunicator {
     local: LocalRank,
-    collectives: Vec<Option<PreparedCollective>>,
+    /// For each kernel its bucket, if it is one.
+    buckets: Vec<Option<PreparedBucket>>,
     endpoint: Option<RemoteEndpoint>,
 }
 
@@ -47,18 +50,13 @@ struct LocalRank {
     rank: usize,
 }
 
-struct PreparedCollective {
-    name: &'static str,
-    dtype: DType,
-    barrier: Arc<Barrier>,
-    /// Elements of this rank's tile before and after the collective.
-    n_source: usize,
-    n_destination: usize,
-    movement: Movement,
-    combiner: Combiner,
-    /// Sources of the operands that are combined.
-    sources: Vec<PartialSource>,
-    remote: Option<RemoteExchange>,
+/// A collective with its buffers on this rank.
+struct Call<'a> {
+    prepared: &'a PreparedCollective,
+    input: BufferId,
+    from: Region,
+    result: BufferId,
+    to: Region,
 }
 
 impl SharedMemoryGroup {
@@ -70,11 +68,11 @@ impl SharedMemoryGroup {
     ) -> Self {
         let mesh = &model.get().tables().mesh;
         let mut barriers = BTreeMap::new();
-        for collective in model.get().kernels().iter().filter_map(as_collective) {
+        for bucket in model.get().kernels().iter().filter_map(as_bucket) {
             for rank in arenas.ranks() {
-                let group = mesh.group(rank, collective.axes);
+                let group = mesh.group(rank, bucket.axes());
                 let n_here = group.iter().filter(|it| arenas.ranks().contains(it)).count();
-                barriers.entry((collective.axes, group[0])).or_insert_with(|| {
+                barriers.entry((bucket.axes(), group[0])).or_insert_with(|| {
                     let barrier = Arc::new(Barrier::new(n_here, is_crowded));
                     abort.watch(&barrier);
                     barrier
@@ -92,10 +90,9 @@ impl SharedMemoryGroup {
         transport: Option<Box<dyn Transport>>,
     ) -> Result<SharedMemoryCommunicator, Error> {
         let kernels = self.model.get().kernels().iter();
-        let collectives: Vec<Option<PreparedCollective>> =
-            kernels.map(|it| as_collective(it).map(|it| self.prepare(rank, it))).collect();
-        let remote = collectives.iter().flatten().filter_map(|it| it.remote.as_ref());
-        let n_bytes = remote.map(|it| it.staging_bytes).max();
+        let buckets: Vec<Option<PreparedBucket>> =
+            kernels.map(|it| as_bucket(it).map(|it| self.prepare(rank, it))).collect();
+        let n_bytes = buckets.iter().flatten().filter_map(PreparedBucket::staging_bytes).max();
         let endpoint = match (n_bytes, transport) {
             (None, _) => None,
             (Some(n_bytes), Some(transport)) => Some(RemoteEndpoint::new(transport, n_bytes)?),
@@ -106,52 +103,14 @@ impl SharedMemoryGroup {
         };
         let (model, arenas) = (self.model.clone(), self.arenas.clone());
         let local = LocalRank { model, arenas, abort: Arc::clone(&self.abort), rank };
-        Ok(SharedMemoryCommunicator { local, collectives, endpoint })
+        Ok(SharedMemoryCommunicator { local, buckets, endpoint })
     }
 
-    fn prepare(&self, rank: usize, collective: &Collective) -> PreparedCollective {
+    fn prepare(&self, rank: usize, bucket: &Bucket) -> PreparedBucket {
         let mesh = &self.model.get().tables().mesh;
-        let group = mesh.group(rank, collective.axes);
-        let movement = Movement::new(collective, mesh, rank);
-        let remote = RemoteExchange::new(collective, &movement, mesh, rank, &self.arenas.ranks());
-        let sources = match &remote {
-            Some(remote) => remote.sources.clone(),
-            None => group.iter().map(|it| PartialSource::Arena(*it)).collect(),
-        };
-        PreparedCollective {
-            name: collective.kind.name(),
-            dtype: collective.dtype,
-            barrier: Arc::clone(&self.barriers[&(collective.axes, group[0])]),
-            n_source: collective.source().local_shape(mesh).n_elements(),
-            n_destination: collective.destination().local_shape(mesh).n_elements(),
-            movement,
-            combiner: Combiner::new(collective.combine),
-            sources,
-            remote,
-        }
-    }
-}
-
-impl PreparedCollective {
-    fn check(&self, input: &Region, result: &Region) -> Result<(), Error> {
-        let error = |message: &str| Err(Error::new(ErrorKind::Program, message));
-        if (self.n_source, self.n_destination) != (input.n_elements, result.n_elements) {
-            return error(&format!(
-                "expected tiles of {} and {} elements before and after, found {} and {}",
-                self.n_source, self.n_destination, input.n_elements, result.n_elements
-            ));
-        }
-        if input.overlaps(result) {
-            return error("expected a result that does not overlap the input");
-        }
-        if (input.dtype, result.dtype) != (self.dtype, self.dtype) {
-            return error("expected tiles of the collective's element type before and after");
-        }
-        let only_moves = matches!(self.movement, Movement::Copy(_));
-        if !only_moves && input.dtype == DType::I32 {
-            return error("expected partial results in f32 or bf16, found i32");
-        }
-        Ok(())
+        let first = mesh.group(rank, bucket.axes())[0];
+        let barrier = Arc::clone(&self.barriers[&(bucket.axes(), first)]);
+        PreparedBucket::new(bucket, mesh, (rank, &self.arenas.ranks()), barrier)
     }
 }
 
@@ -172,27 +131,34 @@ impl LocalRank {
         self.arenas.ranks().contains(&rank)
     }
 
-    /// Copies the overlaps with local peers. Returns the number of bytes received from local and
-    /// remote peers.
+    /// Returns a collective of a bucket with its buffers, which are checked.
+    fn call<'a>(
+        &self,
+        (prepared, (&input, &result)): (&'a PreparedCollective, (&BufferId, &BufferId)),
+    ) -> Result<Call<'a>, Error> {
+        let (from, to) = (self.region(self.rank, input)?, self.region(self.rank, result)?);
+        prepared.check(&from, &to)?;
+        Ok(Call { prepared, input, from, result, to })
+    }
+
+    /// Copies the overlaps with local peers, if the collective only moves data. Returns the number
+    /// of bytes received from local and remote peers.
     ///
     /// # Safety
     /// Nothing writes to the sources, and nothing else uses the result.
-    unsafe fn copy(
-        &self,
-        parts: &[(usize, TileOverlap)],
-        input: BufferId,
-        result: &Region,
-    ) -> Result<u64, Error> {
+    unsafe fn copy(&self, call: &Call<'_>) -> Result<u64, Error> {
+        let Movement::Copy(parts) = &call.prepared.movement else { return Ok(0) };
+        let element_bytes = call.to.dtype.bytes();
         let mut n_received = 0;
         for (peer, overlap) in parts {
             if !self.is_local(*peer) {
-                n_received += overlap.n_elements() * result.dtype.bytes();
+                n_received += overlap.n_elements() * element_bytes;
                 continue;
             }
-            let source = self.region(*peer, input)?;
+            let source = self.region(*peer, call.input)?;
             overlap.for_each(|here, there, length| {
-                let (from, to) = (source.address(there), result.address(here));
-                let n_bytes = length * result.dtype.bytes();
+                let (from, to) = (source.address(there), call.to.address(here));
+                let n_bytes = length * element_bytes;
                 // SAFETY: overlaps stay within the tiles, whose sizes were checked; the rest is
                 // required of the caller.
                 unsafe { to.copy_from_nonoverlapping(from, n_bytes) };
@@ -202,78 +168,85 @@ impl LocalRank {
         Ok(n_received as u64)
     }
 
-    /// Combines the elements that this rank keeps from all ranks of the group. Returns the number
-    /// of bytes received.
+    /// Combines the elements that this rank keeps or shares from all ranks of the group, if the
+    /// collective combines any. Returns the number of bytes received.
     ///
     /// # Safety
     /// As [`Self::copy`], and the staging memory holds the messages from other processes.
-    unsafe fn scatter(
-        &self,
-        prepared: &PreparedCollective,
-        overlap: &TileOverlap,
-        input: BufferId,
-        result: &Region,
-        staging: *const u8,
-    ) -> u64 {
+    unsafe fn combine(&self, call: &Call<'_>, staging: *const u8) -> u64 {
+        match &call.prepared.movement {
+            Movement::Copy(_) => 0,
+            // SAFETY: required of the caller.
+            Movement::Scatter { overlap, .. } => unsafe { self.scatter(call, overlap, staging) },
+            Movement::Reduce { group, shares } => {
+                let own = group.iter().position(|it| *it == self.rank);
+                let own = shares[own.expect("a rank is in its group")].clone();
+                // SAFETY: required of the caller.
+                unsafe { self.combine_share(call, own, staging) }
+            }
+        }
+    }
+
+    /// Combines the elements that this rank keeps. Returns the number of bytes received.
+    ///
+    /// # Safety
+    /// As [`Self::combine`].
+    unsafe fn scatter(&self, call: &Call<'_>, overlap: &TileOverlap, staging: *const u8) -> u64 {
+        let &Call { prepared, input, ref to, .. } = call;
         let mut n_combined = 0;
         overlap.for_each(|here, there, length| {
-            let n_before = n_combined * result.dtype.bytes();
+            let n_before = n_combined * to.dtype.bytes();
             let sources = prepared.sources.iter().map(|it| match it {
                 PartialSource::Arena(rank) => self.element(*rank, input, there),
                 PartialSource::Staged(start) => staging.wrapping_add(start + n_before),
             });
-            let to = result.address(here);
+            let place = to.address(here);
             // SAFETY: overlaps stay within the tiles, whose sizes were checked; the rest is
             // required of the caller.
-            unsafe { prepared.combiner.combine(result.dtype, sources, to, length) };
+            unsafe { prepared.combiner.combine(to.dtype, sources, place, length) };
             n_combined += length;
         });
-        (n_combined * (prepared.sources.len() - 1) * result.dtype.bytes()) as u64
+        (n_combined * (prepared.sources.len() - 1) * to.dtype.bytes()) as u64
     }
 
     /// Combines this rank's share of the elements. Returns the number of bytes received.
     ///
     /// # Safety
-    /// As [`Self::scatter`].
+    /// As [`Self::combine`].
     unsafe fn combine_share(
         &self,
-        prepared: &PreparedCollective,
+        call: &Call<'_>,
         share: Range<usize>,
-        input: BufferId,
-        result: &Region,
         staging: *const u8,
     ) -> u64 {
+        let &Call { prepared, input, ref to, .. } = call;
         let sources = prepared.sources.iter().map(|it| match it {
             PartialSource::Arena(rank) => self.element(*rank, input, share.start),
             PartialSource::Staged(start) => staging.wrapping_add(*start),
         });
-        let to = result.address(share.start);
+        let place = to.address(share.start);
         // SAFETY: shares stay within the tiles, whose sizes were checked; the rest is required of
         // the caller.
-        unsafe { prepared.combiner.combine(result.dtype, sources, to, share.len()) };
-        (share.len() * (prepared.sources.len() - 1) * result.dtype.bytes()) as u64
+        unsafe { prepared.combiner.combine(to.dtype, sources, place, share.len()) };
+        (share.len() * (prepared.sources.len() - 1) * to.dtype.bytes()) as u64
     }
 
-    /// Copies the shares that local peers have combined. Returns the number of bytes received from
-    /// local and remote peers.
+    /// Copies the shares that local peers have combined, if there are shares. Returns the number of
+    /// bytes received from local and remote peers.
     ///
     /// # Safety
     /// Nothing writes to the shares of the peers, and nothing else uses those shares of the result.
-    unsafe fn gather_shares(
-        &self,
-        group: &[usize],
-        shares: &[Range<usize>],
-        result: (BufferId, &Region),
-    ) -> Result<u64, Error> {
+    unsafe fn gather_shares(&self, call: &Call<'_>) -> Result<u64, Error> {
+        let Movement::Reduce { group, shares } = &call.prepared.movement else { return Ok(0) };
         let mut n_received = 0;
         for (peer, share) in group.iter().zip(shares).filter(|it| *it.0 != self.rank) {
-            let n_bytes = share.len() * result.1.dtype.bytes();
+            let n_bytes = share.len() * call.to.dtype.bytes();
             n_received += n_bytes;
             if !self.is_local(*peer) {
                 continue;
             }
-            let from = self.region(*peer, result.0)?.address(share.start);
-            let to = result.1.address(share.start);
+            let from = self.region(*peer, call.result)?.address(share.start);
+            let to = call.to.address(share.start);
             // SAFETY: shares stay within the tiles, whose sizes were checked; the rest is required
             // of the caller.
             unsafe { to.copy_from_nonoverlapping(from, n_bytes) };
@@ -283,71 +256,111 @@ impl LocalRank {
 }
 
 impl SharedMemoryCommunicator {
-    fn run_collective(
+    fn run_bucket(
         &mut self,
         kernel: usize,
-        input: BufferId,
-        result: BufferId,
+        inputs: &[BufferId],
+        results: &[BufferId],
     ) -> Result<u64, Error> {
-        let Self { local, collectives, endpoint } = self;
-        let Some(prepared) = collectives.get(kernel).and_then(Option::as_ref) else {
+        let Self { local, buckets, endpoint } = self;
+        let Some(bucket) = buckets.get(kernel).and_then(Option::as_ref) else {
             let message = "expected the number of a collective".to_owned();
             return Err(Error::new(ErrorKind::Program, message));
         };
-        let (source, to) = (local.region(local.rank, input)?, local.region(local.rank, result)?);
-        prepared.check(&source, &to)?;
-        let wait = || prepared.barrier.wait(&local.abort);
-        if let Movement::Copy(parts) = &prepared.movement
-            && parts.iter().all(|it| it.0 == local.rank)
-        {
-            // SAFETY: outside collectives, only this rank uses its arena.
-            return unsafe { local.copy(parts, input, &to) };
+        let n_collectives = bucket.collectives.len();
+        if (inputs.len(), results.len()) != (n_collectives, n_collectives) {
+            let message = format!("expected {n_collectives} inputs and as many results");
+            return Err(Error::new(ErrorKind::Program, message));
         }
-        let endpoint = endpoint.as_mut().zip(prepared.remote.as_ref());
-        let mut exchange = ActiveExchange::new(endpoint, &local.abort);
-        // SAFETY: this rank writes to its result only, which nobody reads before the shares are
-        // combined.
-        unsafe { exchange.begin(ExchangePhase::Inputs, &source, &to) }?;
+        let buffers = || inputs.iter().zip(results);
+        let calls = || bucket.collectives.iter().zip(buffers()).map(|it| local.call(it));
+        calls().try_for_each(|it| it.map(drop))?;
+        if bucket.is_of_one(local.rank) {
+            // SAFETY: outside collectives, only this rank uses its arena.
+            return calls().map(|it| unsafe { local.copy(&it?) }).sum();
+        }
+        let endpoint = endpoint.as_mut().filter(|_| bucket.staging_bytes().is_some());
+        let exchange = ActiveExchange::new(endpoint, &local.abort);
+        local.exchange(bucket, &calls, exchange)
+    }
+}
+
+impl LocalRank {
+    /// Runs the collectives of a bucket together with the other ranks of the group.
+    fn exchange<'a, Calls: Iterator<Item = Result<Call<'a>, Error>>>(
+        &self,
+        bucket: &PreparedBucket,
+        calls: &dyn Fn() -> Calls,
+        mut exchange: ActiveExchange<'_>,
+    ) -> Result<u64, Error> {
+        let mut n_received = 0;
+        for call in calls() {
+            // SAFETY: this rank writes to its results only, which nobody reads before the shares
+            // are combined.
+            unsafe { call?.begin(ExchangePhase::Inputs, &mut exchange) }?;
+        }
         // Everything a rank reads was written before the first barrier, and does not change before
         // the last.
-        wait()?;
-        let n_bytes = match &prepared.movement {
-            Movement::Copy(parts) => {
-                // SAFETY: all ranks of the group are between the same barriers, and write to their
-                // results only.
-                let n_bytes = unsafe { local.copy(parts, input, &to) }?;
-                // SAFETY: as above.
-                unsafe { exchange.finish(ExchangePhase::Inputs, &to) }?;
-                n_bytes
+        bucket.barrier.wait(&self.abort)?;
+        for call in calls() {
+            // SAFETY: all ranks of the group are between the same barriers, and write to their
+            // results only.
+            n_received += unsafe { self.copy(&call?) }?;
+        }
+        exchange.finish()?;
+        for call in calls() {
+            let call = call?;
+            // SAFETY: as above; all messages have arrived.
+            unsafe { call.unpack(&exchange) };
+            // SAFETY: as above.
+            n_received += unsafe { self.combine(&call, exchange.staging()) };
+        }
+        if bucket.has_shares() {
+            for call in calls() {
+                // SAFETY: this rank's shares are combined, and nothing else writes the other shares
+                // of the results.
+                unsafe { call?.begin(ExchangePhase::Shares, &mut exchange) }?;
             }
-            Movement::Scatter { overlap, .. } => {
-                // SAFETY: as above.
-                unsafe { exchange.finish(ExchangePhase::Inputs, &to) }?;
-                // SAFETY: as above.
-                unsafe { local.scatter(prepared, overlap, input, &to, exchange.staging()) }
-            }
-            Movement::Reduce { group, shares } => {
-                let own = group.iter().position(|it| *it == local.rank);
-                let own = shares[own.expect("a rank is in its group")].clone();
-                // SAFETY: as above.
-                unsafe { exchange.finish(ExchangePhase::Inputs, &to) }?;
-                // SAFETY: as above.
-                let combined =
-                    unsafe { local.combine_share(prepared, own, input, &to, exchange.staging()) };
-                // SAFETY: this rank's share is combined, and nothing else writes the other shares
-                // of the result.
-                unsafe { exchange.begin(ExchangePhase::Shares, &to, &to) }?;
-                wait()?;
+            bucket.barrier.wait(&self.abort)?;
+            for call in calls() {
                 // SAFETY: all shares are combined after the barrier, and each rank writes only the
-                // others' shares in its own result.
-                let gathered = unsafe { local.gather_shares(group, shares, (result, &to)) }?;
-                // SAFETY: as above.
-                unsafe { exchange.finish(ExchangePhase::Shares, &to) }?;
-                combined + gathered
+                // others' shares in its own results.
+                n_received += unsafe { self.gather_shares(&call?) }?;
             }
+            exchange.finish()?;
+        }
+        bucket.barrier.wait(&self.abort)?;
+        Ok(n_received)
+    }
+}
+
+impl Call<'_> {
+    /// Starts the messages of a phase.
+    ///
+    /// # Safety
+    /// As [`ActiveExchange::begin`].
+    unsafe fn begin(
+        &self,
+        phase: ExchangePhase,
+        exchange: &mut ActiveExchange<'_>,
+    ) -> Result<(), Error> {
+        let Some(remote) = &self.prepared.remote else { return Ok(()) };
+        let from = match phase {
+            ExchangePhase::Inputs => &self.from,
+            ExchangePhase::Shares => &self.to,
         };
-        wait()?;
-        Ok(n_bytes)
+        // SAFETY: required of the caller.
+        unsafe { exchange.begin((phase, remote), from, &self.to) }
+    }
+
+    /// Unpacks the parts of inputs that have arrived.
+    ///
+    /// # Safety
+    /// As [`ActiveExchange::unpack_inputs`].
+    unsafe fn unpack(&self, exchange: &ActiveExchange<'_>) {
+        let Some(remote) = &self.prepared.remote else { return };
+        // SAFETY: required of the caller.
+        unsafe { exchange.unpack_inputs(remote, &self.to) };
     }
 }
 
@@ -365,13 +378,13 @@ impl Communicator for SharedMemoryCommunicator {
     fn communicate(
         &mut self,
         kernel: usize,
-        input: BufferId,
-        result: BufferId,
+        inputs: &[BufferId],
+        results: &[BufferId],
     ) -> Result<u64, Error> {
-        self.run_collective(kernel, input, result).map_err(|error| {
-            let prepared = self.collectives.get(kernel).and_then(Option::as_ref);
-            let name = prepared.map_or("collective", |it| it.name);
-            let is_local = prepared.is_none_or(|it| it.remote.is_none());
+        self.run_bucket(kernel, inputs, results).map_err(|error| {
+            let prepared = self.buckets.get(kernel).and_then(Option::as_ref);
+            let name = prepared.map_or("collective", |it| it.kind.name());
+            let is_local = prepared.is_none_or(|it| it.staging_bytes().is_none());
             let place = if is_local { "in shared memory" } else { "between processes" };
             Error::new(error.kind(), format!("{name} {kernel} {place}: {error}"))
         })

@@ -4,8 +4,7 @@
 use std::ops::Range;
 
 use soybean_plan::{
-    Access, AxisSet, BufferId, Collective, CollectiveKind, Kernel, Lane, Program, Schedule, Step,
-    Topology,
+    Access, AxisSet, Bucket, BufferId, Kernel, Lane, Program, Schedule, Step, Topology,
 };
 
 use crate::{
@@ -28,7 +27,7 @@ pub(crate) struct Task {
 pub(crate) enum Action {
     /// A kernel that takes these seconds.
     Compute(f64),
-    /// The transfers of a collective.
+    /// The transfers of a bucket.
     Exchange(Part),
     /// A collective that takes these seconds on the ranks that differ along some axes.
     Measured(f64, AxisSet),
@@ -55,22 +54,21 @@ pub(crate) fn tasks(
 ) -> (Vec<Task>, Schedule) {
     let mut queue = Queue { program, tasks: Vec::new(), accesses: Vec::new() };
     for step in steps {
-        match &program.kernels[step.kernel] {
-            Kernel::Communicate(collective) if collective.kind != CollectiveKind::Slice => {
-                match (topology.measured(collective.kind, collective.axes), transport) {
-                    (Some(_), _) => {
-                        let seconds = topology.step_seconds(program, step);
-                        queue.joint(step, Action::Measured(seconds, collective.axes));
-                    }
-                    (None, Transport::Direct) => queue.exchange(step, collective),
-                    (None, Transport::Rings) => {
-                        for part in transfers::in_rings(collective, &program.tables.mesh) {
-                            queue.joint(step, Action::Exchange(part));
-                        }
-                    }
+        let Some(bucket) = program.kernels[step.kernel].transfer() else {
+            queue.compute(step, topology.step_seconds(program, step));
+            continue;
+        };
+        match (topology.measured(bucket.kind(), bucket.axes()), transport) {
+            (Some(_), _) => {
+                let seconds = topology.step_seconds(program, step);
+                queue.joint(step, Action::Measured(seconds, bucket.axes()));
+            }
+            (None, Transport::Direct) => queue.exchange(step, bucket),
+            (None, Transport::Rings) => {
+                for part in transfers::in_rings(bucket, &program.tables.mesh) {
+                    queue.joint(step, Action::Exchange(part));
                 }
             }
-            _ => queue.compute(step, topology.step_seconds(program, step)),
         }
     }
     let schedule = Schedule::new(&queue.accesses);
@@ -86,7 +84,7 @@ struct Queue<'a> {
 impl Queue<'_> {
     fn push(&mut self, step: &Step, access: Access, action: Action) {
         let name = match &self.program.kernels[step.kernel] {
-            Kernel::Communicate(collective) => collective.kind.name(),
+            Kernel::Communicate(bucket) => bucket.kind().name(),
             kernel => kernel.kind(),
         };
         let name = format!("{name} {}", step.kernel);
@@ -108,14 +106,14 @@ impl Queue<'_> {
 
     /// Returns the accesses of direct reads: ranks read each other's inputs, and each other's
     /// results in the second phase, if there is one.
-    fn exchange(&mut self, step: &Step, collective: &Collective) {
-        let parts = transfers::direct(collective, &self.program.tables.mesh);
+    fn exchange(&mut self, step: &Step, bucket: &Bucket) {
+        let parts = transfers::direct(bucket, &self.program.tables.mesh);
         for (part, read) in parts.into_iter().zip([&step.inputs, &step.results]) {
             let access = Access {
                 lane: Lane::Communication,
                 reads: Vec::new(),
                 group_reads: self.ranges(read),
-                axes: collective.axes,
+                axes: bucket.axes(),
                 writes: self.ranges(&step.results),
             };
             self.push(step, access, Action::Exchange(part));

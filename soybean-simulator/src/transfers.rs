@@ -1,6 +1,6 @@
 //! Collectives as transfers between pairs of ranks.
 
-use soybean_plan::{AxisSet, Collective, CollectiveKind, Mesh, Tile};
+use soybean_plan::{AxisSet, Bucket, Collective, CollectiveKind, Mesh, Tile};
 
 /// A transfer from one rank to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,10 +20,43 @@ pub(crate) struct Part {
     pub(crate) joint: AxisSet,
 }
 
-/// Returns a collective in which every rank reads the others' memory, as consecutive phases. It has
-/// one phase, or two for an all-reduce in shares. The second begins when all ranks of a group have
-/// ended the first.
-pub(crate) fn direct(collective: &Collective, mesh: &Mesh) -> Vec<Part> {
+/// Returns a bucket in which every rank reads the others' memory, as consecutive phases. It has one
+/// phase, or two if it contains an all-reduce in shares. The second begins when all ranks of a
+/// group have ended the first.
+pub(crate) fn direct(bucket: &Bucket, mesh: &Mesh) -> Vec<Part> {
+    joined(bucket.collectives.iter().map(|it| direct_one(it, mesh)))
+}
+
+/// Returns a bucket as NCCL performs it: in a ring of the group's ranks, piece by piece.
+pub(crate) fn in_rings(bucket: &Bucket, mesh: &Mesh) -> Vec<Part> {
+    joined(bucket.collectives.iter().map(|it| ring_of_one(it, mesh)))
+}
+
+/// Returns collectives that run together: the transfers of each phase, between two ranks as one.
+fn joined(collectives: impl Iterator<Item = Vec<Part>>) -> Vec<Part> {
+    let mut joined: Vec<Part> = Vec::new();
+    for parts in collectives {
+        for (phase, part) in parts.into_iter().enumerate() {
+            match joined.get_mut(phase) {
+                Some(all) => all.taken.iter_mut().zip(part.taken).for_each(|it| add(it.0, it.1)),
+                None => joined.push(part),
+            }
+        }
+    }
+    joined
+}
+
+/// Adds the transfers to a rank to others to the same rank.
+fn add(all: &mut Vec<Transfer>, more: Vec<Transfer>) {
+    for transfer in more {
+        match all.iter_mut().find(|it| it.source == transfer.source) {
+            Some(same) => same.bytes += transfer.bytes,
+            None => all.push(transfer),
+        }
+    }
+}
+
+fn direct_one(collective: &Collective, mesh: &Mesh) -> Vec<Part> {
     let of_all = |taken: &dyn Fn(usize, usize) -> usize| Part {
         taken: (0..mesh.n_ranks()).map(|rank| of_rank(collective, mesh, rank, taken)).collect(),
         n_hops: 1,
@@ -53,13 +86,12 @@ pub(crate) fn direct(collective: &Collective, mesh: &Mesh) -> Vec<Part> {
     }
 }
 
-/// Returns a collective as NCCL performs it: in a ring of the group's ranks, piece by piece.
-pub(crate) fn in_rings(collective: &Collective, mesh: &Mesh) -> Vec<Part> {
+fn ring_of_one(collective: &Collective, mesh: &Mesh) -> Vec<Part> {
     let n_peers = mesh.group_size(collective.axes) - 1;
     let n_rounds = match collective.kind {
         CollectiveKind::Slice => return Vec::new(),
         CollectiveKind::AllToAll => {
-            let mut parts = direct(collective, mesh);
+            let mut parts = direct_one(collective, mesh);
             parts.iter_mut().for_each(|it| it.joint = collective.axes);
             return parts;
         }

@@ -9,6 +9,7 @@
 pub mod accepted;
 mod bad_input;
 mod book;
+mod buckets;
 mod checkpoints;
 mod clusters;
 mod command_line;

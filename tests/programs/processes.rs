@@ -239,7 +239,7 @@ fn program(model: &str, n_gpus: usize, strategy: &str) -> Result<Program, Box<dy
 
 fn collective(kernel: &Kernel) -> Option<&'static str> {
     match kernel {
-        Kernel::Communicate(collective) => Some(collective.kind.name()),
+        Kernel::Communicate(bucket) => Some(bucket.kind().name()),
         _ => None,
     }
 }

@@ -11,7 +11,7 @@ use super::{
 use crate::{
     network::Network,
     peak::Peak,
-    program::placed_within,
+    program::smallest_within,
     tiling::{Lagrangian, MemoryMultipliers, PlanTimes, SearchEffort, SearchResult, TiledNetwork},
 };
 
@@ -36,8 +36,7 @@ const NEGLIGIBLE: f64 = 1e-3;
 /// Returns the plan if its program takes at most `limit` bytes on each rank, and otherwise its
 /// peak.
 pub(crate) fn checked(found: SearchResult, limit: u64) -> Result<SearchResult, Peak> {
-    let peak =
-        placed_within("", &found.tiled, found.topology.as_ref(), Some(limit)).holdings.peak();
+    let peak = smallest_within("", &found.tiled, found.topology.as_ref(), limit).holdings.peak();
     if peak.bytes() <= limit { Ok(found) } else { Err(peak) }
 }
 
@@ -133,8 +132,7 @@ impl<'a> ColumnGeneration<'a> {
         if let Some(known) = self.candidates.iter().position(is_same) {
             return known;
         }
-        let peak =
-            placed_within("", &tiled, self.topology.as_ref(), Some(self.limit)).holdings.peak();
+        let peak = smallest_within("", &tiled, self.topology.as_ref(), self.limit).holdings.peak();
         let (cost, held) = (self.lagrangian.cost(&tiled), self.points.bytes(&tiled));
         self.candidates.push(CandidatePlan { tiled, cost, held, peak });
         self.candidates.len() - 1

@@ -5,7 +5,7 @@ use soybean_compiler::{
     Argument, Compiled, Optimizer, Options, Padding, SearchRequest, Strategy, build_network,
     compile, optimizer, program, program_text, tiling::search, verify_program,
 };
-use soybean_plan::{Kernel, Mesh, NonFinite, Precision, Step};
+use soybean_plan::{Mesh, NonFinite, Precision};
 
 use crate::support;
 
@@ -80,11 +80,8 @@ fn n_numbers_that_go_round(optimizer: &Optimizer, n_ranks: usize, strategy: Stra
     let found = search(&network, Mesh::new(n_ranks), &strategy.into());
     let program = program("mlp", &found.tiled);
     verify_program(&program).unwrap();
-    let goes_round = |step: &&Step| match &program.kernels[step.kernel] {
-        Kernel::Communicate(it) => it.bytes(&program.tables.mesh) > 0 && it.shape.is_empty(),
-        _ => false,
-    };
-    program.train.iter().filter(goes_round).count()
+    let buckets = program.train.iter().filter_map(|it| program.kernels[it.kernel].transfer());
+    buckets.flat_map(|it| it.collectives.iter()).filter(|it| it.shape.is_empty()).count()
 }
 
 #[test]
@@ -129,17 +126,17 @@ fn text_form_of_a_program() {
           b9 = max [4, 8] {x0} (b8)
           b10 = map [4, 8] {exp(sub(x0, x1))} (b8, b9)
           b11 = sum [4, 8] {x0} (b10)
+          b16 = map [4, 8] {add(select(eq.i32(x0, x1), -0.125, 0), mul(div(0.125, x3), x2))} (b3, b4, b10, b11)
+          b17 = all-gather [8, 8] [P0] -> [r] (b16)
+          b18 = contract 8x8x8 (b17, b2)
+          b19 = contract 8x8x8 (b6, b17)
           b12 = sum [4, 8] {select(eq.i32(x0, x1), sub(x2, x3), 0)} (b3, b4, b8, b9)
           b13 = sum [4] {sub(log(x0), x1)} (b11, b12)
           b14 = all-reduce [] [red] -> [r] (b13)
-          b16 = map [4, 8] {add(select(eq.i32(x0, x1), -0.125, 0), mul(div(0.125, x3), x2))} (b3, b4, b10, b11)
-          b17 = all-gather [8, 8] [P0] -> [r] (b16)
-          b15 = map [] {div(x0, 8)} (b14)
-          b18 = contract 8x8x8 (b17, b2)
-          b19 = contract 8x8x8 (b6, b17)
-          b2 = map [8, 8] {select(eq(mul(x2, 0), 0), sub(x0, mul(s0, x1)), x0)} (b2, b19, b15)
           b20 = map [8, 8] {select(gt(x0, 0), x1, 0)} (b6, b18)
           b21 = contract 4x8x8 (b0, b20)
+          b15 = map [] {div(x0, 8)} (b14)
+          b2 = map [8, 8] {select(eq(mul(x2, 0), 0), sub(x0, mul(s0, x1)), x0)} (b2, b19, b15)
           b1 = map [4, 8] {select(eq(mul(x2, 0), 0), sub(x0, mul(s0, x1)), x0)} (b1, b21, b15)
         evaluate:
           b22 = contract 8x4x8 (b0, b1)
@@ -212,12 +209,12 @@ fn text_report() {
           with strategy model                   2.6 kB  0.57 x
           with strategy recursive               1.6 kB  0.34 x
           work over that of one device            1.00
-          memory of each GPU                    2.0 kB
+          memory of each GPU                    2.2 kB
             parameters                           768 B
             inputs                               192 B
-            activations                          192 B
-            gradients                            256 B
-            collectives                          640 B
+            activations                           64 B
+            gradients                            192 B
+            collectives                          960 B
           search                                0.0 ms
     "#]]
     .assert_eq(&compiled(4, Strategy::Data, Precision::F32).report.text());

@@ -3,6 +3,7 @@
 
 mod support;
 
+mod buckets;
 mod conformance;
 mod convnets;
 mod documentation;

@@ -42,12 +42,13 @@ fn the_observer_sees_each_pass_with_a_sound_result() {
         order
         lower
         overlap
+        bucket
         plan-memory
     "#]]
     .assert_eq(&passes);
     assert!(texts[0].contains("\ngradient of v1: "), "{}", texts[0]);
     assert!(texts[1].contains("\nupdate v1 = "), "{}", texts[1]);
-    assert!(texts[11].contains("\narena: "), "{}", texts[11]);
+    assert!(texts[12].contains("\narena: "), "{}", texts[12]);
 }
 
 /// Returns the fused training step of a chain of maps.

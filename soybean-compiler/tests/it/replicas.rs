@@ -7,7 +7,7 @@ use soybean_compiler::{
     tiling::{SearchResult, search_alone},
     verify, verify_program,
 };
-use soybean_plan::{CollectiveKind, DType, Kernel, Mesh, Placement, Precision, Program, Tiling};
+use soybean_plan::{CollectiveKind, DType, Mesh, Placement, Precision, Program, Tiling};
 use soybean_zoo::{Model, mlp};
 
 /// Returns a perceptron with ReLU whose loss is the mean of its outputs.
@@ -38,11 +38,9 @@ fn lowered(found: &SearchResult) -> Program {
 }
 
 fn n_gathers(program: &Program) -> usize {
-    let is_gather = |kernel: &Kernel| match kernel {
-        Kernel::Communicate(collective) => collective.kind == CollectiveKind::AllGather,
-        _ => false,
-    };
-    program.train.iter().filter(|it| is_gather(&program.kernels[it.kernel])).count()
+    let buckets = program.train.iter().filter_map(|it| program.kernels[it.kernel].transfer());
+    let gathers = buckets.filter(|it| it.kind() == CollectiveKind::AllGather);
+    gathers.map(|it| it.collectives.len()).sum()
 }
 
 #[test]

@@ -115,14 +115,13 @@ fn the_norm_of_the_gradients_belongs_to_the_updates() {
           with strategy model                   2.7 kB  0.51 x
           with strategy recursive               1.7 kB  0.32 x
           work over that of one device            1.00
-          memory of each GPU                    2.8 kB
+          memory of each GPU                    3.3 kB
             parameters                           896 B
             optimizer states                     640 B
             inputs                               192 B
-            activations                          192 B
-            gradients                            192 B
-            collectives                          640 B
-            gaps                                  64 B
+            activations                           64 B
+            gradients                            320 B
+            collectives                         1.2 kB
           search                                0.0 ms
     "#]]
     .assert_eq(&compiled.report.text());

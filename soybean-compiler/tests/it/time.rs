@@ -7,7 +7,7 @@ use expect_test::expect;
 use proptest::prelude::*;
 use soybean_compiler::{
     Network, Objective, Optimizer, Options, Report, SearchRequest, Strategy, Value, build_network,
-    compile, optimizer, program,
+    compile, optimizer, program_without_buckets,
     signature::Partitioning,
     tiling::{SearchResult, route, search},
 };
@@ -91,14 +91,15 @@ fn searched(network: &Network, cluster: &Cluster, strategy: Strategy) -> SearchR
     search(network, topology.mesh(), &request(strategy, cluster))
 }
 
-/// Returns the time of a plan's program, step by step, without slices. Updates are those without
-/// guards against a loss that is not finite, which lowering adds and plans do not count.
+/// Returns the time of a plan's program, step by step, without slices and buckets. Updates are
+/// those without guards against a loss that is not finite, which plans do not count.
 fn program_seconds(found: &SearchResult) -> f64 {
     let mut tiled = found.tiled.clone();
     tiled.network.optimizer.non_finite = NonFinite::Skip;
-    let program = program("test", &tiled);
+    let program = program_without_buckets("test", &tiled);
     let topology = found.topology.as_ref().unwrap();
-    let is_slice = |kernel: &Kernel| matches!(kernel, Kernel::Communicate(it) if it.kind == CollectiveKind::Slice);
+    let is_slice =
+        |kernel: &Kernel| matches!(kernel, Kernel::Communicate(_)) && kernel.transfer().is_none();
     let steps = program.train.iter().filter(|it| !is_slice(&program.kernels[it.kernel]));
     steps.map(|it| topology.step_seconds(&program, it)).sum()
 }
@@ -245,7 +246,7 @@ impl Descent<'_> {
     fn conversion(&self, value: Value, from: Tiling, to: Tiling) -> f64 {
         let node = self.network.graph.node(value);
         let steps = route(&self.topology.mesh(), node.shape, node.dtype, Combine::Sum, from, to);
-        steps.iter().map(|it| self.topology.collective_seconds(it)).sum()
+        steps.iter().map(|it| self.topology.bucket_seconds(&(*it).into())).sum()
     }
 
     fn kernel(&self, value: Value, operands: &[(Value, Tiling)], made: Tiling) -> f64 {
@@ -388,7 +389,7 @@ fn times_are_those_of_the_plan_that_fits() {
     };
     let free = report(None);
     let peak = free.peak_memory_bytes_per_gpu;
-    let roomy = report(Some(peak));
+    let roomy = report(Some(2 * peak));
     let of_plan = |report: &Report| report.search().times.map(|it| (it.plan, it.lower_bound));
     assert_eq!(of_plan(&roomy), of_plan(&free));
     assert_eq!(roomy.is_optimal(), free.is_optimal());

@@ -41,10 +41,10 @@ fn plans_differ_in_tilings_forms_and_conversions() {
         expect![[r#"
             plans of `net`: `left` (strategy auto, 4 GPUs, f32) and `right` (strategy data, 4 GPUs, f32)
 
-                                                left    right
-              bytes moved in one training step  6.4 kB  75.7 kB  11.90 x
-              memory of each GPU                9.6 kB  25.6 kB  2.67 x
-              work over that of one device      1.00    1.00
+                                                left     right
+              bytes moved in one training step  6.4 kB   75.7 kB  11.90 x
+              memory of each GPU                10.0 kB  32.3 kB  3.24 x
+              work over that of one device      1.00     1.00
 
             tensors with different tilings (13 have equal ones)
               tensor             shape        left     right
@@ -91,10 +91,10 @@ fn plans_differ_in_tilings_forms_and_conversions() {
         expect![[r#"
             plans of `net`: `left` (strategy auto, 4 GPUs, f32) and `right` (strategy auto, 4 GPUs, f32)
 
-                                                left    right
-              bytes moved in one training step  6.4 kB  6.4 kB  1.00 x
-              memory of each GPU                9.6 kB  9.6 kB  1.00 x
-              work over that of one device      1.00    1.00
+                                                left     right
+              bytes moved in one training step  6.4 kB   6.4 kB   1.00 x
+              memory of each GPU                10.0 kB  10.0 kB  1.00 x
+              work over that of one device      1.00     1.00
 
             only `left` has 0 conversions, 0 B
 
@@ -114,8 +114,8 @@ fn plans_of_other_graphs_are_compared_by_names() {
             plans of `net`: `left` (strategy data, 4 GPUs, f32) and `right` (strategy auto, 4 GPUs, bf16)
 
                                                 left     right
-              bytes moved in one training step  75.7 kB  3.3 kB  0.04 x
-              memory of each GPU                25.6 kB  9.1 kB  0.35 x
+              bytes moved in one training step  75.7 kB  3.3 kB   0.04 x
+              memory of each GPU                32.3 kB  10.3 kB  0.32 x
               work over that of one device      1.00     1.00
 
             tensors with different tilings (6 have equal ones)

@@ -4,9 +4,9 @@ use std::borrow::Cow;
 
 use expect_test::{Expect, expect};
 use soybean_plan::{
-    AxisSet, Collective, CollectiveKind, Combine, ConstExpression, Convolution, ConvolutionForm,
-    DType, Init, Instruction, Kernel, Map, Placement, Pooling, PoolingForm, RunScalar,
-    ScalarProgram, Shape, Step, Strides, Tiling, Unary,
+    AxisSet, Bucket, Collective, CollectiveKind, Combine, ConstExpression, Convolution,
+    ConvolutionForm, DType, Init, Instruction, Kernel, Map, Placement, Pooling, PoolingForm,
+    RunScalar, ScalarProgram, Shape, Step, Strides, Tiling, Unary,
 };
 
 use super::{functions, method};
@@ -62,6 +62,12 @@ fn descriptors_are_expressions() {
         &collective,
         expect![
             "Collective { kind: CollectiveKind::AllReduce, dtype: DType::F32, combine: Combine::Sum, axes: AxisSet(5), shape: Shape::new(&[]), from: Tiling::new(&[Placement::Partial, Placement::Split(1), Placement::Partial]), to: Tiling::new(&[Placement::Replicated, Placement::Split(1), Placement::Replicated]), }"
+        ],
+    );
+    check(
+        &Bucket::from(Collective { axes: AxisSet(1), ..collective }),
+        expect![
+            "Bucket { collectives: Cow::Borrowed(&[Collective { kind: CollectiveKind::AllReduce, dtype: DType::F32, combine: Combine::Sum, axes: AxisSet(1), shape: Shape::new(&[]), from: Tiling::new(&[Placement::Partial, Placement::Split(1), Placement::Partial]), to: Tiling::new(&[Placement::Replicated, Placement::Split(1), Placement::Replicated]), }]), }"
         ],
     );
     check(

@@ -4,8 +4,7 @@ use std::fmt;
 
 use super::{Cluster, Device, KernelWork, Level, MeasuredCollective, Measurements};
 use crate::{
-    AxisSet, Collective, CollectiveKind, Kernel, Lane, Mesh, Program, Step, StepNeeds, lane,
-    lane_spans,
+    AxisSet, Bucket, CollectiveKind, Kernel, Lane, Mesh, Program, Step, StepNeeds, lane, lane_spans,
 };
 
 /// A mesh on a cluster. Each level of the cluster has its own axes, slowest first.
@@ -131,12 +130,12 @@ impl Topology {
         link.link_bytes_per_second / link.gpus_per_link.min(below) as f64
     }
 
-    /// Returns the bytes that a collective moves at each level, over all ranks. A transfer counts
-    /// for the slowest level between its two ranks.
+    /// Returns the bytes that a bucket moves at each level, over all ranks. A transfer counts for
+    /// the slowest level between its two ranks.
     #[must_use]
-    pub fn bytes_per_level(&self, collective: &Collective) -> Vec<u64> {
+    pub fn bytes_per_level(&self, bucket: &Bucket) -> Vec<u64> {
         let mut bytes = vec![0; self.n_levels()];
-        for (axis, moved) in collective.bytes_per_axis(&self.mesh).into_iter().enumerate() {
+        for (axis, moved) in bucket.bytes_per_axis(&self.mesh).into_iter().enumerate() {
             bytes[self.level(axis)] += moved;
         }
         bytes
@@ -182,11 +181,12 @@ impl Topology {
         cost
     }
 
-    /// Returns the time of a collective, in seconds, by [`Self::collective_cost`].
+    /// Returns the time of a bucket, in seconds, by [`Self::collective_cost`]: one latency, and the
+    /// bytes of all collectives.
     #[must_use]
-    pub fn collective_seconds(&self, collective: &Collective) -> f64 {
-        let cost = self.collective_cost(collective.kind, collective.axes);
-        cost.latency_seconds + collective.bytes(&self.mesh) as f64 * cost.seconds_per_byte
+    pub fn bucket_seconds(&self, bucket: &Bucket) -> f64 {
+        let cost = self.collective_cost(bucket.kind(), bucket.axes());
+        cost.latency_seconds + bucket.bytes(&self.mesh) as f64 * cost.seconds_per_byte
     }
 
     /// Returns how long each level is busy during some steps of a program, in seconds: latency, and
@@ -195,14 +195,14 @@ impl Topology {
     pub fn level_seconds(&self, program: &Program, steps: &[Step]) -> Vec<f64> {
         let mut seconds = vec![0.0; self.n_levels()];
         for step in steps {
-            let Kernel::Communicate(collective) = &program.kernels[step.kernel] else { continue };
-            for (level, bytes) in self.bytes_per_level(collective).into_iter().enumerate() {
+            let Kernel::Communicate(bucket) = &program.kernels[step.kernel] else { continue };
+            for (level, bytes) in self.bytes_per_level(bucket).into_iter().enumerate() {
                 if bytes == 0 {
                     continue;
                 }
-                let latency = self.latency_seconds(collective.kind, level);
+                let latency = self.latency_seconds(bucket.kind(), level);
                 let per_rank = bytes as f64 / self.mesh.n_ranks() as f64;
-                seconds[level] += match self.measured(collective.kind, collective.axes) {
+                seconds[level] += match self.measured(bucket.kind(), bucket.axes()) {
                     Some(it) => it.latency_seconds + per_rank / it.bytes_per_second,
                     None => latency + per_rank / self.bytes_per_second(level),
                 };
@@ -230,16 +230,14 @@ impl Topology {
         n_exchanges * self.cluster.levels[level].latency_seconds
     }
 
-    /// Returns the time of one step of a program for this mesh, in seconds. A collective takes
-    /// [`Self::collective_seconds`], and a kernel [`Cluster::kernel_seconds`]. A slice is a kernel
+    /// Returns the time of one step of a program for this mesh, in seconds. A bucket takes
+    /// [`Self::bucket_seconds`], and a kernel [`Cluster::kernel_seconds`]. A slice is a kernel
     /// that copies.
     #[must_use]
     pub fn step_seconds(&self, program: &Program, step: &Step) -> f64 {
         let kernel = &program.kernels[step.kernel];
-        if let Kernel::Communicate(collective) = kernel
-            && collective.kind != CollectiveKind::Slice
-        {
-            return self.collective_seconds(collective);
+        if let Some(bucket) = kernel.transfer() {
+            return self.bucket_seconds(bucket);
         }
         let bytes_of = |buffers: &[usize]| -> u64 {
             let buffers = buffers.iter().map(|&it| program.tables.buffers[it]);

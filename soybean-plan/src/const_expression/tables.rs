@@ -6,9 +6,9 @@ use std::fmt::{self, Write as _};
 
 use super::{ConstExpression, struct_expression, variant_expression};
 use crate::{
-    AxisSet, Binary, Buffer, Collective, CollectiveKind, Constant, DType, Init, Input, Instruction,
-    Mesh, NonFinite, Output, Parameter, Placement, Precision, Rows, RunScalar, ScalarProgram,
-    Shape, State, Strides, Tables, Tile, Tiling, Unary,
+    AxisSet, Binary, Bucket, Buffer, Collective, CollectiveKind, Constant, DType, Init, Input,
+    Instruction, Mesh, NonFinite, Output, Parameter, Placement, Precision, Rows, RunScalar,
+    ScalarProgram, Shape, State, Strides, Tables, Tile, Tiling, Unary,
 };
 
 struct_expression! {
@@ -23,6 +23,7 @@ struct_expression! {
     Constant { tile buffer }
     Output { name dtype tile buffer rows }
     Tile { shape padded tiling }
+    Bucket { collectives }
     Collective { kind dtype combine axes shape from to }
     ScalarProgram { instructions results }
 }

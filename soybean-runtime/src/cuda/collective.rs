@@ -1,4 +1,4 @@
-//! Collectives as tasks.
+//! Buckets of collectives as tasks.
 //!
 //! If every rank has its own GPU, NCCL moves the data. Otherwise each rank reads the memory of its
 //! peers.
@@ -7,9 +7,12 @@ use std::ops::Range;
 
 use soybean_plan::{Access, AxisSet, Collective, CollectiveKind, Combine, DType, Lane, Mesh};
 
-use super::transfer::{
-    MemoryBlock, MemoryLocation, PackedSide, Transfer, TransferPart, contiguous, packed,
-    with_offset,
+use super::{
+    nccl::NcclOperation,
+    transfer::{
+        MemoryBlock, MemoryLocation, PackedSide, Transfer, TransferPart, contiguous, packed,
+        with_offset,
+    },
 };
 use crate::{Error, movement::Movement, tile_overlap::TileOverlap};
 
@@ -22,18 +25,66 @@ pub(crate) enum CommunicationBackend {
     Nccl,
 }
 
-/// Part of a collective that is scheduled as one task.
+/// Part of a bucket that is scheduled as one task.
 pub(crate) struct CollectiveTask {
-    pub(crate) operations: Vec<CollectiveOperation>,
+    /// Transfers before the calls; those that read the memory of peers, too.
+    before: Vec<Transfer>,
+    /// Calls of one group of NCCL.
+    calls: Vec<NcclCall>,
+    /// Transfers after the calls.
+    after: Vec<Transfer>,
     pub(crate) access: Access,
     /// Bytes that each rank receives from other ranks.
     pub(crate) received: Vec<u64>,
 }
 
+impl CollectiveTask {
+    /// Adds the work of a task of another collective of the same kind along the same axes.
+    fn join(&mut self, other: Self) {
+        self.before.extend(other.before);
+        self.calls.extend(other.calls);
+        self.after.extend(other.after);
+        self.access.reads.extend(other.access.reads);
+        self.access.group_reads.extend(other.access.group_reads);
+        self.access.writes.extend(other.access.writes);
+        self.received.iter_mut().zip(other.received).for_each(|(sum, it)| *sum += it);
+    }
+
+    /// Returns the operations in their order.
+    pub(crate) fn into_operations(self) -> Vec<CollectiveOperation> {
+        let before = self.before.into_iter().map(CollectiveOperation::Transfer);
+        let calls = (!self.calls.is_empty()).then_some(CollectiveOperation::Nccl(self.calls));
+        let after = self.after.into_iter().map(CollectiveOperation::Transfer);
+        before.chain(calls).chain(after).collect()
+    }
+
+    /// Returns all transfers.
+    pub(crate) fn transfers_mut(&mut self) -> impl Iterator<Item = &mut Transfer> {
+        self.before.iter_mut().chain(&mut self.after)
+    }
+}
+
+/// Joins the tasks of the collectives of a bucket: the first ones, the second ones, and so on.
+pub(crate) fn joined(
+    collectives: impl Iterator<Item = Vec<CollectiveTask>>,
+) -> Vec<CollectiveTask> {
+    let mut joined: Vec<CollectiveTask> = Vec::new();
+    for tasks in collectives {
+        for (phase, task) in tasks.into_iter().enumerate() {
+            match joined.get_mut(phase) {
+                Some(all) => all.join(task),
+                None => joined.push(task),
+            }
+        }
+    }
+    joined
+}
+
 /// One operation that all ranks take part in.
 pub(crate) enum CollectiveOperation {
     Transfer(Transfer),
-    Nccl(NcclCall),
+    /// Calls along the same axes, as one group of NCCL.
+    Nccl(Vec<NcclCall>),
 }
 
 /// An NCCL call that all ranks of each group make.
@@ -46,15 +97,6 @@ pub(crate) struct NcclCall {
     pub(crate) n_elements: usize,
     pub(crate) send: (MemoryBlock, usize),
     pub(crate) receive: (MemoryBlock, usize),
-}
-
-/// Kinds of NCCL calls.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum NcclOperation {
-    AllReduce(Combine),
-    ReduceScatter(Combine),
-    AllGather,
-    AllToAll,
 }
 
 /// The elements that one rank reads from other ranks.
@@ -75,8 +117,8 @@ pub(crate) struct CollectiveBuilder<'a> {
     pub(crate) result: Range<usize>,
     /// Words in use per rank for the patterns of transfers.
     pub(crate) n_words: &'a mut Vec<usize>,
-    /// Size of the staging memory, shared by all collectives.
-    pub(crate) staging_bytes: &'a mut usize,
+    /// End of the staging memory of the bucket's collectives so far.
+    pub(crate) staging_end: &'a mut usize,
 }
 
 impl CollectiveBuilder<'_> {
@@ -110,9 +152,8 @@ impl CollectiveBuilder<'_> {
         &mut self,
         combine: Option<Combine>,
         parts: Vec<(MemoryLocation, Vec<TransferPart>)>,
-    ) -> Result<CollectiveOperation, Error> {
+    ) -> Result<Transfer, Error> {
         Transfer::new(combine, self.collective.dtype, parts, self.n_words)
-            .map(CollectiveOperation::Transfer)
     }
 
     /// Builds transfers in which each rank reads the memory of its peers.
@@ -132,11 +173,11 @@ impl CollectiveBuilder<'_> {
             CollectiveKind::Slice | CollectiveKind::AllToAll | CollectiveKind::AllGather => None,
         };
         let first = self.transfer(combine, first)?;
-        let mut tasks = vec![self.peer_access_task(vec![first], self.input.clone(), received)];
+        let mut tasks = vec![self.peer_access_task(first, self.input.clone(), received)];
         if is_shared {
             let second = self.transfer(None, second)?;
             let none = vec![0; self.mesh.n_ranks()];
-            tasks.push(self.peer_access_task(vec![second], self.result.clone(), none));
+            tasks.push(self.peer_access_task(second, self.result.clone(), none));
         }
         Ok(tasks)
     }
@@ -183,7 +224,7 @@ impl CollectiveBuilder<'_> {
     /// Builds a task that reads the same byte range on all ranks of the group.
     fn peer_access_task(
         &self,
-        operations: Vec<CollectiveOperation>,
+        transfer: Transfer,
         reads: Range<usize>,
         received: Vec<u64>,
     ) -> CollectiveTask {
@@ -196,7 +237,9 @@ impl CollectiveBuilder<'_> {
         let axes = if is_local { AxisSet::default() } else { axes };
         let writes = vec![self.result.clone()];
         CollectiveTask {
-            operations,
+            before: vec![transfer],
+            calls: Vec::new(),
+            after: Vec::new(),
             access: Access { lane, reads: own, group_reads: group, axes, writes },
             received,
         }
@@ -206,7 +249,8 @@ impl CollectiveBuilder<'_> {
     /// listed.
     fn nccl_task(
         &self,
-        operations: Vec<CollectiveOperation>,
+        call: NcclCall,
+        [before, after]: [Option<Transfer>; 2],
         received: Vec<u64>,
     ) -> CollectiveTask {
         let access = Access {
@@ -216,7 +260,13 @@ impl CollectiveBuilder<'_> {
             axes: AxisSet::default(),
             writes: vec![self.result.clone()],
         };
-        CollectiveTask { operations, access, received }
+        CollectiveTask {
+            before: before.into_iter().collect(),
+            calls: vec![call],
+            after: after.into_iter().collect(),
+            access,
+            received,
+        }
     }
 
     fn call(
@@ -225,9 +275,9 @@ impl CollectiveBuilder<'_> {
         n_elements: usize,
         send: (MemoryBlock, usize),
         receive: (MemoryBlock, usize),
-    ) -> CollectiveOperation {
+    ) -> NcclCall {
         let (axes, dtype) = (self.collective.axes, self.collective.dtype);
-        CollectiveOperation::Nccl(NcclCall { operation, axes, dtype, n_elements, send, receive })
+        NcclCall { operation, axes, dtype, n_elements, send, receive }
     }
 
     fn in_arena(range: &Range<usize>) -> (MemoryBlock, usize) {
@@ -247,14 +297,14 @@ impl CollectiveBuilder<'_> {
             self.n_bytes(share * (n_ranks - 1) + n_elements - share)
         };
         let received = (0..self.mesh.n_ranks()).map(received).collect();
-        self.nccl_task(vec![self.call(operation, n_elements, send, receive)], received)
+        self.nccl_task(self.call(operation, n_elements, send, receive), [None, None], received)
     }
 
     fn all_gather(&mut self) -> Result<CollectiveTask, Error> {
         let n_elements = self.collective.source().local_shape(self.mesh).n_elements();
         let n_peers = self.mesh.group_size(self.collective.axes);
-        let staged = (MemoryBlock::Staging, 0);
-        self.reserve_staging(n_peers * n_elements);
+        let offset = self.reserve_staging(n_peers * n_elements);
+        let staged = (MemoryBlock::Staging, offset);
         let call =
             self.call(NcclOperation::AllGather, n_elements, Self::in_arena(&self.input), staged);
         let unpack = |rank: usize| {
@@ -263,17 +313,15 @@ impl CollectiveBuilder<'_> {
             let part = |(number, peer): (usize, &usize)| {
                 let overlap = TileOverlap::between(self.mesh, (&to, rank), (&from, *peer));
                 let dims = with_offset(overlap.dims(), PackedSide::There, number * n_elements);
-                TransferPart {
-                    sources: vec![MemoryLocation { rank, block: MemoryBlock::Staging, offset: 0 }],
-                    dims,
-                }
+                let staged = MemoryLocation { rank, block: MemoryBlock::Staging, offset };
+                TransferPart { sources: vec![staged], dims }
             };
             (Self::arena(rank, &self.result), peers.iter().enumerate().map(part).collect())
         };
         let unpack = (0..self.mesh.n_ranks()).map(unpack).collect();
         let unpack = self.transfer(None, unpack)?;
         let received = self.n_bytes(n_elements * (n_peers - 1));
-        Ok(self.nccl_task(vec![call, unpack], vec![received; self.mesh.n_ranks()]))
+        Ok(self.nccl_task(call, [None, Some(unpack)], vec![received; self.mesh.n_ranks()]))
     }
 
     /// Builds a reduce-scatter or an all-to-all: pack one block per peer, exchange, and unpack.
@@ -284,6 +332,13 @@ impl CollectiveBuilder<'_> {
             TileOverlap::between(self.mesh, (&to, to_rank), (&from, from_rank))
         };
         let n_piece = n_shared(&shared(0, 0));
+        let sent = self.reserve_staging(n_peers * n_piece);
+        let staging = |rank, offset| MemoryLocation { rank, block: MemoryBlock::Staging, offset };
+        // Where the pieces of an all-to-all arrive.
+        let arrived = match self.collective.kind {
+            CollectiveKind::AllToAll => self.reserve_staging(n_peers * n_piece),
+            _ => sent,
+        };
         let (mut pack, mut unpack) = (Vec::new(), Vec::new());
         for rank in 0..self.mesh.n_ranks() {
             let (mut pieces, mut parts) = (Vec::new(), Vec::new());
@@ -294,37 +349,30 @@ impl CollectiveBuilder<'_> {
                 let (dims, _) = packed(&shared(peer, rank), PackedSide::LocalRanks, start);
                 pieces.push(TransferPart { sources: vec![Self::arena(rank, &self.input)], dims });
                 let (dims, _) = packed(&shared(rank, peer), PackedSide::There, start);
-                let offset = n_peers * n_piece * self.collective.dtype.bytes();
-                let source = MemoryLocation {
-                    rank,
-                    block: MemoryBlock::Staging,
-                    offset: offset.next_multiple_of(256),
-                };
-                parts.push(TransferPart { sources: vec![source], dims });
+                parts.push(TransferPart { sources: vec![staging(rank, arrived)], dims });
             }
-            pack.push((MemoryLocation { rank, block: MemoryBlock::Staging, offset: 0 }, pieces));
+            pack.push((staging(rank, sent), pieces));
             unpack.push((Self::arena(rank, &self.result), parts));
         }
         let pack = self.transfer(None, pack)?;
         let received = vec![self.n_bytes(n_piece * (n_peers - 1)); self.mesh.n_ranks()];
-        let sent = (MemoryBlock::Staging, 0);
+        let sent = (MemoryBlock::Staging, sent);
         if self.collective.kind == CollectiveKind::ReduceScatter {
-            self.reserve_staging(n_peers * n_piece);
             let operation = NcclOperation::ReduceScatter(self.collective.combine);
             let call = self.call(operation, n_piece, sent, Self::in_arena(&self.result));
-            return Ok(self.nccl_task(vec![pack, call], received));
+            return Ok(self.nccl_task(call, [Some(pack), None], received));
         }
-        let second = (n_peers * n_piece * self.collective.dtype.bytes()).next_multiple_of(256);
-        self.reserve_staging(second / self.collective.dtype.bytes() + n_peers * n_piece);
-        let call =
-            self.call(NcclOperation::AllToAll, n_piece, sent, (MemoryBlock::Staging, second));
+        let arrived = (MemoryBlock::Staging, arrived);
+        let call = self.call(NcclOperation::AllToAll, n_piece, sent, arrived);
         let unpack = self.transfer(None, unpack)?;
-        Ok(self.nccl_task(vec![pack, call, unpack], received))
+        Ok(self.nccl_task(call, [Some(pack), Some(unpack)], received))
     }
 
-    fn reserve_staging(&mut self, n_elements: usize) {
-        let n_bytes = n_elements * self.collective.dtype.bytes();
-        *self.staging_bytes = n_bytes.max(*self.staging_bytes);
+    /// Reserves staging memory and returns its offset.
+    fn reserve_staging(&mut self, n_elements: usize) -> usize {
+        let offset = self.staging_end.next_multiple_of(256);
+        *self.staging_end = offset + n_elements * self.collective.dtype.bytes();
+        offset
     }
 }
 

@@ -6,9 +6,9 @@ use std::{collections::BTreeMap, ops::Range, sync::Arc};
 use soybean_plan::{AxisSet, Lane, Mesh};
 
 use super::{
-    collective::{NcclCall, NcclOperation},
+    collective::NcclCall,
     gpu::Gpu,
-    nccl::{CommunicatorGroup, Participant, UniqueId},
+    nccl::{CommunicatorGroup, GroupCall, Participant, UniqueId},
     peers::Peers,
     rank_context::RankContext,
 };
@@ -51,43 +51,32 @@ impl Communicators {
         Ok(Self(groups_by_axes))
     }
 
-    /// Queues a collective of all groups on the ranks of this process.
+    /// Queues the collectives of a bucket, of all groups, on the ranks of this process.
     ///
     /// # Safety
-    /// The memory of the contexts holds the operands of the collective. Nothing else uses it until
-    /// the collective completes.
+    /// The memory of the contexts holds the operands of the collectives. Nothing else uses it until
+    /// they complete.
     pub(crate) unsafe fn queue(
         &self,
-        call: &NcclCall,
+        calls: &[NcclCall],
         contexts: &[RankContext],
     ) -> Result<(), Error> {
         let address = |context: &RankContext, (block, offset)| context.address(block, offset);
-        for (local, group_communicators) in self.0.get(&call.axes).into_iter().flatten() {
-            let participant = |index: &usize| Participant {
-                stream: contexts[*index].lane(Lane::Communication),
-                send: address(&contexts[*index], call.send),
-                receive: address(&contexts[*index], call.receive),
+        let axes = calls.first().map(|it| it.axes).unwrap_or_default();
+        for (local, group_communicators) in self.0.get(&axes).into_iter().flatten() {
+            let call = |call: &NcclCall| {
+                let participant = |index: &usize| Participant {
+                    stream: contexts[*index].lane(Lane::Communication),
+                    send: address(&contexts[*index], call.send),
+                    receive: address(&contexts[*index], call.receive),
+                };
+                let &NcclCall { operation, n_elements, dtype, .. } = call;
+                let participants = local.iter().map(participant).collect();
+                GroupCall { operation, n_elements, dtype, participants }
             };
-            let participants: Vec<Participant<'_>> = local.iter().map(participant).collect();
-            let (n_elements, dtype) = (call.n_elements, call.dtype);
-            match call.operation {
-                // SAFETY: required of the caller, here and below.
-                NcclOperation::AllReduce(combine) => unsafe {
-                    group_communicators.all_reduce(&participants, n_elements, dtype, combine)
-                },
-                // SAFETY: see above.
-                NcclOperation::ReduceScatter(combine) => unsafe {
-                    group_communicators.reduce_scatter(&participants, n_elements, dtype, combine)
-                },
-                // SAFETY: see above.
-                NcclOperation::AllGather => unsafe {
-                    group_communicators.all_gather(&participants, n_elements, dtype)
-                },
-                // SAFETY: see above.
-                NcclOperation::AllToAll => unsafe {
-                    group_communicators.all_to_all(&participants, n_elements, dtype)
-                },
-            }?;
+            let group_calls: Vec<GroupCall<'_>> = calls.iter().map(call).collect();
+            // SAFETY: required of the caller.
+            unsafe { group_communicators.queue(&group_calls) }?;
         }
         Ok(())
     }

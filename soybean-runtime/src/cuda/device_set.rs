@@ -276,8 +276,8 @@ impl DeviceSet {
             CollectiveOperation::Transfer(transfer) => self.transfer(transfer, lane),
             // SAFETY: the buffers lie within the arena and the staging memory, which live as long
             // as the ranks. The schedule orders all accesses.
-            CollectiveOperation::Nccl(joint) => unsafe {
-                self.communicators.queue(joint, &self.contexts)
+            CollectiveOperation::Nccl(calls) => unsafe {
+                self.communicators.queue(calls, &self.contexts)
             },
         }
     }

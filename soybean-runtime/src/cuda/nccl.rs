@@ -53,11 +53,44 @@ pub(crate) struct Participant<'a> {
     pub(crate) receive: u64,
 }
 
+/// Kinds of NCCL calls of `n` elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NcclOperation {
+    /// Each rank sends and receives `n` elements.
+    AllReduce(Combine),
+    /// Each rank sends `n` elements for each rank of the group and receives `n`.
+    ReduceScatter(Combine),
+    /// Each rank sends `n` elements and receives `n` from each rank of the group.
+    AllGather,
+    /// Each rank sends `n` elements to each rank of the group. The buffers do not overlap.
+    AllToAll,
+}
+
+impl NcclOperation {
+    /// Returns the name in messages.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::AllReduce(_) => "all-reduce",
+            Self::ReduceScatter(_) => "reduce-scatter",
+            Self::AllGather => "all-gather",
+            Self::AllToAll => "all-to-all",
+        }
+    }
+}
+
+/// A collective of a group.
+#[derive(Clone)]
+pub(crate) struct GroupCall<'a> {
+    pub(crate) operation: NcclOperation,
+    /// Elements per rank, as the operation counts them.
+    pub(crate) n_elements: usize,
+    pub(crate) dtype: DType,
+    /// The local ranks, with the same streams in all calls of a group.
+    pub(crate) participants: Vec<Participant<'a>>,
+}
+
 /// Time limit for `ncclCommFinalize`.
 const FINALIZE_TIMEOUT: Duration = Duration::from_secs(2);
-
-/// A call for one rank, with its communicator and its stream.
-type RankCall<'a> = &'a dyn Fn(Participant<'_>, RawCommunicator, *mut c_void) -> NcclResult;
 
 impl CommunicatorGroup {
     /// Initializes the communicators of a group of `group_size` ranks. `local` gives the ranks of
@@ -122,136 +155,85 @@ impl CommunicatorGroup {
         }
     }
 
-    /// Queues an all-reduce of `n_elements` per rank.
+    /// Queues collectives on all local ranks, as one group of NCCL. The work is queued when this
+    /// returns.
     ///
     /// # Safety
-    /// For each rank, both addresses hold that many elements on its GPU. Nothing else uses them
-    /// until the collective completes.
-    pub(crate) unsafe fn all_reduce(
-        &self,
-        participants: &[Participant<'_>],
-        n_elements: usize,
-        dtype: DType,
-        combine: Combine,
-    ) -> Result<(), Error> {
-        // SAFETY: required of the caller.
-        unsafe {
-            self.reduce(
-                "all-reduce",
-                self.nccl.all_reduce,
-                participants,
-                n_elements,
-                dtype,
-                combine,
-            )
+    /// For each rank, both addresses hold the elements that [`NcclOperation`] states, on its GPU.
+    /// Nothing else uses them until the collectives complete.
+    pub(crate) unsafe fn queue(&self, calls: &[GroupCall<'_>]) -> Result<(), Error> {
+        let Some(first) = calls.first() else { return Ok(()) };
+        let what = first.operation.name();
+        let expected = self.gpus.len();
+        if let Some(found) = calls.iter().map(|it| it.participants.len()).find(|it| *it != expected)
+        {
+            let message = format!("{what}: expected {expected} ranks, found {found}");
+            return Err(Error::new(ErrorKind::Program, message));
         }
+        let streams: Vec<_> =
+            first.participants.iter().map(|it| it.stream.raw()).collect::<Result<_, _>>()?;
+        self.start_group(what)?;
+        let ranks = |call| {
+            let ranks = self.communicators().map(|it| it.1).zip(streams.iter().copied());
+            ranks.enumerate().map(move |(at, (communicator, stream))| {
+                // SAFETY: required of the caller.
+                unsafe { self.call(call, at, communicator, stream.cast()) }
+            })
+        };
+        let called = combined_result(calls.iter().flat_map(ranks));
+        let results = [called, self.end_group()].into_iter();
+        let checked = self.check_results(&format!("{what} among {:?}", self.gpus), results);
+        let restored = restore_context(&self.gpus);
+        checked.and(restored)
     }
 
-    /// Queues an all-gather of `n_elements` from each rank.
+    /// Makes a call for one rank.
     ///
     /// # Safety
-    /// As [`Self::all_reduce`]; the receive buffer holds `n_elements` times the group size.
-    pub(crate) unsafe fn all_gather(
+    /// As [`Self::queue`].
+    unsafe fn call(
         &self,
-        participants: &[Participant<'_>],
-        n_elements: usize,
-        dtype: DType,
-    ) -> Result<(), Error> {
-        let dtype = data_type(dtype);
-        self.grouped_call("all-gather", participants, &|participant, communicator, stream| {
-            let (send, receive) = (pointer(participant.send), pointer(participant.receive));
+        call: &GroupCall<'_>,
+        at: usize,
+        communicator: RawCommunicator,
+        stream: *mut c_void,
+    ) -> NcclResult {
+        let &GroupCall { operation, n_elements, dtype, ref participants } = call;
+        let Participant { send: sent, receive: received, .. } = participants[at];
+        let (send, receive, of) = (pointer(sent), pointer(received), data_type(dtype));
+        let reduced = |function: Reduce, combine| {
+            let combine = reduce_op(combine);
             // SAFETY: required of the caller.
-            unsafe {
-                (self.nccl.all_gather)(send, receive, n_elements, dtype, communicator, stream)
+            unsafe { function(send, receive, n_elements, of, combine, communicator, stream) }
+        };
+        match operation {
+            NcclOperation::AllReduce(combine) => reduced(self.nccl.all_reduce, combine),
+            NcclOperation::ReduceScatter(combine) => reduced(self.nccl.reduce_scatter, combine),
+            // SAFETY: required of the caller.
+            NcclOperation::AllGather => unsafe {
+                (self.nccl.all_gather)(send, receive, n_elements, of, communicator, stream)
+            },
+            NcclOperation::AllToAll => {
+                let n_bytes = (n_elements * dtype.bytes()) as u64;
+                let peers = (0..self.group_size as u64).zip(0..);
+                combined_result(peers.map(|(peer, group_rank): (u64, c_int)| {
+                    let (send, receive) =
+                        (pointer(sent + peer * n_bytes), pointer(received + peer * n_bytes));
+                    // SAFETY: required of the caller.
+                    let sent = unsafe {
+                        (self.nccl.send)(send, n_elements, of, group_rank, communicator, stream)
+                    };
+                    if ![0, IN_PROGRESS].contains(&sent) {
+                        return sent;
+                    }
+                    let receive_call = self.nccl.receive;
+                    // SAFETY: required of the caller.
+                    unsafe {
+                        receive_call(receive, n_elements, of, group_rank, communicator, stream)
+                    }
+                }))
             }
-        })
-    }
-
-    /// Queues a reduce-scatter with `n_elements` per rank in the result.
-    ///
-    /// # Safety
-    /// As [`Self::all_reduce`]; the send buffer holds `n_elements` times the group size.
-    pub(crate) unsafe fn reduce_scatter(
-        &self,
-        participants: &[Participant<'_>],
-        n_elements: usize,
-        dtype: DType,
-        combine: Combine,
-    ) -> Result<(), Error> {
-        // SAFETY: required of the caller.
-        unsafe {
-            self.reduce(
-                "reduce-scatter",
-                self.nccl.reduce_scatter,
-                participants,
-                n_elements,
-                dtype,
-                combine,
-            )
         }
-    }
-
-    /// Queues an all-reduce or a reduce-scatter.
-    ///
-    /// # Safety
-    /// As the function requires.
-    unsafe fn reduce(
-        &self,
-        what: &str,
-        function: Reduce,
-        participants: &[Participant<'_>],
-        n_elements: usize,
-        dtype: DType,
-        combine: Combine,
-    ) -> Result<(), Error> {
-        let (dtype, combine) = (data_type(dtype), reduce_op(combine));
-        self.grouped_call(what, participants, &|participant, communicator, stream| {
-            let (send, receive) = (pointer(participant.send), pointer(participant.receive));
-            // SAFETY: required of the caller.
-            unsafe { function(send, receive, n_elements, dtype, combine, communicator, stream) }
-        })
-    }
-
-    /// Queues an all-to-all of `n_elements` from each rank to each rank.
-    ///
-    /// # Safety
-    /// As [`Self::all_reduce`]; both buffers hold `n_elements` times the group size and do not
-    /// overlap.
-    pub(crate) unsafe fn all_to_all(
-        &self,
-        participants: &[Participant<'_>],
-        n_elements: usize,
-        dtype: DType,
-    ) -> Result<(), Error> {
-        let n_bytes = (n_elements * dtype.bytes()) as u64;
-        let (dtype, group_size) = (data_type(dtype), self.group_size);
-        self.grouped_call("all-to-all", participants, &|participant, communicator, stream| {
-            let peers = (0..group_size as u64).zip(0..).map(|(peer, group_rank): (u64, c_int)| {
-                let (send, receive) = (
-                    pointer(participant.send + peer * n_bytes),
-                    pointer(participant.receive + peer * n_bytes),
-                );
-                // SAFETY: required of the caller.
-                let sent = unsafe {
-                    (self.nccl.send)(send, n_elements, dtype, group_rank, communicator, stream)
-                };
-                if ![0, IN_PROGRESS].contains(&sent) {
-                    return sent;
-                }
-                // SAFETY: required of the caller.
-                unsafe {
-                    (self.nccl.receive)(
-                        receive,
-                        n_elements,
-                        dtype,
-                        group_rank,
-                        communicator,
-                        stream,
-                    )
-                }
-            });
-            combined_result(peers)
-        })
     }
 
     /// Checks the communicators for asynchronous errors.
@@ -307,33 +289,6 @@ impl CommunicatorGroup {
             }
         }
         Ok(is_in_progress)
-    }
-
-    /// Makes one call for each local rank, within an NCCL group. The work is queued when this
-    /// returns.
-    fn grouped_call(
-        &self,
-        what: &str,
-        participants: &[Participant<'_>],
-        call: RankCall<'_>,
-    ) -> Result<(), Error> {
-        if participants.len() != self.gpus.len() {
-            let (expected, found) = (self.gpus.len(), participants.len());
-            let message = format!("{what}: expected {expected} ranks, found {found}");
-            return Err(Error::new(ErrorKind::Program, message));
-        }
-        let streams: Vec<_> =
-            participants.iter().map(|it| it.stream.raw()).collect::<Result<_, _>>()?;
-        self.start_group(what)?;
-        let participants = participants.iter().zip(self.communicators()).zip(streams);
-        let called = participants.map(|((&participant, (_, communicator)), stream)| {
-            call(participant, communicator, stream.cast())
-        });
-        let called = combined_result(called);
-        let results = [called, self.end_group()].into_iter();
-        let checked = self.check_results(&format!("{what} among {:?}", self.gpus), results);
-        let restored = restore_context(&self.gpus);
-        checked.and(restored)
     }
 
     fn start_group(&self, what: &str) -> Result<(), Error> {

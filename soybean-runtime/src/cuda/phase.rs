@@ -8,12 +8,14 @@ use soybean_plan::{
 };
 
 use super::{
-    collective::{CollectiveBuilder, CollectiveOperation, CollectiveTask, CommunicationBackend},
+    collective::{
+        CollectiveBuilder, CollectiveOperation, CollectiveTask, CommunicationBackend, joined,
+    },
     epilogue::{Epilogue, Fused, FusedMatmul, FusedStep, Location},
     rank_context::{RankMemorySizes, aux_offset},
     source::KernelCall,
 };
-use crate::{Error, ErrorKind, KernelCategory, movement::as_collective};
+use crate::{Error, ErrorKind, KernelCategory, movement::as_bucket};
 
 /// The tasks that each step queues for every rank.
 pub(crate) struct Phase {
@@ -79,7 +81,7 @@ impl Phase {
             Task { action: Action::Feed | Action::Kernel(_) | Action::Report, .. } => &[],
         };
         self.tasks.iter().flat_map(operations).filter_map(|operation| match operation {
-            CollectiveOperation::Nccl(joint) => Some(joint.axes),
+            CollectiveOperation::Nccl(calls) => calls.first().map(|it| it.axes),
             CollectiveOperation::Transfer(_) => None,
         })
     }
@@ -187,10 +189,11 @@ impl<'a> PhaseBuilder<'a> {
 
     fn queue(&mut self, step: &Step, queue: &mut TaskQueue) -> Result<(), Error> {
         let label = self.label(step.kernel, step.results.first().copied())?;
-        if as_collective(&self.kernels[step.kernel]).is_some() {
-            for CollectiveTask { operations, access, received } in self.collective_tasks(step)? {
-                queue.received.iter_mut().zip(received).for_each(|(sum, it)| *sum += it);
-                queue.push(label.clone(), access, Action::Communicate(operations));
+        if as_bucket(&self.kernels[step.kernel]).is_some() {
+            for task in self.bucket_tasks(step)? {
+                queue.received.iter_mut().zip(&task.received).for_each(|(sum, it)| *sum += it);
+                let access = task.access.clone();
+                queue.push(label.clone(), access, Action::Communicate(task.into_operations()));
             }
             return Ok(());
         }
@@ -321,26 +324,36 @@ impl<'a> PhaseBuilder<'a> {
         buffers.iter().map(|it| self.range(*it)).collect()
     }
 
-    fn collective_tasks(&mut self, step: &Step) -> Result<Vec<CollectiveTask>, Error> {
-        let (Some(collective), &[input], &[result]) =
-            (as_collective(&self.kernels[step.kernel]), &step.inputs[..], &step.results[..])
-        else {
-            let message = format!("collective {}: expected one input and one result", step.kernel);
+    fn bucket_tasks(&mut self, step: &Step) -> Result<Vec<CollectiveTask>, Error> {
+        let collectives =
+            as_bucket(&self.kernels[step.kernel]).map_or(&[][..], |it| &it.collectives);
+        let n_collectives = collectives.len();
+        if (step.inputs.len(), step.results.len()) != (n_collectives, n_collectives) {
+            let message = format!(
+                "collective {}: expected {n_collectives} inputs and as many results",
+                step.kernel
+            );
             return Err(Error::new(ErrorKind::Program, message));
-        };
-        let mut collective_builder = CollectiveBuilder {
-            mesh: &self.tables.mesh,
-            collective,
-            input: self.range(input)?,
-            result: self.range(result)?,
-            n_words: &mut self.n_words,
-            staging_bytes: &mut self.staging_bytes,
-        };
-        let mut tasks = collective_builder.tasks(self.backend)?;
-        for operation in tasks.iter_mut().flat_map(|it| &mut it.operations) {
-            if let CollectiveOperation::Transfer(transfer) = operation {
-                transfer.number = number(&mut self.transfers, &transfer.function);
-            }
+        }
+        let mut staging_end = 0;
+        let mut tasks = Vec::new();
+        for ((collective, &input), &result) in
+            collectives.iter().zip(&step.inputs).zip(&step.results)
+        {
+            let mut collective_builder = CollectiveBuilder {
+                mesh: &self.tables.mesh,
+                collective,
+                input: self.range(input)?,
+                result: self.range(result)?,
+                n_words: &mut self.n_words,
+                staging_end: &mut staging_end,
+            };
+            tasks.push(collective_builder.tasks(self.backend)?);
+        }
+        self.staging_bytes = self.staging_bytes.max(staging_end);
+        let mut tasks = joined(tasks.into_iter());
+        for transfer in tasks.iter_mut().flat_map(CollectiveTask::transfers_mut) {
+            transfer.number = number(&mut self.transfers, &transfer.function);
         }
         Ok(tasks)
     }

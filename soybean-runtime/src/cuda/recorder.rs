@@ -46,10 +46,10 @@ impl Communicator for Recorder<'_> {
     fn communicate(
         &mut self,
         kernel: usize,
-        input: BufferId,
-        result: BufferId,
+        inputs: &[BufferId],
+        results: &[BufferId],
     ) -> Result<u64, Error> {
-        self.run(kernel, &[input], &[result])?;
+        self.run(kernel, inputs, results)?;
         Ok(0)
     }
 }

@@ -5,28 +5,31 @@ mod in_memory_transport;
 use std::thread;
 
 use soybean_plan::{
-    Buffer, CollectiveKind, Combine, DType, MAX_AXES, Mesh, NonFinite, Placement, Precision,
-    Program, Shape, Tables, Tile, Tiling, bf16,
+    Buffer, Collective, CollectiveKind, Combine, DType, MAX_AXES, Mesh, NonFinite, Placement,
+    Precision, Program, Shape, Tables, Tile, Tiling, bf16,
 };
 
 use super::*;
 use crate::cpu::Dice;
 use in_memory_transport::InMemoryNetwork;
 
-fn program(mesh: Mesh, collective: Collective) -> Program {
-    let n_source = collective.source().local_shape(&mesh).n_elements();
-    let n_destination = collective.destination().local_shape(&mesh).n_elements();
-    let dtype = collective.dtype;
-    let offset = (n_source * dtype.bytes()).next_multiple_of(64);
-    let buffers = vec![
-        Buffer { offset: 0, n_elements: n_source, dtype },
-        Buffer { offset, n_elements: n_destination, dtype },
-    ];
+/// Returns a program with one bucket. Buffers `2 i` and `2 i + 1` are the input and the result of
+/// collective `i`.
+fn program(mesh: Mesh, collectives: &[Collective]) -> Program {
+    let mut arena_bytes = 0;
+    let mut buffers = Vec::new();
+    for collective in collectives {
+        for tile in [collective.source(), collective.destination()] {
+            let (n_elements, dtype) = (tile.local_shape(&mesh).n_elements(), collective.dtype);
+            buffers.push(Buffer { offset: arena_bytes, n_elements, dtype });
+            arena_bytes += (n_elements * dtype.bytes()).next_multiple_of(64);
+        }
+    }
     let tables = Tables {
         name: "test".into(),
         mesh,
         precision: Precision::F32,
-        arena_bytes: offset + n_destination * dtype.bytes(),
+        arena_bytes,
         buffers: buffers.into(),
         inputs: vec![].into(),
         parameters: vec![].into(),
@@ -42,7 +45,7 @@ fn program(mesh: Mesh, collective: Collective) -> Program {
         train_bytes: 0,
         evaluate_bytes: 0,
     };
-    let kernels = vec![collective.into()].into();
+    let kernels = vec![Bucket { collectives: collectives.to_vec().into() }.into()].into();
     Program { tables, kernels, train: vec![], evaluate: vec![] }
 }
 
@@ -134,11 +137,8 @@ fn group_bytes(collective: &Collective, mesh: &Mesh) -> usize {
     }
 }
 
-/// Returns a random collective over the mesh, or `None` if it is not legal.
-fn random(dice: &mut Dice, mesh: &Mesh) -> Option<Collective> {
-    let n_dims = 1 + dice.below(3);
-    let shape: Shape =
-        (0..n_dims).map(|_| dice.pick(&[1, 2, 3, 4, 6, 8, 12, 20, 24, 48])).collect();
+/// Returns a random kind of collective, and axes of the mesh.
+fn random_class(dice: &mut Dice, mesh: &Mesh) -> (CollectiveKind, AxisSet) {
     let axes = AxisSet(u16::try_from(1 + dice.below((1 << mesh.n_axes()) - 1)).unwrap());
     let kind = dice.pick(&[
         CollectiveKind::Slice,
@@ -147,6 +147,19 @@ fn random(dice: &mut Dice, mesh: &Mesh) -> Option<Collective> {
         CollectiveKind::AllToAll,
         CollectiveKind::AllGather,
     ]);
+    (kind, axes)
+}
+
+/// Returns a random collective over the mesh, or `None` if it is not legal or does not change the
+/// placements of all axes.
+fn random(
+    dice: &mut Dice,
+    mesh: &Mesh,
+    (kind, axes): (CollectiveKind, AxisSet),
+) -> Option<Collective> {
+    let n_dims = 1 + dice.below(3);
+    let shape: Shape =
+        (0..n_dims).map(|_| dice.pick(&[1, 2, 3, 4, 6, 8, 12, 20, 24, 48])).collect();
     let mut split = || Placement::Split(u8::try_from(dice.below(n_dims)).unwrap());
     let (mut from, mut to) = (Vec::new(), Vec::new());
     for axis in 0..mesh.n_axes() {
@@ -176,16 +189,45 @@ fn random(dice: &mut Dice, mesh: &Mesh) -> Option<Collective> {
     let combine = dice.pick(&[Combine::Sum, Combine::Max]);
     let (from, to) = (Tiling::new(&from), Tiling::new(&to));
     let collective = Collective { kind, dtype, combine, axes, shape, from, to };
-    let is_change = kind != CollectiveKind::AllToAll || from != to;
+    let is_change = axes.iter().all(|axis| from.on(axis) != to.on(axis));
     let is_legal = collective.source().is_legal(mesh) && collective.destination().is_legal(mesh);
     (is_legal && is_change).then_some(collective)
 }
 
-/// Checks the values and the number of bytes that all ranks receive, however the ranks are divided
-/// among processes. Every axis of the group must change its placement, otherwise the formula for
-/// the bytes does not hold.
-fn check(collective: Collective, mesh: Mesh, n_processes: usize) {
-    let model = AnyModel::Shared(Arc::new(program(mesh, collective)));
+/// Writes the elements of all inputs of a rank.
+fn write_inputs(collectives: &[Collective], tables: &Tables, rank: usize, arenas: &Arenas) {
+    let coordinates = tables.mesh.coordinates(rank);
+    for (at, collective) in collectives.iter().enumerate() {
+        let source = cpu::region(tables, &arenas[rank], 2 * at).unwrap();
+        let elements = elements(&collective.source(), &tables.mesh, rank);
+        for (index, element) in elements.iter().enumerate() {
+            let held = value(&collective.source(), collective.dtype, element, &coordinates);
+            // SAFETY: the buffer has an element for each of the tile, and no rank is running yet.
+            unsafe { write(&source, index, held) };
+        }
+    }
+}
+
+/// Checks the elements of all results of a rank.
+fn check_results(collectives: &[Collective], tables: &Tables, rank: usize, arenas: &Arenas) {
+    for (at, collective) in collectives.iter().enumerate() {
+        let result = cpu::region(tables, &arenas[rank], 2 * at + 1).unwrap();
+        let elements = elements(&collective.destination(), &tables.mesh, rank);
+        for (index, element) in elements.iter().enumerate() {
+            // SAFETY: the buffer has an element for each of the tile, and no rank is running any
+            // more.
+            let found = unsafe { read(&result, index) };
+            let expected = expected(collective, &tables.mesh, element, rank);
+            assert_eq!(found, expected, "{collectives:?}: {at}, rank {rank}, element {element:?}");
+        }
+    }
+}
+
+/// Checks the values and the number of bytes that all ranks receive from the collectives of a
+/// bucket, however the ranks are divided among processes. Every axis of the group must change its
+/// placement, otherwise the formula for the bytes does not hold.
+fn check(collectives: &[Collective], mesh: Mesh, n_processes: usize) {
+    let model = AnyModel::Shared(Arc::new(program(mesh, collectives)));
     let n_ranks = mesh.n_ranks();
     let n_here = n_ranks / n_processes;
     let tables = model.get().tables();
@@ -204,18 +246,14 @@ fn check(collective: Collective, mesh: Mesh, n_processes: usize) {
         }
     }
     for (rank, arenas) in arenas_of_ranks.iter().enumerate() {
-        let source = cpu::region(tables, &arenas[rank], 0).unwrap();
-        let coordinates = mesh.coordinates(rank);
-        for (index, element) in elements(&collective.source(), &mesh, rank).iter().enumerate() {
-            let held = value(&collective.source(), collective.dtype, element, &coordinates);
-            // SAFETY: the buffer has an element for each of the tile, and no rank is running yet.
-            unsafe { write(&source, index, held) };
-        }
+        write_inputs(collectives, tables, rank, arenas);
     }
-    let run = |mut communicator: SharedMemoryCommunicator| {
+    let (inputs, results): (Vec<BufferId>, Vec<BufferId>) =
+        (0..collectives.len()).map(|at| (2 * at, 2 * at + 1)).unzip();
+    let run = &|mut communicator: SharedMemoryCommunicator| {
         // The second run must not disturb the results of the first.
-        let first = communicator.communicate(0, 0, 1).unwrap();
-        assert_eq!(communicator.communicate(0, 0, 1).unwrap(), first);
+        let first = communicator.communicate(0, &inputs, &results).unwrap();
+        assert_eq!(communicator.communicate(0, &inputs, &results).unwrap(), first);
         first
     };
     let received: Vec<u64> = thread::scope(|scope| {
@@ -223,38 +261,34 @@ fn check(collective: Collective, mesh: Mesh, n_processes: usize) {
             communicators.into_iter().map(|it| scope.spawn(move || run(it))).collect();
         threads.into_iter().map(|it| it.join().unwrap()).collect()
     });
-    let what = format!("{collective:?} on {mesh} in {n_processes} processes");
     for (rank, arenas) in arenas_of_ranks.iter().enumerate() {
-        let result = cpu::region(tables, &arenas[rank], 1).unwrap();
-        for (index, element) in elements(&collective.destination(), &mesh, rank).iter().enumerate()
-        {
-            // SAFETY: the buffer has an element for each of the tile, and no rank is running any
-            // more.
-            let found = unsafe { read(&result, index) };
-            let expected = expected(&collective, &mesh, element, rank);
-            assert_eq!(found, expected, "{what}: rank {rank}, element {element:?}");
-        }
+        check_results(collectives, tables, rank, arenas);
     }
-    let n_groups = n_ranks / mesh.group_size(collective.axes);
-    let n_bytes = (n_groups * group_bytes(&collective, &mesh)) as u64;
-    assert_eq!(received.iter().sum::<u64>(), n_bytes, "{what}");
+    let n_groups = n_ranks / mesh.group_size(collectives[0].axes);
+    let of_group: usize = collectives.iter().map(|it| group_bytes(it, &mesh)).sum();
+    let what = format!("{collectives:?} on {mesh} in {n_processes} processes");
+    assert_eq!(received.iter().sum::<u64>(), (n_groups * of_group) as u64, "{what}");
     assert!(network.is_empty(), "{what}: messages that nobody took");
 }
 
 #[test]
-fn random_collectives_match_their_definition() {
+fn random_buckets_match_their_definition() {
     for n_ranks in [2, 3, 4, 6, 8, 12] {
         let mesh = Mesh::new(n_ranks);
         let parts: Vec<usize> = (2..=n_ranks).filter(|it| n_ranks % it == 0).collect();
         let mut n_checked = 0;
         for seed in 0.. {
-            let Some(collective) = random(&mut Dice(seed), &mesh) else { continue };
-            let changes = |axis| collective.from.on(axis) != collective.to.on(axis);
-            if collective.axes.iter().all(changes) {
-                check(collective, mesh, 1);
-                check(collective, mesh, parts[n_checked % parts.len()]);
-                n_checked += 1;
+            let mut dice = Dice(seed);
+            let class = random_class(&mut dice, &mesh);
+            let Some(first) = random(&mut dice, &mesh, class) else { continue };
+            let mut collectives = vec![first];
+            let n_collectives = 1 + n_checked % 4;
+            while collectives.len() < n_collectives {
+                collectives.extend(random(&mut dice, &mesh, class));
             }
+            check(&collectives, mesh, 1);
+            check(&collectives, mesh, parts[n_checked % parts.len()]);
+            n_checked += 1;
             if n_checked == 60 {
                 break;
             }
@@ -277,7 +311,10 @@ fn large_reductions_are_divided_among_ranks() {
             from: Tiling::new(&vec![Placement::Partial; mesh.n_axes()]),
             to: Tiling::replicated(mesh.n_axes()),
         };
-        check(collective, mesh, n_processes);
+        check(&[collective], mesh, n_processes);
+        // Ranks combine the smaller one each for themselves if there are two.
+        let smaller = Collective { shape: Shape::new(&[5, 7]), ..collective };
+        check(&[smaller, collective], mesh, n_processes);
     }
 }
 
@@ -293,7 +330,7 @@ fn a_failed_run_wakes_waiting_ranks() {
         from: Tiling::new(&[Placement::Partial]),
         to: Tiling::replicated(1),
     };
-    let model = AnyModel::Shared(Arc::new(program(mesh, collective)));
+    let model = AnyModel::Shared(Arc::new(program(mesh, &[collective])));
     let arenas = Arenas::new(0..3, 1024).unwrap();
     let abort = Arc::new(Abort::default());
     let shared_memory = SharedMemoryGroup::new(&model, &arenas, &abort, false);
@@ -301,7 +338,7 @@ fn a_failed_run_wakes_waiting_ranks() {
         let waiting: Vec<_> = (0..2)
             .map(|rank| {
                 let mut communicator = shared_memory.communicator(rank, None).unwrap();
-                scope.spawn(move || communicator.communicate(0, 0, 1))
+                scope.spawn(move || communicator.communicate(0, &[0], &[1]))
             })
             .collect();
         thread::sleep(std::time::Duration::from_millis(20));

@@ -106,6 +106,45 @@ fn collectives_over_one_level_take_what_the_topology_says() {
 }
 
 #[test]
+fn a_bucket_takes_one_latency_and_the_bytes_of_all() {
+    let two = cluster(&[level(2, 100.0, 1, 0.5)]);
+    let gathers = |sizes: &[usize]| {
+        let mut steps = Steps::new(2);
+        for n_elements in sizes {
+            let (input, result) = (steps.buffer(*n_elements), steps.buffer(n_elements * 2));
+            steps = steps.collective(CollectiveKind::AllGather, &[0], input, result);
+        }
+        steps
+    };
+    let sizes = [64, 16, 48];
+    let (alone, joined) = (gathers(&sizes).program(), gathers(&sizes).in_one_bucket().program());
+    for simulate in [run, run_in_rings] {
+        check(simulate(&alone, &two).seconds, 3.0 * 0.5 + 512.0 / 100.0);
+        let simulation = simulate(&joined, &two);
+        check(simulation.seconds, 0.5 + 512.0 / 100.0);
+        assert_eq!(simulation.bytes_per_level, [1024]);
+        assert_eq!(simulation.spans[0].len(), 1);
+    }
+    let topology = Topology::new(&two, 2).unwrap();
+    check(topology.step_seconds(&joined, &joined.train[0]), 0.5 + 5.12);
+}
+
+#[test]
+fn a_bucket_of_all_reduces_has_two_phases() {
+    let two = cluster(&[level(2, 100.0, 1, 0.5)]);
+    let mut steps = Steps::new(2);
+    // Two ranks share the work of the larger one only.
+    for n_elements in [1 << 15, 64] {
+        let (input, result) = (steps.buffer(n_elements), steps.buffer(n_elements));
+        steps = steps.collective(CollectiveKind::AllReduce, &[0], input, result);
+    }
+    let simulation = run(&steps.in_one_bucket().program(), &two);
+    let bytes = (4.0 * f64::from(1 << 15)) + 256.0;
+    check(simulation.seconds, 2.0 * 0.5 + bytes / 100.0);
+    assert_eq!(simulation.spans[0].len(), 2);
+}
+
+#[test]
 fn a_ring_takes_a_latency_for_each_hop() {
     let eight = cluster(&[level(8, 100.0, 1, 0.5)]);
     for (kind, n_hops, n_pieces) in [

@@ -1,8 +1,8 @@
 //! Small programs and clusters whose times can be computed by hand.
 
 use soybean_plan::{
-    AxisSet, Buffer, Cluster, Collective, CollectiveKind, Combine, DType, Device, Instruction,
-    Kernel, Level, Map, Measurements, Mesh, NonFinite, Placement, Precision, Program,
+    AxisSet, Bucket, Buffer, Cluster, Collective, CollectiveKind, Combine, DType, Device,
+    Instruction, Kernel, Level, Map, Measurements, Mesh, NonFinite, Placement, Precision, Program,
     ScalarProgram, Shape, Step, Tables, Tiling,
 };
 
@@ -110,6 +110,20 @@ impl Steps {
         let collective = Collective { kind, dtype, combine, axes, shape, from, to };
         self.bytes += collective.bytes(&self.mesh);
         self.step(collective.into(), input, result);
+        self
+    }
+
+    /// Joins the collectives so far, which are the only steps, in one bucket.
+    pub(crate) fn in_one_bucket(mut self) -> Self {
+        let steps = std::mem::take(&mut self.steps);
+        let bucket = |it: &Step| self.kernels[it.kernel].transfer().unwrap().collectives.to_vec();
+        let collectives = steps.iter().flat_map(bucket).collect();
+        self.kernels.push(Bucket { collectives }.into());
+        self.steps.push(Step {
+            kernel: self.kernels.len() - 1,
+            inputs: steps.iter().flat_map(|it| it.inputs.clone()).collect(),
+            results: steps.iter().flat_map(|it| it.results.clone()).collect(),
+        });
         self
     }
 

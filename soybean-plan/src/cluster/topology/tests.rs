@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::*;
-use crate::{Combine, DType, Placement, Precision, Shape, Tiling, WorkKind};
+use crate::{Collective, Combine, DType, Placement, Precision, Shape, Tiling, WorkKind};
 
 /// Two nodes of six GPUs, three of which share a network card, with numbers that give round
 /// results.
@@ -92,7 +92,7 @@ fn smaller_numbers_are_spread_evenly_or_fill_their_nodes() {
 
 /// Returns a collective of a tensor of 1,200 floats that a mesh of twelve ranks splits along
 /// all axes.
-fn gather(axes: &[usize]) -> Collective {
+fn gather(axes: &[usize]) -> Bucket {
     let split = Tiling::new(&[Placement::Split(0); 3]);
     let to = axes.iter().fold(split, |it, &axis| it.with(axis, Placement::Replicated));
     Collective {
@@ -104,6 +104,7 @@ fn gather(axes: &[usize]) -> Collective {
         from: split,
         to,
     }
+    .into()
 }
 
 #[test]
@@ -111,13 +112,13 @@ fn the_slowest_level_decides() {
     let topology = Topology::new(&cluster(), 12).unwrap();
     // A rank has 400 bytes. Over the last axis it receives twice as many, at 1,000 bytes per
     // second.
-    assert!((topology.collective_seconds(&gather(&[2])) - (0.125 + 0.8)).abs() < 1e-12);
+    assert!((topology.bucket_seconds(&gather(&[2])) - (0.125 + 0.8)).abs() < 1e-12);
     // Over the last two axes it receives 800 bytes from its board, and 1,200 from the other
     // one, at 100 bytes per second.
     assert_eq!(topology.bytes_per_level(&gather(&[1, 2])), [0, 14_400, 9600]);
-    assert!((topology.collective_seconds(&gather(&[1, 2])) - 12.25).abs() < 1e-12);
+    assert!((topology.bucket_seconds(&gather(&[1, 2])) - 12.25).abs() < 1e-12);
     // Three GPUs share a card of 300 bytes per second.
-    assert!((topology.collective_seconds(&gather(&[0])) - (0.5 + 4.0)).abs() < 1e-12);
+    assert!((topology.bucket_seconds(&gather(&[0])) - (0.5 + 4.0)).abs() < 1e-12);
 }
 
 #[test]
@@ -135,12 +136,23 @@ fn measured_collectives_take_the_time_of_their_fit() {
     };
     let topology = Topology::new(&Cluster { measurements, ..cluster() }, 12).unwrap();
     // A rank has 400 bytes, and receives those of two others, or of eleven.
-    assert!((topology.collective_seconds(&gather(&[2])) - (0.5 + 2.0)).abs() < 1e-12);
-    assert!((topology.collective_seconds(&gather(&[0, 1, 2])) - (2.0 + 44.0)).abs() < 1e-12);
-    let reduce = Collective { kind: CollectiveKind::AllReduce, ..gather(&[2]) };
+    assert!((topology.bucket_seconds(&gather(&[2])) - (0.5 + 2.0)).abs() < 1e-12);
+    assert!((topology.bucket_seconds(&gather(&[0, 1, 2])) - (2.0 + 44.0)).abs() < 1e-12);
+    let gathered = gather(&[2]).collectives[0];
+    let reduce: Bucket = Collective { kind: CollectiveKind::AllReduce, ..gathered }.into();
     let plain = Topology::new(&cluster(), 12).unwrap();
-    let [seconds, expected] = [&topology, &plain].map(|it| it.collective_seconds(&reduce));
+    let [seconds, expected] = [&topology, &plain].map(|it| it.bucket_seconds(&reduce));
     assert!((seconds - expected).abs() < 1e-12, "no all-reduce was measured");
+}
+
+#[test]
+fn a_bucket_has_one_latency() {
+    let topology = Topology::new(&cluster(), 12).unwrap();
+    let one = gather(&[2]);
+    let collectives = vec![one.collectives[0]; 3].into();
+    let three = Bucket { collectives };
+    assert_eq!(three.bytes(&topology.mesh()), 3 * one.bytes(&topology.mesh()));
+    assert!((topology.bucket_seconds(&three) - (0.125 + 3.0 * 0.8)).abs() < 1e-12);
 }
 
 #[test]

@@ -9,10 +9,6 @@ use crate::cuda::{host_tensor::gpus, memory::DeviceMemory, peers::NoPeers, strea
 const N_RANKS: usize = 4;
 const N_ELEMENTS: usize = 6;
 
-/// A collective of a group.
-type Collective<'a> =
-    &'a dyn Fn(&CommunicatorGroup, &[Participant<'_>], DType) -> Result<(), Error>;
-
 /// Connects GPUs of this process.
 fn group(gpus: &[Arc<Gpu>]) -> Result<CommunicatorGroup, Error> {
     let participants: Vec<(usize, Arc<Gpu>)> = gpus.iter().cloned().enumerate().collect();
@@ -34,10 +30,11 @@ fn encoded(dtype: DType, values: &[i16]) -> Vec<u8> {
     values.iter().flat_map(bytes).collect()
 }
 
-/// Runs the collective twice on ranks that send `n_given` and receive `n_received` elements.
+/// Runs a group of `n_calls` equal collectives twice on ranks that send `n_given` and receive
+/// `n_received` elements in each.
 fn check(
     [n_given, n_received]: [usize; 2],
-    collective: Collective<'_>,
+    (operation, n_calls): (NcclOperation, usize),
     expected: impl Fn(usize) -> Vec<i16>,
 ) {
     let gpus = gpus(N_RANKS);
@@ -45,30 +42,35 @@ fn check(
     for dtype in [DType::F32, DType::Bf16, DType::I32] {
         let stream = |gpu: &Arc<Gpu>| Stream::new(gpu, Priority::High).unwrap();
         let streams: Vec<Stream> = gpus.iter().map(stream).collect();
-        let memory =
-            |gpu, n: usize| DeviceMemory::zeroed(gpu, n * dtype.bytes(), "a buffer").unwrap();
+        let memory = |gpu, n: usize| {
+            DeviceMemory::zeroed(gpu, n_calls * n * dtype.bytes(), "a buffer").unwrap()
+        };
         let send: Vec<_> = gpus.iter().map(|it| memory(it, n_given)).collect();
         let receive: Vec<_> = gpus.iter().map(|it| memory(it, n_received)).collect();
         for (participant, memory) in send.iter().enumerate() {
-            memory.write(0, &encoded(dtype, &given(participant, n_given))).unwrap();
+            let given = encoded(dtype, &given(participant, n_given));
+            memory.write(0, &given.repeat(n_calls)).unwrap();
         }
-        let participant = |at: usize| Participant {
-            stream: &streams[at],
-            send: send[at].address(0),
-            receive: receive[at].address(0),
+        let call = |number: usize| {
+            let at = |memory: &DeviceMemory, n: usize| memory.address(number * n * dtype.bytes());
+            let participant = |rank: usize| Participant {
+                stream: &streams[rank],
+                send: at(&send[rank], n_given),
+                receive: at(&receive[rank], n_received),
+            };
+            let participants = (0..N_RANKS).map(participant).collect();
+            GroupCall { operation, n_elements: N_ELEMENTS, dtype, participants }
         };
-        let participants: Vec<Participant<'_>> = (0..N_RANKS).map(participant).collect();
-        (0..2).for_each(|_| collective(&group, &participants, dtype).unwrap());
+        let calls: Vec<GroupCall<'_>> = (0..n_calls).map(call).collect();
+        // SAFETY: the buffers have the elements, and are freed after the streams have finished.
+        (0..2).for_each(|_| unsafe { group.queue(&calls) }.unwrap());
         group.check().unwrap();
         for (participant, memory) in receive.iter().enumerate() {
             streams[participant].synchronize().unwrap();
-            let mut found = vec![0; n_received * dtype.bytes()];
+            let mut found = vec![0; n_calls * n_received * dtype.bytes()];
             memory.read(0, &mut found).unwrap();
-            assert_eq!(
-                found,
-                encoded(dtype, &expected(participant)),
-                "participant {participant}, {dtype}"
-            );
+            let expected = encoded(dtype, &expected(participant)).repeat(n_calls);
+            assert_eq!(found, expected, "{operation:?}, participant {participant}, {dtype}");
         }
     }
 }
@@ -92,39 +94,23 @@ fn chunk(values: &[i16], group_rank: usize) -> &[i16] {
 fn collectives_give_the_right_results() {
     on_virtual_gpus("cuda::nccl::tests::collectives_give_the_right_results", &[], |_| {
         let (one, all) = (N_ELEMENTS, N_RANKS * N_ELEMENTS);
-        for combine in [Combine::Sum, Combine::Max] {
-            // SAFETY: `check` allocates the elements, and waits for the streams before it frees
-            // them.
-            check(
-                [one, one],
-                &|group, participants, dtype| unsafe {
-                    group.all_reduce(participants, one, dtype, combine)
-                },
-                |_| combined(one, combine),
-            );
-            // SAFETY: as above.
-            check(
-                [all, one],
-                &|group, participants, dtype| unsafe {
-                    group.reduce_scatter(participants, one, dtype, combine)
-                },
-                |participant| chunk(&combined(all, combine), participant).to_vec(),
-            );
+        for n_calls in [1, 3] {
+            for combine in [Combine::Sum, Combine::Max] {
+                check([one, one], (NcclOperation::AllReduce(combine), n_calls), |_| {
+                    combined(one, combine)
+                });
+                check([all, one], (NcclOperation::ReduceScatter(combine), n_calls), |it| {
+                    chunk(&combined(all, combine), it).to_vec()
+                });
+            }
+            check([one, all], (NcclOperation::AllGather, n_calls), |_| {
+                (0..N_RANKS).flat_map(|it| given(it, one)).collect()
+            });
+            check([all, all], (NcclOperation::AllToAll, n_calls), |it| {
+                let chunk = |peer| chunk(&given(peer, all), it).to_vec();
+                (0..N_RANKS).flat_map(chunk).collect()
+            });
         }
-        // SAFETY: as above.
-        check(
-            [one, all],
-            &|group, participants, dtype| unsafe { group.all_gather(participants, one, dtype) },
-            |_| (0..N_RANKS).flat_map(|it| given(it, one)).collect(),
-        );
-        // SAFETY: as above.
-        check(
-            [all, all],
-            &|group, participants, dtype| unsafe { group.all_to_all(participants, one, dtype) },
-            |participant| {
-                (0..N_RANKS).flat_map(|it| chunk(&given(it, all), participant).to_vec()).collect()
-            },
-        );
     });
 }
 
@@ -137,8 +123,10 @@ fn invalid_groups_are_rejected() {
         assert_eq!(error.kind(), ErrorKind::Device);
         assert!(error.to_string().starts_with("connecting [GPU 0"), "{error}");
         let group = group(&gpus).unwrap();
+        let (operation, dtype) = (NcclOperation::AllGather, DType::F32);
+        let call = GroupCall { operation, n_elements: 1, dtype, participants: Vec::new() };
         // SAFETY: nothing is queued, since there are too few ranks.
-        let error = unsafe { group.all_gather(&[], 1, DType::F32) }.unwrap_err();
+        let error = unsafe { group.queue(&[call]) }.unwrap_err();
         assert_eq!(error.to_string(), "all-gather: expected 2 ranks, found 0");
     });
 }

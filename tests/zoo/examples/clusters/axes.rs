@@ -1,7 +1,7 @@
 //! Bytes alone do not decide which axes of a plan's mesh are on the slow level: the bytes of that
 //! level for each choice.
 
-use soybean_plan::{AxisSet, Collective, Kernel, Mesh, Program, Topology};
+use soybean_plan::{AxisSet, Collective, Mesh, Program, Topology};
 
 /// Returns the bytes that a training step moves over the slowest level, for each choice of its
 /// axes.
@@ -13,14 +13,8 @@ pub(crate) fn slow_bytes(program: &Program, topology: &Topology) -> Vec<u64> {
         set.iter().count() == slow.iter().count() && mesh.group_size(*set) == mesh.group_size(slow)
     };
     let choices = (0..1_u16 << mesh.n_axes()).map(AxisSet).filter(is_alike);
-    let collectives: Vec<&Collective> = program
-        .train
-        .iter()
-        .filter_map(|it| match &program.kernels[it.kernel] {
-            Kernel::Communicate(collective) => Some(collective),
-            _ => None,
-        })
-        .collect();
+    let buckets = program.train.iter().filter_map(|it| program.kernels[it.kernel].transfer());
+    let collectives: Vec<&Collective> = buckets.flat_map(|it| it.collectives.iter()).collect();
     choices.map(|set| collectives.iter().map(|it| moved_over(it, &mesh, set)).sum()).collect()
 }
 
