@@ -74,7 +74,7 @@ fn with_buckets(n_blocks: usize) -> Result<[[f64; 2]; 2], Box<dyn std::error::Er
     let config = || Config { device: Device::Cpu, ..Config::default() };
     let trainer = |program: Program| Trainer::new_shared(Arc::new(program), config());
     let mut trainers = [
-        trainer(program_without_buckets("alone", &found.tiled))?,
+        trainer(program_without_buckets("alone", &found.tiled, None))?,
         trainer(program("joined", &found.tiled))?,
     ];
     let words: Vec<i32> = (0..64).cycle().take(8 * 32).collect();

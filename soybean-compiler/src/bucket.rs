@@ -38,7 +38,7 @@ const N_LATENCIES: f64 = 3.0;
 const N_LATENCIES_AT_END: f64 = 2.0;
 /// The most by which buckets may make a phase slower, as predicted. Where few larger messages are
 /// as fast, they depend less on latencies.
-const MAX_SLOWDOWN: f64 = 1.002;
+const MAX_SLOWDOWN: f64 = 1.005;
 /// Joins collectives of both phases in buckets.
 pub(crate) fn bucket(overlapped: Unplaced) -> Unplaced {
     let Unplaced { program: alone, storage, contents, overlaps_on } = overlapped;

@@ -18,11 +18,16 @@ pub fn program(name: &str, tiled: &TiledNetwork) -> Program {
     bucketed(name, tiled, None).program
 }
 
-/// Returns the program of a plan in which each collective is a step of its own. It computes the
-/// same numbers and moves the same bytes as that of [`program`].
+/// Returns the program of a plan in which each collective is a step of its own, for a machine, or
+/// without one for an assumed machine. It computes the same numbers and moves the same bytes as the
+/// program with buckets.
 #[must_use]
-pub fn program_without_buckets(name: &str, tiled: &TiledNetwork) -> Program {
-    plan_memory(overlapped(name, tiled, None)).program
+pub fn program_without_buckets(
+    name: &str,
+    tiled: &TiledNetwork,
+    topology: Option<&Topology>,
+) -> Program {
+    plan_memory(overlapped(name, tiled, topology)).program
 }
 
 /// Returns the program of a plan for an assumed machine and ranks with this many bytes of memory;

@@ -77,7 +77,7 @@ fn training_has_the_same_bits_with_and_without_buckets() {
             let found =
                 search(&round(network.clone(), precision), Mesh::new(n_ranks), &strategy.into());
             let joined = program("joined", &found.tiled);
-            let alone = program_without_buckets("alone", &found.tiled);
+            let alone = program_without_buckets("alone", &found.tiled, None);
             assert!(n_transfers(&joined) < n_transfers(&alone));
             let what = format!("{n_ranks} ranks, {strategy:?}, {precision}");
             assert!(bits(joined) == bits(alone), "{what}");

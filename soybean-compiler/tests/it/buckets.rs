@@ -120,7 +120,7 @@ fn buckets_change_neither_values_nor_bytes() {
     let (mut n_joined, mut n_alone) = (0, 0);
     for (name, found) in plans() {
         let (joined, alone) =
-            (program(&name, &found.tiled), program_without_buckets(&name, &found.tiled));
+            (program(&name, &found.tiled), program_without_buckets(&name, &found.tiled, None));
         check_equal(&name, &joined, &alone);
         assert_eq!(joined, program(&name, &found.tiled), "{name}");
         n_joined += transfers(&joined, &joined.train).count();
@@ -139,7 +139,7 @@ proptest! {
         for strategy in [Search::Auto, Search::Data, Search::Model] {
             let found = search(&network, Mesh::new(4), &strategy.into());
             let joined = program("random", &found.tiled);
-            check_equal("random", &joined, &program_without_buckets("random", &found.tiled));
+            check_equal("random", &joined, &program_without_buckets("random", &found.tiled, None));
         }
     }
 }
@@ -282,7 +282,7 @@ fn buckets_yield_to_a_memory_limit() {
     let mut n_larger = 0;
     for (name, found) in plans() {
         let (joined, alone) =
-            (program(&name, &found.tiled), program_without_buckets(&name, &found.tiled));
+            (program(&name, &found.tiled), program_without_buckets(&name, &found.tiled, None));
         let limit = alone.tables.arena_bytes;
         let within = program_within(&name, &found.tiled, limit as u64);
         assert!(within.tables.arena_bytes <= limit, "{name}");

@@ -96,7 +96,7 @@ fn searched(network: &Network, cluster: &Cluster, strategy: Strategy) -> SearchR
 fn program_seconds(found: &SearchResult) -> f64 {
     let mut tiled = found.tiled.clone();
     tiled.network.optimizer.non_finite = NonFinite::Skip;
-    let program = program_without_buckets("test", &tiled);
+    let program = program_without_buckets("test", &tiled, None);
     let topology = found.topology.as_ref().unwrap();
     let is_slice =
         |kernel: &Kernel| matches!(kernel, Kernel::Communicate(_)) && kernel.transfer().is_none();

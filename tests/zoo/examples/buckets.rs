@@ -1,6 +1,6 @@
 //! Steps with and without buckets of collectives: their number, and simulated times.
 //!
-//! `cargo run --release -p soybean-simulator --example buckets -- [NETWORK..]` prints the table of
+//! `cargo run --release -p soybean-zoo --example buckets -- [NETWORK..]` prints the table of
 //! `docs/clusters.md`.
 
 use std::{
@@ -49,7 +49,8 @@ fn row(entry: &Entry, cluster: &Cluster) -> Result<String, Box<dyn Error>> {
     };
     let Compiled { program, report } =
         compile(builder, loss, &[], &options, &|| 0.0).map_err(|it| format!("{it:?}"))?;
-    let alone = program_without_buckets(entry.name, &report.search().tiled);
+    let found = report.search();
+    let alone = program_without_buckets(entry.name, &found.tiled, found.topology.as_ref());
     let [before, after] = [&alone, &program].map(|it| times(it, cluster));
     Ok(format!(
         "| {} | {} | {} | {} | {} -> {} |",
