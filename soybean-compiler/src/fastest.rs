@@ -66,7 +66,9 @@ pub(crate) fn fastest(
     let settled = |tiled: &TiledNetwork, topology: &Topology| {
         timed(without_idle_additions(&without_idle_replicas(tiled)), topology)
     };
-    let alone = SearchRequest { memory: None, ..request.clone() };
+    // The cluster may be assumed, which an objective of bytes would not do.
+    let cluster = Some(topology.cluster().clone());
+    let alone = SearchRequest { cluster, memory: None, ..request.clone() };
     let of_strategies = |request: &SearchRequest| {
         let (best, baselines) = search_with_baselines(network, topology.mesh(), request);
         let topology = best.topology.as_ref().unwrap_or(&topology);
@@ -109,6 +111,7 @@ pub(crate) fn fastest(
 
 impl TimedPlan {
     fn new(tiled: TiledNetwork, topology: Topology, memory: Option<u64>) -> Self {
+        debug_assert_eq!(tiled.mesh, topology.mesh(), "the plan is for this machine");
         let program = placed_within("", &tiled, Some(&topology), memory).program;
         let seconds = topology.overlapped_seconds(&program, program.measured());
         let exposed = exposed_shares(&program, &topology);

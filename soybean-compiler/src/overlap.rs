@@ -56,9 +56,8 @@ pub(crate) fn exposed_shares(program: &Program, topology: &Topology) -> ExposedS
         _ => false,
     };
     let mut is_read_otherwise = vec![false; steps.len()];
-    for (at, StepNeeds { reads, .. }) in needs.iter().enumerate().filter(|it| !is_update(it.0)) {
-        reads.iter().for_each(|&it| is_read_otherwise[it] = true);
-        debug_assert!(reads.iter().all(|&it| it < at), "steps read what comes before");
+    for at in (0..steps.len()).filter(|&at| !is_update(at)) {
+        needs[at].reads.iter().for_each(|&it| is_read_otherwise[it] = true);
     }
     let is_kept = |at: usize| !is_read_otherwise[at] || comes_from_kept(at);
     let (mut all, mut exposed) = ([0.0; 2], [0.0; 2]);

@@ -29,8 +29,8 @@ pub struct Signature {
     /// The placement of operands and result along an axis that splits no factor: replicated, or
     /// partial if ranks add up their own parts.
     pub idle: Placement,
-    /// Whether `f(x + y) = f(x) + f(y)`, for all operands together: of partial sums, the operator
-    /// gives partial sums.
+    /// True if `f(x + y) = f(x) + f(y)`, for all operands together. Such an operator computes
+    /// partial sums from partial sums.
     pub is_additive: bool,
 }
 

@@ -7,7 +7,7 @@ use soybean_plan::{Combine, Kernel, Placement, Shape};
 
 use crate::{
     operator::{GradientBuilder, OperatorCall, Rounding, Rules},
-    operators::{addition::sum, elementwise::Elementwise},
+    operators::addition::Addition,
     signature::Signature,
     value::Value,
 };
@@ -46,7 +46,7 @@ impl Rules for Total {
     }
 
     fn kernel(&self, operands: &[Shape], result: &Shape) -> Option<Kernel> {
-        let map = Elementwise::same(*result, self.n_terms, sum(self.n_terms));
+        let map = Addition { n_terms: self.n_terms }.as_map(*result);
         Some(map.local(operands, *result).into())
     }
 }

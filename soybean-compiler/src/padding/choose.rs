@@ -47,7 +47,7 @@ pub(crate) struct PaddingFacts {
     pub(crate) heavier: Option<PlanCosts>,
 }
 
-/// What a plan costs.
+/// The costs of a plan.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PlanCosts {
     /// Its work.

@@ -51,7 +51,7 @@ fn undivided_batch(report: &Report) -> Option<String> {
     Some(format!("data parallelism splits the batch into {parts} parts, not {n_ranks}{help}"))
 }
 
-/// What takes work besides the user's operations.
+/// A cause of operations besides the user's.
 #[derive(Clone, Copy)]
 enum Cause {
     /// Ranks compute the same elements of this tensor.

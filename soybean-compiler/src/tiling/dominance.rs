@@ -107,8 +107,12 @@ impl<'a> Loops<'a> {
             NetworkVariable::Operator(value) => Some((value, signature.as_ref()?)),
             NetworkVariable::Tensor(_) => None,
         });
-        let is_known_everywhere = known_everywhere(network, &operators.collect::<Vec<_>>());
-        let idle = PartialSums::of(network).idle;
+        let PartialSums { idle, may_be_terms } = PartialSums::of(network);
+        let mut is_known_everywhere = vec![false; network.graph.n_values()];
+        for (value, signature) in operators {
+            let at = value.index();
+            is_known_everywhere[at] = is_known(signature, may_be_terms[at]);
+        }
         let loops = Vec::new();
         let mut this =
             Self { network, mesh, variables, signatures, is_known_everywhere, idle, loops };
@@ -225,16 +229,10 @@ impl<'a> Loops<'a> {
     }
 }
 
-/// Marks each value that every rank computes whole, by the signatures of the operators. A change of
-/// shape that may give partial sums gives no such value.
-pub(super) fn known_everywhere(network: &Network, operators: &[(Value, &Signature)]) -> Vec<bool> {
-    let may_be_terms = PartialSums::of(network).may_be_terms;
-    let mut marks = vec![false; network.graph.n_values()];
-    for (value, signature) in operators {
-        let at = value.index();
-        marks[at] = signature.is_known_everywhere() && !may_be_terms[at];
-    }
-    marks
+/// Returns whether every rank computes the whole result of an operator. A change of shape that may
+/// give partial sums gives no such result.
+pub(super) fn is_known(signature: &Signature, may_be_terms: bool) -> bool {
+    signature.is_known_everywhere() && !may_be_terms
 }
 
 /// Returns the representative of a set, and halves the path to it.

@@ -9,7 +9,7 @@ use std::{cell::RefCell, collections::BTreeMap, rc::Rc};
 use soybean_minsum::{Edge, Interner, PairwiseProblem};
 
 use super::{
-    dominance::known_everywhere,
+    dominance::is_known,
     orbits::OrbitCosts,
     problem::{AccessEdge, Label, Plan, TableKey, TilingProblem, Variable},
     resolution::Resolution,
@@ -123,13 +123,14 @@ impl<'a> Instance<'a> {
     /// Returns the labels from which a search chooses. A pinned tensor has one.
     pub(super) fn all_labels(&self) -> Vec<Vec<usize>> {
         let problem = self.problem;
-        let operators = problem.variables.iter().filter_map(|of_variable| match *of_variable {
-            Variable::Operator { value, operator_kind } => {
-                Some((value, &problem.operator_kinds[operator_kind].signature))
+        let mut is_known_everywhere = vec![false; problem.network.graph.n_values()];
+        for of_variable in &problem.variables {
+            if let &Variable::Operator { value, operator_kind } = of_variable {
+                let kind = &problem.operator_kinds[operator_kind];
+                is_known_everywhere[value.index()] =
+                    is_known(&kind.signature, kind.splittable.may_be_terms());
             }
-            Variable::Tensor { .. } => None,
-        });
-        let is_known_everywhere = known_everywhere(problem.network, &operators.collect::<Vec<_>>());
+        }
         let pinned = |variable: usize, tensor_kind: usize| {
             let position = self.spaces[tensor_kind].position(&problem.pin(variable)?);
             Some(vec![position.expect("pins are equal along symmetric axes")])

@@ -39,7 +39,7 @@ impl SplittingSets {
 #[derive(Clone, Debug)]
 pub(super) struct SplittableFactors {
     of_factors: Vec<Vec<bool>>,
-    /// Whether the operator may work on partial sums, along any axes.
+    /// True if the operator may read and give partial sums, along any axes.
     may_be_terms: bool,
 }
 

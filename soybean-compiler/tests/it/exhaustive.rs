@@ -28,7 +28,7 @@ struct Compared {
 /// The best plan of a network.
 struct Best {
     bytes: u64,
-    /// Whether an operator works on partial sums.
+    /// True if an operator reads and gives partial sums.
     has_terms: bool,
 }
 

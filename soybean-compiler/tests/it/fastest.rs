@@ -32,14 +32,9 @@ fn cluster(between_groups: f64, between_gpus: f64) -> Cluster {
     Cluster { name: "test".into(), levels, device, measurements: Measurements::default() }
 }
 
-fn report(model: Model, search: SearchRequest, optimizer: Optimizer) -> Report {
-    let options = Options {
-        name: "model".to_owned(),
-        n_gpus: 8,
-        search,
-        precision: Precision::F32,
-        optimizer,
-    };
+fn report(model: Model, n_gpus: usize, search: SearchRequest, optimizer: Optimizer) -> Report {
+    let options =
+        Options { name: "model".to_owned(), n_gpus, search, precision: Precision::F32, optimizer };
     compile(model.builder, model.loss, &[], &options, &|| 0.0).unwrap().report
 }
 
@@ -59,7 +54,7 @@ fn no_strategy_is_faster_by_either_objective() {
             let of = |strategy, objective| {
                 let cluster = Some(cluster.clone());
                 let search = SearchRequest { strategy, cluster, objective, ..Default::default() };
-                report(model(), search, optimizer("adam", &[]).unwrap())
+                report(model(), 8, search, optimizer("adam", &[]).unwrap())
             };
             let fastest = of(Strategy::Auto, Objective::Time);
             let seconds = fastest.prediction.as_ref().unwrap().seconds;
@@ -84,7 +79,7 @@ fn what_kernels_hide_costs_nothing() {
     let of = |objective| {
         let cluster = Some(cluster(4e9, 4e9));
         let search = SearchRequest { cluster, objective, ..SearchRequest::default() };
-        report(model(), search, Optimizer::default())
+        report(model(), 8, search, Optimizer::default())
     };
     let (by_time, by_bytes) = (of(Objective::Time), of(Objective::Bytes));
     let times = by_time.search().times.unwrap();
@@ -96,8 +91,16 @@ fn what_kernels_hide_costs_nothing() {
 
 #[test]
 fn a_cluster_is_assumed_if_none_is_named() {
-    let search = SearchRequest { objective: Objective::Time, ..SearchRequest::default() };
-    let report = report(perceptron(64, &[64, 64]), search, Optimizer::default());
-    assert_eq!(report.prediction.as_ref().unwrap().cluster, "H100 (assumed)");
-    assert!(report.text().contains("predicted for H100 (assumed)"), "{}", report.text());
+    for (n_gpus, preset) in [(8, "dgx-h100"), (12, "2x8-h100-ib")] {
+        let search = SearchRequest { objective: Objective::Time, ..SearchRequest::default() };
+        let model = Transformer { batch: 24, n_heads: 12, width: 768, ..SMALL }.decoder();
+        let report = report(model, n_gpus, search, Optimizer::default());
+        assert!(report.text().contains("predicted for H100 (assumed)"), "{}", report.text());
+        let found = report.search();
+        let topology = found.topology.as_ref().unwrap();
+        assert_eq!(topology.mesh(), found.tiled.mesh);
+        let named = soybean_cluster::preset(preset).unwrap();
+        let assumed = topology.cluster();
+        assert_eq!((&assumed.levels, &assumed.device), (&named.levels, &named.device));
+    }
 }
