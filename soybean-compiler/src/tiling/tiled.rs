@@ -8,6 +8,7 @@ use super::conversion::route;
 use crate::{
     network::Network,
     operator::Phase,
+    operators::attend::Attend,
     signature::{Partitioning, Signature, TERMS, letter},
     value::Value,
 };
@@ -98,8 +99,22 @@ impl TiledNetwork {
         conversions
     }
 
+    /// Returns the gradients of queries, keys and values that one kernel computes together with the
+    /// gradient `value` of attention: they have one partitioning. Converting what they read costs
+    /// nothing, because the search counts a conversion for each of them.
+    pub(crate) fn joined_gradients(&self, value: Value) -> Option<[Value; 3]> {
+        let gradients = Attend::gradients(&self.network.graph, value)?;
+        let form = &self.forms[value.index()];
+        let is_alike = |it: &Value| self.forms[it.index()] == *form;
+        let mut conversions = self.conversions(value);
+        // The last one is the result's.
+        conversions.pop();
+        let is_free = conversions.iter().all(|it| it.bytes == 0);
+        (is_free && gradients.iter().all(is_alike)).then_some(gradients)
+    }
+
     /// Returns the operations of one training step, or in inference of one prediction, over all
-    /// ranks. All ranks compute equally much, so this is that of the busiest rank times the ranks.
+    /// ranks: those of the busiest rank times the ranks.
     #[must_use]
     pub fn operations(&self) -> f64 {
         let is_measured = self.network.measured();
