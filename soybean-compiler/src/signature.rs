@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use soybean_plan::{AxisSet, Combine, Mesh, Placement, Shape, Tiling, carries_split};
+use soybean_plan::{AxisSet, Combine, Mesh, Place, Placement, Shape, Tiling, carries_split};
 
 /// The number of a factor in [`Signature::factors`].
 pub type FactorId = u8;
@@ -39,9 +39,25 @@ pub struct Signature {
 pub struct Dim {
     /// Its extent.
     pub extent: usize,
-    /// The factor that is its outermost part; `None` if the dim cannot be split. The factor's
-    /// extent divides the dim's.
+    /// The factor that is a part of it; `None` if the dim cannot be split. The factor's extent
+    /// divides the dim's.
     pub factor: Option<FactorId>,
+    /// The place of the factor. It matters if the factor is shorter than the dim.
+    pub place: Place,
+}
+
+impl Dim {
+    /// Returns a dim whose outermost part is a factor, or which cannot be split.
+    #[must_use]
+    pub const fn new(extent: usize, factor: Option<FactorId>) -> Self {
+        Self { extent, factor, place: Place::Outermost }
+    }
+
+    /// Returns a dim of equal parts one after another, of which each is the factor.
+    #[must_use]
+    pub const fn of_parts(extent: usize, factor: FactorId) -> Self {
+        Self { extent, factor: Some(factor), place: Place::Innermost }
+    }
 }
 
 impl Signature {
@@ -58,7 +74,7 @@ impl Signature {
         combine: Combine,
     ) -> Self {
         let dims = |ids: &[FactorId]| -> Vec<Dim> {
-            ids.iter().map(|&id| Dim { extent: factors[id as usize], factor: Some(id) }).collect()
+            ids.iter().map(|&id| Dim::new(factors[id as usize], Some(id))).collect()
         };
         let operands = operands.iter().map(|ids| dims(ids)).collect();
         let result = dims(result);
@@ -101,6 +117,12 @@ impl Signature {
         self.result.iter().all(|dim| dim.factor != Some(factor))
     }
 
+    /// Returns whether a dim consists of several parts, of which each is a factor.
+    pub(crate) fn has_parts(&self, dim: &Dim) -> bool {
+        let is_shorter = |it: FactorId| self.factors[usize::from(it)] < dim.extent;
+        dim.place == Place::Innermost && dim.factor.is_some_and(is_shorter)
+    }
+
     /// Returns the number of points of the operator's loops, or the largest number if it overflows.
     #[must_use]
     pub fn n_points(&self) -> u64 {
@@ -116,7 +138,7 @@ impl Signature {
             .chain([&self.result])
             .flatten()
             .filter(|dim| dim.factor == Some(factor))
-            .all(|dim| carries_split(extent, dim.extent, mesh, axes))
+            .all(|dim| carries_split(extent, dim.extent, dim.place, mesh, axes))
             && soybean_plan::may_split(extent, mesh, axes)
     }
 
@@ -180,7 +202,10 @@ impl fmt::Display for Signature {
                 Some(factor) if self.factors[factor as usize] == dim.extent => {
                     letter(factor).to_string()
                 }
-                Some(factor) => format!("({}_)", letter(factor)),
+                Some(factor) => match dim.place {
+                    Place::Outermost => format!("({}_)", letter(factor)),
+                    Place::Innermost => format!("(_{})", letter(factor)),
+                },
             };
             let sums = if self.idle == Placement::Partial { "+" } else { "" };
             dims.iter().map(one).chain([sums.to_owned()]).collect()

@@ -49,7 +49,7 @@ pub use host::{Array, View};
 // The list of kernels determines these names.
 pub use kernel::*;
 pub use lanes::{StepNeeds, lane, lane_spans};
-pub use mesh::{AxisSet, MAX_AXES, Mesh};
+pub use mesh::{AxisSet, DigitOrder, MAX_AXES, Mesh};
 pub use mode::Mode;
 pub use nearest::{NearName, nearest_names};
 pub use non_finite::NonFinite;
@@ -63,5 +63,5 @@ pub use scalar::{Binary, Instruction, Register, ScalarProgram, Unary, noise};
 pub use schedule::{Access, Lane, Schedule, Wait};
 pub use shape::{DType, MAX_RANK, Shape, Strides};
 pub use size::{parse_bytes, readable_bytes};
-pub use tile::{Run, Tile, carried_axes, carries_split, may_split, splitting_sets};
+pub use tile::{Place, Run, Tile, carried_axes, carries_split, may_split, splitting_sets};
 pub use tiling::{Placement, Tiling};

@@ -93,12 +93,11 @@ impl Rules for Attend {
     fn signature(&self, operands: &[Shape]) -> Signature {
         let n_leading = operands[0].len() - 2;
         let leading = &operands[0][..n_leading];
-        let of_queries = Dim { extent: self.queries, factor: Some(factor_id(n_leading)) };
-        let whole = |extent| Dim { extent, factor: None };
+        let of_queries = Dim::new(self.queries, Some(factor_id(n_leading)));
+        let whole = |extent| Dim::new(extent, None);
         let dims = |rows: Dim, columns: usize| -> Vec<Dim> {
             let leading = leading.iter().enumerate();
-            let leading = leading.map(|(dim, &extent)| (extent, Some(factor_id(dim))));
-            let leading = leading.map(|(extent, factor)| Dim { extent, factor });
+            let leading = leading.map(|(dim, &extent)| Dim::new(extent, Some(factor_id(dim))));
             leading.chain([rows, whole(columns)]).collect()
         };
         let query = dims(of_queries, self.features);

@@ -56,7 +56,7 @@ impl Convolve {
             if is_grouped { (BATCH + 1, BATCH + 1) } else { (OUTER_CHANNEL, OUTER_FILTER) };
         let dims = |shape: Shape, factors: [Option<FactorId>; 2]| -> Vec<Dim> {
             let factors = factors.into_iter().chain([None, None]);
-            shape.iter().zip(factors).map(|(&extent, factor)| Dim { extent, factor }).collect()
+            shape.iter().zip(factors).map(|(&extent, factor)| Dim::new(extent, factor)).collect()
         };
         let inner = (!is_grouped).then_some(channel);
         [

@@ -45,7 +45,7 @@ impl Rules for Pool {
     fn signature(&self, _operands: &[Shape]) -> Signature {
         let dims = |shape: Shape| -> Vec<Dim> {
             let factors = [Some(0), Some(1), None, None];
-            shape.iter().zip(factors).map(|(&extent, factor)| Dim { extent, factor }).collect()
+            shape.iter().zip(factors).map(|(&extent, factor)| Dim::new(extent, factor)).collect()
         };
         let (image, result) = (dims(self.image), dims(self.result()));
         let (operands, result) = match self.form {

@@ -64,6 +64,9 @@ impl DimClasses {
                         Some(factor) => sets.unite(dim, factors[usize::from(factor)]),
                         None => sets.fix(dim),
                     }
+                    if signature.has_parts(of_dim) {
+                        sets.fix(dim);
+                    }
                 }
             }
             of_factors[value.index()] = factors;

@@ -51,7 +51,9 @@ impl SplittableFactors {
             let dims = signature.operands.iter().chain([&signature.result]).flatten();
             let carried = dims
                 .filter(|dim| dim.factor == Some(factor_id(factor)) && dim.extent != extent)
-                .fold(all, |axes, dim| axes & carried_axes(extent, dim.extent, &sets.mesh).0);
+                .fold(all, |axes, dim| {
+                    axes & carried_axes(extent, dim.extent, dim.place, &sets.mesh).0
+                });
             let sets = sets.of(extent);
             (0..sets.len()).map(|mask| sets[mask] && mask & !(carried as usize) == 0).collect()
         };

@@ -8,11 +8,16 @@
 use std::collections::BTreeMap;
 
 use soybean_compiler::{
-    Argument, Builder, Network, Optimizer, Sample, Value, fuse, graph::Graph, operator::Operator,
-    operator_names, operator_samples, operators::attend::Attend, round, signature::Dim, simplify,
-    training_step, verify,
+    Argument, Builder, Network, Optimizer, Sample, Value, fuse,
+    graph::Graph,
+    operator::Operator,
+    operator_names, operator_samples,
+    operators::attend::Attend,
+    round,
+    signature::{Dim, Signature},
+    simplify, training_step, verify,
 };
-use soybean_plan::{DType, Init, Precision, Shape};
+use soybean_plan::{DType, Init, Place, Precision, Shape};
 
 use crate::support::{
     self, call,
@@ -240,7 +245,7 @@ fn split_each_factor(
             let parts: Vec<(Shape, Vec<f64>)> = operands
                 .iter()
                 .zip(&signature.operands)
-                .map(|(operand, dims)| part(dims, factor, half, &values[operand]))
+                .map(|(operand, dims)| part(&signature, dims, factor, half, &values[operand]))
                 .collect();
             let (shapes, data): (Vec<Shape>, Vec<&[f64]>) =
                 parts.iter().map(|(shape, data)| (*shape, &data[..])).unzip();
@@ -261,7 +266,8 @@ fn split_each_factor(
                 Vec::new(),
             ]
         } else {
-            expected = [0, 1].map(|half| part(&signature.result, factor, half, whole).1);
+            expected =
+                [0, 1].map(|half| part(&signature, &signature.result, factor, half, whole).1);
             halves
         };
         for (x, y) in expected.iter().flatten().zip(recombined.iter().flatten()) {
@@ -280,16 +286,28 @@ fn part_shape(dims: &[Dim], factor: u8) -> Shape {
         .collect()
 }
 
-/// Returns the first or second half of a tensor along the dim that carries a factor; all of it if
-/// none does.
-fn part(dims: &[Dim], factor: u8, half: usize, data: &[f64]) -> (Shape, Vec<f64>) {
+/// Returns the first or second half of a tensor along the dim that carries a factor, or of each
+/// part of that dim; all of the tensor if none does.
+fn part(
+    signature: &Signature,
+    dims: &[Dim],
+    factor: u8,
+    half: usize,
+    data: &[f64],
+) -> (Shape, Vec<f64>) {
+    let extent = signature.factors[usize::from(factor)];
+
     let shape = part_shape(dims, factor);
     let whole: Shape = dims.iter().map(|dim| dim.extent).collect();
     let strides = whole.dense_strides();
     let element = |point: &Vec<usize>| {
         let at = |(dim, at): (usize, &usize)| {
-            let start = if dims[dim].factor == Some(factor) { half * shape[dim] } else { 0 };
-            (start + at) * strides.0[dim]
+            let length = match dims[dim].place {
+                _ if dims[dim].factor != Some(factor) => return at * strides.0[dim],
+                Place::Outermost => shape[dim],
+                Place::Innermost => extent / 2,
+            };
+            (at / length * 2 * length + half * length + at % length) * strides.0[dim]
         };
         data[point.iter().enumerate().map(at).sum::<usize>()]
     };
