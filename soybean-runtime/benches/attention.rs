@@ -7,13 +7,14 @@
 )]
 
 #[path = "support/timing.rs"]
+#[expect(dead_code, reason = "the other benchmark uses the rest")]
 mod timing;
 
 use soybean_plan::{
     Attention, AttentionForm, Binary, Combine, Contraction, Instruction, Kernel, Map,
     MatrixStrides, Reduction, ScalarProgram, Shape, Step, Strides, Unary,
 };
-use timing::{seconds, seconds_of_steps};
+use timing::seconds_of_steps;
 
 fn main() {
     println!(

@@ -66,6 +66,17 @@ impl Attend {
         Self { form: AttentionForm::Gradient, ..self.clone() }
     }
 
+    /// Returns the operations of a kernel that computes this alone, over those that count for it
+    /// where one kernel computes all gradients.
+    pub(crate) fn excess_alone(&self) -> f64 {
+        let (features, width) = (self.features as f64, self.width as f64);
+        match self.form {
+            AttentionForm::Forward | AttentionForm::Gradient | AttentionForm::QueryGradient => 1.0,
+            AttentionForm::KeyGradient => (2.0 * features + width) / features.max(1.0),
+            AttentionForm::ValueGradient => (features + width) / width.max(1.0),
+        }
+    }
+
     /// Returns the kernel for this number of heads and of queries.
     fn attention(&self, heads: usize, queries: usize) -> Attention {
         let (all, keys) = (self.queries, self.keys);
@@ -179,8 +190,9 @@ impl Rules for Attend {
         let tile = Tile { shape: positions.padded, ..*positions };
         let axes = tile.tiling.axes_of(0);
         let pairs = mesh.group(0, axes).into_iter().map(|rank| {
-            let seen = tile.indices(0, mesh, &mesh.coordinates(rank));
-            Attention::pairs_of(seen.len(), self.keys, Some(&seen))
+            let seen = |end: usize| Attention::causal_pairs(end, self.keys);
+            let ranges = tile.ranges(0, mesh, &mesh.coordinates(rank));
+            ranges.map(|it| seen(it.end) - seen(it.start)).sum::<usize>()
         });
         Attention { pairs: pairs.max().unwrap_or(0), ..*attention }.into()
     }

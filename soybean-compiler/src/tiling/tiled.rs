@@ -2,12 +2,12 @@
 
 use std::fmt;
 
-use soybean_plan::{Combine, Mesh, Tiling};
+use soybean_plan::{Combine, Mesh, Shape, Tile, Tiling};
 
 use super::conversion::route;
 use crate::{
     network::Network,
-    operator::Phase,
+    operator::{Phase, Rules},
     operators::attend::Attend,
     signature::{Partitioning, Signature, TERMS, letter},
     value::Value,
@@ -122,9 +122,35 @@ impl TiledNetwork {
         self.network.graph.values().filter(is_made).map(|it| self.operations_of(it)).sum()
     }
 
-    /// Returns the operations of one operator over all ranks.
+    /// Returns the operations of one operator over all ranks: those of the busiest rank times the
+    /// ranks.
     pub(crate) fn operations_of(&self, value: Value) -> f64 {
-        self.network.graph.flops(value) as f64 * self.n_copies(value) as f64
+        let graph = &self.network.graph;
+        let of_attention = graph.operator_as::<Attend>(value).map(|it| self.excess_of(value, it));
+        graph.flops(value) as f64 * self.n_copies(value) as f64 * of_attention.unwrap_or(1.0)
+    }
+
+    /// Returns the work of the busiest rank at attention, over the share of the attention's work
+    /// that counts for this tensor. It is above 1 if ranks have queries that see more keys than
+    /// others, or if a gradient has a kernel of its own.
+    fn excess_of(&self, value: Value, attend: &Attend) -> f64 {
+        let (signature, form) = self.signature(value);
+        let operands = self.network.graph.operands(value);
+        let tile = |(position, operand): (usize, &Value)| {
+            let node = self.network.graph.node(*operand);
+            let tiling = signature.operand_tiling(position, form);
+            Tile { shape: node.unpadded, padded: node.shape, tiling }
+        };
+        let tiles: Vec<Tile> = operands.iter().enumerate().map(tile).collect();
+        let shapes: Vec<Shape> = tiles.iter().map(|it| it.local_shape(&self.mesh)).collect();
+        let is_alone = Attend::gradients(&self.network.graph, value).is_some()
+            && self.joined_gradients(value).is_none();
+        let Some(kernel) = attend.kernel(&shapes, &self.network.graph.shape(value)) else {
+            return 1.0;
+        };
+        let busiest = attend.on_busiest_rank(kernel.clone(), &tiles, &self.mesh);
+        let imbalance = busiest.n_operations() as f64 / (kernel.n_operations() as f64).max(1.0);
+        imbalance * if is_alone { attend.excess_alone() } else { 1.0 }
     }
 
     /// Returns the largest number of parts into which dim 0 of an input is split.

@@ -78,16 +78,6 @@ impl AttentionForm {
 }
 
 impl Attention {
-    /// Returns the number of pairs of a query and a key that it sees, of a head whose queries have
-    /// these positions; `None` if each query sees all keys.
-    #[must_use]
-    pub fn pairs_of(queries: usize, keys: usize, positions: Option<&[usize]>) -> usize {
-        match positions {
-            Some(positions) => positions.iter().map(|it| keys.min(it + 1)).sum(),
-            None => queries * keys,
-        }
-    }
-
     /// Returns the number of pairs of a whole sequence of causal queries and the keys that they
     /// see.
     #[must_use]
@@ -262,10 +252,8 @@ mod tests {
     #[test]
     fn a_query_of_causal_attention_sees_the_keys_up_to_its_own() {
         for (queries, keys) in [(1, 1), (3, 3), (2, 5), (5, 2)] {
-            let positions: Vec<usize> = (0..queries).collect();
-            let seen = Attention::pairs_of(queries, keys, Some(&positions));
+            let seen: usize = (0..queries).map(|query| (query + 1).min(keys)).sum();
             assert_eq!(Attention::causal_pairs(queries, keys), seen, "{queries} {keys}");
         }
-        assert_eq!(Attention::pairs_of(3, 8, Some(&[0, 5, 9])), 1 + 6 + 8);
     }
 }
