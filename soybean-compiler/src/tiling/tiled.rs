@@ -126,31 +126,30 @@ impl TiledNetwork {
     /// ranks.
     pub(crate) fn operations_of(&self, value: Value) -> f64 {
         let graph = &self.network.graph;
-        let of_attention = graph.operator_as::<Attend>(value).map(|it| self.excess_of(value, it));
-        graph.flops(value) as f64 * self.n_copies(value) as f64 * of_attention.unwrap_or(1.0)
+        let is_alone =
+            Attend::gradients(graph, value).is_some() && self.joined_gradients(value).is_none();
+        let attend: Option<&Attend> = graph.operator_as(value).filter(|_| is_alone);
+        let excess = attend.map_or(1.0, Attend::excess_alone);
+        graph.flops(value) as f64 * self.n_copies(value) as f64 * self.imbalance(value) * excess
     }
 
-    /// Returns the work of the busiest rank at attention, over the share of the attention's work
-    /// that counts for this tensor. It is above 1 if ranks have queries that see more keys than
-    /// others, or if a gradient has a kernel of its own.
-    fn excess_of(&self, value: Value, attend: &Attend) -> f64 {
+    /// Returns the work of the busiest rank at an operator over that of all ranks on average. It is
+    /// above 1 if ranks have queries of attention that see more keys than others.
+    pub(crate) fn imbalance(&self, value: Value) -> f64 {
+        let graph = &self.network.graph;
+        let attend: Option<&Attend> = graph.operator_as(value);
+        let Some(attend) = attend.filter(|it| it.is_causal) else { return 1.0 };
         let (signature, form) = self.signature(value);
-        let operands = self.network.graph.operands(value);
-        let tile = |(position, operand): (usize, &Value)| {
-            let node = self.network.graph.node(*operand);
+        let tile = |(position, operand): (usize, Value)| {
+            let node = graph.node(operand);
             let tiling = signature.operand_tiling(position, form);
             Tile { shape: node.unpadded, padded: node.shape, tiling }
         };
-        let tiles: Vec<Tile> = operands.iter().enumerate().map(tile).collect();
+        let tiles: Vec<Tile> = graph.operands(value).into_iter().enumerate().map(tile).collect();
         let shapes: Vec<Shape> = tiles.iter().map(|it| it.local_shape(&self.mesh)).collect();
-        let is_alone = Attend::gradients(&self.network.graph, value).is_some()
-            && self.joined_gradients(value).is_none();
-        let Some(kernel) = attend.kernel(&shapes, &self.network.graph.shape(value)) else {
-            return 1.0;
-        };
+        let kernel = attend.kernel(&shapes, &graph.shape(value)).expect("attention has a kernel");
         let busiest = attend.on_busiest_rank(kernel.clone(), &tiles, &self.mesh);
-        let imbalance = busiest.n_operations() as f64 / (kernel.n_operations() as f64).max(1.0);
-        imbalance * if is_alone { attend.excess_alone() } else { 1.0 }
+        busiest.n_operations() as f64 / (kernel.n_operations() as f64).max(1.0)
     }
 
     /// Returns the largest number of parts into which dim 0 of an input is split.
