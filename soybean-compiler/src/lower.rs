@@ -97,7 +97,7 @@ struct Lowering<'a> {
     stored: BTreeMap<Value, BufferId>,
     /// The buffers of tensors in further tilings that cost nothing to reach.
     converted: BTreeMap<(Value, Tiling), BufferId>,
-    /// The gradients of attention that one kernel computed with another one.
+    /// The gradients of attention that the kernel of another one has computed.
     joined: BTreeMap<Value, BufferId>,
     phase: Phase,
     steps: Vec<Step>,
@@ -203,8 +203,8 @@ impl<'a> Lowering<'a> {
         if let Some(joined) = self.joined.remove(&value) {
             return joined;
         }
-        if let Some(gradients) = self.tiled.joined_gradients(value) {
-            return self.run_gradients(value, gradients);
+        if let Some(gradients) = Attend::gradients(&self.tiled.network.graph, value) {
+            return self.run_gradients(gradients);
         }
         let (signature, form) = self.tiled.signature(value);
         let tile = self.tile(value, signature.result_tiling(form));
@@ -225,8 +225,10 @@ impl<'a> Lowering<'a> {
         Some(operator.on_busiest_rank(kernel, operands, mesh))
     }
 
-    /// Computes the gradients of attention by one kernel, and returns where that of `value` is.
-    fn run_gradients(&mut self, value: Value, gradients: [Value; 3]) -> BufferId {
+    /// Computes the gradients of attention by one kernel, and returns where that of queries is,
+    /// which is the first that is computed.
+    fn run_gradients(&mut self, gradients: [Value; 3]) -> BufferId {
+        let value = gradients[0];
         let attend: Option<&Attend> = self.tiled.network.graph.operator_as(value);
         let operator = attend.expect("attention has these gradients").joined().into();
         let (operands, tiles) = self.operands(value);
@@ -237,8 +239,8 @@ impl<'a> Lowering<'a> {
         let kernel = self.kernel(&operator, &tiles, &result_tile(self, gradients[0]));
         let results = gradients.map(|it| self.buffer(it, result_tile(self, it).tiling, false));
         self.step(kernel.expect("attention has a kernel"), operands, results.to_vec());
-        self.joined.extend(gradients.into_iter().zip(results));
-        self.joined.remove(&value).expect("the value is one of the gradients")
+        self.joined.extend(gradients.into_iter().zip(results).skip(1));
+        results[0]
     }
 
     /// Returns the operand that this phase selects, in the tiling of the partitioning.

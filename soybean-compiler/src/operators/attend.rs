@@ -1,8 +1,9 @@
 //! `attend`: scaled dot-product attention in one kernel, and its gradients.
 //!
 //! Each gradient is an operator, so that each can be split: that of queries along the queries, and
-//! those of keys and values as sums over them. All three compute the same scores. Where they have
-//! one partitioning, lowering computes them by one kernel ([`Attend::joined`]).
+//! those of keys and values as sums over them. All three compute the same scores, so one kernel
+//! computes them ([`Attend::joined`]): they have one partitioning, and read what the gradient of
+//! queries converts.
 
 use std::fmt;
 
@@ -61,20 +62,14 @@ impl Attend {
         ])
     }
 
+    /// Returns the gradient of queries whose kernel computes this gradient of keys or values, too.
+    pub(crate) fn computed_with(graph: &Graph, value: Value) -> Option<Value> {
+        Self::gradients(graph, value).map(|it| it[0]).filter(|it| *it != value)
+    }
+
     /// Returns the operator whose kernel computes all three gradients.
     pub(crate) fn joined(&self) -> Self {
         Self { form: AttentionForm::Gradient, ..self.clone() }
-    }
-
-    /// Returns the operations of a kernel that computes this alone, over those that count for it
-    /// where one kernel computes all gradients.
-    pub(crate) fn excess_alone(&self) -> f64 {
-        let (features, width) = (self.features as f64, self.width as f64);
-        match self.form {
-            AttentionForm::Forward | AttentionForm::Gradient | AttentionForm::QueryGradient => 1.0,
-            AttentionForm::KeyGradient => (2.0 * features + width) / features.max(1.0),
-            AttentionForm::ValueGradient => (features + width) / width.max(1.0),
-        }
     }
 
     /// Returns the kernel for this number of heads and of queries.
@@ -157,7 +152,8 @@ impl Rules for Attend {
     }
 
     // Of a query: two products with its keys forward, five backward. The scores and the gradients
-    // of weights, which all gradients need, count for queries.
+    // of weights, which all gradients need, count for queries. They count nowhere if queries have
+    // no gradient.
     fn flops_per_point(&self) -> u64 {
         let of_features = match self.form {
             AttentionForm::Forward => self.features + self.width,

@@ -20,7 +20,10 @@
 
 use soybean_plan::{AxisSet, Mesh, may_split};
 
-use super::problem::{builder::variables, operator_of};
+use super::problem::{
+    builder::{computed_by, variables},
+    operator_of,
+};
 use crate::{
     network::Network,
     partial_sums::{Idle, PartialSums},
@@ -85,6 +88,9 @@ struct Loops<'a> {
     variables: Vec<NetworkVariable>,
     /// The signatures of operators.
     signatures: Vec<Option<Signature>>,
+    /// For each variable, what the kernel of its operator computes besides its result, with
+    /// signatures.
+    further: Vec<Vec<(Value, Signature)>>,
     /// A mark for each value that every rank computes whole.
     is_known_everywhere: Vec<bool>,
     /// How each value is stored along the axes that split none of its dims.
@@ -102,6 +108,15 @@ impl<'a> Loops<'a> {
             }
         };
         let signatures: Vec<Option<Signature>> = variables.iter().map(signature).collect();
+        let of_value =
+            |it: Value| (it, operator_of(network, it).signature(&network.graph.operand_shapes(it)));
+        let further = variables.iter().map(|variable| match *variable {
+            NetworkVariable::Tensor(_) => Vec::new(),
+            NetworkVariable::Operator(value) => {
+                computed_by(network, value).into_iter().map(of_value).collect()
+            }
+        });
+        let further: Vec<Vec<(Value, Signature)>> = further.collect();
         let all = variables.iter().zip(&signatures);
         let operators = all.filter_map(|(variable, signature)| match *variable {
             NetworkVariable::Operator(value) => Some((value, signature.as_ref()?)),
@@ -114,8 +129,16 @@ impl<'a> Loops<'a> {
             is_known_everywhere[at] = is_known(signature, may_be_terms[at]);
         }
         let loops = Vec::new();
-        let mut this =
-            Self { network, mesh, variables, signatures, is_known_everywhere, idle, loops };
+        let mut this = Self {
+            network,
+            mesh,
+            variables,
+            signatures,
+            further,
+            is_known_everywhere,
+            idle,
+            loops,
+        };
         this.loops = this.united(&tensors);
         this
     }
@@ -146,7 +169,8 @@ impl<'a> Loops<'a> {
                 continue;
             };
             let operands = graph.operands(user).into_iter().zip(&signature.operands);
-            for (value, dims) in operands.chain([(user, &signature.result)]) {
+            let further = self.further[operator].iter().map(|(value, of)| (*value, &of.result));
+            for (value, dims) in operands.chain([(user, &signature.result)]).chain(further) {
                 if self.is_known_everywhere[value.index()] {
                     continue;
                 }
@@ -189,7 +213,10 @@ impl<'a> Loops<'a> {
         else {
             return false;
         };
-        self.idle[value.index()] == Idle::Either && signature.is_reduced(factor_id(factor))
+        let leaves = |value: Value, signature: &Signature| {
+            self.idle[value.index()] == Idle::Either && signature.is_reduced(factor_id(factor))
+        };
+        leaves(value, signature) || self.further[variable].iter().any(|it| leaves(it.0, &it.1))
     }
 
     fn splits_along_all_axes(&self, variable: usize, at: usize) -> bool {
@@ -219,8 +246,9 @@ impl<'a> Loops<'a> {
         let operands = graph.operands(value).into_iter().enumerate();
         let is_known = |value: Value| self.is_known_everywhere[value.index()];
         let varying = operands.filter(|(_, it)| !is_known(*it)).map(|(at, _)| Some(at));
-        varying.chain([None]).all(|operand| {
-            let dims = signature.dims(operand);
+        let further = self.further[variable].iter().map(|it| &it.1.result[..]);
+        let all = varying.chain([None]).map(|operand| signature.dims(operand)).chain(further);
+        all.into_iter().all(|dims| {
             let has = |wanted: &dyn Fn(usize) -> bool| {
                 dims.iter().filter_map(|it| it.factor).any(|it| wanted(it as usize))
             };

@@ -57,7 +57,8 @@ impl TiledNetwork {
     }
 
     /// Returns the conversions of an operator: of each operand, then of its result. Conversions
-    /// between equal tilings are included.
+    /// between equal tilings are included. What another operator's kernel computes has no
+    /// conversions of operands of its own.
     ///
     /// # Panics
     /// If no operator computes the tensor.
@@ -65,9 +66,14 @@ impl TiledNetwork {
     pub fn conversions(&self, value: Value) -> Vec<Conversion> {
         let (signature, partitioning) = self.signature(value);
         let operands = self.network.graph.operands(value);
+        let is_computed_elsewhere = Attend::computed_with(&self.network.graph, value).is_some();
         let operand = |(position, &operand): (usize, &Value)| {
-            let to = signature.operand_tiling(position, partitioning);
-            self.conversion(operand, self.tilings[operand.index()], to, Combine::Sum)
+            let from = self.tilings[operand.index()];
+            let to = match is_computed_elsewhere {
+                true => from,
+                false => signature.operand_tiling(position, partitioning),
+            };
+            self.conversion(operand, from, to, Combine::Sum)
         };
         let mut conversions: Vec<Conversion> = operands.iter().enumerate().map(operand).collect();
         let from = signature.result_tiling(partitioning);
@@ -99,20 +105,6 @@ impl TiledNetwork {
         conversions
     }
 
-    /// Returns the gradients of queries, keys and values that one kernel computes together with the
-    /// gradient `value` of attention: they have one partitioning. Converting what they read costs
-    /// nothing, because the search counts a conversion for each of them.
-    pub(crate) fn joined_gradients(&self, value: Value) -> Option<[Value; 3]> {
-        let gradients = Attend::gradients(&self.network.graph, value)?;
-        let form = &self.forms[value.index()];
-        let is_alike = |it: &Value| self.forms[it.index()] == *form;
-        let mut conversions = self.conversions(value);
-        // The last one is the result's.
-        conversions.pop();
-        let is_free = conversions.iter().all(|it| it.bytes == 0);
-        (is_free && gradients.iter().all(is_alike)).then_some(gradients)
-    }
-
     /// Returns the operations of one training step, or in inference of one prediction, over all
     /// ranks: those of the busiest rank times the ranks.
     #[must_use]
@@ -126,11 +118,7 @@ impl TiledNetwork {
     /// ranks.
     pub(crate) fn operations_of(&self, value: Value) -> f64 {
         let graph = &self.network.graph;
-        let is_alone =
-            Attend::gradients(graph, value).is_some() && self.joined_gradients(value).is_none();
-        let attend: Option<&Attend> = graph.operator_as(value).filter(|_| is_alone);
-        let excess = attend.map_or(1.0, Attend::excess_alone);
-        graph.flops(value) as f64 * self.n_copies(value) as f64 * self.imbalance(value) * excess
+        graph.flops(value) as f64 * self.n_copies(value) as f64 * self.imbalance(value)
     }
 
     /// Returns the work of the busiest rank at an operator over that of all ranks on average. It is
