@@ -163,8 +163,8 @@ impl Mesh {
         self.digit_orders().find(|it| it.0 == extent).map_or(DigitOrder::DEFAULT, |it| it.1)
     }
 
-    /// Returns the extent of the parts of a dim that axes split, or of the ranges of a balanced one,
-    /// and the axes in the order in which they take the digits of it.
+    /// Returns the extent of the parts of a dim that axes split, or of the ranges of a balanced
+    /// one, and the axes in the order in which they take the digits of it.
     pub(crate) fn axes_of_digits(
         &self,
         extent: usize,

@@ -10,10 +10,11 @@
 //! is the extent of a part, and each part is split in this way. The tile of a slice of such a dim
 //! is the slice of its tile.
 //!
-//! In a *balanced* dim, the first digit is no axis's own. It has radix `f`, and each axis of size `f`
-//! takes the sum (mod `f`) of its own digit and this one. While the first digit takes all values, so
-//! does the sum, and the indices of every rank have the same mean. On two ranks, the ranges of the
-//! dim belong to ranks 0, 1, 1, 0. Meshes with several primes have one such digit for each.
+//! In a *balanced* dim, the first digit is no axis's own. It has radix `f`, and each axis of size
+//! `f` takes the sum (mod `f`) of its own digit and this one. On a rank, its own digit therefore
+//! takes all values as the first one does, and the indices of all ranks have the same mean. On two
+//! ranks, the ranges of the dim belong to ranks 0, 1, 1, 0. Meshes with several primes have one
+//! such digit for each.
 //! Source: for radix 2, chunks `i` and `2 n - 1 - i` belong to rank `i` in section 3.3 of Dubey et
 //! al., "The Llama 3 Herd of Models", 2024.
 //!

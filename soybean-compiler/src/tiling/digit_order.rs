@@ -9,8 +9,8 @@
 //! that one product gives. If axes split each part, the parts are split like the dim, so a slice
 //! moves nothing.
 //!
-//! Causal attention has the more work, the later its queries are. Where digits suffice, sequences of
-//! such queries are balanced: each rank has ranges from all over them.
+//! Causal attention has the more work, the later its queries are. Where digits suffice, sequences
+//! of such queries are balanced: each rank has ranges from all over them.
 //!
 //! An extent and its parts begin with the same axis. Groups of extents with too few digits for all
 //! axes get axes from the last one on; the first ones are left to the batch.

@@ -9,10 +9,10 @@ descriptor! {
     /// Scaled dot-product attention of each head: `softmax(scale * query key^T) value`.
     ///
     /// Reads queries `[heads, queries, features]`, keys `[heads, keys, features]` and values
-    /// `[heads, keys, width]`. Forms with gradients then read the gradient of the result, and causal
-    /// attention the positions of the queries in the whole sequence, increasing, as `i32`. All are
-    /// dense and row-major. The computation is in `f32`, and the matrix of scores is never in memory
-    /// as a whole.
+    /// `[heads, keys, width]`. Forms with gradients then read the gradient of the result, and
+    /// causal attention the positions of the queries in the whole sequence, increasing, as `i32`.
+    /// All are dense and row-major. The computation is in `f32`, and the matrix of scores is never
+    /// in memory as a whole.
     #[derive(Clone, Copy, Debug, PartialEq)]
     pub struct Attention {
         /// The computation.
