@@ -7,7 +7,9 @@
 mod fma;
 mod mma;
 
-use soybean_plan::{Attention, AttentionForm};
+use std::ops::Range;
+
+use soybean_plan::{Attention, AttentionForm, DType};
 
 use crate::{
     Address, Call, Generated, Operation,
@@ -57,20 +59,16 @@ struct Tiling {
 impl CudaKernel for Attention {
     fn generate(&self, call: &Call<'_>, prefix: &str) -> Option<Generated> {
         let Attention { form, heads, queries, keys, features, width, scale, .. } = *self;
-        let (query, key, value) = (queries * features, keys * features, keys * width);
-        let n_results = match form {
-            AttentionForm::Forward => heads * queries * width,
-            AttentionForm::Gradient => heads * (query + key + value),
-        };
-        if n_results == 0 {
+        let n_results: Vec<usize> = self.result_lengths().iter().map(|it| heads * it).collect();
+        if n_results.iter().all(|it| *it == 0) {
             return Some(Generated::default());
         }
         if queries * keys * width == 0 {
-            return Some(zeros(n_results * call.results[0].bytes()));
+            return Some(zeros(call, &n_results));
         }
         let is_small = features.max(width) <= MOST_ELEMENTS && features > 0 && scale.is_finite();
-        let fits = i32::try_from(query + key + value + queries * width).is_ok();
-        if !is_small || !fits {
+        let most = 2 * keys.max(queries) * (features + width);
+        if !is_small || i32::try_from(most).is_err() {
             return None;
         }
         let writer = Writer { it: self, call, prefix };
@@ -81,28 +79,37 @@ impl CudaKernel for Attention {
                 workspace(format!("{constness}float* __restrict__ mean"), statistics),
             ]
         };
-        match form {
-            AttentionForm::Forward => {
-                writer.generated(&[(Part::Forward, vec![writer.result()])], 0)
-            }
-            AttentionForm::Gradient => {
-                let with_result =
-                    || tables("const ").into_iter().chain([writer.result()]).collect();
-                let parts = [
-                    (Part::Statistics, tables("").to_vec()),
-                    (Part::KeyGradients, with_result()),
-                    (Part::QueryGradients, with_result()),
-                ];
-                writer.generated(&parts, 2 * statistics)
-            }
+        if form == AttentionForm::Forward {
+            return writer.generated(&[(Part::Forward, vec![writer.result(0)])], 0);
         }
+        let of_keys = [form.has_key_gradient(), form.has_value_gradient()];
+        let first_of_keys = usize::from(form.has_query_gradient());
+        let n_of_keys = of_keys.into_iter().filter(|it| *it).count();
+        let with = |results: Range<usize>| {
+            let results = results.map(|it| writer.result(it));
+            tables("const ").into_iter().chain(results).collect()
+        };
+        let mut parts = vec![(Part::Statistics, tables("").to_vec())];
+        if n_of_keys > 0 {
+            parts.push((Part::KeyGradients, with(first_of_keys..first_of_keys + n_of_keys)));
+        }
+        if form.has_query_gradient() {
+            parts.push((Part::QueryGradients, with(0..1)));
+        }
+        writer.generated(&parts, 2 * statistics)
     }
 }
 
 /// Without queries, keys or values, all results are 0.
-fn zeros(n_bytes: usize) -> Generated {
-    let fill = Operation::Fill { target: Address::Result(0), n_bytes, value: 0 };
-    Generated { operations: vec![fill], ..Generated::default() }
+fn zeros(call: &Call<'_>, n_results: &[usize]) -> Generated {
+    let fill = |(number, (n, dtype)): (usize, (&usize, &DType))| Operation::Fill {
+        target: Address::Result(number),
+        n_bytes: n * dtype.bytes(),
+        value: 0,
+    };
+    let results = n_results.iter().zip(call.results).enumerate();
+    let operations = results.filter(|(_, (n, _))| **n > 0).map(fill).collect();
+    Generated { operations, ..Generated::default() }
 }
 
 /// Writes the functions of a kernel.
@@ -113,8 +120,31 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    fn result(&self) -> Parameter {
-        result_apart(0, self.call.results[0])
+    fn result(&self, number: usize) -> Parameter {
+        result_apart(number, self.call.results[number])
+    }
+
+    const fn has_positions(&self) -> bool {
+        self.it.is_causal && self.it.is_part
+    }
+
+    /// Returns the arguments for the function of a part: operands, positions, tables and results.
+    /// What is missing is null.
+    fn arguments<'a>(&self, part: Part, parameters: &'a [Parameter]) -> Vec<&'a str> {
+        let mut names: Vec<&str> = parameters.iter().map(|it| name(&it.declaration)).collect();
+        let n_operands = self.it.input_lengths().len();
+        if !self.has_positions() {
+            names.insert(n_operands, "nullptr");
+        }
+        if part == Part::KeyGradients {
+            if !self.it.form.has_key_gradient() {
+                names.insert(names.len() - 1, "nullptr");
+            }
+            if !self.it.form.has_value_gradient() {
+                names.push("nullptr");
+            }
+        }
+        names
     }
 
     /// Returns the functions for these parts, each with the parameters that follow the inputs.
@@ -131,14 +161,25 @@ impl Writer<'_> {
         Some(Generated { text: text.finish(), operations, workspace_bytes })
     }
 
+    /// Returns the types of queries, keys, values and the gradient of the result.
+    fn operand_types(&self) -> &[DType] {
+        &self.call.inputs[..self.it.input_lengths().len()]
+    }
+
+    /// Returns the units for the products of these types; positions are none of them.
+    fn units(&self) -> Units {
+        Units::new(&Call { inputs: self.operand_types(), ..*self.call })
+    }
+
     fn function(&self, text: &mut Text, part: Part, more: &[Parameter]) -> Option<Operation> {
-        let tiling = match Units::new(self.call) {
+        let tiling = match self.units() {
             Units::Tensor { per_word } if mma::fits(self.it, part) => {
                 mma::tiling(self.it, part, per_word)
             }
             Units::Tensor { .. } | Units::Single => fma::tiling(self.it, part),
         };
-        let inputs = self.call.inputs.iter().enumerate();
+        let n_inputs = self.it.input_lengths().len() + usize::from(self.has_positions());
+        let inputs = self.call.inputs[..n_inputs].iter().enumerate();
         let function = Function {
             name: format!("{}{}", self.prefix, part.name()),
             parameters: inputs
@@ -152,9 +193,8 @@ impl Writer<'_> {
         let space = format!("{}text", function.name);
         text.block(format!("namespace {space}"), |text| self.space(text, &tiling));
         text.function(&function, |text| {
-            let names: Vec<_> =
-                function.parameters.iter().map(|it| name(&it.declaration)).collect();
-            text.line(format!("{space}::{}({});", part.name(), names.join(", ")));
+            let arguments = self.arguments(part, &function.parameters);
+            text.line(format!("{space}::{}({});", part.name(), arguments.join(", ")));
         });
         let n_rows = if part == Part::KeyGradients { self.it.keys } else { self.it.queries };
         let n_blocks = self.it.heads * n_rows.div_ceil(tiling.rows);
@@ -163,20 +203,40 @@ impl Writer<'_> {
 
     /// Writes the constants and the functions that rely on them.
     fn space(&self, text: &mut Text, tiling: &Tiling) {
-        let Attention { queries, keys, features, width, is_causal, scale, .. } = *self.it;
+        let Attention { form, queries, keys, features, width, is_causal, scale, .. } = *self.it;
         let sizes =
             [("QUERIES", queries), ("KEYS", keys), ("FEATURES", features), ("WIDTH", width)];
         for (name, value) in sizes.iter().chain(&tiling.constants) {
             text.line(format!("constexpr int {name} = {value};"));
         }
-        text.line(format!("constexpr bool IS_CAUSAL = {is_causal};"));
+        let flags = [
+            ("IS_CAUSAL", is_causal),
+            ("HAS_POSITIONS", self.has_positions()),
+            ("HAS_KEY_GRADIENT", form.has_key_gradient()),
+            ("HAS_VALUE_GRADIENT", form.has_value_gradient()),
+        ];
+        for (name, flag) in flags {
+            text.line(format!("constexpr bool {name} = {flag};"));
+        }
         text.line(format!("constexpr float SCALE = {};", constant(scale)));
         let by_power = constant(scale * std::f64::consts::LOG2_E);
         text.line(format!("constexpr float LOG_SCALE = {by_power};"));
-        let gradient = self.call.inputs.last().copied();
-        let types = ["Query", "Key", "Value"].into_iter().zip(self.call.inputs.iter().copied());
-        let last = gradient.map(|dtype| ("Gradient", dtype));
-        for (name, dtype) in types.chain(last).chain([("Result", self.call.results[0])]) {
+        let operands = self.operand_types().iter().copied();
+        let types = ["Query", "Key", "Value", "Gradient"].into_iter().zip(operands);
+        let mut results = self.call.results.iter().copied();
+        // A result that is not wanted has any type.
+        let mut next = |is_wanted: bool| match is_wanted {
+            true => results.next().unwrap_or(DType::F32),
+            false => DType::F32,
+        };
+        let results = [
+            ("Result", next(form == AttentionForm::Forward)),
+            ("QueryResult", next(form.has_query_gradient())),
+            ("KeyResult", next(form.has_key_gradient())),
+            ("ValueResult", next(form.has_value_gradient())),
+        ];
+        let gradient = (form == AttentionForm::Forward).then_some(("Gradient", DType::F32));
+        for (name, dtype) in types.chain(gradient).chain(results) {
             text.line(format!("typedef {} {name};", c_type(dtype)));
         }
         for it in tiling.texts {
@@ -205,10 +265,12 @@ mod tests {
             features,
             width,
             is_causal: true,
+            is_part: false,
+            pairs: Attention::causal_pairs(100, 100),
             scale: 0.125,
         });
-        let inputs = [DType::F32; 4];
-        let results = [DType::F32];
+        let inputs = [DType::F32; 5];
+        let results = [DType::F32; 3];
         let call = Call { kernel: &kernel, inputs: &inputs, results: &results, precision };
         crate::generate(&call, "k")
     }

@@ -9,15 +9,15 @@ mod update;
 use std::{borrow::Cow, collections::BTreeMap};
 
 use soybean_plan::{
-    Buffer, BufferId, Collective, Constant, Input, Kernel, Output, Parameter, Program, State, Step,
-    Tables, Tile, Tiling,
+    Buffer, BufferId, Collective, Constant, Input, Kernel, Output, Parameter, Program, Shape,
+    State, Step, Tables, Tile, Tiling,
 };
 
 use crate::{
     batch::Batch,
     graph::Source,
-    operator::Phase,
-    operators::{elementwise::Elementwise, phase_select::PhaseSelect},
+    operator::{Operator, Phase},
+    operators::{attend::Attend, elementwise::Elementwise, phase_select::PhaseSelect},
     order::{Task, Tasks},
     peak::{Content, Held},
     scalar,
@@ -97,6 +97,8 @@ struct Lowering<'a> {
     stored: BTreeMap<Value, BufferId>,
     /// The buffers of tensors in further tilings that cost nothing to reach.
     converted: BTreeMap<(Value, Tiling), BufferId>,
+    /// The gradients of attention that the kernel of another one has computed.
+    joined: BTreeMap<Value, BufferId>,
     phase: Phase,
     steps: Vec<Step>,
 }
@@ -116,6 +118,7 @@ impl<'a> Lowering<'a> {
             constants: Vec::new(),
             stored: BTreeMap::new(),
             converted: BTreeMap::new(),
+            joined: BTreeMap::new(),
             phase: Phase::Train,
             steps: Vec::new(),
         }
@@ -171,6 +174,7 @@ impl<'a> Lowering<'a> {
     fn steps_of(&mut self, phase: Phase, tasks: &[Task]) -> Vec<Step> {
         self.phase = phase;
         self.converted.clear();
+        self.joined.clear();
         for task in tasks {
             if self.order == Order::Lean {
                 // A copy that is kept takes memory.
@@ -196,16 +200,47 @@ impl<'a> Lowering<'a> {
         if self.tiled.network.graph.operator_as::<PhaseSelect>(value).is_some() {
             return self.operand_of_phase(value);
         }
-        let (operands, shapes) = self.operands(value);
+        if let Some(joined) = self.joined.remove(&value) {
+            return joined;
+        }
+        if let Some(gradients) = Attend::gradients(&self.tiled.network.graph, value) {
+            return self.run_gradients(gradients);
+        }
         let (signature, form) = self.tiled.signature(value);
         let tile = self.tile(value, signature.result_tiling(form));
         let operator =
             self.tiled.network.graph.operator(value).expect("only computed tensors are run");
-        let kernel = operator.kernel(&shapes, &tile.local_shape(&self.tiled.mesh));
-        let Some(kernel) = kernel else { return operands[0] };
+        let (operands, tiles) = self.operands(value);
+        let Some(kernel) = self.kernel(operator, &tiles, &tile) else { return operands[0] };
         let result = self.buffer(value, tile.tiling, false);
         self.step(kernel, operands, vec![result]);
         result
+    }
+
+    /// Returns the kernel for these parts of the operands and of the result.
+    fn kernel(&self, operator: &Operator, operands: &[Tile], result: &Tile) -> Option<Kernel> {
+        let mesh = &self.tiled.mesh;
+        let shapes: Vec<Shape> = operands.iter().map(|it| it.local_shape(mesh)).collect();
+        let kernel = operator.kernel(&shapes, &result.local_shape(mesh))?;
+        Some(operator.on_busiest_rank(kernel, operands, mesh))
+    }
+
+    /// Computes the gradients of attention by one kernel, and returns where that of queries is,
+    /// which is the first that is computed.
+    fn run_gradients(&mut self, gradients: [Value; 3]) -> BufferId {
+        let value = gradients[0];
+        let attend: Option<&Attend> = self.tiled.network.graph.operator_as(value);
+        let operator = attend.expect("attention has these gradients").joined().into();
+        let (operands, tiles) = self.operands(value);
+        let result_tile = |this: &Self, value| {
+            let (signature, form) = this.tiled.signature(value);
+            this.tile(value, signature.result_tiling(form))
+        };
+        let kernel = self.kernel(&operator, &tiles, &result_tile(self, gradients[0]));
+        let results = gradients.map(|it| self.buffer(it, result_tile(self, it).tiling, false));
+        self.step(kernel.expect("attention has a kernel"), operands, results.to_vec());
+        self.joined.extend(gradients.into_iter().zip(results).skip(1));
+        results[0]
     }
 
     /// Returns the operand that this phase selects, in the tiling of the partitioning.
@@ -222,17 +257,14 @@ impl<'a> Lowering<'a> {
         self.steps.push(Step { kernel, inputs, results });
     }
 
-    /// Returns the operands in the tilings of the partitioning, and the shapes of the rank's parts
-    /// of them.
-    fn operands(&mut self, value: Value) -> (Vec<BufferId>, Vec<soybean_plan::Shape>) {
+    /// Returns the operands in the tilings of the partitioning, and their tiles.
+    fn operands(&mut self, value: Value) -> (Vec<BufferId>, Vec<Tile>) {
         let (signature, form) = self.tiled.signature(value);
-        let tiled = self.tiled;
-        let operands = tiled.network.graph.operands(value).into_iter().enumerate();
+        let operands = self.tiled.network.graph.operands(value).into_iter().enumerate();
         operands
             .map(|(position, operand)| {
                 let tiling = signature.operand_tiling(position, form);
-                let shape = self.tile(operand, tiling).local_shape(&tiled.mesh);
-                (self.in_tiling(operand, tiling), shape)
+                (self.in_tiling(operand, tiling), self.tile(operand, tiling))
             })
             .unzip()
     }

@@ -6,7 +6,7 @@
 
 use std::{any::Any, fmt, ops::Deref, sync::Arc};
 
-use soybean_plan::{DType, Kernel, ScalarProgram, Shape};
+use soybean_plan::{DType, Kernel, Mesh, ScalarProgram, Shape, Tile};
 
 use crate::{
     signature::{FactorId, Signature},
@@ -35,6 +35,12 @@ pub trait Rules: Any + fmt::Debug + fmt::Display + Send + Sync {
     /// Returns the kernel that a rank runs, given the shapes of its parts of the operands and the
     /// result; `None` if there is nothing to run.
     fn kernel(&self, operands: &[Shape], result: &Shape) -> Option<Kernel>;
+
+    /// Returns the kernel with the work of the busiest rank, given the tiles of the operands. Ranks
+    /// have different work only if it depends on which elements they hold.
+    fn on_busiest_rank(&self, kernel: Kernel, _operands: &[Tile], _mesh: &Mesh) -> Kernel {
+        kernel
+    }
 
     /// Returns the type of the result's elements, given those of the operands.
     fn dtype(&self, _operands: &[DType]) -> DType {

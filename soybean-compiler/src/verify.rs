@@ -8,7 +8,7 @@ use crate::{
     graph::Source,
     network::Network,
     operator::{Operator, Rounding},
-    operators::{contract::Contract, elementwise::Elementwise, reduce::Reduce},
+    operators::{attend::Attend, contract::Contract, elementwise::Elementwise, reduce::Reduce},
     scalar::has_right_kinds,
     signature::TERMS,
     tiling::TiledNetwork,
@@ -89,7 +89,11 @@ fn verify_types(network: &Network, value: Value, operator: &Operator) -> Result<
         graph.operands(value).into_iter().map(|it| graph.node(it).dtype).collect();
     let dtype = graph.node(value).dtype;
     let is_right = match operator.rounding() {
-        Rounding::Product => found.iter().all(|it| *it == found[0]),
+        // Attention may read positions, which are in no product.
+        Rounding::Product => found
+            .iter()
+            .filter(|it| !operator.is::<Attend>() || **it != DType::I32)
+            .all(|it| *it == found[0]),
         Rounding::Alike => found.iter().all(|it| *it == dtype),
         Rounding::Map | Rounding::Rounded | Rounding::Exact => true,
     };

@@ -13,6 +13,7 @@ mod collective;
 mod combine;
 mod const_expression;
 mod descriptor;
+mod digits;
 mod error;
 pub mod f16;
 mod fingerprint;

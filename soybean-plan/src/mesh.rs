@@ -29,11 +29,15 @@ pub struct DigitOrder {
     /// The number of equal parts that follow each other along the dim, such as 3 for queries, keys
     /// and values in one tensor. Axes split each part.
     pub n_parts: u16,
+    /// True if each rank has ranges from all over a part, such that the indices of all ranks have
+    /// the same mean. Causal attention then has as much work on each.
+    pub is_balanced: bool,
 }
 
 impl DigitOrder {
-    /// The order of extents that have no other: the first axis first, and one part.
-    pub const DEFAULT: Self = Self { first_axis: 0, n_parts: 1 };
+    /// The order of extents that have no other: the first axis first, one part, and contiguous
+    /// ranges.
+    pub const DEFAULT: Self = Self { first_axis: 0, n_parts: 1, is_balanced: false };
 }
 
 impl Mesh {
@@ -98,11 +102,13 @@ impl Mesh {
     /// see [`crate::Tile`]. The mesh stores up to a dozen such extents and ignores the rest.
     ///
     /// # Panics
-    /// Panics if there is no such axis, or the parts do not divide the extent.
+    /// Panics if there is no such axis, or the extent is no multiple of the parts and, if balanced,
+    /// of [`Self::free_radix`].
     #[must_use]
     pub const fn with_digit_order(mut self, extent: usize, order: DigitOrder) -> Self {
         assert!(order.first_axis < self.n_axes, "the mesh has this axis");
-        assert!(extent.is_multiple_of(order.n_parts as usize), "parts are equal");
+        let n_free = if order.is_balanced { self.free_radix() } else { 1 };
+        assert!(extent.is_multiple_of(order.n_parts as usize * n_free), "parts are equal");
         if (self.n_digit_orders as usize) < MAX_DIGIT_ORDERS && extent <= u32::MAX as usize {
             #[expect(clippy::cast_possible_truncation, reason = "checked above")]
             {
@@ -111,6 +117,38 @@ impl Mesh {
             self.n_digit_orders += 1;
         }
         self
+    }
+
+    /// Returns the product of the different sizes of axes. A balanced dim has so many ranges before
+    /// axes split it.
+    #[must_use]
+    pub const fn free_radix(&self) -> usize {
+        let (mut product, mut axis) = (1, 0);
+        while axis < self.n_axes as usize {
+            if self.is_first_of_size(axis) {
+                product *= self.size(axis);
+            }
+            axis += 1;
+        }
+        product
+    }
+
+    /// Returns whether no axis before this one has its size.
+    const fn is_first_of_size(&self, axis: usize) -> bool {
+        let mut before = 0;
+        while before < axis {
+            if self.sizes[before] == self.sizes[axis] {
+                return false;
+            }
+            before += 1;
+        }
+        true
+    }
+
+    /// Returns the different sizes of axes, in the order of the axes.
+    pub(crate) fn different_sizes(&self) -> impl Iterator<Item = usize> + '_ {
+        let axes = (0..self.n_axes()).filter(|it| self.is_first_of_size(*it));
+        axes.map(|it| self.size(it))
     }
 
     /// Returns the extents that have a digit order of their own, with it.
@@ -125,16 +163,17 @@ impl Mesh {
         self.digit_orders().find(|it| it.0 == extent).map_or(DigitOrder::DEFAULT, |it| it.1)
     }
 
-    /// Returns the extent of the parts of a dim that axes split, and the axes in the order in which
-    /// they take the digits of it.
+    /// Returns the extent of the parts of a dim that axes split, or of the ranges of a balanced
+    /// one, and the axes in the order in which they take the digits of it.
     pub(crate) fn axes_of_digits(
         &self,
         extent: usize,
     ) -> (usize, impl Iterator<Item = usize> + use<>) {
-        let DigitOrder { first_axis, n_parts } = self.digit_order(extent);
+        let DigitOrder { first_axis, n_parts, is_balanced } = self.digit_order(extent);
+        let n_free = if is_balanced { self.free_radix() } else { 1 };
         let n_axes = self.n_axes();
         let axes = (0..n_axes).map(move |at| (usize::from(first_axis) + at) % n_axes);
-        (extent / usize::from(n_parts), axes)
+        (extent / (usize::from(n_parts) * n_free), axes)
     }
 
     /// Returns whether each axis has a digit of its own in the indices of dims of this extent.

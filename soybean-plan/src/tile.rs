@@ -10,6 +10,14 @@
 //! is the extent of a part, and each part is split in this way. The tile of a slice of such a dim
 //! is the slice of its tile.
 //!
+//! In a *balanced* dim, the first digit is no axis's own. It has radix `f`, and each axis of size
+//! `f` takes the sum (mod `f`) of its own digit and this one. On a rank, its own digit therefore
+//! takes all values as the first one does, and the indices of all ranks have the same mean. On two
+//! ranks, the ranges of the dim belong to ranks 0, 1, 1, 0. Meshes with several primes have one
+//! such digit for each.
+//! Source: for radix 2, chunks `i` and `2 n - 1 - i` belong to rank `i` in section 3.3 of Dubey et
+//! al., "The Llama 3 Herd of Models", 2024.
+//!
 //! If `D` has fewer factors `f` than the mesh has axes of size `f`, the further axes take sums (mod
 //! `f`) of the existing digits. Any one of them can then split the dim, and so can any set of axes
 //! whose sums are linearly independent; [`may_split`] tests this. With two digits and three axes of
@@ -19,7 +27,9 @@
 //! A change along one axis therefore never moves data along another. On a rank, the elements of a
 //! tile are stored in the order of their global indices.
 
-use crate::{AxisSet, MAX_AXES, Mesh, Placement, Shape, Tiling};
+use std::ops::Range;
+
+use crate::{AxisSet, MAX_AXES, Mesh, Placement, Shape, Tiling, digits::Digits};
 
 /// A tensor of this shape, tiled over a mesh.
 ///
@@ -84,12 +94,26 @@ impl Tile {
     /// Padding has none; it follows them.
     #[must_use]
     pub fn indices(&self, dim: usize, mesh: &Mesh, coordinates: &[usize; MAX_AXES]) -> Vec<usize> {
+        self.ranges(dim, mesh, coordinates).flatten().collect()
+    }
+
+    /// Returns the same indices as ranges, some of which may follow each other at once.
+    pub fn ranges(
+        &self,
+        dim: usize,
+        mesh: &Mesh,
+        coordinates: &[usize; MAX_AXES],
+    ) -> impl Iterator<Item = Range<usize>> + use<> {
         let digits = Digits::of(self.padded[dim], mesh);
         let axes: Vec<usize> = self.tiling.axes_of(dim).iter().collect();
-        let is_held = |index: &usize| {
-            axes.iter().all(|&axis| digits.coordinate(axis, *index) == coordinates[axis])
+        let (extent, coordinates) = (self.shape[dim], *coordinates);
+        // Within such a range, no digit of these axes changes.
+        let length = axes.iter().map(|it| digits.least_place(*it)).min().unwrap_or(extent).max(1);
+        let is_held = move |range: &Range<usize>| {
+            axes.iter().all(|&axis| digits.coordinate(axis, range.start) == coordinates[axis])
         };
-        (0..self.shape[dim]).filter(is_held).collect()
+        let ranges = (0..extent).step_by(length);
+        ranges.map(move |start| start..extent.min(start + length)).filter(is_held)
     }
 
     /// Returns the runs of indices along `dim` that the tile of the rank at `coordinates` and the
@@ -199,117 +223,6 @@ pub fn carried_axes(factor: usize, whole: usize, place: Place, mesh: &Mesh) -> A
     axes.filter(|&axis| of_factor.terms(axis, scale) == of_whole.terms(axis, 1)).collect()
 }
 
-/// One digit of an index: `index / place % radix`.
-#[derive(Clone, Copy, Default)]
-struct Digit {
-    radix: usize,
-    place: usize,
-}
-
-/// The digits of the indices of one dim, and for each axis the combination of digits that must
-/// equal the coordinate of a rank.
-struct Digits {
-    digits: [Digit; MAX_AXES],
-    n_digits: usize,
-    /// `coefficients[axis][digit]`; all zero if the extent does not have the prime of the axis as a
-    /// factor.
-    coefficients: [[usize; MAX_AXES]; MAX_AXES],
-}
-
-impl Digits {
-    fn of(extent: usize, mesh: &Mesh) -> Self {
-        let mut digits = [Digit::default(); MAX_AXES];
-        let mut coefficients = [[0; MAX_AXES]; MAX_AXES];
-        let (mut rest, axes) = mesh.axes_of_digits(extent);
-        let mut n_digits = 0;
-        let mut without_digit = Vec::new();
-        for axis in axes {
-            let radix = mesh.size(axis);
-            if rest == 0 || !rest.is_multiple_of(radix) {
-                without_digit.push(axis);
-                continue;
-            }
-            rest /= radix;
-            digits[n_digits] = Digit { radix, place: rest };
-            coefficients[axis][n_digits] = 1;
-            n_digits += 1;
-        }
-        let mut this = Self { digits, n_digits, coefficients };
-        for (at, &axis) in without_digit.iter().enumerate() {
-            let size = mesh.size(axis);
-            let nth = without_digit[..at].iter().filter(|&&it| mesh.size(it) == size).count();
-            this.coefficients[axis] = this.sum_of_digits(size, nth);
-        }
-        this
-    }
-
-    /// Returns the coefficients of the `nth` axis of this size that has no digit of its own: a
-    /// weighted sum of all digits of the radix, with weights for which few sums are dependent. The
-    /// weights are powers of `nth + 1`. For radix 2 there are no such powers; there whole digits
-    /// are left out in the pattern of a Walsh function.
-    fn sum_of_digits(&self, radix: usize, nth: usize) -> [usize; MAX_AXES] {
-        let mut coefficients = [0; MAX_AXES];
-        let of_radix = (0..self.n_digits).filter(|&it| self.digits[it].radix == radix);
-        let mut power = 1;
-        for (at, digit) in of_radix.enumerate() {
-            coefficients[digit] =
-                if radix == 2 { 1 - (at & nth).count_ones() as usize % 2 } else { power };
-            power = power * (nth + 1) % radix;
-        }
-        coefficients
-    }
-
-    /// Returns the digits that make up the coordinate along `axis`, as (coefficient, place) with
-    /// places `scale` times as large.
-    fn terms(&self, axis: usize, scale: usize) -> Vec<(usize, usize)> {
-        let term =
-            |digit: usize| (self.coefficients[axis][digit], self.digits[digit].place * scale);
-        (0..self.n_digits).map(term).filter(|&(coefficient, _)| coefficient != 0).collect()
-    }
-
-    /// Returns the coordinate along `axis` of the ranks that hold `index`.
-    fn coordinate(&self, axis: usize, index: usize) -> usize {
-        let mut sum = 0;
-        let mut radix = 1;
-        for (digit, coefficient) in
-            self.digits[..self.n_digits].iter().zip(&self.coefficients[axis])
-        {
-            if *coefficient != 0 {
-                radix = digit.radix;
-                sum += coefficient * (index / digit.place % digit.radix);
-            }
-        }
-        sum % radix
-    }
-
-    /// Returns true if the combinations of these axes are linearly independent, by Gaussian
-    /// elimination over each prime field.
-    fn are_independent(&self, axes: AxisSet) -> bool {
-        let mut rows: Vec<[usize; MAX_AXES]> = Vec::new();
-        axes.iter().all(|axis| {
-            let mut row = self.coefficients[axis];
-            for basis in &rows {
-                let lead = leading(basis).expect("rows of the basis are not zero");
-                let radix = self.digits[lead].radix;
-                let factor = row[lead];
-                for (entry, base) in row.iter_mut().zip(basis) {
-                    *entry = (*entry + (radix - factor % radix) * base) % radix.max(1);
-                }
-            }
-            let Some(lead) = leading(&row) else { return false };
-            let radix = self.digits[lead].radix;
-            let inverse =
-                (1..radix).find(|it| it * row[lead] % radix == 1).expect("radices are prime");
-            rows.push(row.map(|entry| entry * inverse % radix));
-            true
-        })
-    }
-}
-
-fn leading(row: &[usize; MAX_AXES]) -> Option<usize> {
-    row.iter().position(|&entry| entry != 0)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -352,6 +265,39 @@ mod tests {
         assert!(may_split(12, &mesh, axes));
         let three = Mesh::new(3).with_digit_order(12, order);
         assert!(!may_split(12, &three, [0].into_iter().collect()));
+    }
+
+    #[test]
+    fn balanced_ranks_have_indices_with_the_same_mean() {
+        let order = DigitOrder { is_balanced: true, ..DigitOrder::DEFAULT };
+        let of = |extent: usize, n_ranks: usize, axes: AxisSet| -> Vec<Vec<usize>> {
+            let mesh = Mesh::new(n_ranks).with_digit_order(extent, order);
+            let place = |it| match axes.contains(it) {
+                true => Placement::Split(0),
+                false => Placement::Replicated,
+            };
+            let placements: Vec<_> = (0..mesh.n_axes()).map(place).collect();
+            let tile = Tile::new(Shape::new(&[extent]), Tiling::new(&placements));
+            assert!(tile.is_legal(&mesh));
+            check_even(extent, &mesh, axes);
+            (0..n_ranks).map(|rank| tile.indices(0, &mesh, &mesh.coordinates(rank))).collect()
+        };
+        assert_eq!(of(8, 2, AxisSet(1)), [[0, 1, 6, 7], [2, 3, 4, 5]]);
+        assert_eq!(of(8, 4, AxisSet(3)), [[0, 7], [1, 6], [2, 5], [3, 4]]);
+        assert_eq!(of(9, 3, AxisSet(1)), [[0, 5, 7], [1, 3, 8], [2, 4, 6]]);
+        for (extent, n_ranks) in [(48, 8), (72, 6), (216, 36), (50, 5), (64, 16), (144, 12)] {
+            for axes in 1..1 << Mesh::new(n_ranks).n_axes() {
+                let held = of(extent, n_ranks, AxisSet(axes));
+                for indices in &held {
+                    let sum: usize = indices.iter().sum();
+                    assert_eq!(
+                        2 * sum,
+                        (extent - 1) * indices.len(),
+                        "{extent} {n_ranks} {held:?}"
+                    );
+                }
+            }
+        }
     }
 
     #[test]

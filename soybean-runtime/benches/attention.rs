@@ -7,13 +7,14 @@
 )]
 
 #[path = "support/timing.rs"]
+#[expect(dead_code, reason = "the other benchmark uses the rest")]
 mod timing;
 
 use soybean_plan::{
     Attention, AttentionForm, Binary, Combine, Contraction, Instruction, Kernel, Map,
     MatrixStrides, Reduction, ScalarProgram, Shape, Step, Strides, Unary,
 };
-use timing::{seconds, seconds_of_steps};
+use timing::seconds_of_steps;
 
 fn main() {
     println!(
@@ -43,12 +44,23 @@ fn measure(heads: usize, n: usize, d: usize, is_causal: bool) {
         features: d,
         width: d,
         is_causal,
+        is_part: false,
+        pairs: if is_causal { Attention::causal_pairs(n, n) } else { n * n },
         scale: 0.125,
     };
     let (rows, scores) = (heads * n * d, heads * n * n);
-    let forward = seconds(1, &[rows; 4], attention(AttentionForm::Forward));
-    let backward =
-        seconds(1, &[rows, rows, rows, rows, 3 * rows], attention(AttentionForm::Gradient));
+    let one_kernel = |form| {
+        let kernel = attention(form);
+        let [n_inputs, n_results] = [kernel.input_lengths().len(), kernel.result_lengths().len()];
+        // Positions come last.
+        let n_read = n_inputs + usize::from(is_causal);
+        let sizes = [vec![rows; n_inputs], vec![n; n_read - n_inputs], vec![rows; n_results]];
+        let (inputs, results) = ((0..n_read).collect(), (n_read..n_read + n_results).collect());
+        let step = Step { kernel: 0, inputs, results };
+        seconds_of_steps(1, &sizes.concat(), vec![kernel.into()], &[step])
+    };
+    let forward = one_kernel(AttentionForm::Forward);
+    let backward = one_kernel(AttentionForm::Gradient);
     // Queries, keys, values and the gradient of the result; positions; scores, weights and their
     // gradients; two numbers for each row; results.
     let sizes = [

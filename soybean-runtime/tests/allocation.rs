@@ -75,10 +75,18 @@ fn add_attention(program: &mut Program, [a, b, c]: [usize; 3]) {
             features: 64,
             width: 64,
             is_causal: true,
+            is_part: false,
+            pairs: Attention::causal_pairs(190, 190),
             scale: 0.125,
         };
-        let n_inputs = if form == AttentionForm::Forward { 3 } else { 4 };
-        add(program, attention, &[a, b, a, b][..n_inputs], c);
+        let number = program.kernels.len();
+        program.kernels.to_mut().push(attention.into());
+        let [n_inputs, n_results] =
+            [attention.input_lengths().len(), attention.result_lengths().len()];
+        // Positions, which come last, are not read.
+        let inputs = [&[a, b, a, b][..n_inputs], &[a]].concat();
+        let results = vec![c; n_results];
+        program.train.push(Step { kernel: number, inputs, results });
     }
     let convolution = Convolution {
         form: ConvolutionForm::Forward,

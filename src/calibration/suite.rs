@@ -230,12 +230,17 @@ fn attentions() -> impl Iterator<Item = Trial> {
                 features,
                 width: features,
                 is_causal: true,
+                is_part: false,
+                pairs: Attention::causal_pairs(length, length),
                 scale: 0.25,
             };
-            let each = heads * length * features;
-            match form {
-                AttentionForm::Forward => Trial::new(kernel, &[each; 3], &[each]),
-                AttentionForm::Gradient => Trial::new(kernel, &[each; 4], &[3 * each]),
+            let of_heads = |lengths: Vec<usize>| lengths.into_iter().map(move |it| heads * it);
+            let numbers = of_heads(kernel.input_lengths()).map(Operand::Numbers);
+            let positions = Operand::Indices { n_elements: length, limit: length };
+            Trial {
+                kernel: kernel.into(),
+                inputs: numbers.chain([positions]).collect(),
+                results: of_heads(kernel.result_lengths()).collect(),
             }
         })
     })

@@ -5,7 +5,7 @@
 #[path = "../../soybean-compiler/tests/it/support/interpreter.rs"]
 mod interpreter;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 use soybean::runtime::{Array, View};
@@ -13,7 +13,7 @@ use soybean_compiler::{
     Argument, Builder, Compiled, ModelDiagnostic, Network, Optimizer, Padding, SearchRequest,
     Strategy, Value, fuse, signature::TERMS, simplify, training_step, verify, verify_program,
 };
-use soybean_plan::{DType, Init, Precision, Shape};
+use soybean_plan::{AttentionForm, DType, Init, Kernel, Precision, Shape};
 use soybean_test_support::models::{call, numbers, single, trainer};
 
 /// The pinned tiling of parameters.
@@ -107,6 +107,7 @@ impl Model {
             }
             20 if rank >= 2 => self.add_branches(detail),
             21 if rank >= 2 => self.gate(detail),
+            22 if rank >= 2 => self.add_attention(detail),
             _ => self.change_layout(choice, detail),
         }
     }
@@ -132,6 +133,34 @@ impl Model {
         branches[..n_branches - 1]
             .iter()
             .for_each(|it| self.apply("add", std::slice::from_ref(it)));
+    }
+
+    /// Adds attention to products of one tensor, or from those to parameters, causal or not.
+    fn add_attention(&mut self, detail: usize) {
+        let (here, shape) = (self.here, self.shape());
+        let (rank, last) = (shape.len(), shape[shape.len() - 1]);
+        let is_causal = detail & 1 == 1;
+        let mut operand = |width: usize, n_keys: Option<usize>| match n_keys {
+            Some(n_keys) => {
+                let leading = shape[..rank - 2].iter().copied();
+                self.parameter(&leading.chain([n_keys, width]).collect::<Vec<_>>())
+            }
+            None => {
+                self.here = here;
+                let weight = self.parameter(&[last, width]);
+                self.apply("matmul", &[weight]);
+                Argument::Tensor(self.here)
+            }
+        };
+        let n_keys = (detail >> 1 & 1 == 1).then_some([16, 33, 64][detail / 4 % 3]);
+        // Sometimes the tensor itself is the query. If it is the input, it needs no gradient.
+        let is_own = detail >> 5 & 1 == 1;
+        let features = if is_own { last } else { 2 + detail / 12 % 2 };
+        let query = if is_own { Argument::Tensor(here) } else { operand(features, None) };
+        let [key, value] = [features, 3].map(|width| operand(width, n_keys));
+        let Argument::Tensor(query) = query else { unreachable!("operands are tensors") };
+        self.here = query;
+        self.apply("scaled_dot_product_attention", &[key, value, Argument::Boolean(is_causal)]);
     }
 
     /// Multiplies parts of one product, as gates do, and joins them with others.
@@ -383,7 +412,7 @@ proptest! {
 
     #[test]
     fn programs_mean_what_their_graphs_mean(
-        operators in prop::collection::vec((0..22_u8, 0..1000_usize), 1..9),
+        operators in prop::collection::vec((0..23_u8, 0..1000_usize), 1..9),
         shape in prop::collection::vec(prop::sample::select(EXTENTS.to_vec()), 1..4),
         n_gpus in 1..14_usize,
         strategy in prop::sample::select(Strategy::NAMES.map(|(_, it)| it).to_vec()),
@@ -400,13 +429,72 @@ proptest! {
 
     #[test]
     fn every_model_is_planned(
-        operators in prop::collection::vec((0..22_u8, 0..1000_usize), 1..12),
+        operators in prop::collection::vec((0..23_u8, 0..1000_usize), 1..12),
         shape in prop::collection::vec(prop::sample::select(EXTENTS.to_vec()), 1..5),
         n_gpus in prop::sample::select(vec![5_usize, 8, 16, 24, 36, 64]),
         strategy in prop::sample::select(Strategy::NAMES.map(|(_, it)| it).to_vec()),
     ) {
         planned(&operators, &shape, n_gpus, strategy.into(), Pin::None)?;
     }
+}
+
+/// The shapes of inputs with long sequences, as dim before the last.
+const SEQUENCES: [&[usize]; 7] =
+    [&[36, 3], &[64, 2], &[1, 32, 4], &[1, 72, 3], &[2, 48, 2], &[3, 40, 3], &[1, 2, 36, 2]];
+
+proptest! {
+    #![proptest_config(config())]
+
+    #[test]
+    fn sequences_may_be_split_in_fused_attention(
+        first in 0..1000_usize,
+        operators in prop::collection::vec((0..23_u8, 0..1000_usize), 0..4),
+        shape in prop::sample::select(SEQUENCES.to_vec()),
+        n_gpus in 1..10_usize,
+        strategy in prop::sample::select(Strategy::NAMES.map(|(_, it)| it).to_vec()),
+        (shares, poison) in (any::<bool>(), prop::option::of(prop::sample::select(POISONS.to_vec()))),
+        pin in prop::sample::select(vec![Pin::None, Pin::Parts, Pin::Whole]),
+    ) {
+        let padding = if poison.is_some() { Padding::All } else { Padding::Auto };
+        let search = SearchRequest { shares, padding, poison, ..strategy.into() };
+        let operators = [vec![(22, first)], operators].concat();
+        if let Some(planned) = planned(&operators, shape, n_gpus, search, pin)? {
+            compare(&planned, shape)?;
+        }
+    }
+}
+
+/// One head is split along its queries. One kernel computes all gradients, or one each if the input
+/// is the query and has none.
+#[test]
+fn plans_that_split_sequences() {
+    let (mut n_joined, mut n_alone) = (0, 0);
+    for n_gpus in [2, 3, 4, 6, 8] {
+        for (shape, detail, pin) in [
+            (&[1, 144, 2][..], 0, Pin::None),
+            (&[1, 144, 2], 1, Pin::None),
+            (&[144, 2], 1, Pin::None),
+            (&[144, 2], 0b00_0111, Pin::Parts),
+            (&[144, 2], 0b10_0001, Pin::None),
+        ] {
+            // Without replicas, each reader of a pinned tensor converts it for itself.
+            let shares = !matches!(pin, Pin::Parts);
+            let search = SearchRequest { shares, padding: Padding::Off, ..Strategy::Auto.into() };
+            let planned = planned(&[(22, detail)], shape, n_gpus, search, pin).unwrap().unwrap();
+            compare(&planned, shape).unwrap();
+            let mut forms = BTreeSet::new();
+            for kernel in planned.compiled.program.kernels.iter() {
+                if let Kernel::Attend(it) = kernel {
+                    assert_eq!(it.queries, 144 / n_gpus, "{shape:?} on {n_gpus}: {it:?}");
+                    assert_eq!(it.is_part, it.is_causal, "{it:?}");
+                    forms.insert(it.form);
+                }
+            }
+            let is_joined = forms.contains(&AttentionForm::Gradient);
+            *(if is_joined { &mut n_joined } else { &mut n_alone }) += 1;
+        }
+    }
+    assert!(n_joined == 20 && n_alone == 5, "{n_joined} plans with one kernel, {n_alone} without");
 }
 
 /// Several products read each activation of a small batch, so plans split their columns.

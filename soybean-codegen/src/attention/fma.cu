@@ -23,7 +23,7 @@ template <int LENGTH, class Element> __device__ __forceinline__ float4 four(cons
 
 // Writes four neighbors of a row of LENGTH elements, but not past its end.
 template <int LENGTH, class Element> __device__ __forceinline__ void put_four(Element* row, int column, const float (&x)[4]) {
-  if constexpr (LENGTH % 4 == 0 && FEATURES % 4 == 0 && WIDTH % 4 == 0) {
+  if constexpr (LENGTH % 4 == 0) {
     soybean_store(row + column, x);
   } else {
 #pragma unroll

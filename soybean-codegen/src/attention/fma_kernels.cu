@@ -9,13 +9,34 @@ constexpr int FEATURE_GROUPS = (FEATURES + 4 * SIDE - 1) / (4 * SIDE);
 constexpr int WIDTH_GROUPS = (WIDTH + 4 * SIDE - 1) / (4 * SIDE);
 constexpr int KEYS_SEEN_LAST = IS_CAUSAL ? (QUERIES < KEYS ? QUERIES : KEYS) : KEYS;
 
-// Returns the number of keys that the queries before `end` see.
-__device__ __forceinline__ int n_seen(int end) { return IS_CAUSAL && end < KEYS_SEEN_LAST ? end : KEYS_SEEN_LAST; }
+// Returns the position of a query. Those past the last one are where the last one is.
+__device__ __forceinline__ int position(const int* positions, int query) {
+  return HAS_POSITIONS ? positions[query < QUERIES ? query : QUERIES - 1] : query;
+}
 
-__device__ __forceinline__ bool is_seen(int query, int key) { return key < KEYS && (!IS_CAUSAL || key <= query); }
+// Returns the number of keys that the queries before `end` see.
+__device__ __forceinline__ int n_seen(const int* positions, int end) {
+  if (!HAS_POSITIONS) return IS_CAUSAL && end < KEYS_SEEN_LAST ? end : KEYS_SEEN_LAST;
+  int last = position(positions, end - 1);
+  return last < KEYS ? last + 1 : KEYS;
+}
+
+// Returns true if a query at this position sees a key.
+__device__ __forceinline__ bool is_seen(int position, int key) { return key < KEYS && (!IS_CAUSAL || key <= position); }
 
 // Returns true if every query from `query` on sees all keys of the tile that begins with `key`.
-__device__ __forceinline__ bool is_whole(int query, int key) { return key + TILE_KEYS <= KEYS && (!IS_CAUSAL || key + TILE_KEYS <= query + 1); }
+__device__ __forceinline__ bool is_whole(const int* positions, int query, int key) {
+  return key + TILE_KEYS <= KEYS && (!IS_CAUSAL || key + TILE_KEYS <= position(positions, query) + 1);
+}
+
+// Returns the first of the tiles of `n_rows` queries of which any sees this key or a later one.
+__device__ __forceinline__ int first_seeing(const int* positions, int key, int n_rows) {
+  if (!IS_CAUSAL) return 0;
+  if (!HAS_POSITIONS) return key / n_rows * n_rows;
+  int start = 0;
+  while (start + n_rows < QUERIES && positions[start + n_rows - 1] < key) start += n_rows;
+  return start;
+}
 
 // The running statistics of the rows of a tile of queries.
 struct Rows {
@@ -25,7 +46,7 @@ struct Rows {
 };
 
 // Computes the sums of weighted values of a tile of queries.
-__device__ __forceinline__ void attend(Rows& rows, const Query* query, const Key* key, const Value* value, int first, float* shared) {
+__device__ __forceinline__ void attend(Rows& rows, const Query* query, const Key* key, const Value* value, const int* positions, int first, float* shared) {
   float* queries = shared;
   float* keys = queries + TILE_QUERIES * FEATURE_STRIDE;
   float* values = keys + TILE_KEYS * FEATURE_STRIDE;
@@ -37,7 +58,7 @@ __device__ __forceinline__ void attend(Rows& rows, const Query* query, const Key
 #pragma unroll
     for (int g = 0; g < WIDTH_GROUPS; ++g) rows.sums[r][g][0] = rows.sums[r][g][1] = rows.sums[r][g][2] = rows.sums[r][g][3] = 0.0f;
   }
-  int end = n_seen(first + TILE_QUERIES);
+  int end = n_seen(positions, first + TILE_QUERIES);
   for (int start = 0; start < end; start += TILE_KEYS) {
     __syncthreads();
     load_tile<TILE_KEYS, FEATURES, FEATURE_STRIDE>(keys, key, start, KEYS);
@@ -45,14 +66,14 @@ __device__ __forceinline__ void attend(Rows& rows, const Query* query, const Key
     __syncthreads();
     float scores[R][C];
     dot_rows<R, C, FEATURES, FEATURE_STRIDE>(scores, queries, keys);
-    bool whole = is_whole(first, start);
+    bool whole = is_whole(positions, first, start);
 #pragma unroll
     for (int r = 0; r < R; ++r) {
-      int row = R * thread_row() + r;
+      int row = R * thread_row() + r, at = position(positions, first + row);
       float most = rows.most[r];
 #pragma unroll
       for (int c = 0; c < C; ++c) {
-        bool seen = whole || is_seen(first + row, start + thread_column() + SIDE * c);
+        bool seen = whole || is_seen(at, start + thread_column() + SIDE * c);
         scores[r][c] = seen ? scores[r][c] * LOG_SCALE : -SOYBEAN_INFINITY;
         most = fmaxf(most, scores[r][c]);
       }
@@ -84,12 +105,12 @@ constexpr int KEY_TILES = (KEYS + TILE_KEYS - 1) / TILE_KEYS;
 // In causal attention, the last queries have the most work, so they begin.
 __device__ __forceinline__ int first_query() { return (QUERY_TILES - 1 - (int)(blockIdx.x % QUERY_TILES)) * TILE_QUERIES; }
 
-__device__ __forceinline__ void forward(const Query* query, const Key* key, const Value* value, Result* result) {
+__device__ __forceinline__ void forward(const Query* query, const Key* key, const Value* value, const int* positions, Result* result) {
   SOYBEAN_SHARED(float, shared);
   long long head = blockIdx.x / QUERY_TILES;
   int first = first_query();
   Rows rows;
-  attend(rows, query + head * (QUERIES * FEATURES), key + head * (KEYS * FEATURES), value + head * (KEYS * WIDTH), first, shared);
+  attend(rows, query + head * (QUERIES * FEATURES), key + head * (KEYS * FEATURES), value + head * (KEYS * WIDTH), positions, first, shared);
   float factor[R];
 #pragma unroll
   for (int r = 0; r < R; ++r) factor[r] = 1.0f / rows.total[r];
@@ -98,12 +119,13 @@ __device__ __forceinline__ void forward(const Query* query, const Key* key, cons
 
 // Computes for each query the logarithm of the sum of the powers of its scores, and the dot product
 // of its result and the gradient of the result.
-__device__ __forceinline__ void statistics(const Query* query, const Key* key, const Value* value, const Gradient* gradient, float* logarithm, float* mean) {
+__device__ __forceinline__ void statistics(const Query* query, const Key* key, const Value* value, const Gradient* gradient, const int* positions, float* logarithm,
+                                           float* mean) {
   SOYBEAN_SHARED(float, shared);
   long long head = blockIdx.x / QUERY_TILES;
   int first = first_query();
   Rows rows;
-  attend(rows, query + head * (QUERIES * FEATURES), key + head * (KEYS * FEATURES), value + head * (KEYS * WIDTH), first, shared);
+  attend(rows, query + head * (QUERIES * FEATURES), key + head * (KEYS * FEATURES), value + head * (KEYS * WIDTH), positions, first, shared);
 #pragma unroll
   for (int r = 0; r < R; ++r) {
     int row = first + R * thread_row() + r;
@@ -125,14 +147,15 @@ __device__ __forceinline__ void statistics(const Query* query, const Key* key, c
 
 // Computes normalized weights from scores, and the unscaled gradients of scores from those of
 // weights.
-__device__ __forceinline__ void grade(float (&scores)[R][C], float (&slopes)[R][C], int query, int key, const float (&logarithm)[R], const float (&mean)[R]) {
-  bool whole = is_whole(query, key);
+__device__ __forceinline__ void grade(float (&scores)[R][C], float (&slopes)[R][C], const int* positions, int query, int key, const float (&logarithm)[R],
+                                      const float (&mean)[R]) {
+  bool whole = is_whole(positions, query, key);
 #pragma unroll
   for (int r = 0; r < R; ++r) {
-    int row = R * thread_row() + r;
+    int at = position(positions, query + R * thread_row() + r);
 #pragma unroll
     for (int c = 0; c < C; ++c) {
-      bool seen = whole || is_seen(query + row, key + thread_column() + SIDE * c);
+      bool seen = whole || is_seen(at, key + thread_column() + SIDE * c);
       float weight = seen ? exp2f(fmaf(scores[r][c], LOG_SCALE, -logarithm[r])) : 0.0f;
       scores[r][c] = weight;
       slopes[r][c] = weight * (slopes[r][c] - mean[r]);
@@ -148,8 +171,6 @@ __device__ __forceinline__ void put_scores(float* to, const float (&scores)[R][C
   }
 }
 
-constexpr int HEAD_GRADIENTS = QUERIES * FEATURES + KEYS * (FEATURES + WIDTH);
-
 // Loads the statistics of the rows of a thread; rows past the last get weights of 0.
 __device__ __forceinline__ void load_statistics(float (&rows)[R], const float* from, int first, float past_the_end) {
 #pragma unroll
@@ -160,8 +181,8 @@ __device__ __forceinline__ void load_statistics(float (&rows)[R], const float* f
 }
 
 // Computes the gradients of a tile of keys and of their values.
-__device__ __forceinline__ void key_gradients(const Query* query, const Key* key, const Value* value, const Gradient* gradient, const float* logarithm,
-                                              const float* mean, Result* result) {
+__device__ __forceinline__ void key_gradients(const Query* query, const Key* key, const Value* value, const Gradient* gradient, const int* positions,
+                                              const float* logarithm, const float* mean, KeyResult* key_result, ValueResult* value_result) {
   SOYBEAN_SHARED(float, shared);
   float* keys = shared;
   float* values = keys + TILE_KEYS * FEATURE_STRIDE;
@@ -174,7 +195,7 @@ __device__ __forceinline__ void key_gradients(const Query* query, const Key* key
   load_tile<TILE_KEYS, FEATURES, FEATURE_STRIDE>(keys, key + head * (KEYS * FEATURES), first, KEYS);
   load_tile<TILE_KEYS, WIDTH, WIDTH_STRIDE>(values, value + head * (KEYS * WIDTH), first, KEYS);
   float key_sums[C][FEATURE_GROUPS][4] = {}, value_sums[C][WIDTH_GROUPS][4] = {};
-  for (int start = IS_CAUSAL ? first / TILE_QUERIES * TILE_QUERIES : 0; start < QUERIES; start += TILE_QUERIES) {
+  for (int start = first_seeing(positions, first, TILE_QUERIES); start < QUERIES; start += TILE_QUERIES) {
     __syncthreads();
     load_tile<TILE_QUERIES, FEATURES, FEATURE_STRIDE>(queries, query + head * (QUERIES * FEATURES), start, QUERIES);
     load_tile<TILE_QUERIES, WIDTH, WIDTH_STRIDE>(gradients, gradient + head * (QUERIES * WIDTH), start, QUERIES);
@@ -184,24 +205,23 @@ __device__ __forceinline__ void key_gradients(const Query* query, const Key* key
     __syncthreads();
     dot_rows<R, C, FEATURES, FEATURE_STRIDE>(scores, queries, keys);
     dot_rows<R, C, WIDTH, WIDTH_STRIDE>(weight_slopes, gradients, values);
-    grade(scores, weight_slopes, start, first, logarithms, means);
-    put_scores(weights, scores);
-    put_scores(slopes, weight_slopes);
+    grade(scores, weight_slopes, positions, start, first, logarithms, means);
+    if (HAS_VALUE_GRADIENT) put_scores(weights, scores);
+    if (HAS_KEY_GRADIENT) put_scores(slopes, weight_slopes);
     __syncthreads();
-    add_columns_times<C, WIDTH_GROUPS, TILE_QUERIES, WEIGHT_STRIDE, WIDTH, WIDTH_STRIDE>(value_sums, weights, gradients);
-    add_columns_times<C, FEATURE_GROUPS, TILE_QUERIES, WEIGHT_STRIDE, FEATURES, FEATURE_STRIDE>(key_sums, slopes, queries);
+    if (HAS_VALUE_GRADIENT) add_columns_times<C, WIDTH_GROUPS, TILE_QUERIES, WEIGHT_STRIDE, WIDTH, WIDTH_STRIDE>(value_sums, weights, gradients);
+    if (HAS_KEY_GRADIENT) add_columns_times<C, FEATURE_GROUPS, TILE_QUERIES, WEIGHT_STRIDE, FEATURES, FEATURE_STRIDE>(key_sums, slopes, queries);
   }
   float scale[C], one[C];
 #pragma unroll
   for (int c = 0; c < C; ++c) scale[c] = SCALE, one[c] = 1.0f;
-  Result* to = result + head * HEAD_GRADIENTS + QUERIES * FEATURES;
-  put_sums<C, FEATURE_GROUPS, FEATURES>(to, first, KEYS, key_sums, scale);
-  put_sums<C, WIDTH_GROUPS, WIDTH>(to + KEYS * FEATURES, first, KEYS, value_sums, one);
+  if (HAS_KEY_GRADIENT) put_sums<C, FEATURE_GROUPS, FEATURES>(key_result + head * (KEYS * FEATURES), first, KEYS, key_sums, scale);
+  if (HAS_VALUE_GRADIENT) put_sums<C, WIDTH_GROUPS, WIDTH>(value_result + head * (KEYS * WIDTH), first, KEYS, value_sums, one);
 }
 
 // Computes the gradients of a tile of queries.
-__device__ __forceinline__ void query_gradients(const Query* query, const Key* key, const Value* value, const Gradient* gradient, const float* logarithm,
-                                                const float* mean, Result* result) {
+__device__ __forceinline__ void query_gradients(const Query* query, const Key* key, const Value* value, const Gradient* gradient, const int* positions,
+                                                const float* logarithm, const float* mean, QueryResult* result) {
   SOYBEAN_SHARED(float, shared);
   float* queries = shared;
   float* gradients = queries + TILE_QUERIES * FEATURE_STRIDE;
@@ -215,7 +235,7 @@ __device__ __forceinline__ void query_gradients(const Query* query, const Key* k
   float logarithms[R], means[R], sums[R][FEATURE_GROUPS][4] = {};
   load_statistics(logarithms, logarithm + head * QUERIES, first, SOYBEAN_INFINITY);
   load_statistics(means, mean + head * QUERIES, first, 0.0f);
-  int end = n_seen(first + TILE_QUERIES);
+  int end = n_seen(positions, first + TILE_QUERIES);
   for (int start = 0; start < end; start += TILE_KEYS) {
     __syncthreads();
     load_tile<TILE_KEYS, FEATURES, FEATURE_STRIDE>(keys, key + head * (KEYS * FEATURES), start, KEYS);
@@ -224,7 +244,7 @@ __device__ __forceinline__ void query_gradients(const Query* query, const Key* k
     float scores[R][C], weight_slopes[R][C];
     dot_rows<R, C, FEATURES, FEATURE_STRIDE>(scores, queries, keys);
     dot_rows<R, C, WIDTH, WIDTH_STRIDE>(weight_slopes, gradients, values);
-    grade(scores, weight_slopes, first, start, logarithms, means);
+    grade(scores, weight_slopes, positions, first, start, logarithms, means);
     put_scores(slopes, weight_slopes);
     // The same half of a warp writes and reads a row of gradients of scores.
     __syncwarp();
@@ -233,5 +253,5 @@ __device__ __forceinline__ void query_gradients(const Query* query, const Key* k
   float scale[R];
 #pragma unroll
   for (int r = 0; r < R; ++r) scale[r] = SCALE;
-  put_sums<R, FEATURE_GROUPS, FEATURES>(result + head * HEAD_GRADIENTS, first, QUERIES, sums, scale);
+  put_sums<R, FEATURE_GROUPS, FEATURES>(result + head * (QUERIES * FEATURES), first, QUERIES, sums, scale);
 }

@@ -179,7 +179,7 @@ __device__ __forceinline__ void add_product(float (&sums)[ROW_TILES][TILES][4], 
 
 // Writes two neighbors of a row of LENGTH elements, but not past its end.
 template <int LENGTH> __device__ __forceinline__ void put_pair(float* row, int column, float x, float y) {
-  if constexpr (FEATURES % 2 == 0 && WIDTH % 2 == 0) {
+  if constexpr (LENGTH % 2 == 0) {
     if (column < LENGTH) *(float2*)(row + column) = make_float2(x, y);
   } else {
     if (column < LENGTH) row[column] = x;
@@ -187,7 +187,7 @@ template <int LENGTH> __device__ __forceinline__ void put_pair(float* row, int c
   }
 }
 template <int LENGTH> __device__ __forceinline__ void put_pair(bf16* row, int column, float x, float y) {
-  if constexpr (FEATURES % 2 == 0 && WIDTH % 2 == 0) {
+  if constexpr (LENGTH % 2 == 0) {
     if (column < LENGTH) *(unsigned*)(row + column) = soybean_pack_bf16(x, y);
   } else {
     if (column < LENGTH) soybean_store(row + column, x);

@@ -7,19 +7,39 @@
 constexpr int KEYS_SEEN_LAST = IS_CAUSAL ? (QUERIES < KEYS ? QUERIES : KEYS) : KEYS;
 constexpr int QUERY_TILES = (QUERIES + TILE_ROWS - 1) / TILE_ROWS;
 constexpr int KEY_TILES = (KEYS + TILE_ROWS - 1) / TILE_ROWS;
-constexpr int HEAD_GRADIENTS = QUERIES * FEATURES + KEYS * (FEATURES + WIDTH);
 // In tf32, a word is a number, and rows can be read as columns.
 constexpr bool HAS_COLUMNS = PER_WORD == 2;
 constexpr int FEATURES_BY_COLUMN = HAS_COLUMNS ? TILE_COLUMNS / 2 * FEATURE_COLUMN_STRIDE : 0;
 constexpr int WIDTH_BY_COLUMN = HAS_COLUMNS ? TILE_COLUMNS / 2 * WIDTH_COLUMN_STRIDE : 0;
 
-// Returns the number of keys that the queries before `end` see.
-__device__ __forceinline__ int n_seen(int end) { return IS_CAUSAL && end < KEYS_SEEN_LAST ? end : KEYS_SEEN_LAST; }
+// Returns the position of a query. Those past the last one are where the last one is.
+__device__ __forceinline__ int position(const int* positions, int query) {
+  return HAS_POSITIONS ? positions[query < QUERIES ? query : QUERIES - 1] : query;
+}
 
-__device__ __forceinline__ bool is_seen(int query, int key) { return key < KEYS && (!IS_CAUSAL || key <= query); }
+// Returns the number of keys that the queries before `end` see.
+__device__ __forceinline__ int n_seen(const int* positions, int end) {
+  if (!HAS_POSITIONS) return IS_CAUSAL && end < KEYS_SEEN_LAST ? end : KEYS_SEEN_LAST;
+  int last = position(positions, end - 1);
+  return last < KEYS ? last + 1 : KEYS;
+}
+
+// Returns true if a query at this position sees a key.
+__device__ __forceinline__ bool is_seen(int position, int key) { return key < KEYS && (!IS_CAUSAL || key <= position); }
 
 // Returns true if every query from `query` on sees all these keys.
-__device__ __forceinline__ bool is_whole(int query, int key, int n_keys) { return key + n_keys <= KEYS && (!IS_CAUSAL || key + n_keys <= query + 1); }
+__device__ __forceinline__ bool is_whole(const int* positions, int query, int key, int n_keys) {
+  return key + n_keys <= KEYS && (!IS_CAUSAL || key + n_keys <= position(positions, query) + 1);
+}
+
+// Returns the first of the tiles of `n_rows` queries of which any sees this key or a later one.
+__device__ __forceinline__ int first_seeing(const int* positions, int key, int n_rows) {
+  if (!IS_CAUSAL) return 0;
+  if (!HAS_POSITIONS) return key / n_rows * n_rows;
+  int start = 0;
+  while (start + n_rows < QUERIES && positions[start + n_rows - 1] < key) start += n_rows;
+  return start;
+}
 
 // In causal attention, the last queries have the most work, so they begin.
 __device__ __forceinline__ int first_query() { return (QUERY_TILES - 1 - (int)(blockIdx.x % QUERY_TILES)) * TILE_ROWS; }
@@ -32,14 +52,14 @@ struct Rows {
 };
 
 // Turns the scores of a row into weights. Returns the factor for the sums of earlier weights.
-__device__ __forceinline__ float weigh(float (&scores)[SCORE_TILES][4], int half, float& most, float& total, bool whole, int query, int key) {
+__device__ __forceinline__ float weigh(float (&scores)[SCORE_TILES][4], int half, float& most, float& total, bool whole, int at, int key) {
   float before = most, sum = 0.0f;
 #pragma unroll
   for (int n = 0; n < SCORE_TILES; ++n) {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       float& score = scores[n][2 * half + i];
-      score = whole || is_seen(query, key + n * 8 + 2 * place() + i) ? score * LOG_SCALE : -SOYBEAN_INFINITY;
+      score = whole || is_seen(at, key + n * 8 + 2 * place() + i) ? score * LOG_SCALE : -SOYBEAN_INFINITY;
       most = fmaxf(most, score);
     }
   }
@@ -59,7 +79,7 @@ __device__ __forceinline__ float weigh(float (&scores)[SCORE_TILES][4], int half
 }
 
 // Computes the sums of weighted values of a tile of queries.
-__device__ __forceinline__ void attend(Rows& rows, const Query* query, const Key* key, const Value* value, int first, unsigned* shared) {
+__device__ __forceinline__ void attend(Rows& rows, const Query* query, const Key* key, const Value* value, const int* positions, int first, unsigned* shared) {
   unsigned* queries = shared;
   unsigned* keys = queries + TILE_ROWS * FEATURE_STRIDE;
   unsigned* values = keys + TILE_COLUMNS * FEATURE_STRIDE;
@@ -68,7 +88,7 @@ __device__ __forceinline__ void attend(Rows& rows, const Query* query, const Key
   Loader<TILE_COLUMNS, FEATURES, Key> key_loader;
   Loader<TILE_COLUMNS, WIDTH, Value> value_loader;
   key_loader.read(key, 0, KEYS), value_loader.read(value, 0, KEYS);
-  int end = n_seen(first + TILE_ROWS);
+  int end = n_seen(positions, first + TILE_ROWS);
   for (int start = 0; start < end; start += TILE_COLUMNS) {
     __syncthreads();
     key_loader.template write<FEATURE_STRIDE, 0>(keys, nullptr, key, start, KEYS);
@@ -77,13 +97,13 @@ __device__ __forceinline__ void attend(Rows& rows, const Query* query, const Key
     key_loader.read(key, start + TILE_COLUMNS, KEYS), value_loader.read(value, start + TILE_COLUMNS, KEYS);
     float scores[ROW_TILES][SCORE_TILES][4];
     dot_rows<FEATURE_STEPS, FEATURE_STRIDE>(scores, queries, keys);
-    bool whole = is_whole(first, start, TILE_COLUMNS);
+    bool whole = is_whole(positions, first, start, TILE_COLUMNS);
 #pragma unroll
     for (int m = 0; m < ROW_TILES; ++m) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        int row = first + warp_row() + m * 16 + half * 8 + group();
-        float correction = weigh(scores[m], half, rows.most[m][half], rows.total[m][half], whole, row, start);
+        int at = position(positions, first + warp_row() + m * 16 + half * 8 + group());
+        float correction = weigh(scores[m], half, rows.most[m][half], rows.total[m][half], whole, at, start);
 #pragma unroll
         for (int n = 0; n < WIDTH_TILES; ++n) rows.sums[m][n][2 * half] *= correction, rows.sums[m][n][2 * half + 1] *= correction;
       }
@@ -97,12 +117,12 @@ __device__ __forceinline__ void attend(Rows& rows, const Query* query, const Key
   }
 }
 
-__device__ __forceinline__ void forward(const Query* query, const Key* key, const Value* value, Result* result) {
+__device__ __forceinline__ void forward(const Query* query, const Key* key, const Value* value, const int* positions, Result* result) {
   SOYBEAN_SHARED(unsigned, shared);
   long long head = blockIdx.x / QUERY_TILES;
   int first = first_query();
   Rows rows;
-  attend(rows, query + head * (QUERIES * FEATURES), key + head * (KEYS * FEATURES), value + head * (KEYS * WIDTH), first, shared);
+  attend(rows, query + head * (QUERIES * FEATURES), key + head * (KEYS * FEATURES), value + head * (KEYS * WIDTH), positions, first, shared);
   float factor[ROW_TILES][2];
 #pragma unroll
   for (int m = 0; m < ROW_TILES; ++m) factor[m][0] = 1.0f / rows.total[m][0], factor[m][1] = 1.0f / rows.total[m][1];
@@ -111,12 +131,13 @@ __device__ __forceinline__ void forward(const Query* query, const Key* key, cons
 
 // Computes for each query the logarithm of the sum of the powers of its scores, and the dot product
 // of its result and the gradient of the result.
-__device__ __forceinline__ void statistics(const Query* query, const Key* key, const Value* value, const Gradient* gradient, float* logarithm, float* mean) {
+__device__ __forceinline__ void statistics(const Query* query, const Key* key, const Value* value, const Gradient* gradient, const int* positions, float* logarithm,
+                                           float* mean) {
   SOYBEAN_SHARED(unsigned, shared);
   long long head = blockIdx.x / QUERY_TILES;
   int first = first_query();
   Rows rows;
-  attend(rows, query + head * (QUERIES * FEATURES), key + head * (KEYS * FEATURES), value + head * (KEYS * WIDTH), first, shared);
+  attend(rows, query + head * (QUERIES * FEATURES), key + head * (KEYS * FEATURES), value + head * (KEYS * WIDTH), positions, first, shared);
 #pragma unroll
   for (int m = 0; m < ROW_TILES; ++m) {
 #pragma unroll
@@ -148,8 +169,8 @@ __device__ __forceinline__ void grade(float& score, float& slope, bool seen, flo
 }
 
 // Computes the gradients of a tile of keys and of their values.
-__device__ __forceinline__ void key_gradients(const Query* query, const Key* key, const Value* value, const Gradient* gradient, const float* logarithm,
-                                              const float* mean, Result* result) {
+__device__ __forceinline__ void key_gradients(const Query* query, const Key* key, const Value* value, const Gradient* gradient, const int* positions,
+                                              const float* logarithm, const float* mean, KeyResult* key_result, ValueResult* value_result) {
   SOYBEAN_SHARED(unsigned, shared);
   unsigned* keys = shared;
   unsigned* values = keys + TILE_ROWS * FEATURE_STRIDE;
@@ -166,7 +187,7 @@ __device__ __forceinline__ void key_gradients(const Query* query, const Key* key
   load_rows<TILE_ROWS, WIDTH, WIDTH_STRIDE>(values, value + head * (KEYS * WIDTH), first, KEYS);
   float key_sums[ROW_TILES][FEATURE_TILES][4], value_sums[ROW_TILES][WIDTH_TILES][4];
   clear(key_sums), clear(value_sums);
-  int start = IS_CAUSAL ? first / TILE_COLUMNS * TILE_COLUMNS : 0;
+  int start = first_seeing(positions, first, TILE_COLUMNS);
   Loader<TILE_COLUMNS, FEATURES, Query> query_loader;
   Loader<TILE_COLUMNS, WIDTH, Gradient> gradient_loader;
   query_loader.read(query, start, QUERIES), gradient_loader.read(gradient, start, QUERIES);
@@ -184,7 +205,7 @@ __device__ __forceinline__ void key_gradients(const Query* query, const Key* key
     float weights[ROW_TILES][SCORE_TILES][4], slopes[ROW_TILES][SCORE_TILES][4];
     dot_rows<FEATURE_STEPS, FEATURE_STRIDE>(weights, keys, queries);
     dot_rows<WIDTH_STEPS, WIDTH_STRIDE>(slopes, values, gradients);
-    bool whole = is_whole(start, first, TILE_ROWS);
+    bool whole = is_whole(positions, start, first, TILE_ROWS);
 #pragma unroll
     for (int n = 0; n < SCORE_TILES; ++n) {
 #pragma unroll
@@ -193,24 +214,27 @@ __device__ __forceinline__ void key_gradients(const Query* query, const Key* key
 #pragma unroll
         for (int m = 0; m < ROW_TILES; ++m) {
           int row = first + warp_row() + m * 16 + i / 2 * 8 + group();
-          grade(weights[m][n][i], slopes[m][n][i], whole || is_seen(start + column, row), logarithms[column], means[column]);
+          grade(weights[m][n][i], slopes[m][n][i], whole || is_seen(position(positions, start + column), row), logarithms[column], means[column]);
         }
       }
     }
-    add_product<WIDTH_TILES, HAS_COLUMNS ? WIDTH_COLUMN_STRIDE : WIDTH_STRIDE>(value_sums, weights, HAS_COLUMNS ? gradient_columns : gradients);
-    add_product<FEATURE_TILES, HAS_COLUMNS ? FEATURE_COLUMN_STRIDE : FEATURE_STRIDE>(key_sums, slopes, HAS_COLUMNS ? query_columns : queries);
+    if (HAS_VALUE_GRADIENT) {
+      add_product<WIDTH_TILES, HAS_COLUMNS ? WIDTH_COLUMN_STRIDE : WIDTH_STRIDE>(value_sums, weights, HAS_COLUMNS ? gradient_columns : gradients);
+    }
+    if (HAS_KEY_GRADIENT) {
+      add_product<FEATURE_TILES, HAS_COLUMNS ? FEATURE_COLUMN_STRIDE : FEATURE_STRIDE>(key_sums, slopes, HAS_COLUMNS ? query_columns : queries);
+    }
   }
   float factor[ROW_TILES][2];
-  Result* to = result + head * HEAD_GRADIENTS + QUERIES * FEATURES;
   fill(factor, SCALE);
-  put_sums<FEATURE_TILES, FEATURES>(to, first, KEYS, key_sums, factor);
+  if (HAS_KEY_GRADIENT) put_sums<FEATURE_TILES, FEATURES>(key_result + head * (KEYS * FEATURES), first, KEYS, key_sums, factor);
   fill(factor, 1.0f);
-  put_sums<WIDTH_TILES, WIDTH>(to + KEYS * FEATURES, first, KEYS, value_sums, factor);
+  if (HAS_VALUE_GRADIENT) put_sums<WIDTH_TILES, WIDTH>(value_result + head * (KEYS * WIDTH), first, KEYS, value_sums, factor);
 }
 
 // Computes the gradients of a tile of queries.
-__device__ __forceinline__ void query_gradients(const Query* query, const Key* key, const Value* value, const Gradient* gradient, const float* logarithm,
-                                                const float* mean, Result* result) {
+__device__ __forceinline__ void query_gradients(const Query* query, const Key* key, const Value* value, const Gradient* gradient, const int* positions,
+                                                const float* logarithm, const float* mean, QueryResult* result) {
   SOYBEAN_SHARED(unsigned, shared);
   unsigned* queries = shared;
   unsigned* gradients = queries + TILE_ROWS * FEATURE_STRIDE;
@@ -236,7 +260,7 @@ __device__ __forceinline__ void query_gradients(const Query* query, const Key* k
   Loader<TILE_COLUMNS, FEATURES, Key> key_loader;
   Loader<TILE_COLUMNS, WIDTH, Value> value_loader;
   key_loader.read(key, 0, KEYS), value_loader.read(value, 0, KEYS);
-  int end = n_seen(first + TILE_ROWS);
+  int end = n_seen(positions, first + TILE_ROWS);
   for (int start = 0; start < end; start += TILE_COLUMNS) {
     __syncthreads();
     key_loader.template write<FEATURE_STRIDE, FEATURE_COLUMN_STRIDE>(keys, HAS_COLUMNS ? key_columns : nullptr, key, start, KEYS);
@@ -246,7 +270,7 @@ __device__ __forceinline__ void query_gradients(const Query* query, const Key* k
     float weights[ROW_TILES][SCORE_TILES][4], slopes[ROW_TILES][SCORE_TILES][4];
     dot_rows<FEATURE_STEPS, FEATURE_STRIDE>(weights, queries, keys);
     dot_rows<WIDTH_STEPS, WIDTH_STRIDE>(slopes, gradients, values);
-    bool whole = is_whole(first, start, TILE_COLUMNS);
+    bool whole = is_whole(positions, first, start, TILE_COLUMNS);
 #pragma unroll
     for (int m = 0; m < ROW_TILES; ++m) {
 #pragma unroll
@@ -254,7 +278,7 @@ __device__ __forceinline__ void query_gradients(const Query* query, const Key* k
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
           int row = first + warp_row() + m * 16 + i / 2 * 8 + group(), column = start + n * 8 + 2 * place() + i % 2;
-          grade(weights[m][n][i], slopes[m][n][i], whole || is_seen(row, column), logarithms[m][i / 2], means[m][i / 2]);
+          grade(weights[m][n][i], slopes[m][n][i], whole || is_seen(position(positions, row), column), logarithms[m][i / 2], means[m][i / 2]);
         }
       }
     }
@@ -262,5 +286,5 @@ __device__ __forceinline__ void query_gradients(const Query* query, const Key* k
   }
   float factor[ROW_TILES][2];
   fill(factor, SCALE);
-  put_sums<FEATURE_TILES, FEATURES>(result + head * HEAD_GRADIENTS, first, QUERIES, sums, factor);
+  put_sums<FEATURE_TILES, FEATURES>(result + head * (QUERIES * FEATURES), first, QUERIES, sums, factor);
 }

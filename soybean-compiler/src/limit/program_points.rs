@@ -15,7 +15,7 @@ use crate::{
     network::Network,
     operator::Operator,
     operator::Phase,
-    operators::{addition::Addition, elementwise::Elementwise},
+    operators::{addition::Addition, attend::Attend, elementwise::Elementwise},
     order::{self, Task},
     tiling::{KernelMultiplier, MemoryMultipliers, TiledNetwork},
     value::Value,
@@ -43,8 +43,10 @@ impl<'a> ProgramPoints<'a> {
     pub(super) fn new(network: &'a Network) -> Self {
         let times = TaskTimes::new(network);
         let graph = &network.graph;
-        let has_kernel =
-            |value: Value| graph.operator(value).is_some_and(|operator| !operator.is_alias());
+        let has_kernel = |value: Value| {
+            graph.operator(value).is_some_and(|operator| !operator.is_alias())
+                && Attend::computed_with(graph, value).is_none()
+        };
         let users: Vec<(usize, Value)> =
             times.computed.iter().copied().filter(|it| has_kernel(it.1)).collect();
         let lives = lives(network, &times, &users);

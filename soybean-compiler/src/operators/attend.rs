@@ -1,23 +1,28 @@
-//! `attend`: scaled dot-product attention in one kernel, and its gradient.
+//! `attend`: scaled dot-product attention in one kernel, and its gradients.
+//!
+//! Each gradient is an operator, so that each can be split: that of queries along the queries, and
+//! those of keys and values as sums over them. All three compute the same scores, so one kernel
+//! computes them ([`Attend::joined`]): they have one partitioning, and read what the gradient of
+//! queries converts.
 
 use std::fmt;
 
-use soybean_plan::{Attention, AttentionForm, Combine, Kernel, Shape};
+use soybean_plan::{Attention, AttentionForm, Combine, Kernel, Mesh, Shape, Tile};
 
 use crate::{
-    operator::{GradientBuilder, OperatorCall, Rounding, Rules},
-    operators::{pad::Pad, reshape::Reshape},
+    graph::Graph,
+    operator::{GradientBuilder, Operator, OperatorCall, Rounding, Rules},
     signature::{Dim, Signature, factor_id},
     value::Value,
 };
 
 /// `softmax(scale * query key^T) value` for queries `[.., n, d]`, keys `[.., m, d]` and values
-/// `[.., m, e]`. The leading dims can be split. The gradient form reads the result's gradient `[..,
-/// n, e]` as fourth operand. It returns the gradients of queries, keys and values one after
-/// another, `[.., n d + m d + m e]`.
+/// `[.., m, e]`. The leading dims can be split, and so can the queries; keys and values are whole.
+/// Gradients read the result's gradient `[.., n, e]` as fourth operand. Causal attention reads the
+/// positions `[n]` of the queries as last operand.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Attend {
-    /// Forward or gradient.
+    /// Forward, or one of the gradients.
     pub form: AttentionForm,
     /// The number of queries, `n`.
     pub queries: usize,
@@ -27,16 +32,66 @@ pub struct Attend {
     pub features: usize,
     /// The elements of a value, `e`.
     pub width: usize,
-    /// True if query `i` attends to keys `0..=i` only.
+    /// True if the query at position `i` attends to keys `0..=i` only.
     pub is_causal: bool,
     /// The factor of the scores.
     pub scale: f64,
 }
 
 impl Attend {
-    /// Returns the elements of a head's gradients: of queries, of keys and of values.
-    fn lengths(&self) -> [usize; 3] {
-        [self.queries * self.features, self.keys * self.features, self.keys * self.width]
+    /// Returns the gradients of queries, keys and values of the attention whose gradient this is,
+    /// if all three are computed.
+    pub(crate) fn gradients(graph: &Graph, value: Value) -> Option<[Value; 3]> {
+        let this: &Self = graph.operator_as(value)?;
+        if this.form == AttentionForm::Forward {
+            return None;
+        }
+        let operands = graph.operands(value);
+        let users = graph.users(operands[0]);
+        let of_form = |form| {
+            let wanted = Self { form, ..this.clone() };
+            let is_wanted = |it: &&Value| {
+                graph.operator_as(**it) == Some(&wanted) && graph.operands(**it) == operands
+            };
+            users.iter().find(is_wanted).copied()
+        };
+        Some([
+            of_form(AttentionForm::QueryGradient)?,
+            of_form(AttentionForm::KeyGradient)?,
+            of_form(AttentionForm::ValueGradient)?,
+        ])
+    }
+
+    /// Returns the gradient of queries whose kernel computes this gradient of keys or values, too.
+    pub(crate) fn computed_with(graph: &Graph, value: Value) -> Option<Value> {
+        Self::gradients(graph, value).map(|it| it[0]).filter(|it| *it != value)
+    }
+
+    /// Returns the operator whose kernel computes all three gradients.
+    pub(crate) fn joined(&self) -> Self {
+        Self { form: AttentionForm::Gradient, ..self.clone() }
+    }
+
+    /// Returns the kernel for this number of heads and of queries.
+    fn attention(&self, heads: usize, queries: usize) -> Attention {
+        let (all, keys) = (self.queries, self.keys);
+        let pairs = match self.is_causal {
+            // On average over the parts of a sequence.
+            true if all > 0 => Attention::causal_pairs(all, keys) * queries / all,
+            true | false => queries * keys,
+        };
+        Attention {
+            form: self.form,
+            heads,
+            queries,
+            keys,
+            features: self.features,
+            width: self.width,
+            is_causal: self.is_causal,
+            is_part: self.is_causal && queries < all,
+            pairs,
+            scale: self.scale,
+        }
     }
 }
 
@@ -44,52 +99,70 @@ impl Rules for Attend {
     fn signature(&self, operands: &[Shape]) -> Signature {
         let n_leading = operands[0].len() - 2;
         let leading = &operands[0][..n_leading];
-        let dims = |rest: &[usize]| -> Vec<Dim> {
-            let factors = (0..n_leading).map(|dim| Some(factor_id(dim)));
-            let all = leading.iter().chain(rest).zip(factors.chain([None, None]));
-            all.map(|(&extent, factor)| Dim::new(extent, factor)).collect()
+        let of_queries = Dim::new(self.queries, Some(factor_id(n_leading)));
+        let whole = |extent| Dim::new(extent, None);
+        let dims = |rows: Dim, columns: usize| -> Vec<Dim> {
+            let leading = leading.iter().enumerate();
+            let leading = leading.map(|(dim, &extent)| Dim::new(extent, Some(factor_id(dim))));
+            leading.chain([rows, whole(columns)]).collect()
         };
+        let query = dims(of_queries, self.features);
+        let key = dims(whole(self.keys), self.features);
+        let value = dims(whole(self.keys), self.width);
+        let attended = dims(of_queries, self.width);
+        let mut read = vec![query.clone(), key.clone(), value.clone()];
+        if self.form != AttentionForm::Forward {
+            read.push(attended.clone());
+        }
+        if self.is_causal {
+            read.push(vec![of_queries]);
+        }
         let result = match self.form {
-            AttentionForm::Forward => dims(&[self.queries, self.width]),
-            AttentionForm::Gradient => dims(&[self.lengths().iter().sum()]),
+            AttentionForm::Forward => attended,
+            AttentionForm::QueryGradient | AttentionForm::Gradient => query,
+            AttentionForm::KeyGradient => key,
+            AttentionForm::ValueGradient => value,
         };
-        let operands = operands.iter().map(|shape| dims(&shape[n_leading..])).collect();
-        Signature::new(leading.to_vec(), operands, result, Combine::Sum)
+        let factors = leading.iter().copied().chain([self.queries]).collect();
+        Signature::new(factors, read, result, Combine::Sum)
     }
 
-    // One kernel computes the gradients of all three operands, which are its parts.
     fn gradient(
         &self,
         call: &OperatorCall<'_>,
         builder: &mut dyn GradientBuilder,
     ) -> Vec<Option<Value>> {
-        if self.form == AttentionForm::Gradient {
+        if self.form != AttentionForm::Forward {
             // Only gradients are made of it, and those are not differentiated again.
             return vec![None; call.operands.len()];
         }
-        let shapes: Vec<Shape> = call.operands.iter().map(|&it| builder.shape(it)).collect();
-        let gradient = Self { form: AttentionForm::Gradient, ..self.clone() };
-        let operands = [call.operands, &[call.gradient]].concat();
-        let packed = builder.add(gradient.into(), &operands);
-        let whole = builder.shape(packed);
-        let last = whole.len() - 1;
-        let mut start = 0;
-        let mut part = |(length, shape): (usize, &Shape)| {
-            let crop = Pad::crop(whole, last, start, length);
-            start += length;
-            let flat = builder.add(crop.into(), &[packed]);
-            Some(builder.add(Reshape { shape: *shape }.into(), &[flat]))
+        let (operands, positions) = call.operands.split_at(3);
+        let read = [operands, &[call.gradient], positions].concat();
+        let forms = [
+            AttentionForm::QueryGradient,
+            AttentionForm::KeyGradient,
+            AttentionForm::ValueGradient,
+        ];
+        let mut gradient = |(form, &operand): (AttentionForm, &Value)| {
+            let operator = Self { form, ..self.clone() };
+            builder.needs_gradient(operand).then(|| builder.add(operator.into(), &read))
         };
-        self.lengths().into_iter().zip(&shapes).map(&mut part).collect()
+        let gradients = forms.into_iter().zip(operands).map(&mut gradient);
+        gradients.chain(positions.iter().map(|_| None)).collect()
     }
 
-    // Of the heads alone: two products of queries and keys forward, five backward.
+    // Of a query: two products with its keys forward, five backward. The scores and the gradients
+    // of weights, which all gradients need, count for queries. They count nowhere if queries have
+    // no gradient.
     fn flops_per_point(&self) -> u64 {
         let of_features = match self.form {
             AttentionForm::Forward => self.features + self.width,
             AttentionForm::Gradient => 3 * self.features + 2 * self.width,
+            AttentionForm::QueryGradient => 2 * self.features + self.width,
+            AttentionForm::KeyGradient => self.features,
+            AttentionForm::ValueGradient => self.width,
         };
-        let products = 2 * self.queries * self.keys * of_features;
+        let products = 2 * self.keys * of_features;
         (if self.is_causal { products / 2 } else { products }) as u64
     }
 
@@ -99,17 +172,35 @@ impl Rules for Attend {
 
     fn kernel(&self, operands: &[Shape], _result: &Shape) -> Option<Kernel> {
         let n_leading = operands[0].len() - 2;
-        let kernel = Attention {
-            form: self.form,
-            heads: operands[0][..n_leading].iter().product(),
-            queries: self.queries,
-            keys: self.keys,
-            features: self.features,
-            width: self.width,
-            is_causal: self.is_causal,
-            scale: self.scale,
+        let heads = operands[0][..n_leading].iter().product();
+        Some(self.attention(heads, operands[0][n_leading]).into())
+    }
+
+    fn on_busiest_rank(&self, kernel: Kernel, operands: &[Tile], mesh: &Mesh) -> Kernel {
+        let (Kernel::Attend(attention), Some(positions)) = (&kernel, operands.last()) else {
+            return kernel;
         };
-        Some(kernel.into())
+        if !attention.is_part {
+            return kernel;
+        }
+        let tile = Tile { shape: positions.padded, ..*positions };
+        let axes = tile.tiling.axes_of(0);
+        let pairs = mesh.group(0, axes).into_iter().map(|rank| {
+            let seen = |end: usize| Attention::causal_pairs(end, self.keys);
+            let ranges = tile.ranges(0, mesh, &mesh.coordinates(rank));
+            ranges.map(|it| seen(it.end) - seen(it.start)).sum::<usize>()
+        });
+        Attention { pairs: pairs.max().unwrap_or(0), ..*attention }.into()
+    }
+
+    fn resized(&self, factors: &[usize], _result: Shape) -> Option<Operator> {
+        let queries = factors.last().copied().unwrap_or(self.queries);
+        Some(Self { queries, ..self.clone() }.into())
+    }
+
+    // Positions are no terms of a sum.
+    fn adds_up(&self, position: usize) -> bool {
+        position < 4
     }
 }
 

@@ -115,7 +115,11 @@ impl<'a> Roles<'a> {
                 let weight = (0..operands.len()).find(|&it| weight(graph, operands[it]).is_some());
                 self.of_product(value, signature.is_reduced(factor), weight, &carries)
             }
-            Some(it) if it.is::<Attend>() => Role::Head,
+            // The queries are the last factor.
+            Some(it) if it.is::<Attend>() => match signature.factors.len() - 1 {
+                last if last == usize::from(factor) => Role::Sequence,
+                _ => Role::Head,
+            },
             Some(it) if it.is::<Embed>() && carries(2) => Role::Vocabulary,
             Some(it) if it.is::<Embed>() => Role::Column,
             Some(_) | None => Role::Feature,

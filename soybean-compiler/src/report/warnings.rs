@@ -58,6 +58,8 @@ enum Cause {
     Repeated(Value),
     /// A dim is longer than the user's.
     Padded { user: usize, stored: usize },
+    /// Ranks with late queries of this causal attention have more keys to see than others.
+    Unbalanced(Value),
 }
 
 /// Warns of much work, and names what takes most of it.
@@ -76,9 +78,16 @@ fn much_work(report: &Report) -> Option<String> {
             let what = if user == batch { "the batch" } else { "an extent" };
             format!("{what} of {user} is padded to {stored}")
         }
+        Cause::Unbalanced(it) => {
+            let name = Context::new(report).name(it).to_owned();
+            format!("`{name}` takes longest on the GPUs with the last positions")
+        }
     };
     let help = match cause {
         Cause::Padded { user, stored } if user != batch => format!("{stored} in its place"),
+        Cause::Unbalanced(_) => {
+            format!("a length that {} divides", n_ranks * tiled.mesh.free_radix())
+        }
         _ if batch.is_multiple_of(n_ranks) => format!("a width that {n_ranks} divides"),
         _ => nearest(batch, n_ranks),
     };
@@ -122,6 +131,7 @@ fn cause(tiled: &TiledNetwork) -> Option<Cause> {
     let graph = &tiled.network.graph;
     let is_measured = tiled.network.measured();
     let mut repeated: Option<(f64, Value)> = None;
+    let mut unbalanced: Option<(f64, Value)> = None;
     let mut padded: BTreeMap<(usize, usize), f64> = BTreeMap::new();
     for value in graph.values() {
         if !is_measured[value.index()] || tiled.forms[value.index()].is_none() {
@@ -132,6 +142,10 @@ fn cause(tiled: &TiledNetwork) -> Option<Cause> {
         if surplus > repeated.map_or(0.0, |it| it.0) {
             repeated = Some((surplus, value));
         }
+        let surplus = operations * (1.0 - 1.0 / tiled.imbalance(value));
+        if surplus > unbalanced.map_or(0.0, |it| it.0) {
+            unbalanced = Some((surplus, value));
+        }
         let nodes = graph.operands(value).into_iter().chain([value]).map(|it| graph.node(it));
         let mut extents: Vec<(usize, usize)> = nodes.flat_map(padded_extents).collect();
         extents.sort_unstable();
@@ -141,14 +155,13 @@ fn cause(tiled: &TiledNetwork) -> Option<Cause> {
                 operations * (1.0 - user as f64 / stored as f64);
         }
     }
-    let padded = padded.into_iter().max_by(|one, other| one.1.total_cmp(&other.1));
-    match (repeated, padded) {
-        (Some((surplus, value)), Some((_, of_padding))) if surplus >= of_padding => {
-            Some(Cause::Repeated(value))
-        }
-        (_, Some(((user, stored), _))) => Some(Cause::Padded { user, stored }),
-        (repeated, None) => repeated.map(|it| Cause::Repeated(it.1)),
-    }
+    // Of equal causes the last one counts.
+    let padded =
+        padded.into_iter().map(|((user, stored), it)| (it, Cause::Padded { user, stored }));
+    let unbalanced = unbalanced.map(|(surplus, it)| (surplus, Cause::Unbalanced(it)));
+    let repeated = repeated.map(|(surplus, it)| (surplus, Cause::Repeated(it)));
+    let causes = padded.chain(unbalanced).chain(repeated);
+    causes.max_by(|one, other| one.0.total_cmp(&other.0)).map(|it| it.1)
 }
 
 /// Returns the user's and the stored extents of the padded dims of a tensor.

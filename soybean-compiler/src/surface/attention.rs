@@ -57,9 +57,7 @@ fn attention(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argumen
     let [n, d] = shapes[0][shapes[0].len() - 2..] else { unreachable!("checked above") };
     let [m, e] = shapes[2][shapes[2].len() - 2..] else { unreachable!("checked above") };
     let scale = 1.0 / (d as f64).sqrt();
-    // Without leading dims one kernel could not be split.
-    let is_fused = n * m >= LEAST_FUSED_SCORES && shapes[0].len() > 2;
-    if is_fused {
+    if n * m >= LEAST_FUSED_SCORES {
         let attend = Attend {
             form: AttentionForm::Forward,
             queries: n,
@@ -69,7 +67,11 @@ fn attention(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argumen
             is_causal,
             scale,
         };
-        return Ok(Argument::Tensor(builder.graph.add(attend.into(), &[query, key, value])));
+        let mut operands = vec![query, key, value];
+        if is_causal {
+            operands.push(builder.graph.add(Iota::new(n).into(), &[]));
+        }
+        return Ok(Argument::Tensor(builder.graph.add(attend.into(), &operands)));
     }
     let scores = |builder: &mut Builder, products| match is_causal {
         true => causal_scores(builder, products, scale),

@@ -14,8 +14,8 @@ use super::{
 };
 use crate::{
     network::Network,
-    operator::Operator,
-    operators::addition::Addition,
+    operator::{Operator, Rules},
+    operators::{addition::Addition, attend::Attend},
     signature::{Dim, Partitioning},
     value::Value,
 };
@@ -235,7 +235,8 @@ fn most_seconds(network: &Network, topology: &Topology, value: Value) -> f64 {
 
 /// Returns the task of each tensor that the measured computation computes. Equal operators on
 /// operands of equal shapes and types have the same task. The next values of optimizer states have
-/// none, because the kernel of their parameter computes them, too. Additions have none, because
+/// none, because the kernel of their parameter computes them, too, and neither have the gradients
+/// of keys and values, which the kernel of that of queries computes. Additions have none, because
 /// most of them move back into their readers.
 fn tasks(network: &Network, is_measured: &[bool]) -> Vec<Option<usize>> {
     let graph = &network.graph;
@@ -245,7 +246,9 @@ fn tasks(network: &Network, is_measured: &[bool]) -> Vec<Option<usize>> {
         groups.iter().flat_map(|group| group[1..].iter().map(|&(_, next)| next)).collect();
     let task = |value: Value| {
         let is_addition = graph.operator_as::<Addition>(value).is_some();
-        let is_computed = is_measured[value.index()] && !of_states.contains(&value) && !is_addition;
+        let is_joined = Attend::gradients(graph, value).is_some_and(|it| it[0] != value);
+        let is_made_elsewhere = of_states.contains(&value) || is_addition || is_joined;
+        let is_computed = is_measured[value.index()] && !is_made_elsewhere;
         let operator = graph.operator(value).filter(|_| is_computed)?;
         let tensors = graph.operands(value).into_iter().chain([value]);
         let types: Vec<DType> = tensors.map(|it| graph.node(it).dtype).collect();
@@ -260,7 +263,8 @@ fn whole_seconds(network: &Network, topology: &Topology, value: Value) -> f64 {
     kernel_seconds(network, topology, operator, value, None)
 }
 
-/// Returns the time of the kernel that computes a tensor, whole or in a partitioning.
+/// Returns the time of the kernel that computes a tensor, whole or in a partitioning. The gradient
+/// of attention's queries stands for all three gradients.
 fn kernel_seconds(
     network: &Network,
     topology: &Topology,
@@ -272,8 +276,17 @@ fn kernel_seconds(
     let signature = operator.signature(&graph.operand_shapes(value));
     let local = |dims: &[Dim]| local_shape(topology, dims, partitioning);
     let operands: Vec<Shape> = signature.operands.iter().map(|dims| local(dims)).collect();
-    let result = local(&signature.result);
-    let Some(kernel) = operator.kernel(&operands, &result) else { return 0.0 };
+    let joined = Attend::gradients(graph, value).map_or(vec![value], Vec::from);
+    let results: Vec<Shape> = joined
+        .iter()
+        .filter_map(|it| Some(graph.operator(*it)?.signature(&graph.operand_shapes(*it)).result))
+        .map(|dims| local(&dims))
+        .collect();
+    let kernel = match operator.downcast_ref::<Attend>().filter(|_| joined.len() > 1) {
+        Some(attend) => attend.joined().kernel(&operands, &results[0]),
+        None => operator.kernel(&operands, &results[0]),
+    };
+    let Some(kernel) = kernel else { return 0.0 };
     let bytes_of =
         |value: Value, shape: &Shape| (shape.n_elements() * graph.node(value).dtype.bytes()) as u64;
     let read: u64 = graph
@@ -282,7 +295,8 @@ fn kernel_seconds(
         .zip(&operands)
         .map(|(it, shape)| bytes_of(it, shape))
         .sum();
-    let work = KernelWork::new(&kernel, read + bytes_of(value, &result));
+    let written: u64 = joined.iter().zip(&results).map(|(it, shape)| bytes_of(*it, shape)).sum();
+    let work = KernelWork::new(&kernel, read + written);
     topology.cluster().kernel_seconds(work, network.precision)
 }
 

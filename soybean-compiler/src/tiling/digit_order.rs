@@ -9,6 +9,9 @@
 //! that one product gives. If axes split each part, the parts are split like the dim, so a slice
 //! moves nothing.
 //!
+//! Causal attention has the more work, the later its queries are. Where digits suffice, sequences
+//! of such queries are balanced: each rank has ranges from all over them.
+//!
 //! An extent and its parts begin with the same axis. Groups of extents with too few digits for all
 //! axes get axes from the last one on; the first ones are left to the batch.
 
@@ -16,7 +19,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use soybean_plan::{DigitOrder, Mesh, Place, Tiling, carried_axes};
 
-use crate::{network::Network, signature::Dim, value::Value};
+use crate::{network::Network, operators::attend::Attend, signature::Dim, value::Value};
 
 /// Returns the mesh with a digit order that suits the network's extents, if the users' pins allow
 /// it.
@@ -27,10 +30,13 @@ pub(super) fn with_digit_order(network: &Network, mesh: Mesh) -> Mesh {
     }
     let pairs = partial_factors(network);
     let first_axes = first_axes(&pairs, &mesh);
-    let extents: BTreeSet<usize> = pairs.iter().flat_map(|it| [it.factor, it.whole]).collect();
+    let balanced = balanced(network, &pairs, &mesh);
+    let mut extents: BTreeSet<usize> = pairs.iter().flat_map(|it| [it.factor, it.whole]).collect();
+    extents.extend(&balanced);
     let order = |extent: usize| DigitOrder {
         first_axis: first_axes.get(&extent).copied().unwrap_or(0),
         n_parts: n_parts(&pairs, extent, &mesh),
+        is_balanced: balanced.contains(&extent),
     };
     let orders = extents.into_iter().map(|it| (it, order(it)));
     let ordered = orders
@@ -74,6 +80,45 @@ fn first_axes(pairs: &[PartialFactor], mesh: &Mesh) -> BTreeMap<usize, u8> {
         Some((*extent, axis))
     };
     group_of.iter().filter_map(start).collect()
+}
+
+/// Returns the extents of sequences of causal queries, and of dims whose outermost part such a
+/// sequence is, if the digits of all of them suffice. They are no other part of a dim whose splits
+/// would be lost.
+fn balanced(network: &Network, pairs: &[PartialFactor], mesh: &Mesh) -> BTreeSet<usize> {
+    let graph = &network.graph;
+    let attentions = graph.values().filter_map(|it| graph.operator_as::<Attend>(it));
+    let sequences: BTreeSet<usize> =
+        attentions.filter(|it| it.is_causal).map(|it| it.queries).collect();
+    let mut all = BTreeSet::new();
+    for sequence in sequences {
+        let mut extents = BTreeSet::from([sequence]);
+        let is_new = |it: &&PartialFactor, extents: &BTreeSet<usize>| {
+            it.place == Place::Outermost
+                && extents.contains(&it.factor)
+                && !extents.contains(&it.whole)
+        };
+        while let Some(pair) = pairs.iter().find(|it| is_new(it, &extents)) {
+            extents.insert(pair.whole);
+        }
+        let is_divided = |it: &usize| it.is_multiple_of(mesh.n_ranks() * mesh.free_radix());
+        let has_digits = |it: usize| !mesh.axes_with_digits(it).is_empty();
+        let is_kept = |it: &PartialFactor| match it.place {
+            Place::Outermost => extents.contains(&it.factor) || !has_digits(it.factor),
+            Place::Innermost => !has_digits(it.factor),
+        };
+        let of_extents = |it: &&PartialFactor| {
+            extents.contains(&it.whole)
+                || it.place == Place::Innermost && extents.contains(&it.factor)
+        };
+        if sequence > 0
+            && extents.iter().all(is_divided)
+            && pairs.iter().filter(of_extents).all(is_kept)
+        {
+            all.extend(extents);
+        }
+    }
+    all
 }
 
 /// Returns the number of parts that dims of this extent consist of. Dims are one part if parts have

@@ -20,7 +20,10 @@
 
 use soybean_plan::{AxisSet, Mesh, may_split};
 
-use super::problem::{builder::variables, operator_of};
+use super::problem::{
+    builder::{computed_by, variables},
+    operator_of,
+};
 use crate::{
     network::Network,
     partial_sums::{Idle, PartialSums},
@@ -85,6 +88,9 @@ struct Loops<'a> {
     variables: Vec<NetworkVariable>,
     /// The signatures of operators.
     signatures: Vec<Option<Signature>>,
+    /// For each variable, what the kernel of its operator computes besides its result, with
+    /// signatures.
+    further: Vec<Vec<(Value, Signature)>>,
     /// A mark for each value that every rank computes whole.
     is_known_everywhere: Vec<bool>,
     /// How each value is stored along the axes that split none of its dims.
@@ -102,6 +108,15 @@ impl<'a> Loops<'a> {
             }
         };
         let signatures: Vec<Option<Signature>> = variables.iter().map(signature).collect();
+        let of_value =
+            |it: Value| (it, operator_of(network, it).signature(&network.graph.operand_shapes(it)));
+        let further = variables.iter().map(|variable| match *variable {
+            NetworkVariable::Tensor(_) => Vec::new(),
+            NetworkVariable::Operator(value) => {
+                computed_by(network, value).into_iter().map(of_value).collect()
+            }
+        });
+        let further: Vec<Vec<(Value, Signature)>> = further.collect();
         let all = variables.iter().zip(&signatures);
         let operators = all.filter_map(|(variable, signature)| match *variable {
             NetworkVariable::Operator(value) => Some((value, signature.as_ref()?)),
@@ -114,8 +129,16 @@ impl<'a> Loops<'a> {
             is_known_everywhere[at] = is_known(signature, may_be_terms[at]);
         }
         let loops = Vec::new();
-        let mut this =
-            Self { network, mesh, variables, signatures, is_known_everywhere, idle, loops };
+        let mut this = Self {
+            network,
+            mesh,
+            variables,
+            signatures,
+            further,
+            is_known_everywhere,
+            idle,
+            loops,
+        };
         this.loops = this.united(&tensors);
         this
     }
@@ -146,7 +169,8 @@ impl<'a> Loops<'a> {
                 continue;
             };
             let operands = graph.operands(user).into_iter().zip(&signature.operands);
-            for (value, dims) in operands.chain([(user, &signature.result)]) {
+            let further = self.further[operator].iter().map(|(value, of)| (*value, &of.result));
+            for (value, dims) in operands.chain([(user, &signature.result)]).chain(further) {
                 if self.is_known_everywhere[value.index()] {
                     continue;
                 }
@@ -189,7 +213,10 @@ impl<'a> Loops<'a> {
         else {
             return false;
         };
-        self.idle[value.index()] == Idle::Either && signature.is_reduced(factor_id(factor))
+        let leaves = |value: Value, signature: &Signature| {
+            self.idle[value.index()] == Idle::Either && signature.is_reduced(factor_id(factor))
+        };
+        leaves(value, signature) || self.further[variable].iter().any(|it| leaves(it.0, &it.1))
     }
 
     fn splits_along_all_axes(&self, variable: usize, at: usize) -> bool {
@@ -219,8 +246,9 @@ impl<'a> Loops<'a> {
         let operands = graph.operands(value).into_iter().enumerate();
         let is_known = |value: Value| self.is_known_everywhere[value.index()];
         let varying = operands.filter(|(_, it)| !is_known(*it)).map(|(at, _)| Some(at));
-        varying.chain([None]).all(|operand| {
-            let dims = signature.dims(operand);
+        let further = self.further[variable].iter().map(|it| &it.1.result[..]);
+        let all = varying.chain([None]).map(|operand| signature.dims(operand)).chain(further);
+        all.into_iter().all(|dims| {
             let has = |wanted: &dyn Fn(usize) -> bool| {
                 dims.iter().filter_map(|it| it.factor).any(|it| wanted(it as usize))
             };
@@ -310,24 +338,68 @@ mod tests {
             (8, 16, 8),
             (4, 8, 8),
         ] {
-            let (network, mesh) = (network(batch, side), Mesh::new(n_ranks));
-            let is_needless = needless_splits(&network, &mesh);
-            let least = |is_needless: &[Vec<bool>]| {
-                let problem = TilingProblem::without(&network, mesh, is_needless);
-                let instance = Instance::new(&problem, Resolution::FINE);
-                let found = solve(
-                    &instance.restricted(&instance.all_labels()),
-                    None,
-                    Options::with_work(WORK),
-                );
-                let labels = labels_at(&instance.all_labels(), &found.labels);
-                assert_eq!(found.lower_bound, problem.cost(&instance.plan(&labels)));
-                problem.whole(found.lower_bound)
-            };
-            let nothing = no_splits(&network, &mesh);
-            assert_eq!(least(&nothing), least(&is_needless), "{batch} {side} {n_ranks}");
-            n_needless += is_needless.iter().flatten().filter(|it| **it).count();
+            let network = network(batch, side);
+            n_needless += n_needless_of(&network, n_ranks);
         }
         assert!(n_needless > 0);
+    }
+
+    /// Returns the number of needless splits, without which the least cost is the same.
+    fn n_needless_of(network: &Network, n_ranks: usize) -> usize {
+        let mesh = Mesh::new(n_ranks);
+        let is_needless = needless_splits(network, &mesh);
+        let least = |is_needless: &[Vec<bool>]| {
+            let problem = TilingProblem::without(network, mesh, is_needless);
+            let instance = Instance::new(&problem, Resolution::FINE);
+            let found =
+                solve(&instance.restricted(&instance.all_labels()), None, Options::with_work(WORK));
+            let labels = labels_at(&instance.all_labels(), &found.labels);
+            assert_eq!(found.lower_bound, problem.cost(&instance.plan(&labels)));
+            problem.whole(found.lower_bound)
+        };
+        let nothing = no_splits(network, &mesh);
+        assert_eq!(least(&nothing), least(&is_needless), "{n_ranks}: {}", network.graph);
+        is_needless.iter().flatten().filter(|it| **it).count()
+    }
+
+    /// Returns a network with attention in one kernel to its own input, perhaps with positions.
+    fn attention(batch: usize, is_causal: bool, has_places: bool) -> Network {
+        let mut it = Builder::new();
+        let init = Init::Constant(0.1);
+        let mut x = Argument::Tensor(it.input("x", DType::F32, &[batch, 36, 4]));
+        if has_places {
+            let places = Argument::Tensor(it.parameter("places", &[36, 4], init));
+            x = call(&mut it, "add", &[x, places]);
+        }
+        let [query, key, value] = ["q", "k", "v"].map(|name| {
+            let w = Argument::Tensor(it.parameter(name, &[4, 4], init));
+            call(&mut it, "matmul", &[x.clone(), w])
+        });
+        let arguments = [query, key, value, Argument::Boolean(is_causal)];
+        let h = call(&mut it, "scaled_dot_product_attention", &arguments);
+        let w = Argument::Tensor(it.parameter("w", &[4, 8], init));
+        let h = call(&mut it, "matmul", &[h, w]);
+        let Argument::Tensor(loss) = call(&mut it, "mean", &[h, Argument::All]) else {
+            unreachable!("means are tensors")
+        };
+        build_network(it, loss, &[], &Optimizer::default()).unwrap()
+    }
+
+    #[test]
+    fn needless_splits_of_attention_are_in_no_better_plan() {
+        let mut n_needless = Vec::new();
+        for (batch, is_causal, has_places, n_ranks) in [
+            (2, true, false, 2),
+            (4, false, false, 4),
+            (4, true, true, 4),
+            (2, true, false, 4),
+            (6, true, false, 6),
+        ] {
+            let network = attention(batch, is_causal, has_places);
+            n_needless.push(n_needless_of(&network, n_ranks));
+        }
+        // Batches that suffice make splits of the queries needless, unless positions are added.
+        let is_needless: Vec<bool> = n_needless.iter().map(|it| *it > 0).collect();
+        assert_eq!(is_needless, [true, true, false, false, true], "{n_needless:?}");
     }
 }

@@ -20,6 +20,7 @@ use super::{
     dominance::needless_splits,
     guided::ExposedShares,
     multipliers::MemoryMultipliers,
+    problem::builder::computed_by,
     splittable::{Redundancy, SplittableFactors, completed},
     tiled::TiledNetwork,
     tiling_space::LegalSplits,
@@ -344,7 +345,9 @@ impl<'a> TilingProblem<'a> {
             match *of_variable {
                 Variable::Tensor { value, .. } => tilings[value.index()] = label.tiling(),
                 Variable::Operator { value, .. } => {
-                    forms[value.index()] = Some(label.partitioning().clone());
+                    for it in [vec![value], computed_by(self.network, value)].concat() {
+                        forms[it.index()] = Some(label.partitioning().clone());
+                    }
                 }
             }
         }

@@ -2,12 +2,13 @@
 
 use std::fmt;
 
-use soybean_plan::{Combine, Mesh, Tiling};
+use soybean_plan::{Combine, Mesh, Shape, Tile, Tiling};
 
 use super::conversion::route;
 use crate::{
     network::Network,
-    operator::Phase,
+    operator::{Phase, Rules},
+    operators::attend::Attend,
     signature::{Partitioning, Signature, TERMS, letter},
     value::Value,
 };
@@ -56,7 +57,8 @@ impl TiledNetwork {
     }
 
     /// Returns the conversions of an operator: of each operand, then of its result. Conversions
-    /// between equal tilings are included.
+    /// between equal tilings are included. What another operator's kernel computes has no
+    /// conversions of operands of its own.
     ///
     /// # Panics
     /// If no operator computes the tensor.
@@ -64,9 +66,14 @@ impl TiledNetwork {
     pub fn conversions(&self, value: Value) -> Vec<Conversion> {
         let (signature, partitioning) = self.signature(value);
         let operands = self.network.graph.operands(value);
+        let is_computed_elsewhere = Attend::computed_with(&self.network.graph, value).is_some();
         let operand = |(position, &operand): (usize, &Value)| {
-            let to = signature.operand_tiling(position, partitioning);
-            self.conversion(operand, self.tilings[operand.index()], to, Combine::Sum)
+            let from = self.tilings[operand.index()];
+            let to = match is_computed_elsewhere {
+                true => from,
+                false => signature.operand_tiling(position, partitioning),
+            };
+            self.conversion(operand, from, to, Combine::Sum)
         };
         let mut conversions: Vec<Conversion> = operands.iter().enumerate().map(operand).collect();
         let from = signature.result_tiling(partitioning);
@@ -99,7 +106,7 @@ impl TiledNetwork {
     }
 
     /// Returns the operations of one training step, or in inference of one prediction, over all
-    /// ranks. All ranks compute equally much, so this is that of the busiest rank times the ranks.
+    /// ranks: those of the busiest rank times the ranks.
     #[must_use]
     pub fn operations(&self) -> f64 {
         let is_measured = self.network.measured();
@@ -107,9 +114,30 @@ impl TiledNetwork {
         self.network.graph.values().filter(is_made).map(|it| self.operations_of(it)).sum()
     }
 
-    /// Returns the operations of one operator over all ranks.
+    /// Returns the operations of one operator over all ranks: those of the busiest rank times the
+    /// ranks.
     pub(crate) fn operations_of(&self, value: Value) -> f64 {
-        self.network.graph.flops(value) as f64 * self.n_copies(value) as f64
+        let graph = &self.network.graph;
+        graph.flops(value) as f64 * self.n_copies(value) as f64 * self.imbalance(value)
+    }
+
+    /// Returns the work of the busiest rank at an operator over that of all ranks on average. It is
+    /// above 1 if ranks have queries of attention that see more keys than others.
+    pub(crate) fn imbalance(&self, value: Value) -> f64 {
+        let graph = &self.network.graph;
+        let attend: Option<&Attend> = graph.operator_as(value);
+        let Some(attend) = attend.filter(|it| it.is_causal) else { return 1.0 };
+        let (signature, form) = self.signature(value);
+        let tile = |(position, operand): (usize, Value)| {
+            let node = graph.node(operand);
+            let tiling = signature.operand_tiling(position, form);
+            Tile { shape: node.unpadded, padded: node.shape, tiling }
+        };
+        let tiles: Vec<Tile> = graph.operands(value).into_iter().enumerate().map(tile).collect();
+        let shapes: Vec<Shape> = tiles.iter().map(|it| it.local_shape(&self.mesh)).collect();
+        let kernel = attend.kernel(&shapes, &graph.shape(value)).expect("attention has a kernel");
+        let busiest = attend.on_busiest_rank(kernel.clone(), &tiles, &self.mesh);
+        busiest.n_operations() as f64 / (kernel.n_operations() as f64).max(1.0)
     }
 
     /// Returns the largest number of parts into which dim 0 of an input is split.

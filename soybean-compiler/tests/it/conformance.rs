@@ -366,7 +366,12 @@ fn attention_in_one_kernel_is_its_formula() {
             call(builder, "matmul", &[Argument::Tensor(weights), value])
         });
         let text = fuse(&simplify(&fused.network)).graph.to_string();
-        for kernel in [" attention ", " attention-gradient "] {
+        for kernel in [
+            " attention ",
+            " attention-query-gradient ",
+            " attention-key-gradient ",
+            " attention-value-gradient ",
+        ] {
             assert_eq!(text.matches(kernel).count(), 1, "{kernel} in {text}");
         }
         let values = [&fused, &composed].map(|it| evaluate(&it.network.graph, &it.sources));
@@ -380,7 +385,8 @@ fn attention_in_one_kernel_is_its_formula() {
         let graph = &fused.network.graph;
         for value in graph.values() {
             if let Some(operator) = graph.operator(value).filter(|it| it.is::<Attend>()) {
-                assert_eq!(split_each_factor(&sample, graph, operator, value, &values[0]), 1);
+                // The heads and the queries.
+                assert_eq!(split_each_factor(&sample, graph, operator, value, &values[0]), 2);
             }
         }
     }

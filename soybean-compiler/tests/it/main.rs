@@ -28,4 +28,5 @@ mod recipes;
 mod recosted;
 mod replicas;
 mod report;
+mod sequences;
 mod time;

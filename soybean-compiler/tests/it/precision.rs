@@ -97,8 +97,10 @@ fn a_transformer() {
     verify(&network).unwrap();
     expect![[r#"
         1 add -> bf16
-        1 attention(bf16, bf16, bf16) -> bf16
-        1 attention-gradient(bf16, bf16, bf16, bf16) -> bf16
+        1 attention(bf16, bf16, bf16, i32) -> bf16
+        1 attention-key-gradient(bf16, bf16, bf16, bf16, i32) -> bf16
+        1 attention-query-gradient(bf16, bf16, bf16, bf16, i32) -> bf16
+        1 attention-value-gradient(bf16, bf16, bf16, bf16, i32) -> bf16
         1 by-phase(f32, f32) -> f32
         10 cast -> bf16
         14 contract(bf16, bf16) -> bf16
@@ -108,9 +110,8 @@ fn a_transformer() {
         20 map -> bf16
         75 map -> f32
         1 max -> f32
-        3 pad(bf16) -> bf16
         8 permute(bf16) -> bf16
-        11 reshape(bf16) -> bf16
+        8 reshape(bf16) -> bf16
         1 scatter-add(i32, bf16, i32) -> f32
         29 sum -> f32
     "#]]

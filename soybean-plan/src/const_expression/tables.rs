@@ -16,7 +16,7 @@ struct_expression! {
         name mesh precision arena_bytes buffers inputs parameters states constants scalars loss
         gradient_norm accumulate ema non_finite outputs train_bytes evaluate_bytes
     }
-    DigitOrder { first_axis n_parts }
+    DigitOrder { first_axis n_parts is_balanced }
     Buffer { offset n_elements dtype }
     Input { name dtype tile buffer n_classes is_queried }
     Parameter { name tile buffer init is_trained }

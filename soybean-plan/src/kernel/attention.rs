@@ -9,9 +9,10 @@ descriptor! {
     /// Scaled dot-product attention of each head: `softmax(scale * query key^T) value`.
     ///
     /// Reads queries `[heads, queries, features]`, keys `[heads, keys, features]` and values
-    /// `[heads, keys, width]`; for [`AttentionForm::Gradient`] also the gradient of the result. All
-    /// are dense and row-major. The computation is in `f32`, and the matrix of scores is never in
-    /// memory as a whole.
+    /// `[heads, keys, width]`. Forms with gradients then read the gradient of the result, and
+    /// causal attention the positions of the queries in the whole sequence, increasing, as `i32`.
+    /// All are dense and row-major. The computation is in `f32`, and the matrix of scores is never
+    /// in memory as a whole.
     #[derive(Clone, Copy, Debug, PartialEq)]
     pub struct Attention {
         /// The computation.
@@ -26,8 +27,14 @@ descriptor! {
         pub features: usize,
         /// The elements of a value.
         pub width: usize,
-        /// True if query `i` sees only keys `0..=i`.
+        /// True if a query at position `i` sees only keys `0..=i`.
         pub is_causal: bool,
+        /// True if the queries are only some of the sequence. Otherwise their positions are
+        /// `0..queries`, and need not be read.
+        pub is_part: bool,
+        /// The pairs of a query and a key that it sees, of each head. If ranks have different
+        /// numbers, the largest.
+        pub pairs: usize,
         /// The factor of the scores.
         pub scale: f64,
     }
@@ -38,22 +45,67 @@ descriptor! {
     pub enum AttentionForm {
         /// `[heads, queries, width]` from queries, keys and values.
         Forward = "attention",
-        /// The gradients of all three, from them and the gradient of the result. For each head the
-        /// gradients of queries `[queries, features]`, keys `[keys, features]` and values
-        /// `[keys, width]` follow each other.
+        /// The gradients of queries, keys and values, from them and the gradient of the result:
+        /// three results, each like its operand.
         Gradient = "attention-gradient",
+        /// The gradient of queries alone.
+        QueryGradient = "attention-query-gradient",
+        /// The gradient of keys alone.
+        KeyGradient = "attention-key-gradient",
+        /// The gradient of values alone.
+        ValueGradient = "attention-value-gradient",
+    }
+}
+
+impl AttentionForm {
+    /// Returns whether the gradient of queries is a result.
+    #[must_use]
+    pub const fn has_query_gradient(self) -> bool {
+        matches!(self, Self::Gradient | Self::QueryGradient)
+    }
+
+    /// Returns whether the gradient of keys is a result.
+    #[must_use]
+    pub const fn has_key_gradient(self) -> bool {
+        matches!(self, Self::Gradient | Self::KeyGradient)
+    }
+
+    /// Returns whether the gradient of values is a result.
+    #[must_use]
+    pub const fn has_value_gradient(self) -> bool {
+        matches!(self, Self::Gradient | Self::ValueGradient)
     }
 }
 
 impl Attention {
-    /// Returns the number of pairs of a query and a key that it sees.
-    fn n_pairs(&self) -> u64 {
-        let (queries, keys) = (self.queries as u64, self.keys as u64);
-        if !self.is_causal {
-            return queries * keys;
-        }
-        let growing = queries.min(keys);
+    /// Returns the number of pairs of a whole sequence of causal queries and the keys that they
+    /// see.
+    #[must_use]
+    pub const fn causal_pairs(queries: usize, keys: usize) -> usize {
+        let growing = if queries < keys { queries } else { keys };
         growing * (growing + 1) / 2 + (queries - growing) * keys
+    }
+
+    /// Returns the elements that a head has in each input, without positions.
+    #[must_use]
+    pub fn input_lengths(&self) -> Vec<usize> {
+        let Self { queries, keys, features, width, .. } = *self;
+        let operands = [queries * features, keys * features, keys * width];
+        let gradient = (self.form != AttentionForm::Forward).then_some(queries * width);
+        operands.into_iter().chain(gradient).collect()
+    }
+
+    /// Returns the elements that a head has in each result.
+    #[must_use]
+    pub fn result_lengths(&self) -> Vec<usize> {
+        let Self { queries, keys, features, width, .. } = *self;
+        match self.form {
+            AttentionForm::Forward => vec![queries * width],
+            AttentionForm::Gradient => vec![queries * features, keys * features, keys * width],
+            AttentionForm::QueryGradient => vec![queries * features],
+            AttentionForm::KeyGradient => vec![keys * features],
+            AttentionForm::ValueGradient => vec![keys * width],
+        }
     }
 }
 
@@ -74,21 +126,23 @@ impl KernelDescriptor for Attention {
         WorkKind::Product
     }
 
-    // Counts the products of queries, keys and values, without the softmax between them. The
-    // gradient computes the scores again. One product for the values, one for the scores, and two
-    // for queries and keys follow.
+    // Counts the products of queries, keys and values, without the softmax between them. Gradients
+    // compute the scores again. The products of values are theirs with the result's gradient; one
+    // for each gradient follows.
     fn n_operations(&self) -> u64 {
         let (features, width) = (self.features as u64, self.width as u64);
         let per_pair = match self.form {
-            AttentionForm::Forward => features + width,
+            AttentionForm::Forward | AttentionForm::ValueGradient => features + width,
             AttentionForm::Gradient => 3 * features + 2 * width,
+            AttentionForm::QueryGradient | AttentionForm::KeyGradient => 2 * features + width,
         };
-        (self.heads as u64).saturating_mul(self.n_pairs()).saturating_mul(2 * per_pair)
+        (self.heads as u64).saturating_mul(self.pairs as u64).saturating_mul(2 * per_pair)
     }
 
     fn evaluate(&self, inputs: &[&[f64]], _scalars: &[f64]) -> Vec<Vec<f64>> {
         let (queries, keys) = (self.queries, self.keys);
-        let mut results = Vec::new();
+        let mut results = vec![Vec::new(); self.result_lengths().len()];
+        let positions = inputs.last().filter(|_| self.is_causal && self.is_part);
         for head in 0..self.heads {
             let matrix = |input: usize, rows: usize, columns: usize| {
                 let elements = &inputs[input][head * rows * columns..][..rows * columns];
@@ -97,9 +151,9 @@ impl KernelDescriptor for Attention {
             let query = matrix(0, queries, self.features);
             let key = matrix(1, keys, self.features);
             let value = matrix(2, keys, self.width);
-            let weights = self.weights(&query, &key);
+            let weights = self.weights(&query, &key, positions.copied());
             if self.form == AttentionForm::Forward {
-                results.extend(weights.times(&value).elements);
+                results[0].extend(weights.times(&value).elements);
                 continue;
             }
             // d scores = scale * weights * (d weights - their mean by the weights of the row)
@@ -112,19 +166,32 @@ impl KernelDescriptor for Attention {
             let by_score = Matrix::new(queries, keys, |row, column| {
                 self.scale * weights.at(row, column) * (by_weight.at(row, column) - means[row])
             });
-            results.extend(by_score.times(&key).elements);
-            results.extend(by_score.transposed().times(&query).elements);
-            results.extend(weights.transposed().times(&gradient).elements);
+            let mut gradients = Vec::new();
+            if self.form.has_query_gradient() {
+                gradients.push(by_score.times(&key));
+            }
+            if self.form.has_key_gradient() {
+                gradients.push(by_score.transposed().times(&query));
+            }
+            if self.form.has_value_gradient() {
+                gradients.push(weights.transposed().times(&gradient));
+            }
+            for (result, gradient) in results.iter_mut().zip(gradients) {
+                result.extend(gradient.elements);
+            }
         }
-        vec![results]
+        results
     }
 }
 
 impl Attention {
     /// Returns the softmax of the scores of each query; keys that a query does not see weigh 0.
-    fn weights(&self, query: &Matrix, key: &Matrix) -> Matrix {
+    /// Causal queries have these positions, or those of the whole sequence.
+    fn weights(&self, query: &Matrix, key: &Matrix, positions: Option<&[f64]>) -> Matrix {
         let products = query.times(&key.transposed());
-        let is_seen = |row: usize, column: usize| !self.is_causal || column <= row;
+        let position = |row: usize| positions.map_or(row as f64, |it| it[row]);
+        let is_seen =
+            |row: usize, column: usize| !self.is_causal || column as f64 <= position(row);
         let scores =
             Matrix::new(self.queries, self.keys, |row, column| match is_seen(row, column) {
                 true => self.scale * products.at(row, column),
@@ -182,25 +249,11 @@ impl fmt::Display for Attention {
 mod tests {
     use super::*;
 
-    fn attention(queries: usize, keys: usize) -> Attention {
-        let form = AttentionForm::Forward;
-        Attention {
-            form,
-            heads: 1,
-            queries,
-            keys,
-            features: 1,
-            width: 1,
-            is_causal: true,
-            scale: 1.0,
-        }
-    }
-
     #[test]
     fn a_query_of_causal_attention_sees_the_keys_up_to_its_own() {
         for (queries, keys) in [(1, 1), (3, 3), (2, 5), (5, 2)] {
             let seen: usize = (0..queries).map(|query| (query + 1).min(keys)).sum();
-            assert_eq!(attention(queries, keys).n_pairs(), seen as u64, "{queries} {keys}");
+            assert_eq!(Attention::causal_pairs(queries, keys), seen, "{queries} {keys}");
         }
     }
 }

@@ -38,6 +38,7 @@ const N_PARTIAL: usize = 1 << 23;
 
 /// A prepared [`Attention`].
 pub(crate) struct AttentionKernel {
+    attention: Attention,
     form: AttentionForm,
     heads: usize,
     sizes: Sizes,
@@ -58,19 +59,17 @@ impl CpuKernel for AttentionKernel {
     fn n_scratch(&self) -> usize {
         let n_shared = self.sizes.n_shared();
         match self.form {
-            AttentionForm::Gradient if self.shares_parts() => {
-                self.n_at_once() * (self.n_parts - 1) * n_shared
-            }
-            AttentionForm::Gradient if self.n_parts > 1 => self.n_threads * n_shared,
-            AttentionForm::Forward | AttentionForm::Gradient => 0,
+            AttentionForm::Forward => 0,
+            _ if self.shares_parts() => self.n_at_once() * (self.n_parts - 1) * n_shared,
+            _ if self.n_parts > 1 => self.n_threads * n_shared,
+            _ => 0,
         }
     }
 
     unsafe fn launch(&mut self, arguments: Arguments<'_>) -> Result<(), Error> {
-        let result = arguments.one_result()?;
-        let Arguments { workspaces, scratch, inputs, .. } = arguments;
+        let Arguments { workspaces, scratch, inputs, results, .. } = arguments;
         // SAFETY: required of the caller.
-        unsafe { self.run(workspaces, scratch, inputs, &result) }
+        unsafe { self.run(workspaces, scratch, inputs, results) }
     }
 }
 
@@ -80,6 +79,7 @@ impl AttentionKernel {
         let sizes = Sizes::new(attention, Rows::new(isa));
         let n_most = (N_PIECES / heads.max(1)).min(sizes.n_blocks() / FEWEST_BLOCKS);
         Self {
+            attention: *attention,
             form,
             heads,
             sizes,
@@ -102,8 +102,8 @@ impl AttentionKernel {
         (N_PARTIAL / n_partial.max(1)).clamp(1, self.heads.max(1))
     }
 
-    /// Runs the kernel. Inputs are queries, keys, values, and for gradients the gradient of the
-    /// result.
+    /// Runs the kernel. Inputs are queries, keys, values, for gradients the gradient of the result,
+    /// and for causal attention the positions of queries.
     ///
     /// # Safety
     /// Nobody else uses the regions during the call.
@@ -115,9 +115,9 @@ impl AttentionKernel {
         workspaces: &mut [Workspace],
         scratch: &mut [f32],
         inputs: &[Region],
-        result: &Region,
+        results: &[Region],
     ) -> Result<(), Error> {
-        self.check(inputs, result)?;
+        self.check(inputs, results)?;
         let (heads, n_blocks) = (self.heads, self.sizes.n_blocks());
         let work = heads * self.sizes.n_products() / PRODUCTS_PER_OPERATION;
         match self.form {
@@ -125,7 +125,7 @@ impl AttentionKernel {
                 parallel_for(workspaces, heads * n_blocks, work, |workspace, units| {
                     for unit in units {
                         let (head, number) = (unit / n_blocks, unit % n_blocks);
-                        let (from, to) = (self.head(inputs, head), self.result(result, head));
+                        let (from, to) = (self.head(inputs, head), self.result(results, head));
                         let block = in_turn(number, n_blocks);
                         // SAFETY: the regions were found to have the elements that are needed;
                         // units write different ones.
@@ -133,12 +133,15 @@ impl AttentionKernel {
                     }
                 });
             }
-            AttentionForm::Gradient => {
+            AttentionForm::Gradient
+            | AttentionForm::QueryGradient
+            | AttentionForm::KeyGradient
+            | AttentionForm::ValueGradient => {
                 let scratch = &mut scratch[..self.n_scratch()];
                 let (pointer, n_elements) = (scratch.as_mut_ptr(), scratch.len());
                 let partial = Region { pointer, n_elements, dtype: DType::F32 };
                 // SAFETY: as above; the scratch space holds the results of all parts.
-                unsafe { self.gradients(workspaces, partial, inputs, result, 3 * work) };
+                unsafe { self.gradients(workspaces, partial, inputs, results, 3 * work) };
             }
         }
         Ok(())
@@ -154,7 +157,7 @@ impl AttentionKernel {
         workspaces: &mut [Workspace],
         scratch: Region,
         inputs: &[Region],
-        result: &Region,
+        results: &[Region],
         work: usize,
     ) {
         if !self.shares_parts() {
@@ -167,11 +170,11 @@ impl AttentionKernel {
                     for part in 0..self.n_parts {
                         // SAFETY: required of the caller; threads have different heads and separate
                         // scratch space.
-                        unsafe { self.part(workspace, inputs, result, (head, part), partial) };
+                        unsafe { self.part(workspace, inputs, results, (head, part), partial) };
                         if part > 0 {
-                            let to = self.written(result, head).key.start;
+                            let to = self.written(results, head);
                             // SAFETY: as above.
-                            unsafe { (self.add)(to, partial, self.sizes.n_shared()) };
+                            unsafe { self.add_partial(to, partial, 0..self.sizes.n_shared()) };
                         }
                     }
                 }
@@ -181,7 +184,7 @@ impl AttentionKernel {
         for first in (0..self.heads).step_by(n_at_once) {
             let heads = first..self.heads.min(first + n_at_once);
             // SAFETY: required of the caller.
-            unsafe { self.in_parts(workspaces, scratch, inputs, result, heads) };
+            unsafe { self.in_parts(workspaces, scratch, inputs, results, heads) };
         }
     }
 
@@ -194,7 +197,7 @@ impl AttentionKernel {
         workspaces: &mut [Workspace],
         scratch: Region,
         inputs: &[Region],
-        result: &Region,
+        results: &[Region],
         heads: Range<usize>,
     ) {
         let (n_parts, n) = (self.n_parts, self.sizes.n_shared());
@@ -207,21 +210,38 @@ impl AttentionKernel {
                 let (head, part) = (heads.start + unit / n_parts, unit % n_parts);
                 let to = partial(head, part);
                 // SAFETY: required of the caller; parts write different elements.
-                unsafe { self.part(workspace, inputs, result, (head, part), to) };
+                unsafe { self.part(workspace, inputs, results, (head, part), to) };
             }
         });
         let n_blocks = n.div_ceil(BLOCK);
         parallel_for(workspaces, heads.len() * n_blocks, heads.len() * n * n_parts, |_, units| {
             for unit in units {
                 let (head, block) = (heads.start + unit / n_blocks, unit % n_blocks * BLOCK);
-                let to = self.written(result, head).key.start.wrapping_add(block);
+                let to = self.written(results, head);
                 for part in 1..n_parts {
-                    let from = partial(head, part).wrapping_add(block);
-                    // SAFETY: each part has these elements, and so has the result.
-                    unsafe { (self.add)(to, from, BLOCK.min(n - block)) };
+                    let elements = block..n.min(block + BLOCK);
+                    // SAFETY: each part has these elements, and so have the results.
+                    unsafe { self.add_partial(to, partial(head, part), elements) };
                 }
             }
         });
+    }
+
+    /// Adds some elements of the partial gradients of keys and values to the results.
+    ///
+    /// # Safety
+    /// The partial gradients and the results have these elements, and nobody else uses them.
+    unsafe fn add_partial(&self, to: Written, from: *const f32, elements: Range<usize>) {
+        let mut start = 0;
+        for (to, n) in [to.key, to.value].into_iter().zip(self.sizes.shared()) {
+            let (first, end) = (elements.start.max(start), elements.end.min(start + n));
+            if let Some(to) = to.filter(|_| first < end) {
+                let to = to.start.wrapping_add(first - start);
+                // SAFETY: required of the caller.
+                unsafe { (self.add)(to, from.wrapping_add(first), end - first) };
+            }
+            start += n;
+        }
     }
 
     /// Computes the gradients from a part of the queries of a head. The first part writes those of
@@ -233,12 +253,12 @@ impl AttentionKernel {
         &self,
         workspace: &mut Workspace,
         inputs: &[Region],
-        result: &Region,
+        results: &[Region],
         (head, part): (usize, usize),
         partial: *mut f32,
     ) {
-        let (from, to) = (self.head(inputs, head), self.written(result, head));
-        let to = if part == 0 { to } else { self.sizes.written(to.query, partial) };
+        let (from, to) = (self.head(inputs, head), self.written(results, head));
+        let to = if part == 0 { to } else { self.sizes.partial(to.query, partial) };
         let blocks = (part..self.sizes.n_blocks()).step_by(self.n_parts);
         // SAFETY: required of the caller.
         unsafe { self.sizes.gradients(workspace, from, to, blocks) };
@@ -249,52 +269,81 @@ impl AttentionKernel {
         let at = |input: usize, n_rows: usize, width: usize| {
             dense(inputs[input].at(head * n_rows * width), width)
         };
+        let positions = inputs.last().filter(|_| self.reads_positions());
         Head {
             query: at(0, queries, features),
             key: at(1, keys, features),
             value: at(2, keys, width),
-            gradient: at(inputs.len() - 1, queries, width),
+            gradient: at(if self.form == AttentionForm::Forward { 0 } else { 3 }, queries, width),
+            positions: positions.map(|it| it.pointer.cast_const().cast()),
         }
     }
 
-    const fn result(&self, result: &Region, head: usize) -> Matrix {
+    const fn reads_positions(&self) -> bool {
+        self.attention.is_causal && self.attention.is_part
+    }
+
+    const fn result(&self, results: &[Region], head: usize) -> Matrix {
         let Sizes { queries, width, .. } = self.sizes;
-        dense(result.at(head * queries * width), width)
+        dense(results[0].at(head * queries * width), width)
     }
 
-    const fn written(&self, result: &Region, head: usize) -> Written {
-        let n_query = self.sizes.queries * self.sizes.features;
-        let query = result.at(head * (n_query + self.sizes.n_shared()));
-        self.sizes.written(dense(query, self.sizes.features), query.wrapping_add(n_query))
-    }
-
-    fn check(&self, inputs: &[Region], result: &Region) -> Result<(), Error> {
-        let fault = |message: String| Err(Error::new(ErrorKind::Program, message));
+    /// Returns the destinations of the gradients of a head.
+    fn written(&self, results: &[Region], head: usize) -> Written {
         let Sizes { queries, keys, features, width, .. } = self.sizes;
-        let (query, key, value) = (queries * features, keys * features, keys * width);
-        let operands = [query, key, value, queries * width];
-        let (n_inputs, n_result) = match self.form {
-            AttentionForm::Forward => (3, queries * width),
-            AttentionForm::Gradient => (4, query + key + value),
+        let mut results = results.iter();
+        let mut next = |is_wanted: bool, n_rows: usize, width: usize| {
+            let result = if is_wanted { results.next() } else { None };
+            result.map(|it| dense(it.at(head * n_rows * width), width))
         };
-        if inputs.len() != n_inputs {
-            let found = inputs.len();
-            return fault(format!("expected {n_inputs} inputs, found {found}"));
+        Written {
+            query: next(self.form.has_query_gradient(), queries, features),
+            key: next(self.form.has_key_gradient(), keys, features),
+            value: next(self.form.has_value_gradient(), keys, width),
         }
-        for (number, (input, size)) in inputs.iter().zip(operands).enumerate() {
-            let (expected, found) = (self.heads * size, input.n_elements);
+    }
+
+    fn check(&self, inputs: &[Region], results: &[Region]) -> Result<(), Error> {
+        let fault = |message: String| Err(Error::new(ErrorKind::Program, message));
+        let of_heads = |lengths: Vec<usize>| -> Vec<usize> {
+            lengths.into_iter().map(|it| self.heads * it).collect()
+        };
+        let mut expected = of_heads(self.attention.input_lengths());
+        if self.attention.is_causal {
+            expected.push(self.sizes.queries);
+        }
+        if inputs.len() != expected.len() {
+            let (expected, found) = (expected.len(), inputs.len());
+            return fault(format!("expected {expected} inputs, found {found}"));
+        }
+        for (number, (input, expected)) in inputs.iter().zip(expected).enumerate() {
+            let found = input.n_elements;
             if found < expected {
                 return fault(format!(
                     "input {number}: expected {expected} elements, found {found}"
                 ));
             }
-            if input.overlaps(result) {
+            if results.iter().any(|it| input.overlaps(it)) {
                 return fault(format!("input {number}: expected memory apart from the result"));
             }
         }
-        let (expected, found) = (self.heads * n_result, result.n_elements);
-        if found < expected {
-            return fault(format!("result: expected {expected} elements, found {found}"));
+        if let Some(found) = inputs.last().map(|it| it.dtype).filter(|_| self.reads_positions())
+            && found != DType::I32
+        {
+            return fault(format!("positions: expected elements of i32, found {found}"));
+        }
+        let expected = of_heads(self.attention.result_lengths());
+        if results.len() != expected.len() {
+            let (expected, found) = (expected.len(), results.len());
+            return fault(format!("expected {expected} results, found {found}"));
+        }
+        for (number, (result, expected)) in results.iter().zip(expected).enumerate() {
+            let found = result.n_elements;
+            if found < expected {
+                return fault(format!(
+                    "result {number}: expected {expected} elements, found {found}"
+                ));
+            }
         }
         Ok(())
     }

@@ -1,9 +1,9 @@
 //! Random attention and its gradients.
 
-use soybean_plan::{Attention, AttentionForm};
+use soybean_plan::{Attention, AttentionForm, DType};
 
 use crate::{
-    case::Case,
+    case::{Case, Data},
     dice::Dice,
     operands::{Types, scaled},
 };
@@ -23,7 +23,7 @@ pub(crate) fn empty(dice: &mut Dice) -> Case {
 }
 
 fn of(dice: &mut Dice, [heads, queries, keys]: [usize; 3], sides: &[usize]) -> Case {
-    let form = dice.pick(&[AttentionForm::Forward, AttentionForm::Gradient]);
+    let form = dice.pick(AttentionForm::ALL);
     let (features, width) = (dice.pick(sides), dice.pick(sides));
     let it = Attention {
         form,
@@ -33,20 +33,31 @@ fn of(dice: &mut Dice, [heads, queries, keys]: [usize; 3], sides: &[usize]) -> C
         features,
         width,
         is_causal: dice.below(2) == 0,
+        is_part: dice.below(2) == 0,
+        pairs: 0,
         scale: dice.pick(&[0.125, 1.0, -0.5]),
     };
     // Scores have a size near 1, and so have sums over queries or keys.
-    let sizes = [queries * features, keys * features, keys * width, queries * width];
-    let (n_inputs, n_result) = match form {
-        AttentionForm::Forward => (3, sizes[3]),
-        AttentionForm::Gradient => (4, sizes[..3].iter().sum()),
-    };
+    let lengths = it.input_lengths();
     let n_terms = [1, features, width.max(features), queries];
-    let types = Types::new(dice, n_inputs);
-    let each = types.inputs.iter().zip(sizes).zip(n_terms);
+    let types = Types::new(dice, lengths.len());
+    let each = types.inputs.iter().zip(lengths).zip(n_terms);
     let inputs = each.map(|((dtype, size), n_terms)| scaled(dice, *dtype, heads * size, n_terms));
-    let inputs = inputs.collect();
+    let mut inputs: Vec<Data> = inputs.collect();
+    if it.is_causal {
+        inputs.push(positions(dice, &it));
+    }
     let tolerance = types.tolerance();
-    let results = vec![(types.result, heads * n_result)];
+    let results = it.result_lengths().into_iter().map(|n| (types.result, heads * n)).collect();
     Case { precision: types.precision, ..Case::new(it, inputs, results, tolerance) }
+}
+
+/// Returns increasing positions of queries: all, or some of a longer sequence.
+pub(crate) fn positions(dice: &mut Dice, it: &Attention) -> Data {
+    let mut next = 0;
+    let mut position = |_| {
+        next += if it.is_part { 1 + dice.below(3) * dice.below(it.keys + 2) } else { 1 };
+        (next - 1) as f32
+    };
+    Data { dtype: DType::I32, numbers: (0..it.queries).map(&mut position).collect() }
 }

@@ -7,6 +7,7 @@ use soybean_plan::{
 };
 
 use crate::{
+    attention::positions,
     case::{Case, Data},
     dice::Dice,
     map::program,
@@ -127,31 +128,25 @@ pub(crate) fn attention(dice: &mut Dice) -> Case {
     let sizes = [[1, 520, 1030], [3, 520, 70], [5, 600, 33], [7, 65, 150]];
     let [heads, queries, keys] = dice.pick(&sizes);
     let it = Attention {
-        form: dice.pick(&[
-            AttentionForm::Forward,
-            AttentionForm::Gradient,
-            AttentionForm::Gradient,
-        ]),
+        form: dice.pick(AttentionForm::ALL),
         heads,
         queries,
         keys,
         features: 4,
         width: dice.pick(&[3, 4]),
         is_causal: dice.below(2) == 0,
+        is_part: dice.below(2) == 0,
+        pairs: 0,
         scale: 0.25,
     };
-    let sizes = [
-        it.queries * it.features,
-        it.keys * it.features,
-        it.keys * it.width,
-        it.queries * it.width,
-    ];
-    let (n_inputs, n_result) = match it.form {
-        AttentionForm::Forward => (3, sizes[3]),
-        AttentionForm::Gradient => (4, sizes[..3].iter().sum()),
-    };
-    let inputs = sizes[..n_inputs].iter().map(|size| float(dice, it.heads * size)).collect();
-    case(it, inputs, it.heads * n_result)
+    let mut inputs: Vec<Data> =
+        it.input_lengths().iter().map(|n| float(dice, it.heads * n)).collect();
+    if it.is_causal {
+        inputs.push(positions(dice, &it));
+    }
+    let results = it.result_lengths().into_iter().map(|n| (DType::F32, it.heads * n)).collect();
+    // Bits are compared.
+    Case::new(it, inputs, results, 0.0)
 }
 
 /// Returns products with a great depth, and with few rows or columns.

@@ -10,6 +10,7 @@ use super::{Access, AccessEdge, OperatorKind, TilingProblem, UNIT, Variable, byt
 use crate::{
     network::Network,
     operator::Phase,
+    operators::attend::Attend,
     partial_sums::{Idle, PartialSums},
     tiling::{
         cost_model::CostModel,
@@ -65,7 +66,11 @@ impl<'a> TilingProblem<'a> {
         for (at, variable) in maker.problem.variables.clone().into_iter().enumerate() {
             let Variable::Operator { value, operator_kind } = variable else { continue };
             let is_measured = is_measured[value.index()];
-            let used = maker.add_edges(value, at, operator_kind, &tensors, is_measured);
+            let mut used = maker.add_edges(value, at, operator_kind, &tensors, is_measured);
+            for other in computed_by(network, value) {
+                let operator_kind = maker.add_operator_kind(other, &is_needless[at]);
+                used += maker.add_edge_to_result(other, at, operator_kind, &tensors, is_measured);
+            }
             *(if is_measured { &mut measured } else { &mut evaluated }) += used;
         }
         // No conversion of a tensor moves as much as two copies of it to every rank.
@@ -187,6 +192,30 @@ impl ProblemBuilder<'_> {
         total
     }
 
+    /// Adds the edge from an operator to what its kernel computes besides its own result. Returns
+    /// the size in bytes.
+    fn add_edge_to_result(
+        &mut self,
+        value: Value,
+        operator: usize,
+        operator_kind: usize,
+        tensors: &[usize],
+        is_measured: bool,
+    ) -> u64 {
+        let (tensor, bytes) = (tensors[value.index()], bytes_of(self.problem.network, value));
+        let Variable::Tensor { tensor_kind, .. } = self.problem.variables[tensor] else {
+            unreachable!("the variable of a tensor")
+        };
+        let is_kept = self.is_kept[value.index()];
+        let (operand, is_replica) = (None, false);
+        let access =
+            Access { tensor_kind, bytes, operator_kind, operand, is_measured, is_replica, is_kept };
+        let accesses = vec![self.add_access(access)];
+        let kind = self.edge_kinds.number(accesses.clone());
+        self.problem.edges.push(AccessEdge { tensor, operator, accesses, kind });
+        bytes
+    }
+
     fn add_access(&mut self, access: Access) -> usize {
         let accesses = &mut self.problem.accesses;
         *self.accesses.entry(access).or_insert_with(|| {
@@ -196,15 +225,22 @@ impl ProblemBuilder<'_> {
     }
 }
 
+/// Returns the tensors that the kernel of an operator computes besides its result.
+pub(in crate::tiling) fn computed_by(network: &Network, value: Value) -> Vec<Value> {
+    let gradients = Attend::gradients(&network.graph, value).filter(|it| it[0] == value);
+    gradients.map_or(Vec::new(), |it| it[1..].to_vec())
+}
+
 /// Returns the variables of a network, and the variable of each tensor. A value and its next value
-/// share a variable.
+/// share a variable, and so do operators that one kernel computes.
 pub(in crate::tiling) fn variables(network: &Network) -> (Vec<NetworkVariable>, Vec<usize>) {
     let source_of: BTreeMap<Value, Value> =
         network.updates.iter().map(|&(source, next)| (next, source)).collect();
     let mut variables = Vec::new();
     let mut tensors = Vec::with_capacity(network.graph.n_values());
     for value in network.graph.values() {
-        if network.graph.operator(value).is_some() {
+        let is_computed_elsewhere = Attend::computed_with(&network.graph, value).is_some();
+        if network.graph.operator(value).is_some() && !is_computed_elsewhere {
             variables.push(NetworkVariable::Operator(value));
         }
         tensors.push(source_of.get(&value).map_or(variables.len(), |it| tensors[it.index()]));

@@ -1,11 +1,13 @@
-//! Attention of one head and its gradients, block by block.
+//! Attention of one head, block by block.
 #![expect(unsafe_code, reason = "kernels work on memory that other buffers share")]
+
+mod gradient;
 
 use std::ops::Range;
 
 use soybean_plan::{Attention, AttentionForm};
 
-use super::rows::{Rows, SoftmaxGradient};
+use super::rows::Rows;
 use crate::cpu::product::{Matrix, N_SPARE, Workspace};
 
 /// Maximum number of queries in a block.
@@ -27,6 +29,7 @@ pub(super) struct Sizes {
     pub(super) keys: usize,
     pub(super) features: usize,
     pub(super) width: usize,
+    form: AttentionForm,
     is_causal: bool,
     scale: f32,
     block_queries: usize,
@@ -42,14 +45,17 @@ pub(super) struct Head {
     pub(super) value: Matrix,
     /// Gradient of the result, for gradients only.
     pub(super) gradient: Matrix,
+    /// The positions of the queries if they are only some of the sequence, for causal attention
+    /// only.
+    pub(super) positions: Option<*const i32>,
 }
 
-/// Destinations of the gradients of one head. Those of values follow those of keys.
+/// Destinations of the gradients of one head that are wanted.
 #[derive(Clone, Copy)]
 pub(super) struct Written {
-    pub(super) query: Matrix,
-    pub(super) key: Matrix,
-    pub(super) value: Matrix,
+    pub(super) query: Option<Matrix>,
+    pub(super) key: Option<Matrix>,
+    pub(super) value: Option<Matrix>,
 }
 
 /// Running softmax statistics of a query.
@@ -67,6 +73,8 @@ struct Statistics {
 /// A block of queries and its spare memory.
 struct Block {
     queries: Range<usize>,
+    /// As in [`Head`].
+    positions: Option<*const i32>,
     /// Scores, later weights: a row for each query, a column for each key of a block.
     weights: *mut f32,
     /// Gradients of weights, later those of scores.
@@ -96,7 +104,10 @@ impl Sizes {
         let Attention { form, queries, keys, features, width, is_causal, scale, .. } = *attention;
         let n_scores = match form {
             AttentionForm::Forward => N_SCORES,
-            AttentionForm::Gradient => N_SCORES / 2,
+            AttentionForm::Gradient
+            | AttentionForm::QueryGradient
+            | AttentionForm::KeyGradient
+            | AttentionForm::ValueGradient => N_SCORES / 2,
         };
         let block_keys =
             if keys <= n_scores / MIN_QUERIES { keys.max(1) } else { n_scores / (2 * MIN_QUERIES) };
@@ -104,7 +115,18 @@ impl Sizes {
         #[expect(clippy::cast_possible_truncation, reason = "rounded to single precision")]
         let scale = scale as f32;
         let block_queries = (n_scores / block_keys).min(max_score);
-        Self { queries, keys, features, width, is_causal, scale, block_queries, block_keys, rows }
+        Self {
+            queries,
+            keys,
+            features,
+            width,
+            form,
+            is_causal,
+            scale,
+            block_queries,
+            block_keys,
+            rows,
+        }
     }
 
     /// Returns the number of blocks of queries.
@@ -117,16 +139,26 @@ impl Sizes {
         self.queries * self.keys * (self.features + self.width)
     }
 
-    /// Returns the number of elements of the gradients of keys and values.
-    pub(super) const fn n_shared(&self) -> usize {
-        self.keys * (self.features + self.width)
+    /// Returns the numbers of elements of the gradients of keys and of values that are wanted.
+    pub(super) const fn shared(&self) -> [usize; 2] {
+        [
+            if self.form.has_key_gradient() { self.keys * self.features } else { 0 },
+            if self.form.has_value_gradient() { self.keys * self.width } else { 0 },
+        ]
     }
 
-    fn block(&self, workspace: &Workspace, number: usize) -> Block {
+    /// Returns the number of elements of the gradients of keys and values that are wanted.
+    pub(super) const fn n_shared(&self) -> usize {
+        let [of_keys, of_values] = self.shared();
+        of_keys + of_values
+    }
+
+    fn block(&self, workspace: &Workspace, head: &Head, number: usize) -> Block {
         let first = number * self.block_queries;
         let weights = workspace.spare();
         let block = Block {
             queries: first..self.queries.min(first + self.block_queries),
+            positions: head.positions,
             weights,
             gradients: weights.wrapping_add(N_SCORES / 2),
             statistics: weights.wrapping_add(N_SCORES).cast(),
@@ -139,26 +171,59 @@ impl Sizes {
         block
     }
 
+    /// Returns the number of keys that are visible to the query of a row.
+    ///
+    /// # Safety
+    /// The block has the row, and positions for all of its rows if it has any.
+    unsafe fn n_seen(&self, block: &Block, row: usize) -> usize {
+        let number = block.queries.start + row;
+        let position = match block.positions {
+            // SAFETY: required of the caller.
+            Some(positions) => unsafe { positions.wrapping_add(number).read() },
+            None => return self.keys.min(number + 1),
+        };
+        usize::try_from(position).map_or(0, |it| self.keys.min(it + 1))
+    }
+
     /// Returns the blocks of keys that are visible to any query of a block.
-    fn key_blocks(&self, block: &Block) -> impl Iterator<Item = Range<usize>> + use<> {
-        let n_visible = if self.is_causal { self.keys.min(block.queries.end) } else { self.keys };
+    ///
+    /// # Safety
+    /// As [`Self::n_seen`].
+    unsafe fn key_blocks(&self, block: &Block) -> impl Iterator<Item = Range<usize>> + use<> {
+        // The last query sees the most keys.
+        let n_visible = match self.is_causal {
+            // SAFETY: required of the caller; blocks are not empty.
+            true => unsafe { self.n_seen(block, block.queries.len() - 1) },
+            false => self.keys,
+        };
         let length = self.block_keys;
         (0..n_visible).step_by(length).map(move |first| first..n_visible.min(first + length))
     }
 
     /// Returns the number of these keys that are visible to the query of a row.
-    fn n_visible(&self, block: &Block, row: usize, keys: &Range<usize>) -> usize {
+    ///
+    /// # Safety
+    /// As [`Self::n_seen`].
+    unsafe fn n_visible(&self, block: &Block, row: usize, keys: &Range<usize>) -> usize {
         if !self.is_causal {
             return keys.len();
         }
-        (block.queries.start + row + 1).saturating_sub(keys.start).min(keys.len())
+        // SAFETY: required of the caller.
+        let n_seen = unsafe { self.n_seen(block, row) };
+        n_seen.saturating_sub(keys.start).min(keys.len())
     }
 
     /// Returns the destinations of gradients: `query` for those of queries, `shared` for those of
-    /// keys and values.
-    pub(super) const fn written(&self, query: Matrix, shared: *mut f32) -> Written {
-        let value = shared.wrapping_add(self.keys * self.features);
-        Written { query, key: dense(shared, self.features), value: dense(value, self.width) }
+    /// keys, and after them of values.
+    pub(super) fn partial(&self, query: Option<Matrix>, shared: *mut f32) -> Written {
+        let [of_keys, _] = self.shared();
+        let Self { form, features, width, .. } = *self;
+        let value = shared.wrapping_add(of_keys);
+        Written {
+            query,
+            key: form.has_key_gradient().then(|| dense(shared, features)),
+            value: form.has_value_gradient().then(|| dense(value, width)),
+        }
     }
 
     /// Computes the results of a block of queries.
@@ -172,14 +237,15 @@ impl Sizes {
         to: Matrix,
         number: usize,
     ) {
-        let block = self.block(workspace, number);
+        let block = self.block(workspace, &head, number);
         let to = to.from(block.queries.start, 0);
         let n_rows = block.queries.len();
         if self.keys == 0 {
             // SAFETY: required of the caller.
             return unsafe { to.start.write_bytes(0, n_rows * self.width) };
         }
-        for keys in self.key_blocks(&block) {
+        // SAFETY: required of the caller.
+        for keys in unsafe { self.key_blocks(&block) } {
             let operands = (head.query, head.key);
             // SAFETY: required of the caller.
             unsafe { self.scores(workspace, &block, &keys, operands, block.weights) };
@@ -230,8 +296,9 @@ impl Sizes {
     /// The block has the row, with scores for these keys.
     unsafe fn exponentiate(&self, block: &Block, row: usize, keys: &Range<usize>) -> f32 {
         let weights = block.weights.wrapping_add(row * keys.len());
-        let n_visible = self.n_visible(block, row, keys);
         // SAFETY: required of the caller.
+        let n_visible = unsafe { self.n_visible(block, row, keys) };
+        // SAFETY: as above.
         let max_score = unsafe { &mut block.of_row(row).max_score };
         let mut sum = 0.0;
         // SAFETY: required of the caller.
@@ -258,147 +325,5 @@ impl Sizes {
         statistics.total = statistics.total * correction + sum;
         statistics.product *= correction;
         correction
-    }
-
-    /// Computes gradients of one head: of queries for these blocks, and the contribution of these
-    /// blocks to those of keys and values.
-    ///
-    /// # Safety
-    /// The pointers refer to the elements of a head. Nothing else writes to keys, values and the
-    /// queries of the blocks.
-    pub(super) unsafe fn gradients(
-        &self,
-        workspace: &mut Workspace,
-        head: Head,
-        to: Written,
-        blocks: impl Iterator<Item = usize>,
-    ) {
-        // SAFETY: required of the caller.
-        unsafe { to.key.start.write_bytes(0, self.n_shared()) };
-        for number in blocks {
-            // SAFETY: required of the caller.
-            unsafe { self.gradient(workspace, head, to, number) };
-        }
-    }
-
-    /// Computes the gradients of one block.
-    ///
-    /// # Safety
-    /// As [`Self::gradients`].
-    unsafe fn gradient(&self, workspace: &mut Workspace, head: Head, to: Written, number: usize) {
-        let block = self.block(workspace, number);
-        if self.keys == 0 {
-            let to = to.query.from(block.queries.start, 0).start;
-            // SAFETY: required of the caller.
-            return unsafe { to.write_bytes(0, block.queries.len() * self.features) };
-        }
-        for keys in self.key_blocks(&block) {
-            // SAFETY: required of the caller.
-            unsafe { self.scores_and_gradients(workspace, &block, &keys, head) };
-            for row in 0..block.queries.len() {
-                // SAFETY: the block has the row.
-                unsafe { self.update_softmax(&block, row, &keys) };
-                // SAFETY: as above.
-                unsafe { self.add_products(&block, row, &keys) };
-            }
-        }
-        let is_whole = self.key_blocks(&block).nth(1).is_none();
-        for keys in self.key_blocks(&block) {
-            if !is_whole {
-                // SAFETY: required of the caller.
-                unsafe { self.scores_and_gradients(workspace, &block, &keys, head) };
-            }
-            for row in 0..block.queries.len() {
-                if !is_whole {
-                    // SAFETY: the block has the row, whose maximum is final.
-                    unsafe { self.exponentiate(&block, row, &keys) };
-                }
-                // SAFETY: as above.
-                unsafe { self.softmax_gradient(&block, row, &keys) };
-            }
-            // SAFETY: required of the caller.
-            unsafe { self.add_gradients(workspace, &block, &keys, head, to) };
-        }
-    }
-
-    /// Computes the scores of a block, and the gradients of its weights.
-    ///
-    /// # Safety
-    /// As [`Self::gradients`].
-    unsafe fn scores_and_gradients(
-        &self,
-        workspace: &mut Workspace,
-        block: &Block,
-        keys: &Range<usize>,
-        Head { query, key, value, gradient }: Head,
-    ) {
-        // SAFETY: required of the caller; the block has the memory.
-        unsafe { self.scores(workspace, block, keys, (query, key), block.weights) };
-        // SAFETY: as above.
-        unsafe { self.scores(workspace, block, keys, (gradient, value), block.gradients) };
-    }
-
-    /// Adds the products of a row's weights and their gradients to its statistics.
-    ///
-    /// # Safety
-    /// As [`Self::exponentiate`], which was called for the row.
-    unsafe fn add_products(&self, block: &Block, row: usize, keys: &Range<usize>) {
-        let at = row * keys.len();
-        let (weights, gradients) =
-            (block.weights.wrapping_add(at), block.gradients.wrapping_add(at));
-        let (n_visible, mut sum) = (self.n_visible(block, row, keys), 0.0);
-        // SAFETY: required of the caller.
-        unsafe { (self.rows.dot)(weights, gradients, n_visible, &mut sum) };
-        // SAFETY: required of the caller.
-        unsafe { block.of_row(row).product += sum };
-    }
-
-    /// Replaces a row's gradients of weights by gradients of scores, and normalizes its weights.
-    ///
-    /// # Safety
-    /// As [`Self::add_products`], which was called for all keys.
-    unsafe fn softmax_gradient(&self, block: &Block, row: usize, keys: &Range<usize>) {
-        let at = row * keys.len();
-        let (weights, gradients) =
-            (block.weights.wrapping_add(at), block.gradients.wrapping_add(at));
-        let n_visible = self.n_visible(block, row, keys);
-        // SAFETY: required of the caller.
-        let Statistics { total, product, .. } = *unsafe { block.of_row(row) };
-        let numbers = SoftmaxGradient { total, mean: product / total, scale: self.scale };
-        // SAFETY: required of the caller.
-        unsafe { (self.rows.softmax_gradient)(weights, gradients, n_visible, numbers) };
-        // SAFETY: as above.
-        unsafe { gradients.wrapping_add(n_visible).write_bytes(0, keys.len() - n_visible) };
-    }
-
-    /// Adds the contributions of a block to the gradients of queries, keys and values.
-    ///
-    /// # Safety
-    /// As [`Self::gradients`].
-    unsafe fn add_gradients(
-        &self,
-        workspace: &mut Workspace,
-        block: &Block,
-        keys: &Range<usize>,
-        Head { query, key, gradient, .. }: Head,
-        to: Written,
-    ) {
-        let Self { features, width, .. } = *self;
-        let (first, n_rows, n_keys) = (block.queries.start, block.queries.len(), keys.len());
-        let left = gradient.from(first, 0).transposed();
-        let result = to.value.from(keys.start, 0).transposed();
-        let (sizes, right) = ((width, n_keys, n_rows), dense(block.weights, n_keys));
-        // SAFETY: required of the caller.
-        unsafe { workspace.multiply_add(sizes, left, right, result) };
-        let left = query.from(first, 0).transposed();
-        let result = to.key.from(keys.start, 0).transposed();
-        let (sizes, right) = ((features, n_keys, n_rows), dense(block.gradients, n_keys));
-        // SAFETY: required of the caller.
-        unsafe { workspace.multiply_add(sizes, left, right, result) };
-        let left = key.from(keys.start, 0).transposed();
-        let result = to.query.from(first, 0).transposed();
-        let (sizes, right) = ((features, n_rows, n_keys), right.transposed());
-        // SAFETY: required of the caller.
-        unsafe { workspace.product(sizes, left, right, result, keys.start > 0) };
     }
 }

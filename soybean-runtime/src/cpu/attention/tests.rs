@@ -4,8 +4,8 @@ use super::*;
 use crate::cpu::random_data::{Dice, in_pool, region};
 
 /// The results of one head by plain loops: the weighted sum of values, or the gradients of queries,
-/// keys and values.
-fn head(it: &Attention, operands: &[&[f32]]) -> Vec<f64> {
+/// keys and values. Causal queries have these positions.
+fn head(it: &Attention, operands: &[&[f32]], positions: &[usize]) -> Vec<Vec<f64>> {
     let (n, m, d, e) = (it.queries, it.keys, it.features, it.width);
     let dot = |x: &[f32], i: usize, y: &[f32], j: usize, length: usize| -> f64 {
         (0..length).map(|at| f64::from(x[i * length + at]) * f64::from(y[j * length + at])).sum()
@@ -13,7 +13,7 @@ fn head(it: &Attention, operands: &[&[f32]]) -> Vec<f64> {
     let (query, key, value) = (operands[0], operands[1], operands[2]);
     let mut weights = vec![0.0; n * m];
     for (i, row) in weights.chunks_mut(m.max(1)).enumerate() {
-        let n_seen = if it.is_causal { m.min(i + 1) } else { m };
+        let n_seen = if it.is_causal { m.min(positions[i] + 1) } else { m };
         let scores: Vec<f64> = (0..n_seen).map(|j| it.scale * dot(query, i, key, j, d)).collect();
         let most = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         let total: f64 = scores.iter().map(|it| (it - most).exp()).sum();
@@ -22,12 +22,12 @@ fn head(it: &Attention, operands: &[&[f32]]) -> Vec<f64> {
             .for_each(|(weight, score)| *weight = (score - most).exp() / total);
     }
     let sum = |n_terms: usize, term: &dyn Fn(usize) -> f64| (0..n_terms).map(term).sum::<f64>();
-    let mut results = Vec::new();
+    let mut results = vec![Vec::new(); 3];
     if it.form == AttentionForm::Forward {
         for (i, k) in (0..n).flat_map(|i| (0..e).map(move |k| (i, k))) {
-            results.push(sum(m, &|j| weights[i * m + j] * f64::from(value[j * e + k])));
+            results[0].push(sum(m, &|j| weights[i * m + j] * f64::from(value[j * e + k])));
         }
-        return results;
+        return vec![results.swap_remove(0)];
     }
     let gradient = operands[3];
     let mut slopes = vec![0.0; n * m];
@@ -39,56 +39,73 @@ fn head(it: &Attention, operands: &[&[f32]]) -> Vec<f64> {
         }
     }
     for (i, k) in (0..n).flat_map(|i| (0..d).map(move |k| (i, k))) {
-        results.push(sum(m, &|j| slopes[i * m + j] * f64::from(key[j * d + k])));
+        results[0].push(sum(m, &|j| slopes[i * m + j] * f64::from(key[j * d + k])));
     }
     for (j, k) in (0..m).flat_map(|j| (0..d).map(move |k| (j, k))) {
-        results.push(sum(n, &|i| slopes[i * m + j] * f64::from(query[i * d + k])));
+        results[1].push(sum(n, &|i| slopes[i * m + j] * f64::from(query[i * d + k])));
     }
     for (j, k) in (0..m).flat_map(|j| (0..e).map(move |k| (j, k))) {
-        results.push(sum(n, &|i| weights[i * m + j] * f64::from(gradient[i * e + k])));
+        results[2].push(sum(n, &|i| weights[i * m + j] * f64::from(gradient[i * e + k])));
     }
-    results
+    let is_wanted =
+        [it.form.has_query_gradient(), it.form.has_key_gradient(), it.form.has_value_gradient()];
+    results.into_iter().zip(is_wanted).filter(|it| it.1).map(|it| it.0).collect()
+}
+
+/// Returns increasing positions of queries: all, or some of a longer sequence.
+fn positions(dice: &mut Dice, it: &Attention) -> Vec<usize> {
+    let mut next = 0;
+    let mut position = |_| {
+        next += if it.is_part { 1 + dice.below(3) * dice.below(it.keys + 2) } else { 1 };
+        next - 1
+    };
+    (0..it.queries).map(&mut position).collect()
 }
 
 fn check(dice: &mut Dice, attention: &Attention) {
-    let Attention { form, heads, queries, keys, features, width, .. } = *attention;
-    let lengths = [queries * features, keys * features, keys * width, queries * width];
-    let n_inputs = if form == AttentionForm::Forward { 3 } else { 4 };
+    let heads = attention.heads;
     let isa = dice.pick(&Isa::all());
     let n_threads = dice.pick(&[1, 2, 3]);
     let kernel = AttentionKernel::new(attention, isa, n_threads);
     let mut workspaces: Vec<Workspace> = (0..n_threads).map(|_| Workspace::new(isa)).collect();
+    let lengths = attention.input_lengths();
     let mut inputs: Vec<Vec<f32>> =
-        lengths[..n_inputs].iter().map(|n| dice.buffer(heads * n, DType::F32)).collect();
-    let regions: Vec<Region> = inputs.iter_mut().map(|it| region(it, DType::F32)).collect();
-    let n_result = match form {
-        AttentionForm::Forward => lengths[3],
-        AttentionForm::Gradient => lengths[..3].iter().sum(),
-    };
-    let mut result = vec![f32::NAN; heads * n_result];
-    let to = region(&mut result, DType::F32);
+        lengths.iter().map(|n| dice.buffer(heads * n, DType::F32)).collect();
+    let mut regions: Vec<Region> = inputs.iter_mut().map(|it| region(it, DType::F32)).collect();
+    let positions = positions(dice, attention);
+    let mut words: Vec<f32> =
+        positions.iter().map(|it| f32::from_bits(u32::try_from(*it).unwrap())).collect();
+    if attention.is_causal {
+        regions.push(region(&mut words, DType::I32));
+    }
+    let n_results = attention.result_lengths();
+    let mut results: Vec<Vec<f32>> =
+        n_results.iter().map(|it| vec![f32::NAN; heads * it]).collect();
+    let to: Vec<Region> = results.iter_mut().map(|it| region(it, DType::F32)).collect();
     let mut scratch = vec![f32::NAN; kernel.n_scratch()];
     // SAFETY: the buffers are this test's.
     in_pool(|| unsafe { kernel.run(&mut workspaces, &mut scratch, &regions, &to) }.unwrap());
     for number in 0..heads {
         let operands: Vec<&[f32]> =
-            inputs.iter().zip(lengths).map(|(it, n)| &it[number * n..(number + 1) * n]).collect();
-        let expected = head(attention, &operands);
-        let found = &result[number * n_result..(number + 1) * n_result];
-        for (found, expected) in found.iter().zip(expected) {
-            // Scores of size up to 10 in single precision give weights a relative error of 1e-6;
-            // sums have up to some thousand terms of size 10.
-            let error = (f64::from(*found) - expected).abs();
-            assert!(
-                error <= 2e-5 * expected.abs().max(5.0),
-                "{attention:?} {isa:?} {n_threads}: {found}, not {expected}"
-            );
+            inputs.iter().zip(&lengths).map(|(it, n)| &it[number * n..(number + 1) * n]).collect();
+        let expected = head(attention, &operands, &positions);
+        assert_eq!(expected.len(), results.len());
+        for ((result, n), expected) in results.iter().zip(&n_results).zip(expected) {
+            for (found, expected) in result[number * n..(number + 1) * n].iter().zip(expected) {
+                // Scores of size up to 10 in single precision give weights a relative error of
+                // 1e-6; sums have up to some thousand terms of size 10.
+                let error = (f64::from(*found) - expected).abs();
+                assert!(
+                    error <= 2e-5 * expected.abs().max(5.0),
+                    "{attention:?} {isa:?} {n_threads}: {found}, not {expected}"
+                );
+            }
         }
     }
 }
 
 fn random(dice: &mut Dice, lengths: &[usize]) -> Attention {
-    let form = dice.pick(&[AttentionForm::Forward, AttentionForm::Gradient]);
+    let form = dice.pick(AttentionForm::ALL);
     let sides = [1, 2, 3, 8, 17, 64, 70];
     Attention {
         form,
@@ -98,13 +115,15 @@ fn random(dice: &mut Dice, lengths: &[usize]) -> Attention {
         features: dice.pick(&sides),
         width: dice.pick(&sides),
         is_causal: dice.below(2) == 0,
+        is_part: dice.below(2) == 0,
+        pairs: 0,
         scale: dice.pick(&[0.125, 0.5, -0.25]),
     }
 }
 
 #[test]
 fn random_attention_agrees_with_plain_loops() {
-    for seed in 0..150 {
+    for seed in 0..300 {
         let mut dice = Dice(seed);
         let attention = random(&mut dice, &[1, 2, 7, 33, 64, 65, 150]);
         check(&mut dice, &attention);
@@ -113,7 +132,7 @@ fn random_attention_agrees_with_plain_loops() {
 
 #[test]
 fn attention_over_several_blocks_agrees_with_plain_loops() {
-    for seed in 0..6 {
+    for seed in 0..16 {
         let mut dice = Dice(seed);
         let attention = random(&mut dice, &[300, 2500]);
         let (features, width) = (dice.pick(&[4, 9]), dice.pick(&[4, 9]));
@@ -123,7 +142,7 @@ fn attention_over_several_blocks_agrees_with_plain_loops() {
 
 #[test]
 fn without_keys_all_is_zero() {
-    for form in [AttentionForm::Forward, AttentionForm::Gradient] {
+    for form in AttentionForm::ALL.iter().copied() {
         let attention = Attention {
             form,
             heads: 2,
@@ -132,6 +151,8 @@ fn without_keys_all_is_zero() {
             features: 3,
             width: 4,
             is_causal: false,
+            is_part: false,
+            pairs: 0,
             scale: 1.0,
         };
         check(&mut Dice(0), &attention);

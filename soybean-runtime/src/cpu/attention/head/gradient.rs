@@ -1,0 +1,170 @@
+//! The gradients of attention of one head, block by block.
+#![expect(unsafe_code, reason = "kernels work on memory that other buffers share")]
+
+use std::ops::Range;
+
+use super::{Block, Head, Sizes, Statistics, Written, dense};
+use crate::cpu::{attention::rows::SoftmaxGradient, product::Workspace};
+
+impl Sizes {
+    /// Computes gradients of one head: of queries for these blocks, and the contribution of these
+    /// blocks to those of keys and values.
+    ///
+    /// # Safety
+    /// The pointers refer to the elements of a head. Nothing else writes to keys, values and the
+    /// queries of the blocks.
+    pub(in crate::cpu::attention) unsafe fn gradients(
+        &self,
+        workspace: &mut Workspace,
+        head: Head,
+        to: Written,
+        blocks: impl Iterator<Item = usize>,
+    ) {
+        for (to, n) in [to.key, to.value].into_iter().zip(self.shared()) {
+            if let Some(to) = to {
+                // SAFETY: required of the caller.
+                unsafe { to.start.write_bytes(0, n) };
+            }
+        }
+        for number in blocks {
+            // SAFETY: required of the caller.
+            unsafe { self.gradient(workspace, head, to, number) };
+        }
+    }
+
+    /// Computes the gradients of one block.
+    ///
+    /// # Safety
+    /// As [`Self::gradients`].
+    unsafe fn gradient(&self, workspace: &mut Workspace, head: Head, to: Written, number: usize) {
+        let block = self.block(workspace, &head, number);
+        if self.keys == 0 {
+            let Some(to) = to.query else { return };
+            let to = to.from(block.queries.start, 0).start;
+            // SAFETY: required of the caller.
+            return unsafe { to.write_bytes(0, block.queries.len() * self.features) };
+        }
+        // SAFETY: required of the caller.
+        let key_blocks = || unsafe { self.key_blocks(&block) };
+        for keys in key_blocks() {
+            // SAFETY: required of the caller.
+            unsafe { self.scores_and_gradients(workspace, &block, &keys, head) };
+            for row in 0..block.queries.len() {
+                // SAFETY: the block has the row.
+                unsafe { self.update_softmax(&block, row, &keys) };
+                // SAFETY: as above.
+                unsafe { self.add_products(&block, row, &keys) };
+            }
+        }
+        let is_whole = key_blocks().nth(1).is_none();
+        for keys in key_blocks() {
+            if !is_whole {
+                // SAFETY: required of the caller.
+                unsafe { self.scores_and_gradients(workspace, &block, &keys, head) };
+            }
+            for row in 0..block.queries.len() {
+                if !is_whole {
+                    // SAFETY: the block has the row, whose maximum is final.
+                    unsafe { self.exponentiate(&block, row, &keys) };
+                }
+                // SAFETY: as above.
+                unsafe { self.softmax_gradient(&block, row, &keys) };
+            }
+            // SAFETY: required of the caller.
+            unsafe { self.add_gradients(workspace, &block, &keys, head, to) };
+        }
+    }
+
+    /// Computes the scores of a block, and the gradients of its weights.
+    ///
+    /// # Safety
+    /// As [`Self::gradients`].
+    unsafe fn scores_and_gradients(
+        &self,
+        workspace: &mut Workspace,
+        block: &Block,
+        keys: &Range<usize>,
+        Head { query, key, value, gradient, .. }: Head,
+    ) {
+        // SAFETY: required of the caller; the block has the memory.
+        unsafe { self.scores(workspace, block, keys, (query, key), block.weights) };
+        // SAFETY: as above.
+        unsafe { self.scores(workspace, block, keys, (gradient, value), block.gradients) };
+    }
+
+    /// Adds the products of a row's weights and their gradients to its statistics.
+    ///
+    /// # Safety
+    /// As [`Self::exponentiate`], which was called for the row.
+    unsafe fn add_products(&self, block: &Block, row: usize, keys: &Range<usize>) {
+        let at = row * keys.len();
+        let (weights, gradients) =
+            (block.weights.wrapping_add(at), block.gradients.wrapping_add(at));
+        // SAFETY: required of the caller.
+        let n_visible = unsafe { self.n_visible(block, row, keys) };
+        let mut sum = 0.0;
+        // SAFETY: as above.
+        unsafe { (self.rows.dot)(weights, gradients, n_visible, &mut sum) };
+        // SAFETY: as above.
+        unsafe { block.of_row(row).product += sum };
+    }
+
+    /// Replaces a row's gradients of weights by gradients of scores, and normalizes its weights.
+    ///
+    /// # Safety
+    /// As [`Self::add_products`], which was called for all keys.
+    unsafe fn softmax_gradient(&self, block: &Block, row: usize, keys: &Range<usize>) {
+        let at = row * keys.len();
+        let (weights, gradients) =
+            (block.weights.wrapping_add(at), block.gradients.wrapping_add(at));
+        // SAFETY: required of the caller.
+        let n_visible = unsafe { self.n_visible(block, row, keys) };
+        // SAFETY: required of the caller.
+        let Statistics { total, product, .. } = *unsafe { block.of_row(row) };
+        let numbers = SoftmaxGradient { total, mean: product / total, scale: self.scale };
+        // SAFETY: required of the caller.
+        unsafe { (self.rows.softmax_gradient)(weights, gradients, n_visible, numbers) };
+        // SAFETY: as above.
+        unsafe { gradients.wrapping_add(n_visible).write_bytes(0, keys.len() - n_visible) };
+    }
+
+    /// Adds the contributions of a block to the gradients of queries, keys and values.
+    ///
+    /// # Safety
+    /// As [`Self::gradients`].
+    unsafe fn add_gradients(
+        &self,
+        workspace: &mut Workspace,
+        block: &Block,
+        keys: &Range<usize>,
+        Head { query, key, gradient, .. }: Head,
+        to: Written,
+    ) {
+        let Self { features, width, .. } = *self;
+        let (first, n_rows, n_keys) = (block.queries.start, block.queries.len(), keys.len());
+        if let Some(to) = to.value {
+            let left = gradient.from(first, 0).transposed();
+            let result = to.from(keys.start, 0).transposed();
+            let (sizes, right) = ((width, n_keys, n_rows), dense(block.weights, n_keys));
+            // SAFETY: required of the caller.
+            unsafe { workspace.multiply_add(sizes, left, right, result) };
+        }
+        let right = dense(block.gradients, n_keys);
+        if let Some(to) = to.key {
+            let left = query.from(first, 0).transposed();
+            let result = to.from(keys.start, 0).transposed();
+            let sizes = (features, n_keys, n_rows);
+            // SAFETY: required of the caller.
+            unsafe { workspace.multiply_add(sizes, left, right, result) };
+        }
+        if let Some(to) = to.query {
+            let left = key.from(keys.start, 0).transposed();
+            let result = to.from(first, 0).transposed();
+            let sizes = (features, n_rows, n_keys);
+            // SAFETY: required of the caller.
+            unsafe {
+                workspace.product(sizes, left, right.transposed(), result, keys.start > 0);
+            };
+        }
+    }
+}
