@@ -14,7 +14,8 @@ use crate::{
 struct_expression! {
     Tables {
         name mesh precision arena_bytes buffers inputs parameters states constants scalars loss
-        gradient_norm accumulate ema non_finite outputs train_bytes evaluate_bytes
+        accumulate_loss gradient_norm accumulate ema non_finite outputs train_bytes
+        accumulate_bytes evaluate_bytes
     }
     Buffer { offset n_elements dtype }
     Input { name dtype tile buffer n_classes is_queried }
@@ -124,7 +125,6 @@ impl ConstExpression for RunScalar {
             Self::LearningRate => text.push_str("RunScalar::LearningRate"),
             Self::UpdateNumber => text.push_str("RunScalar::UpdateNumber"),
             Self::Noise => text.push_str("RunScalar::Noise"),
-            Self::IsUpdate => text.push_str("RunScalar::IsUpdate"),
             Self::LossScale => text.push_str("RunScalar::LossScale"),
             Self::OneMinusPower { base } => {
                 text.push_str("RunScalar::OneMinusPower { base: ");

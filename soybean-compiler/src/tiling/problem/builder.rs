@@ -9,7 +9,6 @@ use soybean_plan::Mesh;
 use super::{Access, AccessEdge, OperatorKind, TilingProblem, UNIT, Variable, bytes_of};
 use crate::{
     network::Network,
-    operator::Phase,
     partial_sums::{Idle, PartialSums},
     tiling::{
         cost_model::CostModel,
@@ -20,6 +19,7 @@ use crate::{
         tiling_space::LegalSplits,
     },
     value::Value,
+    weights::Weights,
 };
 
 /// The largest cost that a plan may have.
@@ -56,7 +56,7 @@ impl<'a> TilingProblem<'a> {
             edge_kinds: Interner::default(),
             tensor_kinds: BTreeMap::new(),
         };
-        let is_measured = network.measured();
+        let weights = network.weights();
         let (mut measured, mut evaluated) = (0, 0);
         let (variables, tensors) = variables(network);
         for (variable, is_needless) in variables.into_iter().zip(is_needless) {
@@ -64,9 +64,11 @@ impl<'a> TilingProblem<'a> {
         }
         for (at, variable) in maker.problem.variables.clone().into_iter().enumerate() {
             let Variable::Operator { value, operator_kind } = variable else { continue };
-            let is_measured = is_measured[value.index()];
-            let used = maker.add_edges(value, at, operator_kind, &tensors, is_measured);
-            *(if is_measured { &mut measured } else { &mut evaluated }) += used;
+            let used = maker.add_edges(value, at, operator_kind, &tensors, &weights);
+            match weights.of_value(value) {
+                0 => evaluated += used,
+                weight => measured += weight * used,
+            }
         }
         // No conversion of a tensor moves as much as two copies of it to every rank.
         let most = |used: u64| used as f64 * 2.0 * mesh.n_ranks() as f64;
@@ -154,7 +156,7 @@ impl ProblemBuilder<'_> {
         operator: usize,
         operator_kind: usize,
         tensors: &[usize],
-        is_measured: bool,
+        weights: &Weights,
     ) -> u64 {
         let network = self.problem.network;
         let is_replica = network.graph.is_replica(user);
@@ -163,17 +165,19 @@ impl ProblemBuilder<'_> {
         let mut total = 0;
         for (value, operand) in operands.map(|(at, it)| (it, Some(at))).chain([(user, None)]) {
             let (tensor, bytes) = (tensors[value.index()], bytes_of(network, value));
-            let is_read = operand.is_none_or(|at| network.graph.reads(user, at, Phase::Train));
+            let weight = match operand {
+                Some(at) => weights.of_read(&network.graph, user, at),
+                None => weights.of_value(user),
+            };
             let Variable::Tensor { tensor_kind, .. } = self.problem.variables[tensor] else {
                 unreachable!("the variable of a tensor")
             };
-            let is_measured = is_measured && is_read;
             let access = self.add_access(Access {
                 tensor_kind,
                 bytes,
                 operator_kind,
                 operand,
-                is_measured,
+                weight,
                 is_replica,
                 is_kept: self.is_kept[value.index()],
             });
@@ -200,7 +204,7 @@ impl ProblemBuilder<'_> {
 /// share a variable.
 pub(in crate::tiling) fn variables(network: &Network) -> (Vec<NetworkVariable>, Vec<usize>) {
     let source_of: BTreeMap<Value, Value> =
-        network.updates.iter().map(|&(source, next)| (next, source)).collect();
+        network.replacements().map(|(source, next)| (next, source)).collect();
     let mut variables = Vec::new();
     let mut tensors = Vec::with_capacity(network.graph.n_values());
     for value in network.graph.values() {
