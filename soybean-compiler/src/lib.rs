@@ -92,3 +92,4 @@ pub use tiling::{
 pub use updates::add_updates;
 pub use value::Value;
 pub use verify::{verify, verify_program};
+pub use weights::Weights;

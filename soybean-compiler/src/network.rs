@@ -205,6 +205,16 @@ impl Network {
         }
     }
 
+    /// Returns the numbers that must be finite for a training step to set sums of gradients to zero.
+    /// A step whose loss is not finite leaves them as they are; a total that is not finite is
+    /// dropped, unless training stops.
+    pub(crate) fn guards_of_clearing(&self) -> Vec<Value> {
+        match self.optimizer.non_finite {
+            NonFinite::Stop => self.loss.into_iter().chain(self.gradient_norm).collect(),
+            NonFinite::Skip | NonFinite::Scale => self.loss.into_iter().collect(),
+        }
+    }
+
     /// Returns the next values of buffers, parameters and states.
     #[must_use]
     pub fn next_values(&self) -> BTreeSet<Value> {

@@ -86,6 +86,8 @@ fn tasks(network: &Network, phase: Phase, updates: Vec<Update>) -> Vec<Task> {
         let readers = replaced.flat_map(|it| readers(&network.graph, it));
         let operands = update.next.iter().flat_map(|&(_, next)| network.graph.operands(next));
         let guards = update.next.iter().flat_map(|it| network.guards(phase, it.0));
+        let guards_of_clearing = update.cleared.iter().flat_map(|_| network.guards_of_clearing());
+        let guards = guards.chain(guards_of_clearing);
         let last = readers
             .chain(operands)
             .chain(guards)

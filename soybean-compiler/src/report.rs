@@ -116,7 +116,7 @@ impl Report {
             found,
             peak: holdings.peak(),
             holdings: holdings.clone(),
-            n_steps: program.measured()[0].1.len(),
+            n_steps: program.measured_step().len(),
             memory_limit: request.memory,
         }
     }

@@ -10,7 +10,8 @@ use crate::{graph::Graph, network::Network, operator::Phase, value::Value};
 
 /// How often the computation that plans are measured by computes and reads tensors: once in a
 /// training step and once in each accumulating step before it, or once in a prediction.
-pub(crate) struct Weights {
+#[derive(Clone, Debug)]
+pub struct Weights {
     of_values: Vec<u64>,
     /// The phases with the number of their steps and the tensors that they compute.
     phases: Vec<(Phase, u64, Vec<bool>)>,
@@ -25,7 +26,8 @@ impl Network {
     }
 
     /// Returns how often the computation that plans are measured by computes and reads tensors.
-    pub(crate) fn weights(&self) -> Weights {
+    #[must_use]
+    pub fn weights(&self) -> Weights {
         let n_values = self.graph.n_values();
         let marks = |phase| self.graph.ancestors_in(phase, &self.left_by(phase));
         let phases: Vec<(Phase, u64, Vec<bool>)> = match (self.mode(), self.optimizer.accumulate) {
@@ -52,12 +54,14 @@ impl Network {
 
 impl Weights {
     /// Returns how often a tensor is computed.
-    pub(crate) fn of_value(&self, value: Value) -> u64 {
+    #[must_use]
+    pub fn of_value(&self, value: Value) -> u64 {
         self.of_values[value.index()]
     }
 
     /// Returns how often the operator of a tensor reads its operand at this position.
-    pub(crate) fn of_read(&self, graph: &Graph, user: Value, position: usize) -> u64 {
+    #[must_use]
+    pub fn of_read(&self, graph: &Graph, user: Value, position: usize) -> u64 {
         let of_phase = |(phase, n, is_made): &(Phase, u64, Vec<bool>)| {
             n * u64::from(is_made[user.index()] && graph.reads(user, position, *phase))
         };

@@ -29,15 +29,24 @@ pub struct Program {
 }
 
 impl Program {
+    /// Returns the steps of one training step, or in inference of one prediction.
+    #[must_use]
+    pub fn measured_step(&self) -> &[Step] {
+        match self.tables.mode() {
+            Mode::Training => &self.train,
+            Mode::Inference => &self.evaluate,
+        }
+    }
+
     /// Returns the steps that measure the plan, each list with the number of times that it runs.
     /// The first list is that of a training step, or in inference of a prediction. If steps share
     /// an update, the second one is that of the accumulating steps before it.
     #[must_use]
     pub fn measured(&self) -> Vec<(u64, &[Step])> {
+        let first: (u64, &[Step]) = (1, self.measured_step());
         match (self.tables.mode(), self.tables.accumulate) {
-            (Mode::Inference, _) => vec![(1, &self.evaluate)],
-            (Mode::Training, 0 | 1) => vec![(1, &self.train)],
-            (Mode::Training, n) => vec![(1, &self.train), (n - 1, &self.accumulate)],
+            (Mode::Training, n) if n > 1 => vec![first, (n - 1, &self.accumulate)],
+            (Mode::Training | Mode::Inference, _) => vec![first],
         }
     }
 }

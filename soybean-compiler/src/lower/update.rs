@@ -84,6 +84,7 @@ impl Lowering<'_> {
             }
         }
         if let Some(sum) = cleared {
+            let guards = self.tiled.network.guards_of_clearing();
             self.guarded_map(sum, &scalar::constant(0.0), None, self.stored[&sum], &guards);
         }
     }
@@ -230,16 +231,19 @@ impl Lowering<'_> {
             });
         }
         let mut programs = joined.programs.clone();
-        let (mut written, mut kept) = (results.clone(), before.clone());
+        let has_guards = !guards.is_empty();
+        let (mut written, mut guards) = (results.clone(), guards.to_vec());
+        let mut kept: Vec<_> = before.iter().map(|it| it.filter(|_| has_guards)).collect();
         if let Some(sum) = cleared {
             programs.push(scalar::constant(0.0));
             written.push(self.stored[&sum]);
             kept.push(Some(self.stored[&sum]));
+            // They are the same wherever the other results have any.
+            guards = self.tiled.network.guards_of_clearing();
         }
         let mut program = scalar::join(&programs, operands.len());
-        let has_guards = !guards.is_empty();
-        if has_guards {
-            program = self.guarded(&program, &mut operands, extents, &kept, guards);
+        if !guards.is_empty() {
+            program = self.guarded(&program, &mut operands, extents, &kept, &guards);
         }
         self.step_of_map(extents, program, operands, written);
         let fresh = results.into_iter().zip(before);

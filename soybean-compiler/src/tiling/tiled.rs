@@ -86,7 +86,7 @@ impl TiledNetwork {
     /// # Panics
     /// If no operator computes the tensor.
     #[must_use]
-    pub(crate) fn weighted_conversions(&self, value: Value, weights: &Weights) -> Vec<Conversion> {
+    pub fn weighted_conversions(&self, value: Value, weights: &Weights) -> Vec<Conversion> {
         let mut conversions = self.conversions(value);
         // The last one is the result's.
         let result = conversions.len() - 1;

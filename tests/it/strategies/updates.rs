@@ -123,9 +123,10 @@ fn check(optimizer: &Optimizer, rate: f32, n_steps: usize) -> Expected {
             });
             let mut norms = Vec::new();
             for (batch, loss) in batches.iter().zip(&expected.losses) {
+                let predicted = trainer.bytes_of_next_step();
                 let found = trainer.step(&batch.views()).unwrap();
                 assert_close(found, *loss as f32, &what);
-                assert_eq!(trainer.moved_bytes(), compiled.program.tables.train_bytes, "{what}");
+                assert_eq!(trainer.moved_bytes(), predicted, "{what}");
                 norms.extend(trainer.gradient_norm());
             }
             assert_eq!(norms.is_empty(), compiled.program.tables.gradient_norm.is_none(), "{what}");
@@ -241,20 +242,27 @@ pub(super) fn broken(number: f32) -> Batch {
 }
 
 /// Checks two skipped steps: they change only the number of steps, and the loss scale if there is
-/// one.
+/// one and every step updates.
 fn check_skips(trainer: &mut Trainer, compiled: &Compiled, what: &str) {
     let tables = &compiled.program.tables;
     let (before, counters) = (state(trainer), trainer.counters());
+    let is_update = counters.n_accumulated + 1 == tables.accumulate;
     for number in [f32::NAN, f32::INFINITY] {
+        let predicted = trainer.bytes_of_next_step();
         let loss = trainer.step(&broken(number).views()).unwrap();
         assert!(trainer.was_skipped() && !loss.is_finite(), "{what}: {loss}");
-        assert!(!trainer.gradient_norm().unwrap().is_finite(), "{what}");
-        assert_eq!(trainer.moved_bytes(), tables.train_bytes, "{what}");
+        // Steps that only accumulate gradients do not compute their norm.
+        let is_norm_infinite = trainer.gradient_norm().map(|it| !it.is_finite());
+        assert_eq!(is_norm_infinite, is_update.then_some(true), "{what}");
+        assert_eq!(trainer.moved_bytes(), predicted, "{what}");
     }
     assert_eq!(state(trainer), before, "{what}");
-    let (loss_scale, n_good) = match tables.non_finite {
-        NonFinite::Scale => (counters.loss_scale / 4.0, 0),
-        NonFinite::Stop | NonFinite::Skip => (counters.loss_scale, counters.n_good),
+    let (loss_scale, n_good) = match (tables.non_finite, tables.accumulate) {
+        (NonFinite::Scale, 1) => (counters.loss_scale / 4.0, 0),
+        // The sum of gradients has the scale.
+        (NonFinite::Scale | NonFinite::Stop | NonFinite::Skip, _) => {
+            (counters.loss_scale, counters.n_good)
+        }
     };
     let n_steps = counters.n_steps + 2;
     assert_eq!(trainer.counters(), Counters { n_steps, loss_scale, n_good, ..counters }, "{what}");
@@ -262,17 +270,20 @@ fn check_skips(trainer: &mut Trainer, compiled: &Compiled, what: &str) {
 
 #[test]
 fn steps_that_are_not_finite_leave_everything_as_it_was() {
-    for (n_gpus, non_finite) in
-        DEVICES.into_iter().flat_map(|it| [(it, NonFinite::Skip), (it, NonFinite::Scale)])
+    let choices = [(NonFinite::Skip, 3), (NonFinite::Scale, 3), (NonFinite::Scale, 1)];
+    for (n_gpus, (non_finite, accumulate)) in
+        DEVICES.into_iter().flat_map(|it| choices.map(|choice| (it, choice)))
     {
-        let compiled = compiled(n_gpus, Optimizer { non_finite, ..everything() });
+        let optimizer = Optimizer { non_finite, accumulate, ..everything() };
+        let compiled = compiled(n_gpus, optimizer);
         let mut trainer = trainer(&compiled, 0.02);
         let mut undisturbed = self::trainer(&compiled, 0.02);
         let kept = state(&mut trainer);
         let is_kept = |name: &str| kept.iter().any(|it| it.0 == name);
-        assert!(is_kept("var") && is_kept("w.gradient_sum") && is_kept("bias.ema"), "{kept:?}");
+        assert!(is_kept("var") && is_kept("bias.ema"), "{kept:?}");
+        assert_eq!(is_kept("w.gradient_sum"), accumulate > 1, "{kept:?}");
         for step in 0..6 {
-            let what = format!("{n_gpus} devices, {non_finite}, step {step}");
+            let what = format!("{n_gpus} devices, {non_finite} {accumulate}, step {step}");
             check_skips(&mut trainer, &compiled, &what);
             let losses = [&mut trainer, &mut undisturbed]
                 .map(|it| it.step(&Batch::new(step).views()).unwrap());
@@ -317,6 +328,74 @@ fn gradients_that_overflow_lower_the_scale_and_good_updates_raise_it() {
         let counters = trainer.counters();
         assert_eq!((counters.n_good, counters.loss_scale), (n_good, loss_scale));
     }
+}
+
+/// An accumulating step checks its loss alone. The update finds that the total of the gradients is
+/// not finite, and drops it.
+#[test]
+fn totals_that_overflow_are_dropped_and_lower_the_scale() {
+    for n_gpus in DEVICES {
+        let compiled = compiled(n_gpus, everything());
+        let mut trainer = trainer(&compiled, 0.02);
+        let mut plain = self::trainer(&compiled, 0.02);
+        let start = trainer.counters();
+        trainer.set_counters(Counters { loss_scale: 2.0_f32.powi(127), ..start });
+        let mut batch = Batch::new(1);
+        batch.x.iter_mut().for_each(|it| *it *= 30.0);
+        let (parameters, mut n_dropped) = (bits(trainer.parameters().unwrap()), 0);
+        let is_trained = |it: &(String, Vec<u32>)| ["w", "weight", "bias"].contains(&it.0.as_str());
+        loop {
+            for _ in 0..2 {
+                trainer.step(&batch.views()).unwrap();
+                assert!(!trainer.was_skipped() && trainer.gradient_norm().is_none());
+                assert_eq!(trainer.counters().loss_scale, 2.0_f32.powi(127 - n_dropped));
+            }
+            trainer.step(&batch.views()).unwrap();
+            if !trainer.was_skipped() {
+                break;
+            }
+            n_dropped += 1;
+            let counters = trainer.counters();
+            assert_eq!((counters.n_updates, counters.n_accumulated), (0, 0));
+            assert_eq!(counters.loss_scale, 2.0_f32.powi(127 - n_dropped));
+            assert!(!trainer.gradient_norm().unwrap().is_finite());
+            let found = bits(trainer.parameters().unwrap());
+            let pairs = found.iter().zip(&parameters);
+            assert!(pairs.filter(|it| is_trained(it.0)).all(|(one, other)| one == other));
+            for (name, values) in trainer.optimizer_state().unwrap() {
+                assert!(values.data.iter().all(|it| *it == 0.0), "{name}");
+            }
+        }
+        assert!(n_dropped > 0);
+        for _ in 0..3 {
+            plain.step(&batch.views()).unwrap();
+        }
+        let [scaled, plain] = [&mut trainer, &mut plain].map(|it| {
+            let found = it.parameters().unwrap().into_iter();
+            let is_trained = |it: &(String, Array)| !["mean", "var"].contains(&it.0.as_str());
+            tensors(found.filter(is_trained).collect())
+        });
+        assert_near(&scaled, &plain, &format!("{n_gpus} devices"));
+    }
+}
+
+#[test]
+fn a_hundred_skipped_updates_in_a_row_are_an_error() {
+    let optimizer = Optimizer { non_finite: NonFinite::Skip, ..everything() };
+    let mut trainer = trainer(&perceptron(1, Strategy::Auto, optimizer), 0.02);
+    // The loss is finite, but the square of the gradients is not.
+    let mut batch = Batch::new(1);
+    batch.x.iter_mut().for_each(|it| *it *= 1e25);
+    for step in 1..300 {
+        assert!(trainer.step(&batch.views()).unwrap().is_finite());
+        assert_eq!(trainer.was_skipped(), step % 3 == 0);
+    }
+    let error = trainer.step(&batch.views()).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "expected finite gradients, found that the norm of the gradients is infinite in step 300 (learning rate 0.02), and 100 updates in a row were skipped"
+    );
+    assert_eq!(trainer.counters().n_accumulated, 0);
 }
 
 #[test]
