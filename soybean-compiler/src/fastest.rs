@@ -1,9 +1,9 @@
 //! The fastest plan as time passes: with collectives beside kernels.
 //!
 //! The search minimizes sums over operators and conversions, such as bytes or the times of all
-//! steps one after another. The time of an update is no such sum, since kernels hide collectives. So
-//! sums are guides here: several searches make plans, each plan is lowered and its steps timed on
-//! two lanes ([`Topology::overlapped_seconds`]), and the fastest one is chosen. The plans are:
+//! steps one after another. The time of an update is no such sum, since kernels hide collectives.
+//! So sums are guides here: several searches make plans, each plan is lowered and its steps timed
+//! on two lanes ([`Topology::overlapped_seconds`]), and the fastest one is chosen. The plans are:
 //!
 //! - the one with the least sum of times, the one with the fewest bytes, and the plans of the
 //!   strategies `data`, `model` and `recursive` by both objectives;

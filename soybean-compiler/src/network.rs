@@ -54,8 +54,8 @@ pub struct Network {
     pub sites: Arc<[Site]>,
 }
 
-/// A state that sums the gradients of a parameter in the steps that share an update. A training step
-/// sets it to zero.
+/// A state that sums the gradients of a parameter in the steps that share an update. A training
+/// step sets it to zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GradientSum {
     /// The parameter.
@@ -103,7 +103,8 @@ impl Network {
         }
     }
 
-    /// Returns whether several steps share an update, all but the last of which accumulate gradients.
+    /// Returns whether several steps share an update, all but the last of which accumulate
+    /// gradients.
     #[must_use]
     pub const fn accumulates(&self) -> bool {
         self.loss.is_some() && self.optimizer.accumulate > 1
@@ -205,8 +206,8 @@ impl Network {
         }
     }
 
-    /// Returns the numbers that must be finite for a training step to set sums of gradients to zero.
-    /// A step whose loss is not finite leaves them as they are; a total that is not finite is
+    /// Returns the numbers that must be finite for a training step to set sums of gradients to
+    /// zero. A step whose loss is not finite leaves them as they are; a total that is not finite is
     /// dropped, unless training stops.
     pub(crate) fn guards_of_clearing(&self) -> Vec<Value> {
         match self.optimizer.non_finite {

@@ -102,8 +102,8 @@ fn verify_types(network: &Network, value: Value, operator: &Operator) -> Result<
     if is_right { Ok(()) } else { Err(format!("{value}: {operator} of {found:?} gives {dtype}")) }
 }
 
-/// Checks that partial sums reach additive operators alone, and are not the results of a step, apart
-/// from sums of gradients.
+/// Checks that partial sums reach additive operators alone, and are not the results of a step,
+/// apart from sums of gradients.
 ///
 /// # Errors
 /// Returns the first violation.

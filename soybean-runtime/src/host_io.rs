@@ -72,8 +72,8 @@ impl HostIo {
             .try_for_each(|((input, view), overlap)| feed(memory, input.buffer, overlap, *view))
     }
 
-    /// Writes the rank's parts of tensors of the state to the device, from number `first` on. Of the
-    /// ranks that hold partial sums, one gets the whole sum and the others get zeros.
+    /// Writes the rank's parts of tensors of the state to the device, from number `first` on. Of
+    /// the ranks that hold partial sums, one gets the whole sum and the others get zeros.
     pub(crate) fn load(
         &self,
         tables: &Tables,

@@ -201,8 +201,8 @@ impl Lowering<'_> {
     }
 
     /// Runs the joined maps. Results that come out in their stored tiling are written in place. The
-    /// guards are applied where the value before is at hand. The sum `cleared`, which has the tiling
-    /// of the results, becomes zero.
+    /// guards are applied where the value before is at hand. The sum `cleared`, which has the
+    /// tiling of the results, becomes zero.
     fn run_joined(
         &mut self,
         updates: &[(Value, Value)],

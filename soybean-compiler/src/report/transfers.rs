@@ -39,8 +39,8 @@ pub struct Transfer {
     pub pass: Pass,
 }
 
-/// Returns all conversions of the steps of an update, or in inference of a prediction, that move anything,
-/// largest first.
+/// Returns all conversions of the steps of an update, or in inference of a prediction, that move
+/// anything, largest first.
 pub(super) fn transfers(report: &Report) -> Vec<Transfer> {
     let network = &report.found.tiled.network;
     let context = Context::new(report);

@@ -2,8 +2,8 @@
 //! moved over all ranks, or a tick of time.
 //!
 //! A tick is a power of two of seconds. It is so short that an update of the worst plan has up to
-//! 2^42 ticks. Sums of costs are then exact in 63 bits with [`UNIT`] per tick. Times are rounded by at
-//! most a thousandth of a microsecond unless a step takes hours.
+//! 2^42 ticks. Sums of costs are then exact in 63 bits with [`UNIT`] per tick. Times are rounded by
+//! at most a thousandth of a microsecond unless a step takes hours.
 
 use std::collections::BTreeSet;
 
@@ -130,8 +130,8 @@ impl CostModel {
         }
     }
 
-    /// Returns the units of a conversion at an access in the measured computation, as often as it has
-    /// the access.
+    /// Returns the units of a conversion at an access in the measured computation, as often as it
+    /// has the access.
     pub(super) fn measured(&self, price: ConversionCost, access: &Access, n_ranks: u64) -> i64 {
         let once = match self {
             Self::Bytes => (price.0 * access.bytes / n_ranks) as i64,
@@ -240,9 +240,9 @@ fn most_seconds(network: &Network, topology: &Topology, value: Value) -> f64 {
 }
 
 /// Returns the task of each tensor that the measured computation computes. Equal operators on
-/// operands of equal shapes and types, computed equally often, have the same task. The next values of optimizer states have
-/// none, because the kernel of their parameter computes them, too. Additions have none, because
-/// most of them move back into their readers.
+/// operands of equal shapes and types, computed equally often, have the same task. The next values
+/// of optimizer states have none, because the kernel of their parameter computes them, too.
+/// Additions have none, because most of them move back into their readers.
 fn tasks(network: &Network, weights: &[u64]) -> Vec<Option<usize>> {
     let graph = &network.graph;
     let mut known = Vec::new();

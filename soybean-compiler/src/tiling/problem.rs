@@ -4,11 +4,11 @@
 //! connects an operator with a tensor that it reads or writes: their labels determine a conversion,
 //! and so a cost.
 //!
-//! Costs are integers: [`UNIT`] for each byte that an update (in inference, a prediction) moves over
-//! all ranks, or for each tick of time. If steps share an update, conversions count once for each
-//! step that has them. Fractions of a unit break ties, first by the
-//! bytes that only evaluations move, then by memory. Which labels a search may choose is defined
-//! elsewhere: [`super::instance`], [`super::candidates`].
+//! Costs are integers: [`UNIT`] for each byte that an update (in inference, a prediction) moves
+//! over all ranks, or for each tick of time. If steps share an update, conversions count once for
+//! each step that has them. Fractions of a unit break ties, first by the bytes that only
+//! evaluations move, then by memory. Which labels a search may choose is defined elsewhere:
+//! [`super::instance`], [`super::candidates`].
 
 pub(super) mod builder;
 

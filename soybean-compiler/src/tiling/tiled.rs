@@ -99,8 +99,9 @@ impl TiledNetwork {
         conversions
     }
 
-    /// Returns the operations of all steps of an update, or in inference of one prediction, over all
-    /// ranks. All ranks compute equally much, so this is that of the busiest rank times the ranks.
+    /// Returns the operations of all steps of an update, or in inference of one prediction, over
+    /// all ranks. All ranks compute equally much, so this is that of the busiest rank times the
+    /// ranks.
     #[must_use]
     pub fn operations(&self) -> f64 {
         let weights = self.network.weights();

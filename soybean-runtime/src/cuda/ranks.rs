@@ -13,9 +13,7 @@ use soybean_plan::{BufferId, Kernel, Step, Tables, Tile};
 use super::{
     collective::CommunicationBackend,
     communicators::Communicators,
-    device_set::{
-        DeviceSet, PhaseEvents, StepLaunch, TimingEvents, TrainingStep, scalars_for_host,
-    },
+    device_set::{DeviceSet, StepLaunch, TimingEvents, TrainingStep, scalars_for_host},
     epilogue::{Fused, fuse},
     gpu::Gpu,
     interconnect::choose_backend,
@@ -25,10 +23,11 @@ use super::{
     matmul::{CublasLt, MatmulPlan},
     memory::PinnedWords,
     phase::{Phase, PhaseBuilder, TaskLabel},
+    phase_runner::PhaseRunner,
     rank_context::RankContext,
     recorder::record,
     source::KernelRequests,
-    stream::{Event, Graph},
+    stream::Event,
 };
 use crate::{
     Config, Error, Profile, View,
@@ -61,15 +60,6 @@ pub(crate) struct CudaRanks {
     device_line: String,
     has_failed: bool,
     devices: DeviceSet,
-}
-
-/// A phase with its events and captured graphs.
-struct PhaseRunner {
-    phase: Phase,
-    events: PhaseEvents,
-    has_run: bool,
-    /// The captured step for each slot.
-    graphs: [Option<Graph>; 2],
 }
 
 impl CudaRanks {
@@ -361,51 +351,6 @@ impl Drop for CudaRanks {
         for context in &self.devices.contexts {
             let _refused = context.gpu.synchronize();
         }
-    }
-}
-
-impl PhaseRunner {
-    fn new(devices: &DeviceSet, phase: Phase) -> Result<Self, Error> {
-        let events = devices.events(&phase)?;
-        Ok(Self { phase, events, has_run: false, graphs: [None, None] })
-    }
-
-    /// Queues a step kernel by kernel.
-    fn queue(&self, devices: &DeviceSet, launch: StepLaunch<'_>) -> Result<(), Error> {
-        devices.wait_for_batch(launch.slot)?;
-        devices.queue(&self.phase, &self.events, launch)
-    }
-
-    /// Starts a step on the batch of a slot and records its end in `done`.
-    ///
-    /// The first step is queued kernel by kernel: libraries load kernels on first use, which a
-    /// capture does not allow.
-    fn run(
-        &mut self,
-        devices: &DeviceSet,
-        slot: usize,
-        uses_graphs: bool,
-        done: &Event,
-    ) -> Result<(), Error> {
-        let launch = StepLaunch { slot, timing: None };
-        if !uses_graphs || !self.has_run {
-            self.queue(devices, launch)?;
-            self.has_run = true;
-            return done.record(devices.origin_stream());
-        }
-        devices.wait_for_batch(slot)?;
-        if self.graphs[slot].is_none() {
-            devices.origin_stream().begin_capture()?;
-            let queued = devices.queue(&self.phase, &self.events, launch);
-            // The capture must end even after an error.
-            let graph = devices.origin_stream().end_capture();
-            queued?;
-            self.graphs[slot] = Some(graph?);
-        }
-        if let Some(graph) = &self.graphs[slot] {
-            graph.launch(devices.origin_stream())?;
-        }
-        done.record(devices.origin_stream())
     }
 }
 

@@ -1,12 +1,18 @@
 //! Steps that share an update: data parallelism moves the gradients once per update, and training
-//! is the same as on one device.
+//! is the same as on one device. An update whose total is not finite drops it.
 
-use soybean::runtime::Trainer;
+use soybean::{
+    Counters,
+    runtime::{Array, Trainer},
+};
 use soybean_compiler::{Compiled, Optimizer, Strategy, optimizer};
 use soybean_plan::{Kernel, NonFinite, Program, Step};
 use soybean_test_support::models::{Batch, finish, perceptron, perceptron_of, trainer};
 
-use super::{assert_close, updates::compiled};
+use super::{
+    assert_close,
+    updates::{DEVICES, assert_near, bits, compiled, everything, tensors},
+};
 
 /// The number of steps that share an update.
 const ACCUMULATE: u64 = 8;
@@ -106,4 +112,72 @@ fn updates_with_buffers_are_those_of_one_device() {
             assert_eq!(squares(&program.accumulate), 0, "{what}");
         }
     }
+}
+
+/// An accumulating step checks its loss alone. The update finds that the total of the gradients is
+/// not finite, and drops it.
+#[test]
+fn totals_that_overflow_are_dropped_and_lower_the_scale() {
+    for n_gpus in DEVICES {
+        let compiled = compiled(n_gpus, everything());
+        let mut plain = trainer(&compiled, 0.02);
+        let mut trainer = trainer(&compiled, 0.02);
+        let start = trainer.counters();
+        trainer.set_counters(Counters { loss_scale: 2.0_f32.powi(127), ..start });
+        let mut batch = Batch::new(1);
+        batch.x.iter_mut().for_each(|it| *it *= 30.0);
+        let (parameters, mut n_dropped) = (bits(trainer.parameters().unwrap()), 0);
+        let is_trained = |it: &(String, Vec<u32>)| ["w", "weight", "bias"].contains(&it.0.as_str());
+        loop {
+            for _ in 0..2 {
+                trainer.step(&batch.views()).unwrap();
+                assert!(!trainer.was_skipped() && trainer.gradient_norm().is_none());
+                assert_eq!(trainer.counters().loss_scale, 2.0_f32.powi(127 - n_dropped));
+            }
+            trainer.step(&batch.views()).unwrap();
+            if !trainer.was_skipped() {
+                break;
+            }
+            n_dropped += 1;
+            let counters = trainer.counters();
+            assert_eq!((counters.n_updates, counters.n_accumulated), (0, 0));
+            assert_eq!(counters.loss_scale, 2.0_f32.powi(127 - n_dropped));
+            assert!(!trainer.gradient_norm().unwrap().is_finite());
+            let found = bits(trainer.parameters().unwrap());
+            let pairs = found.iter().zip(&parameters);
+            assert!(pairs.filter(|it| is_trained(it.0)).all(|(one, other)| one == other));
+            for (name, values) in trainer.optimizer_state().unwrap() {
+                assert!(values.data.iter().all(|it| *it == 0.0), "{name}");
+            }
+        }
+        assert!(n_dropped > 0);
+        for _ in 0..3 {
+            plain.step(&batch.views()).unwrap();
+        }
+        let [scaled, plain] = [&mut trainer, &mut plain].map(|it| {
+            let found = it.parameters().unwrap().into_iter();
+            let is_trained = |it: &(String, Array)| !["mean", "var"].contains(&it.0.as_str());
+            tensors(found.filter(is_trained).collect())
+        });
+        assert_near(&scaled, &plain, &format!("{n_gpus} devices"));
+    }
+}
+
+#[test]
+fn a_hundred_skipped_updates_in_a_row_are_an_error() {
+    let optimizer = Optimizer { non_finite: NonFinite::Skip, ..everything() };
+    let mut trainer = trainer(&perceptron(1, Strategy::Auto, optimizer), 0.02);
+    // The loss is finite, but the square of the gradients is not.
+    let mut batch = Batch::new(1);
+    batch.x.iter_mut().for_each(|it| *it *= 1e25);
+    for step in 1..300 {
+        assert!(trainer.step(&batch.views()).unwrap().is_finite());
+        assert_eq!(trainer.was_skipped(), step % 3 == 0);
+    }
+    let error = trainer.step(&batch.views()).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "expected finite gradients, found that the norm of the gradients is infinite in step 300 (learning rate 0.02), and 100 updates in a row were skipped"
+    );
+    assert_eq!(trainer.counters().n_accumulated, 0);
 }

@@ -43,7 +43,7 @@ pub(super) fn everything() -> Optimizer {
     }
 }
 
-fn tensors(arrays: Vec<(String, Array)>) -> Tensors {
+pub(super) fn tensors(arrays: Vec<(String, Array)>) -> Tensors {
     let wide = |(_, array): (String, Array)| array.data.into_iter().map(f64::from).collect();
     arrays.into_iter().map(wide).collect()
 }
@@ -98,7 +98,7 @@ fn by_plain_loops(
 }
 
 /// Parameters are of size 1, and each of some dozen updates rounds them to single precision.
-fn assert_near(found: &Tensors, expected: &Tensors, what: &str) {
+pub(super) fn assert_near(found: &Tensors, expected: &Tensors, what: &str) {
     for (at, (found, expected)) in found.iter().zip(expected).enumerate() {
         assert_eq!(found.len(), expected.len(), "{what}, tensor {at}");
         for (found, expected) in found.iter().zip(expected) {
@@ -222,7 +222,7 @@ pub(super) fn compiled(n_gpus: usize, optimizer: Optimizer) -> Compiled {
     finish(builder, loss, &[], n_gpus, Strategy::Auto, Optimizer { no_decay, ..optimizer })
 }
 
-fn bits(arrays: Vec<(String, Array)>) -> Vec<(String, Vec<u32>)> {
+pub(super) fn bits(arrays: Vec<(String, Array)>) -> Vec<(String, Vec<u32>)> {
     let bits = |array: Array| array.data.into_iter().map(f32::to_bits).collect();
     arrays.into_iter().map(|(name, array)| (name, bits(array))).collect()
 }
@@ -328,74 +328,6 @@ fn gradients_that_overflow_lower_the_scale_and_good_updates_raise_it() {
         let counters = trainer.counters();
         assert_eq!((counters.n_good, counters.loss_scale), (n_good, loss_scale));
     }
-}
-
-/// An accumulating step checks its loss alone. The update finds that the total of the gradients is
-/// not finite, and drops it.
-#[test]
-fn totals_that_overflow_are_dropped_and_lower_the_scale() {
-    for n_gpus in DEVICES {
-        let compiled = compiled(n_gpus, everything());
-        let mut trainer = trainer(&compiled, 0.02);
-        let mut plain = self::trainer(&compiled, 0.02);
-        let start = trainer.counters();
-        trainer.set_counters(Counters { loss_scale: 2.0_f32.powi(127), ..start });
-        let mut batch = Batch::new(1);
-        batch.x.iter_mut().for_each(|it| *it *= 30.0);
-        let (parameters, mut n_dropped) = (bits(trainer.parameters().unwrap()), 0);
-        let is_trained = |it: &(String, Vec<u32>)| ["w", "weight", "bias"].contains(&it.0.as_str());
-        loop {
-            for _ in 0..2 {
-                trainer.step(&batch.views()).unwrap();
-                assert!(!trainer.was_skipped() && trainer.gradient_norm().is_none());
-                assert_eq!(trainer.counters().loss_scale, 2.0_f32.powi(127 - n_dropped));
-            }
-            trainer.step(&batch.views()).unwrap();
-            if !trainer.was_skipped() {
-                break;
-            }
-            n_dropped += 1;
-            let counters = trainer.counters();
-            assert_eq!((counters.n_updates, counters.n_accumulated), (0, 0));
-            assert_eq!(counters.loss_scale, 2.0_f32.powi(127 - n_dropped));
-            assert!(!trainer.gradient_norm().unwrap().is_finite());
-            let found = bits(trainer.parameters().unwrap());
-            let pairs = found.iter().zip(&parameters);
-            assert!(pairs.filter(|it| is_trained(it.0)).all(|(one, other)| one == other));
-            for (name, values) in trainer.optimizer_state().unwrap() {
-                assert!(values.data.iter().all(|it| *it == 0.0), "{name}");
-            }
-        }
-        assert!(n_dropped > 0);
-        for _ in 0..3 {
-            plain.step(&batch.views()).unwrap();
-        }
-        let [scaled, plain] = [&mut trainer, &mut plain].map(|it| {
-            let found = it.parameters().unwrap().into_iter();
-            let is_trained = |it: &(String, Array)| !["mean", "var"].contains(&it.0.as_str());
-            tensors(found.filter(is_trained).collect())
-        });
-        assert_near(&scaled, &plain, &format!("{n_gpus} devices"));
-    }
-}
-
-#[test]
-fn a_hundred_skipped_updates_in_a_row_are_an_error() {
-    let optimizer = Optimizer { non_finite: NonFinite::Skip, ..everything() };
-    let mut trainer = trainer(&perceptron(1, Strategy::Auto, optimizer), 0.02);
-    // The loss is finite, but the square of the gradients is not.
-    let mut batch = Batch::new(1);
-    batch.x.iter_mut().for_each(|it| *it *= 1e25);
-    for step in 1..300 {
-        assert!(trainer.step(&batch.views()).unwrap().is_finite());
-        assert_eq!(trainer.was_skipped(), step % 3 == 0);
-    }
-    let error = trainer.step(&batch.views()).unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "expected finite gradients, found that the norm of the gradients is infinite in step 300 (learning rate 0.02), and 100 updates in a row were skipped"
-    );
-    assert_eq!(trainer.counters().n_accumulated, 0);
 }
 
 #[test]

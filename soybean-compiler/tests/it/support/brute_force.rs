@@ -18,8 +18,8 @@ use soybean_plan::{Combine, Mesh, Placement, Tile, Tiling};
 
 use super::forms::{all_forms, may_be_stored_so};
 
-/// Returns the least bytes of an update, or in inference of a prediction, or `None` if that takes tables of more entries than
-/// `limit`.
+/// Returns the least bytes of an update, or in inference of a prediction, or `None` if that takes
+/// tables of more entries than `limit`.
 pub(crate) fn least_bytes(network: &Network, mesh: &Mesh, limit: usize) -> Option<u64> {
     let all = Tensors::new(network, mesh);
     let order = order(&all, limit)?;

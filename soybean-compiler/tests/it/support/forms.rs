@@ -61,8 +61,8 @@ pub(crate) fn may_be_stored_so(network: &Network, value: Value) -> bool {
         && graph.users(value).iter().any(reads_terms)
 }
 
-/// Returns whether an operator may work on partial sums: an addition, the sum of gradients, or a change of shape of what
-/// an addition reads, of tensors that have the type of the result.
+/// Returns whether an operator may work on partial sums: an addition, the sum of gradients, or a
+/// change of shape of what an addition reads, of tensors that have the type of the result.
 fn may_be_terms(network: &Network, value: Value) -> bool {
     let graph = &network.graph;
     let Some(operator) = graph.operator(value) else { return false };
