@@ -308,8 +308,7 @@ impl<N: Network> Trainer<N> {
         self.inner.gradient_norm()
     }
 
-    /// Returns true if the last step changed nothing because its loss or its gradients were not
-    /// finite.
+    /// Returns true if the last step was skipped because its loss or its gradients were not finite.
     pub fn was_skipped(&self) -> bool {
         self.inner.was_skipped()
     }

@@ -39,7 +39,7 @@ const N_LATENCIES_AT_END: f64 = 2.0;
 /// The most by which buckets may make a phase slower, as predicted. Where few larger messages are
 /// as fast, they depend less on latencies.
 const MAX_SLOWDOWN: f64 = 1.005;
-/// Joins collectives of both phases in buckets.
+/// Joins collectives of all phases in buckets.
 pub(crate) fn bucket(overlapped: Unplaced) -> Unplaced {
     let Unplaced { program: alone, storage, contents, overlaps_on } = overlapped;
     let topology = overlaps_on.as_ref().expect("steps were ordered for a machine");
@@ -48,9 +48,10 @@ pub(crate) fn bucket(overlapped: Unplaced) -> Unplaced {
         let order = Queue::new(steps, &alone.kernels, &storage, topology).order();
         order.into_iter().map(|it| joined_step(steps, &it, &mut kernels)).collect()
     };
-    let [train, evaluate] = [&alone.train, &alone.evaluate].map(|it| joined(it));
+    let [train, accumulate, evaluate] =
+        [&alone.train, &alone.accumulate, &alone.evaluate].map(|it| joined(it));
     let (tables, kernels) = (alone.tables.clone(), Cow::Owned(kernels));
-    let mut program = Program { tables, kernels, train, evaluate };
+    let mut program = Program { tables, kernels, train, accumulate, evaluate };
     // Buckets end later than their collectives, so updates and readers have other turns.
     let chosen = |joined: &[Step], before: &[Step]| -> Vec<Step> {
         let joined = reordered(&program, joined, &storage, topology);
@@ -59,8 +60,9 @@ pub(crate) fn bucket(overlapped: Unplaced) -> Unplaced {
         if is_slower { before.to_vec() } else { joined }
     };
     let train = chosen(&program.train, &alone.train);
+    let accumulate = chosen(&program.accumulate, &alone.accumulate);
     let evaluate = chosen(&program.evaluate, &alone.evaluate);
-    (program.train, program.evaluate) = (train, evaluate);
+    (program.train, program.accumulate, program.evaluate) = (train, accumulate, evaluate);
     Unplaced { program: used_alone(program), storage, contents, overlaps_on }
 }
 
@@ -81,16 +83,16 @@ fn joined_step(steps: &[Step], members: &[usize], kernels: &mut Vec<Kernel>) -> 
 
 /// Returns the program without the kernels that no step runs.
 fn used_alone(program: Program) -> Program {
-    let Program { tables, kernels, mut train, mut evaluate } = program;
+    let Program { tables, kernels, mut train, mut accumulate, mut evaluate } = program;
     let mut numbers: Vec<Option<usize>> = vec![None; kernels.len()];
-    train.iter().chain(&evaluate).for_each(|it| numbers[it.kernel] = Some(0));
+    train.iter().chain(&accumulate).chain(&evaluate).for_each(|it| numbers[it.kernel] = Some(0));
     let used: Vec<Kernel> =
         kernels.iter().zip(&numbers).filter(|it| it.1.is_some()).map(|it| it.0.clone()).collect();
     numbers.iter_mut().flatten().enumerate().for_each(|(number, it)| *it = number);
-    for step in train.iter_mut().chain(&mut evaluate) {
+    for step in train.iter_mut().chain(&mut accumulate).chain(&mut evaluate) {
         step.kernel = numbers[step.kernel].expect("the kernel of a step is used");
     }
-    Program { tables, kernels: Cow::Owned(used), train, evaluate }
+    Program { tables, kernels: Cow::Owned(used), train, accumulate, evaluate }
 }
 
 /// A kind and a set of axes: collectives of one class can share a bucket.

@@ -1,9 +1,9 @@
 //! The fastest plan as time passes: with collectives beside kernels.
 //!
 //! The search minimizes sums over operators and conversions, such as bytes or the times of all
-//! steps one after another. The time of a step is no such sum, since kernels hide collectives. So
-//! sums are guides here: several searches make plans, each plan is lowered and its step timed on
-//! two lanes ([`Topology::overlapped_seconds`]), and the fastest one is chosen. The plans are:
+//! steps one after another. The time of an update is no such sum, since kernels hide collectives.
+//! So sums are guides here: several searches make plans, each plan is lowered and its steps timed
+//! on two lanes ([`Topology::overlapped_seconds`]), and the fastest one is chosen. The plans are:
 //!
 //! - the one with the least sum of times, the one with the fewest bytes, and the plans of the
 //!   strategies `data`, `model` and `recursive` by both objectives;
@@ -14,7 +14,7 @@
 //! The least time of kernels alone is a lower bound on the step of any plan. The bound on the sum
 //! of all times is none, since buckets share latencies.
 
-use soybean_plan::Topology;
+use soybean_plan::{Program, Step, Topology};
 
 use crate::{
     additions::without_idle_additions,
@@ -43,7 +43,7 @@ const MIN_SHARE: f64 = 0.02;
 struct TimedPlan {
     tiled: TiledNetwork,
     topology: Topology,
-    /// The time of a step.
+    /// The time of all steps of an update.
     seconds: f64,
     shares: ExposedShares,
     /// True if it fits into the memory of each rank.
@@ -109,11 +109,17 @@ pub(crate) fn fastest(
     }
 }
 
+/// Returns the time of all steps of an update, or in inference of a prediction.
+pub(crate) fn update_seconds(program: &Program, topology: &Topology) -> f64 {
+    let seconds = |steps: &[Step]| topology.overlapped_seconds(program, steps);
+    program.measured().into_iter().map(|(n, steps)| n as f64 * seconds(steps)).sum()
+}
+
 impl TimedPlan {
     fn new(tiled: TiledNetwork, topology: Topology, memory: Option<u64>) -> Self {
         debug_assert_eq!(tiled.mesh, topology.mesh(), "the plan is for this machine");
         let program = placed_within("", &tiled, Some(&topology), memory).program;
-        let seconds = topology.overlapped_seconds(&program, program.measured());
+        let seconds = update_seconds(&program, &topology);
         let exposed = exposed_shares(&program, &topology);
         let at_least = |share: f64| share.clamp(MIN_SHARE, 1.0);
         let shares =

@@ -54,6 +54,7 @@ mod unplaced;
 mod updates;
 mod value;
 mod verify;
+mod weights;
 
 pub use builder::{Argument, Builder, Site};
 pub use check::MAX_GPUS;
@@ -63,7 +64,7 @@ pub use differentiate::differentiate;
 pub use fuse::fuse;
 pub use initializers::init_names;
 pub use model::Model;
-pub use network::Network;
+pub use network::{GradientSum, Network};
 pub use optimizer::{METHODS, Method, Optimizer, Rule, Setting, SettingValue, optimizer};
 pub use options::Options;
 pub use pass::{Observer, Stage};
@@ -91,3 +92,4 @@ pub use tiling::{
 pub use updates::add_updates;
 pub use value::Value;
 pub use verify::{verify, verify_program};
+pub use weights::Weights;

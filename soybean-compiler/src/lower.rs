@@ -26,13 +26,16 @@ use crate::{
     value::Value,
 };
 
-/// Lowers a tiled network: the tasks of both phases become steps.
+/// Lowers a tiled network: the tasks of all phases become steps.
 pub(crate) fn lower(name: &str, tiled: &TiledNetwork, tasks: &Tasks, order: Order) -> Unplaced {
     let mut lowering = Lowering::new(tiled, order);
     lowering.place_sources();
     let train = lowering.steps_of(Phase::Train, &tasks.train);
     let loss = tiled.network.loss.map(|it| lowering.stored[&it]);
     let gradient_norm = tiled.network.gradient_norm.map(|it| lowering.stored[&it]);
+    let accumulate = lowering.steps_of(Phase::Accumulate, &tasks.accumulate);
+    let loss_of_accumulate =
+        tiled.network.loss.filter(|_| !tasks.accumulate.is_empty()).map(|it| lowering.stored[&it]);
     let evaluate = lowering.steps_of(Phase::Evaluate, &tasks.evaluate);
     let outputs = lowering.outputs();
     let contents = lowering.contents();
@@ -56,15 +59,18 @@ pub(crate) fn lower(name: &str, tiled: &TiledNetwork, tasks: &Tasks, order: Orde
         constants: Cow::Owned(lowering.constants),
         scalars: Cow::Owned(tiled.network.scalars.clone()),
         loss,
+        accumulate_loss: loss_of_accumulate,
         gradient_norm,
         accumulate: tiled.network.optimizer.accumulate,
         ema: tiled.network.optimizer.ema,
         non_finite: tiled.network.optimizer.non_finite,
         outputs: Cow::Owned(outputs),
         train_bytes: bytes(&train),
+        accumulate_bytes: bytes(&accumulate),
         evaluate_bytes: bytes(&evaluate),
     };
-    let program = Program { tables, kernels: Cow::Owned(lowering.kernels), train, evaluate };
+    let kernels = Cow::Owned(lowering.kernels);
+    let program = Program { tables, kernels, train, accumulate, evaluate };
     Unplaced { program, storage: lowering.storage, contents, overlaps_on: None }
 }
 
@@ -182,7 +188,7 @@ impl<'a> Lowering<'a> {
             }
             match task {
                 Task::Compute(value) => self.compute(*value),
-                Task::Update(updates) => self.update(updates),
+                Task::Update(update) => self.update(update),
             }
         }
         std::mem::take(&mut self.steps)

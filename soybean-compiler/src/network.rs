@@ -38,6 +38,8 @@ pub struct Network {
     pub gradients: Vec<(Value, Value)>,
     /// Buffers, then parameters and optimizer states, each with its next value in the same tiling.
     pub updates: Vec<(Value, Value)>,
+    /// The sums of gradients, if steps share updates.
+    pub gradient_sums: Vec<GradientSum>,
     /// The 2-norm of all gradients together, if updates need it.
     pub gradient_norm: Option<Value>,
     /// The optimizer that made the updates.
@@ -50,6 +52,18 @@ pub struct Network {
     pub names: Vec<(String, Option<Value>)>,
     /// The positions of the builder's calls, to which the origins of tensors refer.
     pub sites: Arc<[Site]>,
+}
+
+/// A state that sums the gradients of a parameter in the steps that share an update. A training
+/// step sets it to zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GradientSum {
+    /// The parameter.
+    pub parameter: Value,
+    /// The state, which is also zero at the start.
+    pub state: Value,
+    /// Its value after an accumulating step, in the same tiling.
+    pub next: Value,
 }
 
 impl Network {
@@ -70,6 +84,7 @@ impl Network {
             outputs: outputs.to_vec(),
             gradients: Vec::new(),
             updates,
+            gradient_sums: Vec::new(),
             gradient_norm: None,
             optimizer: Optimizer::default(),
             scalars,
@@ -86,6 +101,13 @@ impl Network {
             Some(_) => Mode::Training,
             None => Mode::Inference,
         }
+    }
+
+    /// Returns whether several steps share an update, all but the last of which accumulate
+    /// gradients.
+    #[must_use]
+    pub const fn accumulates(&self) -> bool {
+        self.loss.is_some() && self.optimizer.accumulate > 1
     }
 
     /// Pins a tensor to a tiling. A parameter, buffer or state is pinned together with its next
@@ -129,31 +151,75 @@ impl Network {
     /// Returns the tensors that must be computed: the loss, the outputs and the results of a step.
     #[must_use]
     pub fn roots(&self) -> Vec<Value> {
-        self.fetched().into_iter().chain(self.left_by_steps()).collect()
+        let mut roots = self.fetched();
+        roots.extend(self.left_by(Phase::Train));
+        roots.extend(self.gradient_sums.iter().map(|it| it.next));
+        roots
     }
 
-    /// Returns the results of a training step: the loss, the gradients or next values, and the
-    /// gradients' norm. In inference there are none.
-    pub(crate) fn left_by_steps(&self) -> Vec<Value> {
+    /// Returns the results of a phase. A training step leaves the loss, the gradients or next
+    /// values, and the gradients' norm; an accumulating step the loss, the sums of gradients and
+    /// the next values of buffers; an evaluation what is fetched. In inference, the first two leave
+    /// nothing.
+    pub(crate) fn left_by(&self, phase: Phase) -> Vec<Value> {
         let next = self.updates.iter().map(|&(_, next)| next);
         let gradients = self.gradients.iter().map(|&(_, gradient)| gradient);
-        self.loss.into_iter().chain(gradients).chain(next).chain(self.gradient_norm).collect()
+        let loss = self.loss.into_iter();
+        match phase {
+            Phase::Train => loss.chain(gradients).chain(next).chain(self.gradient_norm).collect(),
+            Phase::Accumulate if !self.accumulates() => Vec::new(),
+            Phase::Accumulate => {
+                loss.chain(self.kept_when_accumulating().into_iter().map(|it| it.1)).collect()
+            }
+            Phase::Evaluate => self.fetched(),
+        }
     }
 
-    /// Returns the numbers of a training step that must be finite: otherwise the step leaves
-    /// parameters, states and buffers as they are. There are none with `"skip"` and `"scale"`,
-    /// where the updates themselves read whether loss and gradients are finite.
-    pub(crate) fn guards(&self) -> Vec<Value> {
+    /// Returns what an accumulating step replaces, with the next values: buffers, and sums of
+    /// gradients.
+    pub(crate) fn kept_when_accumulating(&self) -> Vec<(Value, Value)> {
+        let is_buffer = |it: Value| matches!(self.graph.node(it).source, Source::Buffer(_));
+        let buffers = self.updates.iter().filter(|it| is_buffer(it.0)).copied();
+        let sums = self.gradient_sums.iter().map(|it| (it.state, it.next));
+        buffers.chain(sums).collect()
+    }
+
+    /// Returns all pairs of a kept tensor and a next value, which has the same tiling.
+    pub(crate) fn replacements(&self) -> impl Iterator<Item = (Value, Value)> + '_ {
+        let sums = self.gradient_sums.iter().map(|it| (it.state, it.next));
+        self.updates.iter().copied().chain(sums)
+    }
+
+    /// Returns the numbers of a step that must be finite: otherwise the step leaves parameters,
+    /// states and buffers as they are. There are none with `"skip"` and `"scale"`, where the
+    /// updates themselves read whether loss and gradients are finite. Sums of gradients are added
+    /// up in accumulating steps only if the loss is finite, whatever happens to other steps.
+    pub(crate) fn guards(&self, phase: Phase, source: Value) -> Vec<Value> {
+        let is_sum = self.gradient_sums.iter().any(|it| it.state == source);
+        match (phase, self.optimizer.non_finite) {
+            (Phase::Accumulate, NonFinite::Stop) => self.loss.into_iter().collect(),
+            (Phase::Accumulate, _) if is_sum => self.loss.into_iter().collect(),
+            (Phase::Train, NonFinite::Stop) => {
+                self.loss.into_iter().chain(self.gradient_norm).collect()
+            }
+            (_, NonFinite::Stop | NonFinite::Skip | NonFinite::Scale) => Vec::new(),
+        }
+    }
+
+    /// Returns the numbers that must be finite for a training step to set sums of gradients to
+    /// zero. A step whose loss is not finite leaves them as they are; a total that is not finite is
+    /// dropped, unless training stops.
+    pub(crate) fn guards_of_clearing(&self) -> Vec<Value> {
         match self.optimizer.non_finite {
             NonFinite::Stop => self.loss.into_iter().chain(self.gradient_norm).collect(),
-            NonFinite::Skip | NonFinite::Scale => Vec::new(),
+            NonFinite::Skip | NonFinite::Scale => self.loss.into_iter().collect(),
         }
     }
 
     /// Returns the next values of buffers, parameters and states.
     #[must_use]
     pub fn next_values(&self) -> BTreeSet<Value> {
-        self.updates.iter().map(|&(_, next)| next).collect()
+        self.replacements().map(|(_, next)| next).collect()
     }
 
     /// Returns the position of the user's call for which a tensor was made, if it is known.
@@ -172,27 +238,6 @@ impl Network {
     #[must_use]
     pub fn forward(&self) -> Vec<bool> {
         self.graph.ancestors(&self.fetched())
-    }
-
-    /// Marks the tensors of the computation that plans are measured by: a training step, or in
-    /// inference a prediction. The others are computed in evaluations only.
-    #[must_use]
-    pub fn measured(&self) -> Vec<bool> {
-        match self.mode() {
-            Mode::Training => self.graph.ancestors_in(Phase::Train, &self.left_by_steps()),
-            Mode::Inference => self.forward(),
-        }
-    }
-
-    /// Returns for each tensor the operations that compute it on one device; 0 if one training
-    /// step, or in inference one prediction, does not.
-    pub(crate) fn operations_of_values(&self) -> Vec<f64> {
-        let is_measured = self.measured();
-        let operations = |it: Value| match is_measured[it.index()] {
-            true => self.graph.flops(it) as f64,
-            false => 0.0,
-        };
-        self.graph.values().map(operations).collect()
     }
 
     /// Marks the tensors whose work ranks may repeat wherever that saves bytes, because it is
@@ -235,12 +280,15 @@ impl Network {
         self.graph.values().map(is_aside).collect()
     }
 
-    /// Marks the tensors that serve updates alone: the next values, the norm of all gradients with
-    /// its terms, and what depends on it.
+    /// Marks the tensors that serve updates alone: the next values, the totals of accumulated
+    /// gradients, the norm of all gradients with its terms, and what depends on it.
     pub(crate) fn of_updates(&self) -> Vec<bool> {
         let graph = &self.graph;
         let is_next = self.next_values();
         let mut marks: Vec<bool> = graph.values().map(|it| is_next.contains(&it)).collect();
+        for sum in &self.gradient_sums {
+            graph.users(sum.state).iter().for_each(|it| marks[it.index()] = true);
+        }
         let Some(norm) = self.gradient_norm else { return marks };
         // Gradients serve next values and the norm; their squares and sums serve the norm alone.
         let mut serves_others = self.forward();
@@ -297,6 +345,15 @@ impl Network {
             outputs: self.outputs.iter().map(|(name, value)| (name.clone(), of[value])).collect(),
             gradients: self.gradients.iter().map(|(one, its)| (of[one], of[its])).collect(),
             updates: self.updates.iter().map(|(source, next)| (of[source], of[next])).collect(),
+            gradient_sums: self
+                .gradient_sums
+                .iter()
+                .map(|&GradientSum { parameter, state, next }| GradientSum {
+                    parameter: of[&parameter],
+                    state: of[&state],
+                    next: of[&next],
+                })
+                .collect(),
             gradient_norm: self.gradient_norm.map(|it| of[&it]),
             optimizer: self.optimizer.clone(),
             scalars: self.scalars.clone(),
@@ -319,6 +376,9 @@ impl fmt::Display for Network {
         }
         for (source, next) in &self.updates {
             writeln!(f, "update {source} = {next}")?;
+        }
+        for GradientSum { state, next, .. } in &self.gradient_sums {
+            writeln!(f, "accumulate {state} = {next}")?;
         }
         if let Some(norm) = self.gradient_norm {
             writeln!(f, "gradient norm {norm}")?;

@@ -97,6 +97,8 @@ pub trait Rules: Any + fmt::Debug + fmt::Display + Send + Sync {
 pub enum Phase {
     /// A training step: loss, gradients and updates.
     Train,
+    /// An accumulating step: loss and gradients, which are added to those of earlier steps.
+    Accumulate,
     /// An evaluation: loss and outputs alone.
     Evaluate,
 }

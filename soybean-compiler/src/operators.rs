@@ -1,5 +1,6 @@
 //! The primitive operators: one file each, with all rules of the operator.
 
+pub mod accumulate;
 pub mod addition;
 pub mod attend;
 pub mod concatenate;

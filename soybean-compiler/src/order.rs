@@ -6,7 +6,7 @@ use soybean_plan::Mode;
 
 use crate::{
     graph::{Graph, Source},
-    network::Network,
+    network::{GradientSum, Network},
     operator::Phase,
     value::Value,
 };
@@ -16,24 +16,34 @@ use crate::{
 pub(crate) enum Task {
     /// Compute this tensor.
     Compute(Value),
-    /// Replace a parameter and its optimizer's states by their next values: pairs of source and
-    /// next value.
-    Update(Vec<(Value, Value)>),
+    /// Replace kept tensors by their next values, all at once.
+    Update(Update),
 }
 
-/// The tasks of both phases.
+/// An update of a parameter with its optimizer's states, of a buffer, or of a sum of gradients.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Update {
+    /// Pairs of source and next value.
+    pub(crate) next: Vec<(Value, Value)>,
+    /// The sum of gradients that becomes zero.
+    pub(crate) cleared: Option<Value>,
+}
+
+/// The tasks of all phases.
 #[derive(Clone, Debug)]
 pub(crate) struct Tasks {
     pub(crate) train: Vec<Task>,
+    /// Those of an accumulating step; there are none if every step updates.
+    pub(crate) accumulate: Vec<Task>,
     pub(crate) evaluate: Vec<Task>,
 }
 
-/// Orders the tasks of a training step and of an evaluation.
+/// Orders the tasks of a training step, of an accumulating step and of an evaluation.
 pub(crate) fn order(network: &Network) -> Tasks {
-    Tasks { train: train(network), evaluate: evaluate(network) }
+    Tasks { train: train(network), accumulate: accumulate(network), evaluate: evaluate(network) }
 }
 
-/// Returns the tasks of the computation that plans are measured by.
+/// Returns the tasks of a training step, or in inference of a prediction.
 pub(crate) fn measured(network: &Network) -> Vec<Task> {
     match network.mode() {
         Mode::Training => train(network),
@@ -44,22 +54,46 @@ pub(crate) fn measured(network: &Network) -> Vec<Task> {
 /// Returns the tasks of a training step: the loss, the gradients, and each update as soon as
 /// nothing reads the old value and the numbers that guard it exist. In inference there are none.
 fn train(network: &Network) -> Vec<Task> {
-    let roots = network.left_by_steps();
+    let update = |next: Vec<(Value, Value)>| {
+        let of_parameter = |it: &&GradientSum| it.parameter == next[0].0;
+        let cleared = network.gradient_sums.iter().find(of_parameter).map(|it| it.state);
+        Update { next, cleared }
+    };
+    let updates = network.update_groups().into_iter().map(update).collect();
+    tasks(network, Phase::Train, updates)
+}
+
+/// Returns the tasks of an accumulating step: the loss, the gradients, and each sum of gradients as
+/// soon as nothing reads the old value.
+fn accumulate(network: &Network) -> Vec<Task> {
+    if !network.accumulates() {
+        return Vec::new();
+    }
+    let update = |pair| Update { next: vec![pair], cleared: None };
+    let updates = network.kept_when_accumulating().into_iter().map(update).collect();
+    tasks(network, Phase::Accumulate, updates)
+}
+
+/// Returns the tasks of a phase that ends with these updates.
+fn tasks(network: &Network, phase: Phase, updates: Vec<Update>) -> Vec<Task> {
+    let roots = network.left_by(phase);
     let is_next = network.next_values();
-    let order = computed(&network.graph, Phase::Train, &roots, |it| !is_next.contains(&it));
-    let guards = network.guards();
+    let order = computed(&network.graph, phase, &roots, |it| !is_next.contains(&it));
     // For each update, the last tensor that reads what it replaces or that it reads.
     let mut due: BTreeMap<Option<Value>, Vec<Task>> = BTreeMap::new();
-    for group in network.update_groups() {
-        let readers = group.iter().flat_map(|&(source, _)| readers(&network.graph, source));
-        let operands = group.iter().flat_map(|&(_, next)| network.graph.operands(next));
-        let guards = guards.iter().copied();
+    for update in updates {
+        let replaced = update.next.iter().map(|it| it.0).chain(update.cleared);
+        let readers = replaced.flat_map(|it| readers(&network.graph, it));
+        let operands = update.next.iter().flat_map(|&(_, next)| network.graph.operands(next));
+        let guards = update.next.iter().flat_map(|it| network.guards(phase, it.0));
+        let guards_of_clearing = update.cleared.iter().flat_map(|_| network.guards_of_clearing());
+        let guards = guards.chain(guards_of_clearing);
         let last = readers
             .chain(operands)
             .chain(guards)
             .filter(|it| order.binary_search(it).is_ok())
             .max();
-        due.entry(last).or_default().push(Task::Update(group));
+        due.entry(last).or_default().push(Task::Update(update));
     }
     let mut tasks = due.remove(&None).unwrap_or_default();
     for value in order {

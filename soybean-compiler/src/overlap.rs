@@ -27,19 +27,40 @@ use crate::{
 };
 use list_schedule::{Job, list_schedule};
 
-/// Reorders the steps of both phases so that a device can communicate while it computes. Times are
+/// Reorders the steps of all phases so that a device can communicate while it computes. Times are
 /// those of the topology, or without one of an assumed machine.
 pub(crate) fn overlap(lowered: Unplaced, topology: Option<&Topology>) -> Unplaced {
     let Unplaced { mut program, storage, contents, .. } = lowered;
     let topology = topology.cloned().unwrap_or_else(|| assumed_topology(program.tables.mesh));
     program.train = reordered(&program, &program.train, &storage, &topology);
+    program.accumulate = reordered(&program, &program.accumulate, &storage, &topology);
     program.evaluate = reordered(&program, &program.evaluate, &storage, &topology);
     Unplaced { program, storage, contents, overlaps_on: Some(topology) }
 }
 
 /// Returns the shares of the time of collectives during which a rank has nothing to compute.
 pub(crate) fn exposed_shares(program: &Program, topology: &Topology) -> ExposedShares {
-    let steps = program.measured();
+    let (mut all, mut exposed) = ([0.0; 2], [0.0; 2]);
+    for (n, steps) in program.measured() {
+        let of_steps = exposed_seconds(program, steps, topology);
+        for kind in 0..2 {
+            all[kind] += n as f64 * of_steps.all[kind];
+            exposed[kind] += n as f64 * of_steps.exposed[kind];
+        }
+    }
+    let share = |kind: usize| if all[kind] > 0.0 { exposed[kind] / all[kind] } else { 0.0 };
+    ExposedShares { kept: share(1), others: share(0) }
+}
+
+/// The times of collectives of some steps: first those for which steps wait, then those of kept
+/// tensors.
+struct CollectiveSeconds {
+    all: [f64; 2],
+    /// During these, a rank has nothing to compute.
+    exposed: [f64; 2],
+}
+
+fn exposed_seconds(program: &Program, steps: &[Step], topology: &Topology) -> CollectiveSeconds {
     let needs = StepNeeds::of(steps);
     let durations = topology.durations(program, steps);
     let spans = lane_spans(&needs, &durations);
@@ -74,8 +95,7 @@ pub(crate) fn exposed_shares(program: &Program, topology: &Topology) -> ExposedS
         }
         free = spans[at][1];
     }
-    let share = |kind: usize| if all[kind] > 0.0 { exposed[kind] / all[kind] } else { 0.0 };
-    ExposedShares { kept: share(1), others: share(0) }
+    CollectiveSeconds { all, exposed }
 }
 
 /// Returns the steps in the order in which they start if collectives run beside kernels.

@@ -6,6 +6,7 @@
 //! | a number that totals alone read | always, along all axes |
 //! | a sum over a factor that additions read, at once or through changes of shape | where cheaper |
 //! | an addition; a change of shape of such a tensor | where cheaper |
+//! | the sum of the gradients of several steps, which is kept between them | where cheaper |
 //! | everything else | never |
 //!
 //! Maxima, integers, pinned tensors and results of a step are never stored so. A sum of partial
@@ -20,7 +21,7 @@ use crate::{
     graph::Graph,
     network::Network,
     operator::Operator,
-    operators::{addition::Addition, total::Total},
+    operators::{accumulate::Accumulate, addition::Addition, total::Total},
     signature::{Signature, factor_id},
     value::Value,
 };
@@ -50,7 +51,7 @@ impl PartialSums {
         let graph = &network.graph;
         let roots: BTreeSet<Value> = network.roots().into_iter().collect();
         let is_bound = |it: Value| roots.contains(&it) || graph.node(it).pinned.is_some();
-        let is_sum = sums(graph);
+        let is_sum = sums(network);
         let mut idle = vec![Idle::Replicated; graph.n_values()];
         let mut may_be_terms = vec![false; graph.n_values()];
         // Readers come after what they read.
@@ -64,10 +65,11 @@ impl PartialSums {
             if is_number && is_of_totals && is_combined_by_sum(graph, value) && !is_bound(value) {
                 idle[at] = Idle::Partial;
             }
-            if !is_number && is_read_so && is_sum[at] && !is_bound(value) {
+            if is_read_so && is_sum[at] && !is_bound(value) {
                 idle[at] = Idle::Either;
             }
-            let is_addition = graph.operator_as::<Addition>(value).is_some();
+            let is_sum_of = |it: &Operator| it.is::<Addition>() || it.is::<Accumulate>();
+            let is_addition = graph.operator(value).is_some_and(is_sum_of);
             may_be_terms[at] = is_sum[at]
                 && is_additive(graph, value)
                 && (is_addition || idle[at] == Idle::Either);
@@ -76,14 +78,19 @@ impl PartialSums {
     }
 }
 
-/// Marks the tensors that operators can give as partial sums.
-fn sums(graph: &Graph) -> Vec<bool> {
+/// Marks the tensors that operators can give as partial sums. The sum of the gradients of several
+/// steps is one if their gradients are.
+fn sums(network: &Network) -> Vec<bool> {
+    let graph = &network.graph;
     let mut marks = vec![false; graph.n_values()];
     for value in graph.values() {
         let Some(operator) = graph.operator(value) else { continue };
         let signature = operator.signature(&graph.operand_shapes(value));
         let reads_sums = || graph.operands(value).iter().any(|it| marks[it.index()]);
         marks[value.index()] = adds_up(&signature) || is_additive(graph, value) && reads_sums();
+    }
+    for sum in &network.gradient_sums {
+        marks[sum.state.index()] = marks[sum.next.index()];
     }
     marks
 }

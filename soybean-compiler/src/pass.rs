@@ -7,7 +7,7 @@ use soybean_plan::Step;
 use crate::{
     memory::Placed,
     network::Network,
-    order::{Task, Tasks},
+    order::{Task, Tasks, Update},
     text::program_text,
     tiling::SearchResult,
     unplaced::Unplaced,
@@ -81,14 +81,22 @@ impl Stage for SearchResult {
 impl Stage for Tasks {
     fn text(&self) -> String {
         let mut text = String::new();
-        for (phase, tasks) in [("train", &self.train), ("evaluate", &self.evaluate)] {
+        let phases = [
+            ("train", &self.train),
+            ("accumulate", &self.accumulate),
+            ("evaluate", &self.evaluate),
+        ];
+        for (phase, tasks) in phases {
+            if phase == "accumulate" && tasks.is_empty() {
+                continue;
+            }
             let _ = writeln!(text, "{phase}:");
             for task in tasks {
                 let _ = match task {
                     Task::Compute(value) => writeln!(text, "  compute {value}"),
-                    Task::Update(updates) => {
-                        let pairs =
-                            updates.iter().map(|(source, next)| format!("{source} = {next}"));
+                    Task::Update(Update { next, cleared }) => {
+                        let pairs = next.iter().map(|(source, next)| format!("{source} = {next}"));
+                        let pairs = pairs.chain(cleared.map(|it| format!("{it} = 0")));
                         writeln!(text, "  update {}", pairs.collect::<Vec<_>>().join(", "))
                     }
                 };
@@ -110,6 +118,7 @@ impl Stage for Unplaced {
     fn verify(&self) -> Result<(), String> {
         let check = |steps: &[Step]| verify_steps(steps, &self.program.kernels, &self.storage);
         check(&self.program.train)?;
+        check(&self.program.accumulate)?;
         check(&self.program.evaluate)
     }
 }

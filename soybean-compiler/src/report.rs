@@ -12,9 +12,10 @@ mod warnings;
 
 use std::collections::BTreeMap;
 
-use soybean_plan::{BufferId, Kernel, Mesh, Mode, Precision, Program, Topology};
+use soybean_plan::{BufferId, Kernel, Mesh, Mode, Precision, Program, Step, Topology};
 
 use crate::{
+    fastest::update_seconds,
     graph::{Graph, Source},
     holdings::Holdings,
     idle_gpus::SlowerPlan,
@@ -42,12 +43,14 @@ pub struct Report {
     padding: PaddingFacts,
     /// The plan for more GPUs that is slower, if this one leaves GPUs idle.
     slower: Option<SlowerPlan>,
-    /// The number of the program's steps that are measured.
+    /// The number of the steps of a training step, or in inference of a prediction.
     n_steps: usize,
     memory_limit: Option<u64>,
-    /// The bytes that the collectives of one training step move over all ranks; in inference, of
-    /// one prediction.
+    /// The bytes that the collectives of one update move over all ranks; in inference, of one
+    /// prediction. An update is one training step, or all the steps that share it.
     pub bytes_total: u64,
+    /// The bytes of each of these steps that only accumulates gradients; 0 if every step updates.
+    pub accumulate_bytes: u64,
     /// The same by axis of the mesh. A transfer counts for the slowest axis along which its two
     /// ranks differ.
     pub bytes_per_axis: Vec<u64>,
@@ -60,7 +63,7 @@ pub struct Report {
     pub prediction: Option<Prediction>,
 }
 
-/// The predicted times of a training step, or in inference of a prediction, on a cluster.
+/// The predicted times of all steps of an update, or in inference of a prediction, on a cluster.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Prediction {
     /// The cluster's name.
@@ -75,7 +78,7 @@ pub struct Prediction {
     pub levels: Vec<LevelLoad>,
 }
 
-/// The load of a training step, or in inference of a prediction, on a level of a cluster.
+/// The load of all steps of an update, or in inference of a prediction, on a level of a cluster.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LevelLoad {
     /// The level's name.
@@ -106,13 +109,14 @@ impl Report {
             padding,
             slower,
             bytes_total: program.tables.measured_bytes(),
+            accumulate_bytes: program.tables.accumulate_bytes,
             bytes_per_axis: bytes_per_axis(program, &found.tiled.mesh),
             peak_memory_bytes_per_gpu: program.tables.arena_bytes as u64,
             prediction: found.topology.as_ref().map(|it| prediction(program, it)),
             found,
             peak: holdings.peak(),
             holdings: holdings.clone(),
-            n_steps: program.measured().len(),
+            n_steps: program.measured_step().len(),
             memory_limit: request.memory,
         }
     }
@@ -127,6 +131,22 @@ impl Report {
     #[must_use]
     pub fn mode(&self) -> Mode {
         self.found.tiled.network.mode()
+    }
+
+    /// Returns the number of steps that share an update; 1 if every step updates, and in inference.
+    #[must_use]
+    pub fn accumulate(&self) -> u64 {
+        match self.mode() {
+            Mode::Training => self.found.tiled.network.optimizer.accumulate,
+            Mode::Inference => 1,
+        }
+    }
+
+    /// Returns the name of the run by which the plan is measured: `training step`, `prediction` or
+    /// `update of 8 steps`.
+    #[must_use]
+    pub fn unit(&self) -> String {
+        self.mode().unit_of(self.accumulate())
     }
 
     /// Returns the number of ranks. It is less than the number of GPUs that was asked for where a
@@ -286,8 +306,8 @@ impl Report {
         };
         let mut names: BTreeMap<Value, String> =
             network.graph.values().map(|it| (it, own(it))).collect();
-        for (source, next) in &network.updates {
-            names.insert(*next, format!("{}'", own(*source)));
+        for (source, next) in network.replacements() {
+            names.insert(next, format!("{}'", own(source)));
         }
         for (name, value) in &network.names {
             let Some(value) = value else { continue };
@@ -325,7 +345,7 @@ impl Report {
         };
         let mut kinds: BTreeMap<Value, &'static str> =
             network.graph.values().map(|it| (it, kind(it))).collect();
-        for &(source, next) in &network.updates {
+        for (source, next) in network.replacements() {
             kinds.insert(next, kind(source));
         }
         kinds
@@ -334,10 +354,12 @@ impl Report {
 
 fn bytes_per_axis(program: &Program, mesh: &Mesh) -> Vec<u64> {
     let mut bytes = vec![0; mesh.n_axes()];
-    for step in program.measured() {
+    let steps =
+        program.measured().into_iter().flat_map(|(n, steps)| steps.iter().map(move |it| (n, it)));
+    for (n, step) in steps {
         let Kernel::Communicate(bucket) = &program.kernels[step.kernel] else { continue };
         for (sum, moved) in bytes.iter_mut().zip(bucket.bytes_per_axis(mesh)) {
-            *sum += moved;
+            *sum += n * moved;
         }
     }
     bytes
@@ -346,23 +368,27 @@ fn bytes_per_axis(program: &Program, mesh: &Mesh) -> Vec<u64> {
 fn prediction(program: &Program, topology: &Topology) -> Prediction {
     let cluster = topology.cluster();
     let per_axis = bytes_per_axis(program, &topology.mesh());
-    let seconds = topology.level_seconds(program, program.measured());
+    let sum = |seconds: &dyn Fn(&[Step]) -> f64| {
+        // `sum` of no numbers would be -0.
+        program.measured().into_iter().fold(0.0, |sum, (n, steps)| sum + n as f64 * seconds(steps))
+    };
+    let of_level = |level: usize| sum(&|steps| topology.level_seconds(program, steps)[level]);
+    let seconds: Vec<f64> = (0..topology.n_levels()).map(of_level).collect();
     let level = |(at, seconds): (usize, f64)| {
         let axes: Vec<usize> =
             (0..per_axis.len()).filter(|&axis| topology.level(axis) == at).collect();
         let bytes = axes.iter().map(|&axis| per_axis[axis]).sum();
         LevelLoad { name: cluster.levels[at].name.to_string(), axes, bytes, seconds }
     };
-    let buckets = program.measured().iter().filter_map(|it| match &program.kernels[it.kernel] {
-        Kernel::Communicate(bucket) => Some(topology.bucket_seconds(bucket)),
-        _ => None,
-    });
+    let communication = |step: &Step| match &program.kernels[step.kernel] {
+        Kernel::Communicate(bucket) => topology.bucket_seconds(bucket),
+        _ => 0.0,
+    };
     Prediction {
         cluster: cluster.name.to_string(),
-        seconds: topology.overlapped_seconds(program, program.measured()),
-        serial_seconds: topology.serial_seconds(program, program.measured()),
-        // `sum` of no numbers would be -0.
-        communication_seconds: buckets.fold(0.0, |sum, it| sum + it),
+        seconds: update_seconds(program, topology),
+        serial_seconds: sum(&|steps| topology.serial_seconds(program, steps)),
+        communication_seconds: sum(&|steps| steps.iter().map(communication).sum()),
         levels: seconds.into_iter().enumerate().map(level).collect(),
     }
 }

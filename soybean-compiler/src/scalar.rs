@@ -375,6 +375,14 @@ pub fn without_detach(program: &ScalarProgram) -> ScalarProgram {
     builder.finish_all(&results)
 }
 
+/// Returns the program that gives a number.
+#[must_use]
+pub fn constant(number: f64) -> ScalarProgram {
+    let mut it = ScalarBuilder::default();
+    let number = it.constant(number);
+    it.finish(number)
+}
+
 /// Joins programs over the same inputs into one with all their results.
 ///
 /// # Panics

@@ -54,13 +54,19 @@ pub(crate) fn check_network(
         let operands = graph.operands(value).into_iter().map(bytes).sum::<f64>();
         bytes(value) + operands
     };
-    let moved = 4.0 * mesh.n_ranks() as f64 * graph.values().map(accessed).sum::<f64>();
+    let weights = network.weights();
+    let weighted = |it: Value| weights.of_value(it).max(1) as f64 * accessed(it);
+    let moved = 4.0 * mesh.n_ranks() as f64 * graph.values().map(weighted).sum::<f64>();
     if moved <= MAX_MOVED_BYTES {
         return Ok(());
     }
     let n_ranks = mesh.n_ranks();
+    let unit = match network.optimizer.accumulate {
+        0 | 1 => "a step".to_owned(),
+        n => format!("an update of {n} steps"),
+    };
     let message = format!(
-        "the tensors of this model are too large for {n_ranks} GPUs: a step may move at most 2^60 bytes between them, but could move {moved:.1e}"
+        "the tensors of this model are too large for {n_ranks} GPUs: {unit} may move at most 2^60 bytes between them, but could move {moved:.1e}"
     );
     let at = largest.map_or(ModelPart::Loss, ModelPart::Value);
     Err(ModelDiagnostic { at, message, help: None })

@@ -8,7 +8,15 @@ use soybean_plan::{DType, Program, Step};
 #[must_use]
 pub fn program_text(program: &Program) -> String {
     let mut text = format!("program {} on {}\n", program.tables.name, program.tables.mesh);
-    for (name, steps) in [("train", &program.train), ("evaluate", &program.evaluate)] {
+    let phases = [
+        ("train", &program.train),
+        ("accumulate", &program.accumulate),
+        ("evaluate", &program.evaluate),
+    ];
+    for (name, steps) in phases {
+        if name == "accumulate" && steps.is_empty() {
+            continue;
+        }
         let _ = writeln!(text, "{name}:");
         for step in steps {
             let _ = writeln!(text, "  {}", line(program, step));

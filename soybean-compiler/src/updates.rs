@@ -5,8 +5,10 @@ use soybean_plan::{Combine, DType, NonFinite, RunScalar, ScalarProgram, Shape, U
 
 use crate::{
     graph::{Graph, Source},
-    network::Network,
+    network::{GradientSum, Network},
     operators::{
+        accumulate::Accumulate,
+        addition::Addition,
         elementwise::{Elementwise, add_elementwise, all_dims},
         reduce::Reduce,
         total::Total,
@@ -20,6 +22,8 @@ use crate::{
     value::Value,
 };
 
+/// The state that sums the gradients of the steps that share an update.
+const GRADIENT_SUM: &str = "gradient_sum";
 /// The largest number of terms that one kernel sums.
 const MAX_TERMS: usize = 32;
 
@@ -39,9 +43,9 @@ pub fn add_updates(network: Network, optimizer: &Optimizer) -> Network {
     let mut network = network;
     let Some(loss) = network.loss else { return network };
     let gradients = std::mem::take(&mut network.gradients);
-    let Network { graph, updates, scalars, names, .. } = &mut network;
+    let Network { graph, updates, gradient_sums, scalars, names, .. } = &mut network;
     let programs = Updates::new(optimizer, scalars);
-    let mut writer = UpdateWriter { graph, updates, names };
+    let mut writer = UpdateWriter { graph, updates, gradient_sums, names };
     let gradient_norm = writer.add(&programs, optimizer, loss, &gradients);
     Network { gradient_norm, optimizer: optimizer.clone(), ..network }
 }
@@ -51,6 +55,7 @@ struct UpdateWriter<'a> {
     graph: &'a mut Graph,
     /// Buffers with their next values; parameters and states are added.
     updates: &'a mut Vec<(Value, Value)>,
+    gradient_sums: &'a mut Vec<GradientSum>,
     /// The users' names of tensors.
     names: &'a mut Vec<(String, Option<Value>)>,
 }
@@ -65,6 +70,7 @@ struct Shared {
 /// A parameter with the tensors that its update reads.
 struct Trained<'a> {
     parameter: Value,
+    /// The gradient, or the total of the gradients since the last update.
     gradient: Value,
     update: ParameterUpdate<'a>,
     /// The states and statistics, by name.
@@ -108,10 +114,17 @@ impl UpdateWriter<'_> {
             gradients.iter().map(|it| self.trained(updates, *it)).collect();
         let norm = self.norm(&trained);
         let finite =
-            || add_elementwise_of_scalars(self.graph, &program::is_finite(), &[loss, norm]);
+            || add_elementwise_of_scalars(self.graph, &program::is_each_finite(2), &[loss, norm]);
         let is_finite = optimizer.non_finite.skips().then(finite);
-        if let Some(is_finite) = is_finite {
-            self.guard_buffers(is_finite);
+        match is_finite {
+            // Buffers follow each step, so what guards them must be known without the norm.
+            Some(_) if optimizer.accumulate > 1 => {
+                let program = program::is_each_finite(1);
+                let is_loss_finite = add_elementwise_of_scalars(self.graph, &program, &[loss]);
+                self.guard_buffers(is_loss_finite);
+            }
+            Some(is_finite) => self.guard_buffers(is_finite),
+            None => {}
         }
         for it in trained {
             self.add_updates(it, Shared { norm: Some(norm), is_finite });
@@ -136,7 +149,26 @@ impl UpdateWriter<'_> {
             let value = self.graph.add_source(&full, DType::F32, shape, Source::State);
             tensors.push((Input::State(state.name), value));
         }
+        let gradient = match updates.accumulates() {
+            true => self.total(parameter, gradient),
+            false => gradient,
+        };
         Trained { parameter, gradient, update, tensors }
+    }
+
+    /// Adds the state that sums the gradients of a parameter. Returns their total in a training
+    /// step. An accumulating step stores the same sum by itself: the state may be partial sums,
+    /// which the readers of the total are not.
+    fn total(&mut self, parameter: Value, gradient: Value) -> Value {
+        let node = self.graph.node(parameter);
+        let (name, shape) = (node.name.clone(), node.shape);
+        let sum = format!("{name}.{GRADIENT_SUM}");
+        let state = self.graph.add_source(&sum, DType::F32, shape, Source::State);
+        let next = self.graph.add(Accumulate.into(), &[state, gradient]);
+        self.gradient_sums.push(GradientSum { parameter, state, next });
+        let total = self.graph.add(Addition { n_terms: 2 }.into(), &[state, gradient]);
+        self.names.push((format!("{name}.grad_total"), Some(total)));
+        total
     }
 
     /// Adds a map of a program over the dims of a layout of a parameter.
@@ -192,7 +224,7 @@ impl UpdateWriter<'_> {
                 add_elementwise_of_scalars(self.graph, &scalar::unary(Unary::Sqrt), &[sum])
             }
             // Nothing is trained.
-            None => add_elementwise_of_scalars(self.graph, &zero(), &[]),
+            None => add_elementwise_of_scalars(self.graph, &scalar::constant(0.0), &[]),
         };
         self.names.push(("gradient_norm".to_owned(), Some(norm)));
         norm
@@ -281,12 +313,6 @@ fn add_total(graph: &mut Graph, numbers: Vec<Value>) -> Option<Value> {
         numbers = numbers.chunks(MAX_TERMS).map(total).collect();
     }
     numbers.pop()
-}
-
-fn zero() -> ScalarProgram {
-    let mut it = ScalarBuilder::default();
-    let zero = it.constant(0.0);
-    it.finish(zero)
 }
 
 fn add_elementwise_of_scalars(

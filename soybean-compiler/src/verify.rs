@@ -30,7 +30,7 @@ pub fn verify(network: &Network) -> Result<(), String> {
     if let Some(norm) = network.gradient_norm.filter(|it| !graph.shape(*it).is_empty()) {
         return Err(format!("the norm of the gradients {norm} is not a scalar"));
     }
-    for &(source, next) in &network.updates {
+    for (source, next) in network.replacements() {
         if graph.node(source).dtype != graph.node(next).dtype {
             return Err(format!("{next} is not of the type of {source}, whose next value it is"));
         }
@@ -106,17 +106,20 @@ fn verify_types(network: &Network, value: Value, operator: &Operator) -> Result<
     if is_right { Ok(()) } else { Err(format!("{value}: {operator} of {found:?} gives {dtype}")) }
 }
 
-/// Checks that partial sums reach additive operators alone, and are not the results of a step.
+/// Checks that partial sums reach additive operators alone, and are not the results of a step,
+/// apart from sums of gradients.
 ///
 /// # Errors
 /// Returns the first violation.
 pub(crate) fn verify_partial_sums(tiled: &TiledNetwork) -> Result<(), String> {
     let network = &tiled.network;
-    let roots = network.roots();
+    let sums: Vec<Value> =
+        network.gradient_sums.iter().flat_map(|it| [it.state, it.next]).collect();
+    let roots: Vec<Value> = network.roots().into_iter().filter(|it| !sums.contains(it)).collect();
     for value in network.graph.values() {
         let tiling = tiled.tilings[value.index()];
         let Some(form) = &tiled.forms[value.index()] else {
-            if tiling.partial_axes().is_empty() {
+            if tiling.partial_axes().is_empty() || sums.contains(&value) {
                 continue;
             }
             return Err(format!("{value} is not computed, but stored as {tiling}"));
@@ -195,6 +198,10 @@ pub fn verify_program(program: &Program) -> Result<(), String> {
     let outputs: Vec<BufferId> = tables.outputs.iter().map(|it| it.buffer).collect();
     let left: Vec<BufferId> = tables.loss.into_iter().chain(tables.gradient_norm).collect();
     verify_phase(program, &program.train, &kept, &left)?;
+    if tables.accumulate > 1 {
+        let loss: Vec<BufferId> = tables.accumulate_loss.into_iter().collect();
+        verify_phase(program, &program.accumulate, &kept, &loss)?;
+    }
     verify_phase(program, &program.evaluate, &kept, &outputs)
 }
 

@@ -89,10 +89,14 @@ fn totals(left: &Side, right: &Side) -> String {
         };
         [label.to_owned(), readable_bytes(ours), readable_bytes(theirs), ratio]
     };
+    let unit = match left.plan.accumulate == right.plan.accumulate {
+        true => left.plan.mode.unit_of(left.plan.accumulate),
+        false => "update".to_owned(),
+    };
     let work = |side: &Side| format!("{:.2}", side.plan.work);
     aligned(&[
         [String::new(), left.title.clone(), right.title.clone(), String::new()],
-        row(&format!("bytes moved in one {}", left.plan.mode.unit()), |it| it.bytes_total),
+        row(&format!("bytes moved in one {unit}"), |it| it.bytes_total),
         row("memory of each GPU", |it| it.peak_memory_bytes_per_gpu),
         ["work over that of one device".to_owned(), work(left), work(right), String::new()],
     ])

@@ -32,7 +32,7 @@ pub fn html(compiled: &Compiled) -> String {
     let folded = Folded::new(&Drawing::new(&compiled.report));
     let part = |part: &str| match part {
         "title" => escaped(name),
-        "unit" => compiled.report.mode().unit().to_owned(),
+        "unit" => compiled.report.unit(),
         "style" => format!("{}{STYLE}", theme()),
         "figure" => page_figure(name, &folded.drawing.without_states()),
         "figure-with-states" => page_figure(name, &folded.drawing),

@@ -20,6 +20,8 @@ pub struct SavedPlan {
     pub precision: String,
     /// The bytes that a training step, or in inference a prediction, moves over all ranks.
     pub bytes_total: u64,
+    /// The number of steps that share an update.
+    pub accumulate: u64,
     /// The memory that each rank needs, in bytes.
     pub peak_memory_bytes_per_gpu: u64,
     /// The operations of all ranks over those of one device.
@@ -75,6 +77,11 @@ pub struct SavedConversion {
     pub to: String,
     /// The bytes that it moves, over all ranks.
     pub bytes: u64,
+}
+
+/// Returns the number of steps that share an update. Plans in which every step updates do not tell.
+fn accumulate(plan: &Value) -> u64 {
+    plan.get("accumulation").and_then(|it| it.get("steps")).and_then(Value::as_u64).unwrap_or(1)
 }
 
 impl SavedOperator {
@@ -149,6 +156,7 @@ impl SavedPlan {
             strategy: plan.text("strategy")?,
             precision: plan.text("precision")?,
             bytes_total: plan.number("bytes_total")?,
+            accumulate: accumulate(&value),
             peak_memory_bytes_per_gpu: plan.number("peak_memory_bytes_per_gpu")?,
             work: plan.float("work")?,
             tensors,

@@ -55,11 +55,17 @@ pub(crate) fn program(text: &mut String, compiled: &Compiled, recipe: &str) {
     <[Kernel]>::write_expression(&program.kernels, text);
     text.push_str(";\n");
     functions(text, "train", &program.train);
+    if program.tables.accumulate > 1 {
+        functions(text, "accumulate", &program.accumulate);
+    }
     functions(text, "evaluate", &program.evaluate);
     text.push_str("pub(crate) struct Generated;\nimpl Model for Generated {\n");
     text.push_str("fn tables(&self) -> &Tables { &TABLES }\n");
     text.push_str("fn kernels(&self) -> &[Kernel] { KERNELS }\n");
     method(text, "train", &program.train);
+    if program.tables.accumulate > 1 {
+        method(text, "accumulate", &program.accumulate);
+    }
     method(text, "evaluate", &program.evaluate);
     text.push_str("}\n");
 }
@@ -83,12 +89,13 @@ fn plan(text: &mut String, report: &Report, recipe: &str) {
     let mode = report.mode();
     let (n_gpus, strategy, is_optimal) = (report.n_gpus(), report.strategy(), report.is_optimal());
     let (bytes_total, memory) = (report.bytes_total, report.peak_memory_bytes_per_gpu);
+    let (accumulate, accumulate_bytes) = (report.accumulate(), report.accumulate_bytes);
     let (summary, table) = (report.summary(), report.text());
     write_to(
         text,
         format_args!(
             "pub(crate) const PLAN: Plan = Plan {{ mode: Mode::{mode:?}, n_gpus: {n_gpus}, strategy: {strategy:?}, is_optimal: {is_optimal}, \
-             bytes_total: {bytes_total}, peak_memory_bytes_per_gpu: {memory}, summary: {summary:?}, text: {table:?}, recipe: {recipe:?} }};\n"
+             bytes_total: {bytes_total}, accumulate: {accumulate}, accumulate_bytes: {accumulate_bytes}, peak_memory_bytes_per_gpu: {memory}, summary: {summary:?}, text: {table:?}, recipe: {recipe:?} }};\n"
         ),
     );
 }

@@ -21,7 +21,7 @@ use crate::{
 pub(crate) fn plan(mode: Mode) -> String {
     format!(
         r#"::soybean::plan::Plan {{
-    mode: ::soybean::plan::Mode::{mode:?}, n_gpus: 1, strategy: "", is_optimal: false, bytes_total: 0, peak_memory_bytes_per_gpu: 0, text: "", summary: "", recipe: "",
+    mode: ::soybean::plan::Mode::{mode:?}, n_gpus: 1, strategy: "", is_optimal: false, bytes_total: 0, accumulate: 1, accumulate_bytes: 0, peak_memory_bytes_per_gpu: 0, text: "", summary: "", recipe: "",
 }}"#
     )
 }

@@ -26,12 +26,22 @@ impl Mode {
         }
     }
 
-    /// Returns the name of the run by which plans of this mode are measured.
+    /// Returns the name of the run by which plans of this mode are measured, if every step updates.
     #[must_use]
     pub const fn unit(self) -> &'static str {
         match self {
             Self::Training => "training step",
             Self::Inference => "prediction",
+        }
+    }
+
+    /// Returns the name of the run by which plans of this mode are measured, if so many steps share
+    /// an update: `update of 8 steps`.
+    #[must_use]
+    pub fn unit_of(self, accumulate: u64) -> String {
+        match (self, accumulate) {
+            (Self::Training, 2..) => format!("update of {accumulate} steps"),
+            (Self::Training | Self::Inference, _) => self.unit().to_owned(),
         }
     }
 }

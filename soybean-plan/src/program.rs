@@ -20,18 +20,33 @@ pub struct Program {
     pub kernels: Cow<'static, [Kernel]>,
     /// The steps of one training step: loss, gradients and updates. Empty in inference.
     pub train: Vec<Step>,
+    /// The steps of one accumulating step, which adds its gradients to those of earlier steps and
+    /// updates nothing: all but the last of those that share an update. Empty if every step
+    /// updates.
+    pub accumulate: Vec<Step>,
     /// The steps of the forward computation: the loss and further outputs.
     pub evaluate: Vec<Step>,
 }
 
 impl Program {
-    /// Returns the steps that measure the plan: those of a training step, or in inference those of
-    /// a prediction.
+    /// Returns the steps of one training step, or in inference of one prediction.
     #[must_use]
-    pub fn measured(&self) -> &[Step] {
+    pub fn measured_step(&self) -> &[Step] {
         match self.tables.mode() {
             Mode::Training => &self.train,
             Mode::Inference => &self.evaluate,
+        }
+    }
+
+    /// Returns the steps that measure the plan, each list with the number of times that it runs.
+    /// The first list is that of a training step, or in inference of a prediction. If steps share
+    /// an update, the second one is that of the accumulating steps before it.
+    #[must_use]
+    pub fn measured(&self) -> Vec<(u64, &[Step])> {
+        let first: (u64, &[Step]) = (1, self.measured_step());
+        match (self.tables.mode(), self.tables.accumulate) {
+            (Mode::Training, n) if n > 1 => vec![first, (n - 1, &self.accumulate)],
+            (Mode::Training | Mode::Inference, _) => vec![first],
         }
     }
 }
@@ -75,6 +90,8 @@ pub struct Tables {
     /// The buffer in which a training step leaves the loss, a scalar that every rank holds; none in
     /// inference.
     pub loss: Option<BufferId>,
+    /// The same for an accumulating step; none if every step updates.
+    pub accumulate_loss: Option<BufferId>,
     /// The buffer in which a training step leaves the 2-norm of all gradients, a scalar that every
     /// rank holds; none if nothing needs it.
     pub gradient_norm: Option<BufferId>,
@@ -91,6 +108,9 @@ pub struct Tables {
     pub outputs: Cow<'static, [Output]>,
     /// The bytes that the collectives of one training step move, over all ranks.
     pub train_bytes: u64,
+    /// The bytes that the collectives of one accumulating step move, over all ranks; 0 if every
+    /// step updates.
+    pub accumulate_bytes: u64,
     /// The bytes that the collectives of one evaluation move, over all ranks.
     pub evaluate_bytes: u64,
 }
@@ -111,11 +131,15 @@ impl Tables {
         &self.outputs[usize::from(self.loss.is_some())..]
     }
 
-    /// Returns the bytes that the collectives of [`Program::measured`] move, over all ranks.
+    /// Returns the bytes that the collectives of [`Program::measured`] move, over all ranks: in one
+    /// training step together with the accumulating steps before it, or in inference in one
+    /// prediction.
     #[must_use]
     pub const fn measured_bytes(&self) -> u64 {
         match self.mode() {
-            Mode::Training => self.train_bytes,
+            Mode::Training => {
+                self.train_bytes + self.accumulate.saturating_sub(1) * self.accumulate_bytes
+            }
             Mode::Inference => self.evaluate_bytes,
         }
     }
@@ -260,10 +284,7 @@ pub enum RunScalar {
     /// A pseudorandom number in `[0, 1)` of 24 bits: a function of the seed and the step, see
     /// [`RunScalar::noise`].
     Noise,
-    /// 1 in a step that updates the parameters, which is the last of those that share an update; 0
-    /// in the others.
-    IsUpdate,
-    /// The factor of the loss before gradients are taken.
+    /// The factor of the loss before gradients are taken. Steps that share an update have the same.
     LossScale,
 }
 
@@ -286,8 +307,14 @@ pub struct Plan {
     pub strategy: &'static str,
     /// True if it is proved that no plan is better by the objective.
     pub is_optimal: bool,
-    /// The bytes that one training step, or in inference one prediction, moves over all ranks.
+    /// The bytes that one update, or in inference one prediction, moves over all ranks. An update
+    /// is one training step, or all the steps that share it.
     pub bytes_total: u64,
+    /// The number of steps that share an update; 1 if every step updates, and in inference.
+    pub accumulate: u64,
+    /// The bytes that each step moves that only accumulates gradients, over all ranks; 0 if every
+    /// step updates.
+    pub accumulate_bytes: u64,
     /// The memory that each rank needs, in bytes.
     pub peak_memory_bytes_per_gpu: u64,
     /// The plan in two lines.

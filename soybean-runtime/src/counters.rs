@@ -1,4 +1,5 @@
-//! The rules by which a trainer's counters advance.
+//! The rules by which a trainer's counters advance, and by which it chooses between both kinds of
+//! steps.
 
 use soybean_plan::{NonFinite, Tables};
 
@@ -32,9 +33,16 @@ pub(crate) fn after_step(counters: Counters, tables: &Tables) -> Counters {
     }
 }
 
-/// Returns the counters after a step that was skipped.
-pub(crate) fn after_skip(counters: Counters, tables: &Tables) -> Counters {
+/// Returns the counters after a step that was skipped. If several steps share an update, a step
+/// whose loss is not finite changes nothing, and another one takes its place. Otherwise the total
+/// of the gradients is not finite, and is dropped. Only then does the loss scale change, because
+/// the sum of gradients has it.
+pub(crate) fn after_skip(counters: Counters, tables: &Tables, loss: f32) -> Counters {
     let next = Counters { n_steps: counters.n_steps + 1, ..counters };
+    if tables.accumulate > 1 && !loss.is_finite() {
+        return next;
+    }
+    let next = Counters { n_accumulated: 0, ..next };
     if tables.non_finite != NonFinite::Scale {
         return next;
     }

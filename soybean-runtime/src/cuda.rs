@@ -27,6 +27,7 @@ mod module;
 mod nccl;
 pub(crate) mod peers;
 mod phase;
+mod phase_runner;
 mod rank_context;
 mod ranks;
 mod recorder;

@@ -7,7 +7,6 @@ use soybean_plan::{BufferId, Init, Mesh, Placement, RunScalar, Tables, Tile};
 use crate::{
     Error, View,
     backend::{Download, Upload},
-    counters::is_update,
     initial_values::RandomStream,
     ranks::StepContext,
     state,
@@ -73,7 +72,8 @@ impl HostIo {
             .try_for_each(|((input, view), overlap)| feed(memory, input.buffer, overlap, *view))
     }
 
-    /// Writes the rank's parts of tensors of the state to the device, from number `first` on.
+    /// Writes the rank's parts of tensors of the state to the device, from number `first` on. Of
+    /// the ranks that hold partial sums, one gets the whole sum and the others get zeros.
     pub(crate) fn load(
         &self,
         tables: &Tables,
@@ -82,9 +82,12 @@ impl HostIo {
         whole: &[View<'_>],
     ) -> Result<(), Error> {
         let places = state::tensors(tables).zip(&self.state).skip(first).zip(whole);
-        places
-            .into_iter()
-            .try_for_each(|((tensor, overlap), view)| feed(memory, tensor.buffer, overlap, *view))
+        places.into_iter().try_for_each(|((tensor, overlap), view)| {
+            if !is_first_of_sum(&tables.mesh, &tensor.tile, self.rank) {
+                return memory.upload(tensor.buffer, &mut |words| words.fill(0));
+            }
+            feed(memory, tensor.buffer, overlap, *view)
+        })
     }
 
     /// Computes the run-time scalars of a step.
@@ -102,7 +105,6 @@ impl HostIo {
                     (1.0 - base.powf((counters.n_updates + 1) as f64)) as f32
                 }
                 RunScalar::UpdateNumber => (counters.n_updates + 1) as f32,
-                RunScalar::IsUpdate => f32::from(is_update(counters, tables)),
                 RunScalar::LossScale => counters.loss_scale,
             };
         }
@@ -133,11 +135,17 @@ impl HostIo {
 }
 
 /// Returns true if this rank reports its part of the tensor. Of several ranks with the same
-/// elements, one does.
+/// elements, one does. Ranks that hold partial sums all do.
 pub(crate) fn is_owner(mesh: &Mesh, tile: &Tile, rank: usize) -> bool {
     let coordinates = mesh.coordinates(rank);
-    let splits = |axis| matches!(tile.tiling.on(axis), Placement::Split(_));
-    (0..mesh.n_axes()).all(|axis| coordinates[axis] == 0 || splits(axis))
+    let is_replicated = |axis| tile.tiling.on(axis) == Placement::Replicated;
+    (0..mesh.n_axes()).all(|axis| coordinates[axis] == 0 || !is_replicated(axis))
+}
+
+/// Returns true if this rank is the first of those along whose axes the tensor is a partial sum.
+fn is_first_of_sum(mesh: &Mesh, tile: &Tile, rank: usize) -> bool {
+    let coordinates = mesh.coordinates(rank);
+    tile.tiling.partial_axes().iter().all(|axis| coordinates[axis] == 0)
 }
 
 /// Sets a rank's part of a tensor to zero if it has padding, which the compiler takes to be zero.

@@ -15,6 +15,9 @@ pub trait Model: Send + Sync {
     fn kernels(&self) -> &[Kernel];
     /// Runs one training step, as calls on `rank`.
     fn train(&self, rank: &mut Rank<'_>);
+    /// Runs one step that adds its gradients to those of earlier steps, as calls on `rank`. Only
+    /// models of which several steps share an update have it.
+    fn accumulate(&self, _rank: &mut Rank<'_>) {}
     /// Runs the forward computation, as calls on `rank`.
     fn evaluate(&self, rank: &mut Rank<'_>);
 }
@@ -49,6 +52,10 @@ impl Model for Program {
 
     fn train(&self, rank: &mut Rank<'_>) {
         run(&self.train, rank);
+    }
+
+    fn accumulate(&self, rank: &mut Rank<'_>) {
+        run(&self.accumulate, rank);
     }
 
     fn evaluate(&self, rank: &mut Rank<'_>) {

@@ -319,7 +319,8 @@ impl Trainer {
         let (mesh, reports) = (&self.tables().mesh, self.ranks.reports());
         let assemble = |(number, tile): (usize, &Tile)| {
             let shape = tile.shape.to_vec();
-            if !tile.is_padded() && tile.local_shape(mesh) == tile.shape {
+            let is_sum = !tile.tiling.partial_axes().is_empty();
+            if !is_sum && !tile.is_padded() && tile.local_shape(mesh) == tile.shape {
                 let mut other = spare().unwrap_or_default();
                 other.clear();
                 let part = &mut lock(&reports[0]).parts[number];
@@ -330,6 +331,9 @@ impl Trainer {
             let n_elements = tile.shape.n_elements();
             let mut data = spare().unwrap_or_else(|| vec![0.0; n_elements]);
             data.resize(n_elements, 0.0);
+            if is_sum {
+                data.fill(0.0);
+            }
             for (rank, report) in reports.iter().enumerate() {
                 if !is_owner(mesh, tile, rank) {
                     continue;
@@ -337,7 +341,11 @@ impl Trainer {
                 let report = lock(report);
                 let part = &report.parts[number];
                 TileOverlap::with_whole(mesh, tile, rank).for_each(|here, there, length| {
-                    data[there..there + length].copy_from_slice(&part[here..here + length]);
+                    let (whole, part) = (&mut data[there..there + length], &part[here..][..length]);
+                    match is_sum {
+                        true => whole.iter_mut().zip(part).for_each(|(sum, it)| *sum += it),
+                        false => whole.copy_from_slice(part),
+                    }
                 });
             }
             Array { shape, data, ..Array::default() }

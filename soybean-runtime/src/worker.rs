@@ -11,6 +11,7 @@ use soybean_plan::panic_message;
 use crate::{
     Error, ErrorKind, Model, Profile, Rank, View,
     abort::lock,
+    counters::is_update,
     cpu::Cpu,
     dispatch::SharedState,
     host_io::HostIo,
@@ -90,10 +91,15 @@ impl Worker {
                 self.cpu.set_scalars(host_io.scalars(tables, self.seed, context));
                 let mut inspection = Inspection::default();
                 let inspected = is_inspected.then_some(&mut inspection);
-                self.step(batch, host_io, trace_from, inspected, |model, rank| model.train(rank))?;
+                let is_update = is_update(context.counters, tables);
+                let (steps, numbers): (fn(&dyn Model, &mut Rank<'_>), _) = match is_update {
+                    true => (|model, rank| model.train(rank), (tables.loss, tables.gradient_norm)),
+                    false => (|model, rank| model.accumulate(rank), (tables.accumulate_loss, None)),
+                };
+                self.step(batch, host_io, trace_from, inspected, steps)?;
                 lock(report).inspection = inspection;
-                if let (0, Some(loss)) = (self.rank, tables.loss) {
-                    let norm = tables.gradient_norm.map(|it| self.cpu.number(it)).transpose()?;
+                if let (0, (Some(loss), norm)) = (self.rank, numbers) {
+                    let norm = norm.map(|it| self.cpu.number(it)).transpose()?;
                     let mut report = lock(report);
                     report.loss = self.cpu.number(loss)?;
                     report.gradient_norm = norm;

@@ -41,7 +41,8 @@ pub fn simulate(
     let mesh = program.tables.mesh;
     let topology = Topology::new(cluster, mesh.n_ranks())?;
     let steps = match settings.phase {
-        Phase::Measured => program.measured(),
+        Phase::Measured => program.measured_step(),
+        Phase::Accumulate => &program.accumulate,
         Phase::Evaluate => &program.evaluate,
     };
     let (tasks, schedule) = task::tasks(program, steps, settings.transport, &topology);

@@ -14,9 +14,11 @@ pub struct Settings {
 /// The steps of a program to simulate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
-    /// The steps that the plan counts: a training step, or in inference a prediction.
+    /// A training step with its update, or in inference a prediction.
     #[default]
     Measured,
+    /// A training step that only accumulates gradients, if several steps share an update.
+    Accumulate,
     /// An evaluation, which is a prediction in inference.
     Evaluate,
 }

@@ -87,7 +87,7 @@ impl Trial {
         let kernels = vec![self.kernel.clone()].into();
         let batch = layout.batch();
         let tables = layout.tables(loss, precision);
-        (Program { tables, kernels, train, evaluate: Vec::new() }, batch)
+        (Program { tables, kernels, train, accumulate: Vec::new(), evaluate: Vec::new() }, batch)
     }
 }
 
@@ -172,12 +172,14 @@ impl Layout {
             constants: Vec::new().into(),
             scalars: Vec::new().into(),
             loss: Some(loss),
+            accumulate_loss: None,
             gradient_norm: None,
             accumulate: 1,
             ema: None,
             non_finite: NonFinite::Stop,
             outputs: Vec::new().into(),
             train_bytes: 0,
+            accumulate_bytes: 0,
             evaluate_bytes: 0,
         }
     }

@@ -38,6 +38,7 @@ pub(super) fn bench(
     let n_steps = options.n_measured.unwrap_or(N_MEASURED);
     let (times, waited) = measure_steps(&mut trainer, &mut supply, n_steps)?;
     trainer.queue(&supply.next()?.views())?;
+    let predicted = trainer.bytes_of_next_step();
     let (_, trace) = trainer.trace_queued(None)?;
     if let Some(file) = &run.trace {
         write_trace(&trace, &model.plan, trainer.process(), file)?;
@@ -59,9 +60,17 @@ pub(super) fn bench(
     writeln!(
         output,
         "bytes per step    {} predicted, {} counted",
-        tables.train_bytes,
+        predicted,
         trainer.moved_bytes()
     )?;
+    if tables.accumulate > 1 {
+        writeln!(
+            output,
+            "bytes per update  {} predicted, in {} steps",
+            tables.measured_bytes(),
+            tables.accumulate
+        )?;
+    }
     writeln!(output, "memory            {}", memory(tables))?;
     Ok(())
 }

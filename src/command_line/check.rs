@@ -123,17 +123,28 @@ impl Report<'_> {
         oracle: &Oracle,
     ) -> Result<Vec<u64>, CommandError> {
         let mut steps = Vec::new();
-        let (mut moved_bytes, mut first_loss) = (tables.train_bytes, None);
+        let (mut moved_bytes, mut accumulated) = (tables.train_bytes, tables.accumulate_bytes);
+        let mut first_loss = None;
         while trainer.counters().n_updates == 0 {
+            let is_update = trainer.counters().n_accumulated + 1 == tables.accumulate;
+            let predicted = trainer.bytes_of_next_step();
             let loss = trainer.step(batch)?;
             let step = trainer.n_steps();
-            if trainer.moved_bytes() != tables.train_bytes {
-                moved_bytes = trainer.moved_bytes();
+            if trainer.moved_bytes() != predicted {
+                let moved = if is_update { &mut moved_bytes } else { &mut accumulated };
+                *moved = trainer.moved_bytes();
             }
             first_loss.get_or_insert(loss);
-            if !trainer.was_skipped() {
-                steps.push(step);
+            match (trainer.was_skipped(), is_update) {
+                (false, _) => steps.push(step),
+                // The gradients of the steps before it are dropped.
+                (true, true) => steps.clear(),
+                (true, false) => {}
             }
+        }
+        if tables.accumulate > 1 {
+            let what = "bytes while accumulating";
+            self.compare_bytes(what, tables.accumulate_bytes, accumulated)?;
         }
         self.compare_bytes("bytes of a training step", tables.train_bytes, moved_bytes)?;
         let expected = [oracle.training_loss(1)];

@@ -1,6 +1,7 @@
 //! One model on 1 to 32 devices under every strategy: the same training, and exactly the predicted
 //! bytes.
 
+mod accumulation;
 mod norm;
 mod plain;
 mod stopped;

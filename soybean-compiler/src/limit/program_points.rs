@@ -209,7 +209,9 @@ impl TaskTimes {
                     this.computed.push((time, *value));
                     this.of.insert(*value, time);
                 }
-                Task::Update(updates) => this.of.extend(updates.iter().map(|it| (it.1, time))),
+                Task::Update(update) => {
+                    this.of.extend(update.next.iter().map(|it| (it.1, time)));
+                }
             }
         }
         this

@@ -6,7 +6,13 @@ use std::borrow::Cow;
 use soybean_plan::{BufferId, Map, Permutation, ScalarProgram, Shape, Strides, Tiling};
 
 use super::Lowering;
-use crate::{operators::elementwise::Elementwise, scalar, tiling::number, value::Value};
+use crate::{
+    operators::{accumulate::Accumulate, elementwise::Elementwise},
+    order::Update,
+    scalar,
+    tiling::number,
+    value::Value,
+};
 
 /// A next value that was computed.
 struct Fresh {
@@ -41,11 +47,21 @@ impl Joined {
 }
 
 impl Lowering<'_> {
-    /// Computes the next values of a parameter and its states, and stores them in place.
-    pub(super) fn update(&mut self, updates: &[(Value, Value)]) {
-        let is_guarded = self.tiled.network.guards().is_empty();
+    /// Computes the next values of a parameter and its states, and stores them in place. Then sets
+    /// the sum of its gradients to zero.
+    pub(super) fn update(&mut self, update: &Update) {
+        let Update { next: updates, cleared } = update;
+        let guards = self.tiled.network.guards(self.phase, updates[0].0);
+        let is_guarded = guards.is_empty();
+        let mut cleared = *cleared;
         let fresh: Vec<Fresh> = match self.joined(updates) {
-            Some(joined) => self.run_joined(updates, &joined),
+            Some(joined) => {
+                // One kernel reads the sum and sets it to zero, if it has the elements.
+                let (signature, form) = self.tiled.signature(updates[0].1);
+                let tiling = signature.result_tiling(form);
+                let with = cleared.take_if(|it| self.tiled.tilings[it.index()] == tiling);
+                self.run_joined(updates, &joined, with, &guards)
+            }
             None => {
                 let fresh =
                     |&(_, next): &(Value, Value)| Fresh { buffer: self.run(next), is_guarded };
@@ -64,23 +80,38 @@ impl Lowering<'_> {
                 }
             } else {
                 let converted = self.convert_result(next, result.buffer, None);
-                self.guarded_copy(next, converted, place);
+                self.guarded_map(next, &scalar::identity(), Some(converted), place, &guards);
             }
+        }
+        if let Some(sum) = cleared {
+            let guards = self.tiled.network.guards_of_clearing();
+            self.guarded_map(sum, &scalar::constant(0.0), None, self.stored[&sum], &guards);
         }
     }
 
     /// Returns the buffers of the numbers that must be finite for an update, whole on every rank.
-    fn guards(&mut self) -> Vec<BufferId> {
-        let guards = self.tiled.network.guards();
+    fn buffers_of_guards(&mut self, guards: &[Value]) -> Vec<BufferId> {
         let whole = Tiling::replicated(self.tiled.mesh.n_axes());
-        guards.into_iter().map(|it| self.in_tiling(it, whole)).collect()
+        guards.iter().map(|it| self.in_tiling(*it, whole)).collect()
     }
 
-    /// Copies a next value to its place if the guards are finite.
-    fn guarded_copy(&mut self, value: Value, input: BufferId, result: BufferId) {
+    /// Writes a program of at most one tensor to the place of a stored tensor if the guards are
+    /// finite.
+    fn guarded_map(
+        &mut self,
+        value: Value,
+        program: &ScalarProgram,
+        input: Option<BufferId>,
+        result: BufferId,
+        guards: &[Value],
+    ) {
         let extents = self.stored_tile(value).local_shape(&self.tiled.mesh);
-        let mut operands = vec![(input, extents.dense_strides())];
-        let program = self.guarded(&scalar::identity(), &mut operands, extents, &[Some(result)]);
+        let mut operands: Vec<_> =
+            input.into_iter().map(|it| (it, extents.dense_strides())).collect();
+        let program = match guards {
+            [] => program.clone(),
+            _ => self.guarded(program, &mut operands, extents, &[Some(result)], guards),
+        };
         self.step_of_map(extents, program, operands, vec![result]);
     }
 
@@ -92,12 +123,13 @@ impl Lowering<'_> {
         operands: &mut Vec<(BufferId, Strides)>,
         extents: Shape,
         before: &[Option<BufferId>],
+        guards: &[Value],
     ) -> ScalarProgram {
         let mut place = |buffer, strides| {
             let at = number(operands, (buffer, strides));
             u8::try_from(at).expect("updates read few tensors")
         };
-        let guards = self.guards().into_iter();
+        let guards = self.buffers_of_guards(guards).into_iter();
         let numbers: Vec<u8> = guards.map(|it| place(it, Strides::default())).collect();
         let before = before.iter().map(|it| it.map(|it| place(it, extents.dense_strides())));
         scalar::guarded(program, &numbers, &before.collect::<Vec<_>>())
@@ -121,6 +153,16 @@ impl Lowering<'_> {
         self.step(permutation.into(), vec![input], vec![result]);
     }
 
+    /// Returns the operator of a next value as a map, if it is one.
+    fn map_of(&self, next: Value) -> Option<Elementwise> {
+        let graph = &self.tiled.network.graph;
+        let is_sum = graph.operator_as::<Accumulate>(next).is_some();
+        match is_sum {
+            true => Some(Accumulate::as_map(graph.shape(next))),
+            false => graph.operator_as::<Elementwise>(next).cloned(),
+        }
+    }
+
     /// Joins the maps of an update into one kernel, if they have the same shape and partitioning.
     /// Several maps are joined only if all conversions of their operands are free, because the
     /// search counts a conversion for each map.
@@ -128,7 +170,7 @@ impl Lowering<'_> {
         let tiled = self.tiled;
         let mut joined = Joined::default();
         for &(_, next) in updates {
-            let map = tiled.network.graph.operator_as::<Elementwise>(next)?;
+            let map = self.map_of(next)?;
             let (signature, form) = tiled.signature(next);
             let operands = tiled.network.graph.operands(next);
             let is_free = tiled.conversions(next)[..operands.len()].iter().all(|it| it.bytes == 0);
@@ -159,8 +201,15 @@ impl Lowering<'_> {
     }
 
     /// Runs the joined maps. Results that come out in their stored tiling are written in place. The
-    /// guards are applied where the value before is at hand.
-    fn run_joined(&mut self, updates: &[(Value, Value)], joined: &Joined) -> Vec<Fresh> {
+    /// guards are applied where the value before is at hand. The sum `cleared`, which has the
+    /// tiling of the results, becomes zero.
+    fn run_joined(
+        &mut self,
+        updates: &[(Value, Value)],
+        joined: &Joined,
+        cleared: Option<Value>,
+        guards: &[Value],
+    ) -> Vec<Fresh> {
         let mut operands: Vec<(BufferId, Strides)> = Vec::new();
         for it in &joined.operands {
             operands.push((self.in_tiling(it.value, it.tiling), it.strides));
@@ -181,12 +230,22 @@ impl Lowering<'_> {
                 false => self.buffer(next, tiling, false),
             });
         }
-        let mut program = scalar::join(&joined.programs, operands.len());
-        let has_guards = !self.tiled.network.guards().is_empty();
-        if has_guards {
-            program = self.guarded(&program, &mut operands, extents, &before);
+        let mut programs = joined.programs.clone();
+        let has_guards = !guards.is_empty();
+        let (mut written, mut guards) = (results.clone(), guards.to_vec());
+        let mut kept: Vec<_> = before.iter().map(|it| it.filter(|_| has_guards)).collect();
+        if let Some(sum) = cleared {
+            programs.push(scalar::constant(0.0));
+            written.push(self.stored[&sum]);
+            kept.push(Some(self.stored[&sum]));
+            // They are the same wherever the other results have any.
+            guards = self.tiled.network.guards_of_clearing();
         }
-        self.step_of_map(extents, program, operands, results.clone());
+        let mut program = scalar::join(&programs, operands.len());
+        if !guards.is_empty() {
+            program = self.guarded(&program, &mut operands, extents, &kept, &guards);
+        }
+        self.step_of_map(extents, program, operands, written);
         let fresh = results.into_iter().zip(before);
         let is_guarded = |before: Option<BufferId>| !has_guards || before.is_some();
         fresh.map(|(buffer, it)| Fresh { buffer, is_guarded: is_guarded(it) }).collect()

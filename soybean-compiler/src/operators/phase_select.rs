@@ -21,7 +21,7 @@ impl PhaseSelect {
     #[must_use]
     pub const fn operand(phase: Phase) -> usize {
         match phase {
-            Phase::Train => 0,
+            Phase::Train | Phase::Accumulate => 0,
             Phase::Evaluate => 1,
         }
     }

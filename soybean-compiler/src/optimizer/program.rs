@@ -18,7 +18,7 @@ const CLIPPING_EPS: f64 = 1e-6;
 pub(crate) enum Input {
     /// The parameter.
     Parameter,
-    /// Its gradient in this step, of the loss times its scale.
+    /// Its gradient, of the loss times its scale: the sum over the steps that share the update.
     Gradient,
     /// A state of the parameter, by name.
     State(&'static str),
@@ -30,8 +30,6 @@ pub(crate) enum Input {
     Statistic(&'static str),
 }
 
-/// The state that sums the gradients of the steps that share an update.
-const GRADIENT_SUM: &str = "gradient_sum";
 /// The state that is the moving average of a parameter.
 const EMA: &str = "ema";
 
@@ -41,8 +39,6 @@ pub(crate) struct Updates<'a> {
     learning_rate: u8,
     /// The method's run-time scalars with their numbers.
     of_method: Vec<(RunScalar, u8)>,
-    /// The number of [`RunScalar::IsUpdate`]; not read unless steps share updates.
-    is_update: u8,
     /// The number of [`RunScalar::LossScale`]; not read unless the loss is scaled.
     loss_scale: u8,
 }
@@ -54,13 +50,16 @@ impl<'a> Updates<'a> {
         let learning_rate = number(RunScalar::LearningRate);
         let of_method = (optimizer.rule.method().scalars)(&optimizer.rule);
         let of_method = of_method.into_iter().map(|it| (it, number(it))).collect();
-        let is_update =
-            if optimizer.accumulate > 1 { number(RunScalar::IsUpdate) } else { learning_rate };
         let loss_scale = match optimizer.non_finite {
             NonFinite::Scale => number(RunScalar::LossScale),
             NonFinite::Stop | NonFinite::Skip => learning_rate,
         };
-        Self { optimizer, learning_rate, of_method, is_update, loss_scale }
+        Self { optimizer, learning_rate, of_method, loss_scale }
+    }
+
+    /// Returns whether steps share updates.
+    pub(crate) const fn accumulates(&self) -> bool {
+        self.optimizer.accumulate > 1
     }
 
     /// Returns the update of a parameter of this name and shape.
@@ -84,11 +83,11 @@ pub(crate) struct ParameterUpdate<'a> {
 }
 
 impl ParameterUpdate<'_> {
-    /// Returns the states: those of the rule, then those of accumulation and averaging.
+    /// Returns the states: those of the rule, then that of averaging. The sum of gradients
+    /// is none of them, because only accumulating steps write it.
     pub(crate) fn states(&self) -> Vec<State> {
         let optimizer = self.updates.optimizer;
         let mut states = self.of_rule.clone();
-        states.extend((optimizer.accumulate > 1).then_some(State::full(GRADIENT_SUM)));
         states.extend(optimizer.ema.map(|_| State::full(EMA)));
         states
     }
@@ -107,7 +106,7 @@ impl ParameterUpdate<'_> {
         inputs
     }
 
-    /// Returns the program of the square of the steps' mean gradient up to this step.
+    /// Returns the program of the square of the mean gradient of the steps that share the update.
     pub(crate) fn square(&self) -> ScalarProgram {
         let mut writer = self.writer();
         let gathered = writer.gathered();
@@ -158,7 +157,7 @@ impl ProgramWriter<'_> {
         self.builder.input(u8::try_from(position).expect("updates read few tensors"))
     }
 
-    /// Sums the gradients since the last update.
+    /// Divides the sum of the gradients since the last update by the scale of the loss.
     fn gathered(&mut self) -> Register {
         let Updates { optimizer, loss_scale, .. } = *self.update.updates;
         let mut gradient = self.input(Input::Gradient);
@@ -167,10 +166,6 @@ impl ProgramWriter<'_> {
             let (one, scale) = (self.builder.constant(1.0), self.builder.scalar(loss_scale));
             let inverse = self.builder.div(one, scale);
             gradient = self.builder.mul(gradient, inverse);
-        }
-        if optimizer.accumulate > 1 {
-            let sum = self.input(Input::State(GRADIENT_SUM));
-            gradient = self.builder.add(sum, gradient);
         }
         gradient
     }
@@ -220,41 +215,21 @@ impl ProgramWriter<'_> {
     /// Writes the next values of the parameter and all states.
     fn results(&mut self) -> Vec<Register> {
         let ParameterUpdate { updates, rule, of_rule, .. } = self.update;
-        let Updates { optimizer, is_update, .. } = **updates;
+        let optimizer = updates.optimizer;
         let gathered = self.gathered();
         let mut results = (rule.method().update)(rule, &mut self.operands(gathered));
         let (parameter, next) = (self.input(Input::Parameter), results[0]);
-        results[0] = self.if_updated(next, parameter);
+        results[0] = self.if_finite(next, parameter);
         for (result, state) in results[1..].iter_mut().zip(of_rule) {
             let before = self.input(Input::State(state.name));
-            *result = self.if_updated(*result, before);
-        }
-        if optimizer.accumulate > 1 {
-            let (is_update, zero) = (self.builder.scalar(is_update), self.builder.constant(0.0));
-            let sum = self.builder.select(is_update, zero, gathered);
-            let before = self.input(Input::State(GRADIENT_SUM));
-            results.push(self.if_finite(sum, before));
+            *result = self.if_finite(*result, before);
         }
         if let Some(decay) = optimizer.ema {
             let before = self.input(Input::State(EMA));
             let average = moving_mean(&mut self.builder, before, next, decay);
-            results.push(self.if_updated(average, before));
+            results.push(self.if_finite(average, before));
         }
         results
-    }
-
-    /// Selects the next value in steps that update, and the value before in others.
-    fn if_updated(&mut self, next: Register, before: Register) -> Register {
-        let Updates { optimizer, is_update, .. } = *self.update.updates;
-        if optimizer.accumulate == 1 {
-            return self.if_finite(next, before);
-        }
-        let mut condition = self.builder.scalar(is_update);
-        if optimizer.non_finite.skips() {
-            let is_finite = self.input(Input::IsFinite);
-            condition = self.builder.mul(condition, is_finite);
-        }
-        self.builder.select(condition, next, before)
     }
 
     /// Selects the next value in steps that are not skipped, and the value before in others.
@@ -267,10 +242,10 @@ impl ProgramWriter<'_> {
     }
 }
 
-/// Returns the program that gives 1 if two numbers are finite, else 0.
-pub(crate) fn is_finite() -> ScalarProgram {
+/// Returns the program that gives 1 if each of its numbers is finite, else 0.
+pub(crate) fn is_each_finite(n_numbers: u8) -> ScalarProgram {
     let mut it = ScalarBuilder::default();
-    let numbers = [it.input(0), it.input(1)];
+    let numbers: Vec<Register> = (0..n_numbers).map(|number| it.input(number)).collect();
     let result = it.are_finite(&numbers);
     it.finish(result)
 }

@@ -338,19 +338,21 @@ impl Chosen {
         const SHARE: f64 = 0.01;
         let tiled = &self.plan.tiled;
         let classes = DimClasses::of(&tiled.network);
-        let is_measured = tiled.network.measured();
+        let weights = tiled.network.weights();
         let mut of_units: BTreeMap<Unit, (f64, f64)> = BTreeMap::new();
         for value in tiled.network.graph.values() {
             let units: Vec<Unit> =
                 classes.units_of(value).into_iter().filter(|it| untried.contains_key(it)).collect();
-            let is_made = is_measured[value.index()] && tiled.forms[value.index()].is_some();
+            let weight = weights.of_value(value);
+            let is_made = weight > 0 && tiled.forms[value.index()].is_some();
             if units.is_empty() || !is_made {
                 continue;
             }
-            let conversions = tiled.conversions_of_step(value, &is_measured);
+            let conversions = tiled.weighted_conversions(value, &weights);
             let bytes = conversions.iter().map(|it| it.bytes as f64).sum::<f64>();
             let is_repeated = tiled.n_copies(value) > 1;
-            let repeated = if is_repeated { tiled.operations_of(value) } else { 0.0 };
+            let operations = weight as f64 * tiled.operations_of(value);
+            let repeated = if is_repeated { operations } else { 0.0 };
             for unit in units {
                 let sums = of_units.entry(unit).or_default();
                 *sums = (sums.0 + bytes, sums.1 + repeated);

@@ -71,7 +71,7 @@ impl DimClasses {
             }
             of_factors[value.index()] = factors;
         }
-        for &(source, next) in &network.updates {
+        for (source, next) in network.replacements() {
             for (one, other) in of_dims[source.index()].iter().zip(&of_dims[next.index()]) {
                 sets.unite(*one, *other);
             }

@@ -56,9 +56,22 @@ pub(super) fn json(report: &Report) -> String {
         baselines.recursive,
         found.unpinned_bytes.map_or(String::new(), |it| format!(", \"unpinned\": {it}")),
     );
+    text.push_str(&accumulation(report));
     text.push_str(&predicted(report));
     text.push_str("\n}\n");
     text
+}
+
+/// Writes the bytes of both kinds of steps, if several share an update.
+fn accumulation(report: &Report) -> String {
+    let (n_steps, bytes) = (report.accumulate(), report.accumulate_bytes);
+    if n_steps == 1 {
+        return String::new();
+    }
+    let of_update = report.bytes_total - (n_steps - 1) * bytes;
+    format!(
+        ",\n\"accumulation\": {{ \"steps\": {n_steps}, \"accumulating_step_bytes\": {bytes}, \"updating_step_bytes\": {of_update} }}"
+    )
 }
 
 /// Writes the prediction if the cluster is known: the cluster, the time of a step and the load of
@@ -131,11 +144,14 @@ fn unpadded(node: &Node) -> String {
 
 fn operators(report: &Report, computed: impl Iterator<Item = Value>) -> Vec<String> {
     let tiled = &report.found.tiled;
-    let (layers, passes, is_measured) =
-        (report.layers(), report.passes(), tiled.network.measured());
+    let (layers, passes, weights) = (report.layers(), report.passes(), tiled.network.weights());
     let text = |value: Value| {
-        let conversions = tiled.conversions_of_step(value, &is_measured);
-        operator(report, value, &conversions, &layers[value.index()], passes[value.index()])
+        let conversions = tiled.weighted_conversions(value, &weights);
+        let times = match report.accumulate() {
+            1 => String::new(),
+            _ => format!("\"times\": {}, ", weights.of_value(value)),
+        };
+        operator(report, value, &conversions, &layers[value.index()], passes[value.index()], &times)
     };
     computed.map(text).collect()
 }
@@ -146,6 +162,7 @@ fn operator(
     conversions: &[Conversion],
     layer: &str,
     pass: Pass,
+    times: &str,
 ) -> String {
     let (tiled, graph) = (&report.found.tiled, report.graph());
     let operator = graph.operator(value).expect("only computed tensors are listed as operators");
@@ -165,7 +182,7 @@ fn operator(
     let site = report.found.tiled.network.site(value).cloned().unwrap_or_default();
     format!(
         "{{ \"id\": {0}, \"name\": {1}, \"signature\": {2}, \"inputs\": [{3}], \"output\": {0}, \"form\": {4}, \"conversions\": [{5}], \"flops\": {6}, \
-         \"pass\": \"{pass}\", \"layer\": {7}, \"call\": {8}, \"source\": {9} }}",
+         {times}\"pass\": \"{pass}\", \"layer\": {7}, \"call\": {8}, \"source\": {9} }}",
         value.index(),
         string(&operator.to_string()),
         string(&signature.to_string()),

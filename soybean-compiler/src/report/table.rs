@@ -30,8 +30,7 @@ pub(super) fn text(report: &Report) -> String {
 
 /// Returns the title, and then the figures of the plan in a line.
 pub(super) fn summary(report: &Report) -> String {
-    let mut bytes =
-        format!("  {} per {}", readable_bytes(report.bytes_total), report.mode().unit());
+    let mut bytes = format!("  {} per {}", readable_bytes(report.bytes_total), report.unit());
     if let Some(proof) = byte_proof(report) {
         let _ = write!(bytes, ", {proof}");
     }
@@ -77,9 +76,11 @@ fn tensors(report: &Report) -> Vec<[String; 4]> {
     let groups = tiled.network.update_groups();
     let states = |value: Value| {
         let group = groups.iter().find(|it| it[0].0 == value);
-        let states = group.iter().flat_map(|it| &it[1..]);
+        let states = group.iter().flat_map(|it| &it[1..]).map(|it| it.0);
+        let sums = tiled.network.gradient_sums.iter().filter(|it| it.parameter == value);
+        let states = states.chain(sums.map(|it| it.state));
         let mut tilings: Vec<String> =
-            states.map(|(state, _)| tiled.tilings[state.index()].to_string()).collect();
+            states.map(|it| tiled.tilings[it.index()].to_string()).collect();
         tilings.dedup();
         tilings.join(", ")
     };
@@ -161,12 +162,16 @@ fn purpose(transfer: &Transfer) -> String {
 
 fn figures(report: &Report) -> String {
     let baselines = report.found.baselines;
-    let label = format!("bytes moved in one {}", report.mode().unit());
+    let label = match report.accumulate() {
+        1 => format!("bytes moved in one {}", report.unit()),
+        n => format!("bytes moved in {n} steps"),
+    };
     let mut text = format!("\n  {label:<32}  {:>10}", readable_bytes(report.bytes_total));
     if let Some(proof) = byte_proof(report) {
         let _ = write!(text, "  {proof}");
     }
     text.push('\n');
+    text.push_str(&bytes_of_steps(report));
     let strategies =
         [("data", baselines.data), ("model", baselines.model), ("recursive", baselines.recursive)];
     let others = strategies.map(|(name, bytes)| (format!("with strategy {name}"), bytes));
@@ -194,6 +199,19 @@ fn figures(report: &Report) -> String {
         let _ = writeln!(text, "  warning: {warning}");
     }
     text
+}
+
+/// Writes the bytes of both kinds of steps, if several share an update.
+fn bytes_of_steps(report: &Report) -> String {
+    let n_accumulating = report.accumulate().saturating_sub(1);
+    if n_accumulating == 0 {
+        return String::new();
+    }
+    let row = |label: String, bytes| format!("    {label:<30}  {:>10}\n", readable_bytes(bytes));
+    let plural = if n_accumulating == 1 { "" } else { "s" };
+    let of_each = format!("in {n_accumulating} accumulating step{plural}");
+    let of_all = n_accumulating * report.accumulate_bytes;
+    row(of_each, of_all) + &row("in the step that updates".to_owned(), report.bytes_total - of_all)
 }
 
 /// Writes the operations of all ranks over those of one device.

@@ -14,7 +14,8 @@ use crate::{
 /// Conversions that are alike: of repeated layers, at one place of the source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Transfer {
-    /// The bytes that they move in a training step, or in inference a prediction, over all ranks.
+    /// The bytes that they move in all steps of an update, or in inference a prediction, over all
+    /// ranks.
     pub bytes: u64,
     /// The number of equal conversions.
     pub n_conversions: usize,
@@ -38,18 +39,18 @@ pub struct Transfer {
     pub pass: Pass,
 }
 
-/// Returns all conversions of a training step, or in inference of a prediction, that move anything,
-/// largest first.
+/// Returns all conversions of the steps of an update, or in inference of a prediction, that move
+/// anything, largest first.
 pub(super) fn transfers(report: &Report) -> Vec<Transfer> {
     let network = &report.found.tiled.network;
     let context = Context::new(report);
-    let is_measured = network.measured();
+    let weights = network.weights();
     let mut transfers: Vec<Transfer> = Vec::new();
-    for value in network.graph.values().filter(|it| is_measured[it.index()]) {
+    for value in network.graph.values().filter(|it| weights.of_value(*it) > 0) {
         if report.found.tiled.forms[value.index()].is_none() {
             continue;
         }
-        let conversions = report.found.tiled.conversions_of_step(value, &is_measured);
+        let conversions = report.found.tiled.weighted_conversions(value, &weights);
         for conversion in conversions.iter().filter(|it| it.bytes > 0) {
             add(&mut transfers, context.transfer(value, conversion));
         }

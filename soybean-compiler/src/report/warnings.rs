@@ -129,15 +129,16 @@ fn nearest(batch: usize, n_ranks: usize) -> String {
 /// times, or all padding of an extent.
 fn cause(tiled: &TiledNetwork) -> Option<Cause> {
     let graph = &tiled.network.graph;
-    let is_measured = tiled.network.measured();
+    let weights = tiled.network.weights();
     let mut repeated: Option<(f64, Value)> = None;
     let mut unbalanced: Option<(f64, Value)> = None;
     let mut padded: BTreeMap<(usize, usize), f64> = BTreeMap::new();
     for value in graph.values() {
-        if !is_measured[value.index()] || tiled.forms[value.index()].is_none() {
+        let weight = weights.of_value(value);
+        if weight == 0 || tiled.forms[value.index()].is_none() {
             continue;
         }
-        let operations = tiled.operations_of(value);
+        let operations = weight as f64 * tiled.operations_of(value);
         let surplus = operations * (1.0 - 1.0 / tiled.n_copies(value) as f64);
         if surplus > repeated.map_or(0.0, |it| it.0) {
             repeated = Some((surplus, value));

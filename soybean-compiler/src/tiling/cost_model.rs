@@ -1,9 +1,9 @@
 //! Cost models: the costs of conversions and kernels, in units of the objective. A unit is a byte
 //! moved over all ranks, or a tick of time.
 //!
-//! A tick is a power of two of seconds. It is so short that a step of the worst plan has up to 2^42
-//! ticks. Sums of costs are then exact in 63 bits with [`UNIT`] per tick. Times are rounded by at
-//! most a thousandth of a microsecond unless a step takes hours.
+//! A tick is a power of two of seconds. It is so short that an update of the worst plan has up to
+//! 2^42 ticks. Sums of costs are then exact in 63 bits with [`UNIT`] per tick. Times are rounded by
+//! at most a thousandth of a microsecond unless a step takes hours.
 
 use std::collections::BTreeSet;
 
@@ -37,8 +37,10 @@ pub(super) struct TimeModel {
     /// The cost of a tick that only an evaluation takes, in ticks.
     evaluation_tick: f64,
     /// For each tensor that the measured computation computes, the number of its task: equal for
-    /// equal operators on equal shapes.
+    /// equal operators on equal shapes, run equally often.
     tasks: Vec<Option<usize>>,
+    /// For each tensor, how often the measured computation computes it.
+    weights: Vec<u64>,
     /// The shares of the times of collectives that count.
     shares: ExposedShares,
 }
@@ -69,14 +71,18 @@ impl ConversionCost {
 impl CostModel {
     /// Returns the times on this machine.
     pub(super) fn time(network: &Network, topology: &Topology, shares: ExposedShares) -> Self {
-        let is_measured = network.measured();
+        let weights = network.weights();
+        let weights: Vec<u64> = network.graph.values().map(|it| weights.of_value(it)).collect();
         let (mut measured, mut evaluated) = (0.0, 0.0);
         for value in network.graph.values() {
             let operands = network.graph.operands(value);
             let moved =
                 operands.iter().chain([&value]).map(|&it| most_seconds(network, topology, it));
             let sum = moved.sum::<f64>() + whole_seconds(network, topology, value);
-            *(if is_measured[value.index()] { &mut measured } else { &mut evaluated }) += sum;
+            match weights[value.index()] {
+                0 => evaluated += sum,
+                weight => measured += weight as f64 * sum,
+            }
         }
         let mut ticks_per_second = 1.0;
         while measured * ticks_per_second < MAX_TICKS / 2.0 && ticks_per_second < MAX_TICKS {
@@ -87,8 +93,9 @@ impl CostModel {
         }
         let most_evaluated = f64::max(evaluated * ticks_per_second, 1.0);
         let evaluation_tick = 0.25 / most_evaluated;
-        let (topology, tasks) = (topology.clone(), tasks(network, &is_measured));
-        let model = TimeModel { topology, ticks_per_second, evaluation_tick, tasks, shares };
+        let (topology, tasks) = (topology.clone(), tasks(network, &weights));
+        let model =
+            TimeModel { topology, ticks_per_second, evaluation_tick, tasks, weights, shares };
         Self::Time(Box::new(model))
     }
 
@@ -123,15 +130,17 @@ impl CostModel {
         }
     }
 
-    /// Returns the units of a conversion at an access in the measured computation.
+    /// Returns the units of a conversion at an access in the measured computation, as often as it
+    /// has the access.
     pub(super) fn measured(&self, price: ConversionCost, access: &Access, n_ranks: u64) -> i64 {
-        match self {
+        let once = match self {
             Self::Bytes => (price.0 * access.bytes / n_ranks) as i64,
             Self::Time(clock) => {
                 let share = clock.shares.of(access.is_kept);
                 clock.cost(share * clock.seconds(price, access.bytes))
             }
-        }
+        };
+        once * access.weight.cast_signed()
     }
 
     /// Returns the fraction of a unit for a conversion that only an evaluation has; `byte` is the
@@ -160,7 +169,8 @@ impl CostModel {
         }
     }
 
-    /// Returns the units of computing a tensor in this partitioning, without its conversions.
+    /// Returns the units of computing a tensor in this partitioning, as often as it is computed,
+    /// without its conversions.
     pub(super) fn kernel(
         &self,
         network: &Network,
@@ -172,13 +182,9 @@ impl CostModel {
             Self::Time(clock) if clock.tasks[value.index()].is_none() => 0,
             Self::Time(clock) => {
                 let operator = super::problem::operator_of(network, value);
-                clock.cost(kernel_seconds(
-                    network,
-                    &clock.topology,
-                    operator,
-                    value,
-                    Some(partitioning),
-                ))
+                let (topology, form) = (&clock.topology, Some(partitioning));
+                let once = kernel_seconds(network, topology, operator, value, form);
+                clock.cost(once) * clock.weights[value.index()].cast_signed()
             }
         }
     }
@@ -234,11 +240,11 @@ fn most_seconds(network: &Network, topology: &Topology, value: Value) -> f64 {
 }
 
 /// Returns the task of each tensor that the measured computation computes. Equal operators on
-/// operands of equal shapes and types have the same task. The next values of optimizer states have
-/// none, because the kernel of their parameter computes them, too, and neither have the gradients
-/// of keys and values, which the kernel of that of queries computes. Additions have none, because
-/// most of them move back into their readers.
-fn tasks(network: &Network, is_measured: &[bool]) -> Vec<Option<usize>> {
+/// operands of equal shapes and types, computed equally often, have the same task. The next values
+/// of optimizer states have none, because the kernel of their parameter computes them, too, and
+/// neither have the gradients of keys and values, which the kernel of that of queries computes.
+/// Additions have none, because most of them move back into their readers.
+fn tasks(network: &Network, weights: &[u64]) -> Vec<Option<usize>> {
     let graph = &network.graph;
     let mut known = Vec::new();
     let groups = network.update_groups();
@@ -248,11 +254,12 @@ fn tasks(network: &Network, is_measured: &[bool]) -> Vec<Option<usize>> {
         let is_addition = graph.operator_as::<Addition>(value).is_some();
         let is_joined = Attend::gradients(graph, value).is_some_and(|it| it[0] != value);
         let is_made_elsewhere = of_states.contains(&value) || is_addition || is_joined;
-        let is_computed = is_measured[value.index()] && !is_made_elsewhere;
+        let is_computed = weights[value.index()] > 0 && !is_made_elsewhere;
         let operator = graph.operator(value).filter(|_| is_computed)?;
         let tensors = graph.operands(value).into_iter().chain([value]);
         let types: Vec<DType> = tensors.map(|it| graph.node(it).dtype).collect();
-        Some(super::number(&mut known, (operator, graph.operand_shapes(value), types)))
+        let weight = weights[value.index()];
+        Some(super::number(&mut known, (operator, graph.operand_shapes(value), types, weight)))
     };
     graph.values().map(task).collect()
 }

@@ -4,10 +4,11 @@
 //! connects an operator with a tensor that it reads or writes: their labels determine a conversion,
 //! and so a cost.
 //!
-//! Costs are integers: [`UNIT`] for each byte that a training step (in inference, a prediction)
-//! moves over all ranks, or for each tick of time. Fractions of a unit break ties, first by the
-//! bytes that only evaluations move, then by memory. Which labels a search may choose is defined
-//! elsewhere: [`super::instance`], [`super::candidates`].
+//! Costs are integers: [`UNIT`] for each byte that an update (in inference, a prediction) moves
+//! over all ranks, or for each tick of time. If steps share an update, conversions count once for
+//! each step that has them. Fractions of a unit break ties, first by the bytes that only
+//! evaluations move, then by memory. Which labels a search may choose is defined elsewhere:
+//! [`super::instance`], [`super::candidates`].
 
 pub(super) mod builder;
 
@@ -134,8 +135,8 @@ pub(super) struct Access {
     pub(super) operator_kind: usize,
     /// The position of the tensor among the operator's operands; `None` for the result.
     pub(super) operand: Option<usize>,
-    /// True if the access counts for the objective; otherwise only evaluations need it.
-    pub(super) is_measured: bool,
+    /// How often the measured computation has the access; if never, only evaluations need it.
+    pub(super) weight: u64,
     /// True if the operator makes a replica.
     pub(super) is_replica: bool,
     /// True if the tensor is kept from step to step, or only updates read it.
@@ -195,7 +196,7 @@ impl<'a> TilingProblem<'a> {
             return 0;
         }
         let n_ranks = self.mesh.n_ranks() as u64;
-        if access.is_measured {
+        if access.weight > 0 {
             return cost_model.measured(price, access, n_ranks) * self.unit();
         }
         let part = cost_model.evaluated(price, access.bytes, n_ranks, self.evaluation_byte);
@@ -351,7 +352,7 @@ impl<'a> TilingProblem<'a> {
                 }
             }
         }
-        for &(source, next) in &self.network.updates {
+        for (source, next) in self.network.replacements() {
             tilings[next.index()] = tilings[source.index()];
         }
         TiledNetwork { network: self.network.clone(), mesh: self.mesh, tilings, forms }

@@ -144,7 +144,7 @@ fn table_of_cut(
         let access = &problem.accesses[it];
         let signature = &problem.operator_kinds[access.operator_kind].signature;
         let needed = factors.iter().map(|&it| placement(signature, access, it)).collect();
-        let weight = if access.is_measured { 1 << 8 } else { 1 };
+        let weight = (access.weight << 8).max(1).cast_signed();
         (access, (access.bytes / n_parts) as i64 * weight, needed)
     });
     let accesses: Vec<(&Access, i64, Vec<Placement>)> = accesses.collect();

@@ -7,10 +7,11 @@ use soybean_plan::{Combine, Mesh, Shape, Tile, Tiling};
 use super::conversion::route;
 use crate::{
     network::Network,
-    operator::{Phase, Rules},
+    operator::Rules,
     operators::attend::Attend,
     signature::{Partitioning, Signature, TERMS, letter},
     value::Value,
+    weights::Weights,
 };
 
 /// A network with a tiling for every tensor and a partitioning for every operator.
@@ -86,32 +87,34 @@ impl TiledNetwork {
         conversions
     }
 
-    /// Returns the same as [`Self::conversions`], with no bytes for what only an evaluation during
-    /// training needs. `is_measured` has the marks of [`Network::measured`].
+    /// Returns the same as [`Self::conversions`], with the bytes of all steps of an update, or in
+    /// inference of a prediction. What only an evaluation during training needs has none. `weights`
+    /// are those of the network.
     ///
     /// # Panics
     /// If no operator computes the tensor.
     #[must_use]
-    pub fn conversions_of_step(&self, value: Value, is_measured: &[bool]) -> Vec<Conversion> {
+    pub fn weighted_conversions(&self, value: Value, weights: &Weights) -> Vec<Conversion> {
         let mut conversions = self.conversions(value);
         // The last one is the result's.
         let result = conversions.len() - 1;
-        let is_read = |at: usize| at == result || self.network.graph.reads(value, at, Phase::Train);
         for (at, conversion) in conversions.iter_mut().enumerate() {
-            if !is_measured[value.index()] || !is_read(at) {
-                conversion.bytes = 0;
-            }
+            conversion.bytes *= match at == result {
+                true => weights.of_value(value),
+                false => weights.of_read(&self.network.graph, value, at),
+            };
         }
         conversions
     }
 
-    /// Returns the operations of one training step, or in inference of one prediction, over all
-    /// ranks: those of the busiest rank times the ranks.
+    /// Returns the operations of all steps of an update, or in inference of one prediction, over
+    /// all ranks: those of the busiest rank times the ranks.
     #[must_use]
     pub fn operations(&self) -> f64 {
-        let is_measured = self.network.measured();
-        let is_made = |it: &Value| is_measured[it.index()] && self.forms[it.index()].is_some();
-        self.network.graph.values().filter(is_made).map(|it| self.operations_of(it)).sum()
+        let weights = self.network.weights();
+        let is_made = |it: &Value| self.forms[it.index()].is_some();
+        let operations = |it: Value| weights.of_value(it) as f64 * self.operations_of(it);
+        self.network.graph.values().filter(is_made).map(operations).sum()
     }
 
     /// Returns the operations of one operator over all ranks: those of the busiest rank times the
@@ -165,14 +168,14 @@ impl TiledNetwork {
         Conversion { value, from, to, combine, bytes }
     }
 
-    /// Returns the bytes that one training step, or in inference one prediction, moves between
-    /// ranks, over all ranks.
+    /// Returns the bytes that one update, or in inference one prediction, moves between ranks, over
+    /// all ranks. An update is one training step, or all the steps that share it.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        let is_measured = self.network.measured();
-        let is_made = |it: &Value| is_measured[it.index()] && self.forms[it.index()].is_some();
+        let weights = self.network.weights();
+        let is_made = |it: &Value| self.forms[it.index()].is_some();
         let computed = self.network.graph.values().filter(is_made);
-        let conversions = computed.flat_map(|it| self.conversions_of_step(it, &is_measured));
+        let conversions = computed.flat_map(|it| self.weighted_conversions(it, &weights));
         conversions.map(|it| it.bytes).sum()
     }
 }

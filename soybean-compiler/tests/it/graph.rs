@@ -92,12 +92,14 @@ fn several_steps_share_an_update() {
             v13: f32[2] = sum {x0} ij->j (v12)
             v14: f32[4, 2] = contract ik,ij->kj (v0, v12)
             v15: f32[4, 2] = state "w0.gradient_sum"
-            v16: f32[4, 2] = map {select(s1, sub(x0, mul(s0, mul(add(x2, x1), 0.25))), x0)} ij,ij,ij->ij (v1, v14, v15)
-            v17: f32[4, 2] = map {select(s1, 0, add(x1, x0))} ij,ij->ij (v14, v15)
-            v18: f32[2] = state "b0.gradient_sum"
-            v19: f32[2] = map {select(s1, sub(x0, mul(s0, mul(add(x2, x1), 0.25))), x0)} i,i,i->i (v3, v13, v18)
-            v20: f32[2] = map {select(s1, 0, add(x1, x0))} i,i->i (v13, v18)
-            [LearningRate, IsUpdate]
+            v16: f32[4, 2] = accumulate ij,ij->ij (v15, v14)
+            v17: f32[4, 2] = add ij,ij->ij (v15, v14)
+            v18: f32[4, 2] = map {sub(x0, mul(s0, mul(x1, 0.25)))} ij,ij->ij (v1, v17)
+            v19: f32[2] = state "b0.gradient_sum"
+            v20: f32[2] = accumulate i,i->i (v19, v13)
+            v21: f32[2] = add i,i->i (v19, v13)
+            v22: f32[2] = map {sub(x0, mul(s0, mul(x1, 0.25)))} i,i->i (v3, v21)
+            [LearningRate]
         "#]],
     );
 }
@@ -156,16 +158,18 @@ fn losses_are_scaled() {
             v14: f32[2] = sum {x0} ij->j (v13)
             v15: f32[4, 2] = contract ik,ij->kj (v0, v13)
             v16: f32[4, 2] = state "w0.gradient_sum"
-            v17: f32[2] = state "b0.gradient_sum"
-            v18: f32[] = sum {mul(mul(add(x1, mul(x0, div(1, s0))), 0.5), mul(add(x1, mul(x0, div(1, s0))), 0.5))} ij,ij-> (v15, v16)
-            v19: f32[] = sum {mul(mul(add(x1, mul(x0, div(1, s0))), 0.5), mul(add(x1, mul(x0, div(1, s0))), 0.5))} i,i-> (v14, v17)
-            v20: f32[] = total +,+->+ (v18, v19)
-            v21: f32[] = map {sqrt(x0)} -> (v20)
-            v22: f32[4, 2] = map {select(mul(s2, eq(add(mul(x3, 0), mul(x4, 0)), 0)), sub(x0, mul(s1, mul(add(x2, mul(x1, div(1, s0))), 0.5))), x0)} ij,ij,ij,,->ij (v1, v15, v16, v11, v21)
-            v23: f32[4, 2] = map {select(eq(add(mul(x2, 0), mul(x3, 0)), 0), select(s2, 0, add(x1, mul(x0, div(1, s0)))), x1)} ij,ij,,->ij (v15, v16, v11, v21)
-            v24: f32[2] = map {select(mul(s2, eq(add(mul(x3, 0), mul(x4, 0)), 0)), sub(x0, mul(s1, mul(add(x2, mul(x1, div(1, s0))), 0.5))), x0)} i,i,i,,->i (v3, v14, v17, v11, v21)
-            v25: f32[2] = map {select(eq(add(mul(x2, 0), mul(x3, 0)), 0), select(s2, 0, add(x1, mul(x0, div(1, s0)))), x1)} i,i,,->i (v14, v17, v11, v21)
-            [LossScale, LearningRate, IsUpdate]
+            v17: f32[4, 2] = accumulate ij,ij->ij (v16, v15)
+            v18: f32[4, 2] = add ij,ij->ij (v16, v15)
+            v19: f32[2] = state "b0.gradient_sum"
+            v20: f32[2] = accumulate i,i->i (v19, v14)
+            v21: f32[2] = add i,i->i (v19, v14)
+            v22: f32[] = sum {mul(mul(mul(x0, div(1, s0)), 0.5), mul(mul(x0, div(1, s0)), 0.5))} ij-> (v18)
+            v23: f32[] = sum {mul(mul(mul(x0, div(1, s0)), 0.5), mul(mul(x0, div(1, s0)), 0.5))} i-> (v21)
+            v24: f32[] = total +,+->+ (v22, v23)
+            v25: f32[] = map {sqrt(x0)} -> (v24)
+            v26: f32[4, 2] = map {select(eq(add(mul(x2, 0), mul(x3, 0)), 0), sub(x0, mul(s1, mul(mul(x1, div(1, s0)), 0.5))), x0)} ij,ij,,->ij (v1, v18, v11, v25)
+            v27: f32[2] = map {select(eq(add(mul(x2, 0), mul(x3, 0)), 0), sub(x0, mul(s1, mul(mul(x1, div(1, s0)), 0.5))), x0)} i,i,,->i (v3, v21, v11, v25)
+            [LossScale, LearningRate]
         "#]],
     );
 }

@@ -45,7 +45,7 @@ fn programs_are_sound_and_move_the_bytes_of_their_plans() {
                     panic!("{n_ranks} {strategy:?}: {error}\n{}", program_text(&program))
                 });
                 assert_eq!(
-                    program.tables.train_bytes,
+                    program.tables.measured_bytes(),
                     found.tiled.bytes(),
                     "{n_ranks} {strategy:?}"
                 );

@@ -3,6 +3,7 @@
 
 mod support;
 
+mod accumulation;
 mod buckets;
 mod conformance;
 mod convnets;

@@ -1,5 +1,7 @@
 //! Plans costed independently from their JSON, by counting elements one by one.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 use soybean_compiler::{
     Argument, Builder, Compiled, Optimizer, Options, Strategy, compile, optimizer, tiling::route,
@@ -66,14 +68,14 @@ fn check(plan: &Value) -> usize {
 /// Checks a conversion. If every rank can have an equal part, it moves no more than necessary.
 /// Otherwise it may need a detour, and moves the sum of its steps.
 fn check_conversion(mesh: &Mesh, it: &Conversion) {
-    let fewest = fewest_bytes(mesh, it);
+    let fewest = it.times * fewest_bytes(mesh, it);
     let divides = |dim: &usize| dim.is_multiple_of(mesh.n_ranks());
     if it.shape.iter().all(divides) {
         assert_eq!(it.bytes, fewest, "{mesh}: {it:?}");
     }
     assert!(it.bytes >= fewest, "{mesh}: {it:?} moves at least {fewest} bytes");
     let of_steps: u64 = steps(mesh, it).iter().map(|it| fewest_bytes(mesh, it)).sum();
-    assert_eq!(it.bytes, of_steps, "{mesh}: {it:?}");
+    assert_eq!(it.bytes, it.times * of_steps, "{mesh}: {it:?}");
 }
 
 /// Returns the collectives of a conversion, each as a conversion of its own.
@@ -127,6 +129,7 @@ fn check_all_conversions(n_ranks: usize, shape: &[usize]) -> usize {
                     element_bytes: 4,
                     from: texts(&from),
                     to: texts(&to),
+                    times: 1,
                     bytes: steps.iter().map(|it| it.bytes(&mesh)).sum(),
                 },
             );
@@ -242,6 +245,38 @@ fn conversions_of_clipped_gradients() {
         }
     }
     assert!(n_shared > 0, "some gradients lie whole on several ranks");
+}
+
+/// Conversions count once for each step of an update that has them. In data parallelism, sums of
+/// gradients are partial sums, and all steps together move little more than one.
+#[test]
+fn conversions_of_accumulated_gradients() {
+    for n_gpus in [2, 3, 4, 6, 8] {
+        for (_, strategy) in Strategy::NAMES {
+            let plan = |accumulate| -> Value {
+                let (builder, loss, _) = support::classifier(24, &[48, 48, 12], true);
+                let optimizer = Optimizer { accumulate, ..Optimizer::default() };
+                let options = Options { optimizer, ..options(n_gpus, strategy) };
+                let compiled = compile(builder, loss, &[], &options, &|| 0.0).unwrap();
+                serde_json::from_str(&compiled.report.json()).unwrap()
+            };
+            let (alone, shared) = (plan(1), plan(8));
+            check(&alone);
+            check(&shared);
+            let times: BTreeSet<u64> = listed(&shared).iter().map(|it| it.times).collect();
+            assert!(times.iter().all(|it| [1, 7, 8].contains(it)), "{times:?}");
+            let of = |plan: &Value| plan["bytes_total"].as_u64().unwrap();
+            assert!(of(&shared) <= 8 * of(&alone), "{n_gpus} ranks, {strategy:?}");
+            if strategy == Strategy::Data {
+                assert!(5 * of(&shared) <= 6 * of(&alone), "{n_gpus} ranks");
+            }
+            let accumulation = &shared["accumulation"];
+            let bytes = |name: &str| accumulation[name].as_u64().unwrap();
+            let sum = 7 * bytes("accumulating_step_bytes") + bytes("updating_step_bytes");
+            assert_eq!((bytes("steps"), sum), (8, of(&shared)));
+            assert!(alone.get("accumulation").is_none());
+        }
+    }
 }
 
 fn named(plan: &Value, tensor: u64) -> &str {

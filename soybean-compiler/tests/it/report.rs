@@ -89,39 +89,41 @@ fn the_norm_of_the_gradients_belongs_to_the_updates() {
 
           tensor  shape       tiling   optimizer states
           x       f32[8, 4]   [P0 P0]
-          w0      f32[4, 16]  [r r]    [P0 P0]
-          b0      f32[16]     [r r]    [P0 P0]
-          w1      f32[16, 8]  [r r]    [P0 P0]
-          b1      f32[8]      [r r]    [P0 P0]
+          w0      f32[4, 16]  [r r]    [P0 P0], [red red]
+          b0      f32[16]     [r r]    [P0 P0], [red red]
+          w1      f32[16, 8]  [r r]    [P0 P0], [red red]
+          b1      f32[8]      [r r]    [P0 P0], [red red]
           y       i32[8]      [P0 P0]
           loss    f32[]       [r r]
 
           layer               forward  backward  weights and states
           (the model itself)  data 4   data 4    sharded state 4
 
-          bytes   share   tensor                        collective      for
-          1.5 kB  29.4 %  w1.grad [red red] -> [P0 P0]  reduce-scatter  matmul, backward
-          1.5 kB  29.4 %  w1' [P0 P0] -> [r r]          all-gather      update
-          768 B   14.7 %  w0.grad [red red] -> [P0 P0]  reduce-scatter  matmul, backward
-          768 B   14.7 %  w0' [P0 P0] -> [r r]          all-gather      update
-          192 B   3.7 %   b0.grad [red red] -> [P0 P0]  reduce-scatter  add, backward
-          192 B   3.7 %   b0' [P0 P0] -> [r r]          all-gather      update
-          96 B    1.8 %   b1.grad [red red] -> [P0 P0]  reduce-scatter  add, backward
-          96 B    1.8 %   b1' [P0 P0] -> [r r]          all-gather      update
-          48 B    0.9 %   2 other conversions
+          bytes   share   tensor                              collective      for
+          1.5 kB  29.2 %  w1.grad_total [red red] -> [P0 P0]  reduce-scatter  update
+          1.5 kB  29.2 %  w1' [P0 P0] -> [r r]                all-gather      update
+          768 B   14.6 %  w0.grad_total [red red] -> [P0 P0]  reduce-scatter  update
+          768 B   14.6 %  w0' [P0 P0] -> [r r]                all-gather      update
+          192 B   3.7 %   b0.grad_total [red red] -> [P0 P0]  reduce-scatter  update
+          192 B   3.7 %   b0' [P0 P0] -> [r r]                all-gather      update
+          96 B    1.8 %   b1.grad_total [red red] -> [P0 P0]  reduce-scatter  update
+          96 B    1.8 %   b1' [P0 P0] -> [r r]                all-gather      update
+          72 B    1.4 %   2 other conversions
 
-          bytes moved in one training step      5.2 kB
-          with strategy data                    5.2 kB  1.00 x
-          with strategy model                   2.7 kB  0.51 x
-          with strategy recursive               1.7 kB  0.32 x
-          work over that of one device            1.00
-          memory of each GPU                    3.3 kB
+          bytes moved in 2 steps                5.3 kB
+            in 1 accumulating step                24 B
+            in the step that updates            5.2 kB
+          with strategy data                    5.3 kB  1.00 x
+          with strategy model                   5.3 kB  1.01 x
+          with strategy recursive               3.2 kB  0.62 x
+          work over that of one device            1.04
+          memory of each GPU                    3.7 kB
             parameters                           896 B
-            optimizer states                     640 B
+            optimizer states                    1.2 kB
             inputs                               192 B
             activations                           64 B
             gradients                            320 B
-            collectives                         1.2 kB
+            collectives                         1.0 kB
           search                                0.0 ms
     "#]]
     .assert_eq(&compiled.report.text());

@@ -16,7 +16,7 @@ pub(super) fn json(program: &Program) -> String {
         });
         format!("[{number},{},{}]", buffers(&step.results), buffers(&step.inputs))
     };
-    let steps = list(program.measured().iter().map(step).collect::<Vec<_>>().into_iter());
+    let steps = list(program.measured_step().iter().map(step).collect::<Vec<_>>().into_iter());
     format!("{{\"texts\":{},\"steps\":{steps}}}", list(texts.iter().map(|it| string(it))))
 }
 

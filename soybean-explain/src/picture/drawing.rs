@@ -92,12 +92,12 @@ impl Drawing {
     pub(crate) fn new(report: &Report) -> Self {
         let tiled = &report.search().tiled;
         let graph = &tiled.network.graph;
-        let is_measured = tiled.network.measured();
+        let weights = tiled.network.weights();
         let mut tensors = tensors(report);
         let mut edges = Vec::new();
         for value in graph.values().filter(|it| tiled.forms[it.index()].is_some()) {
             let operands = graph.operands(value);
-            let conversions = tiled.conversions_of_step(value, &is_measured);
+            let conversions = tiled.weighted_conversions(value, &weights);
             for (at, (operand, conversion)) in operands.iter().zip(&conversions).enumerate() {
                 let change = Change::of(conversion);
                 edges.push(Edge { from: operand.index(), to: value.index(), operand: at, change });
@@ -181,6 +181,7 @@ fn tensors(report: &Report) -> Vec<Tensor> {
 /// Returns the optimizer's states and their next values.
 fn states(network: &Network) -> BTreeSet<Value> {
     let groups = network.update_groups();
-    let states = groups.iter().flat_map(|group| &group[1..]);
-    states.flat_map(|&(state, next)| [state, next]).collect()
+    let states = groups.iter().flat_map(|group| &group[1..]).copied();
+    let sums = network.gradient_sums.iter().map(|it| (it.state, it.next));
+    states.chain(sums).flat_map(|(state, next)| [state, next]).collect()
 }

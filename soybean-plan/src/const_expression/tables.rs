@@ -14,7 +14,8 @@ use crate::{
 struct_expression! {
     Tables {
         name mesh precision arena_bytes buffers inputs parameters states constants scalars loss
-        gradient_norm accumulate ema non_finite outputs train_bytes evaluate_bytes
+        accumulate_loss gradient_norm accumulate ema non_finite outputs train_bytes
+        accumulate_bytes evaluate_bytes
     }
     DigitOrder { first_axis n_parts is_balanced }
     Buffer { offset n_elements dtype }
@@ -127,7 +128,6 @@ impl ConstExpression for RunScalar {
             Self::LearningRate => text.push_str("RunScalar::LearningRate"),
             Self::UpdateNumber => text.push_str("RunScalar::UpdateNumber"),
             Self::Noise => text.push_str("RunScalar::Noise"),
-            Self::IsUpdate => text.push_str("RunScalar::IsUpdate"),
             Self::LossScale => text.push_str("RunScalar::LossScale"),
             Self::OneMinusPower { base } => {
                 text.push_str("RunScalar::OneMinusPower { base: ");

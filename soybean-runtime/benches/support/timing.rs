@@ -47,16 +47,24 @@ pub(crate) fn seconds_of_steps(
         constants: vec![].into(),
         scalars: vec![].into(),
         loss: Some(0),
+        accumulate_loss: None,
         gradient_norm: None,
         accumulate: 1,
         ema: None,
         non_finite: NonFinite::Stop,
         outputs: vec![].into(),
         train_bytes: 0,
+        accumulate_bytes: 0,
         evaluate_bytes: 0,
     };
     let train = [steps; N_ROUNDS].concat();
-    let program = Program { tables, kernels: kernels.into(), train, evaluate: vec![] };
+    let program = Program {
+        tables,
+        kernels: kernels.into(),
+        train,
+        accumulate: Vec::new(),
+        evaluate: vec![],
+    };
     let config = Config { device: Device::Cpu, ..Config::default() };
     let mut trainer = Trainer::new_shared(Arc::new(program), config).unwrap();
     trainer.step(&[]).unwrap();

@@ -23,8 +23,7 @@ pub(crate) struct DeviceSet {
     start: Event,
     /// Run-time scalars of the step.
     pub(crate) scalars: PinnedWords,
-    /// Scalars that a step copies to the host, listed by [`scalars_for_host`], and their host
-    /// memory.
+    /// Scalars that steps copy to the host, listed by [`scalars_for_host`], and their host memory.
     pub(crate) host_scalars: Vec<(BufferId, PinnedWords)>,
     pub(crate) communicators: Communicators,
     /// Contexts of the ranks, in rank order.
@@ -50,9 +49,22 @@ pub(crate) struct StepLaunch<'a> {
     pub(crate) timing: Option<&'a TimingEvents>,
 }
 
-/// Returns the scalars that a training step copies to the host.
-pub(crate) fn scalars_for_host(tables: &Tables) -> Vec<BufferId> {
-    tables.loss.into_iter().chain(tables.gradient_norm).collect()
+/// Returns the scalars that a step copies to the host: the loss, then the norm of the gradients if
+/// there is one.
+pub(crate) fn scalars_for_host(tables: &Tables, kind: TrainingStep) -> Vec<BufferId> {
+    match kind {
+        TrainingStep::Updating => tables.loss.into_iter().chain(tables.gradient_norm).collect(),
+        TrainingStep::Accumulating => tables.accumulate_loss.into_iter().collect(),
+    }
+}
+
+/// The kind of a training step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TrainingStep {
+    /// It updates the parameters.
+    Updating,
+    /// It adds its gradients to those of earlier steps.
+    Accumulating,
 }
 
 impl DeviceSet {
@@ -65,7 +77,9 @@ impl DeviceSet {
     ) -> Result<Self, Error> {
         let gpu = &contexts[0].gpu;
         let n_scalars = model.get().tables().scalars.len();
-        let host_scalars = scalars_for_host(model.get().tables()).into_iter();
+        let tables = model.get().tables();
+        let host_scalars = [TrainingStep::Updating, TrainingStep::Accumulating];
+        let host_scalars = host_scalars.into_iter().flat_map(|it| scalars_for_host(tables, it));
         Ok(Self {
             start: Event::new(gpu)?,
             scalars: PinnedWords::zeroed(gpu, n_scalars)?,
@@ -198,7 +212,7 @@ impl DeviceSet {
                     .iter()
                     .try_for_each(|operation| self.communicate(operation, task.lane))?;
             }
-            Action::Feed | Action::Kernel(_) | Action::Report => {
+            Action::Feed | Action::Kernel(_) | Action::Report(_) => {
                 let contexts = self.contexts.iter();
                 contexts
                     .into_iter()
@@ -237,8 +251,9 @@ impl DeviceSet {
                 context.slots[slot].copy_to_arena(context.address(MemoryBlock::Arena, 0), stream)
             }
             Action::Kernel(run) => self.run(context, run),
-            Action::Report if context.rank == 0 => {
-                self.host_scalars.iter().try_for_each(|(buffer, word)| {
+            Action::Report(scalars) if context.rank == 0 => {
+                let reported = self.host_scalars.iter().filter(|it| scalars.contains(&it.0));
+                reported.into_iter().try_for_each(|(buffer, word)| {
                     let from =
                         context.address(MemoryBlock::Arena, self.tables().buffers[*buffer].offset);
                     // SAFETY: the scalar has one word, and the host does not read it before the
@@ -246,7 +261,7 @@ impl DeviceSet {
                     unsafe { word.copy_from(from, stream) }
                 })
             }
-            Action::Report | Action::Communicate(_) => Ok(()),
+            Action::Report(_) | Action::Communicate(_) => Ok(()),
         }
     }
 

@@ -57,7 +57,7 @@ pub(crate) enum Action {
     /// Exchanges data between ranks.
     Communicate(Vec<CollectiveOperation>),
     /// Copies the scalars of rank 0 to the host.
-    Report,
+    Report(Vec<BufferId>),
 }
 
 /// A kernel call on buffers, given by their offsets in the arena.
@@ -78,7 +78,7 @@ impl Phase {
     pub(crate) fn nccl_axes(&self) -> impl Iterator<Item = AxisSet> {
         let operations = |task| match task {
             &Task { action: Action::Communicate(ref operations), .. } => &operations[..],
-            Task { action: Action::Feed | Action::Kernel(_) | Action::Report, .. } => &[],
+            Task { action: Action::Feed | Action::Kernel(_) | Action::Report(_), .. } => &[],
         };
         self.tasks.iter().flat_map(operations).filter_map(|operation| match operation {
             CollectiveOperation::Nccl(calls) => calls.first().map(|it| it.axes),
@@ -167,7 +167,11 @@ impl<'a> PhaseBuilder<'a> {
         }
         if !host_scalars.is_empty() {
             let access = compute(self.ranges(host_scalars)?, Vec::new());
-            queue.push(TaskLabel::without_work("report"), access, Action::Report);
+            queue.push(
+                TaskLabel::without_work("report"),
+                access,
+                Action::Report(host_scalars.to_vec()),
+            );
         }
         let TaskQueue { tasks, accesses, received } = queue;
         Ok(Phase { tasks, schedule: Schedule::new(&accesses), received })

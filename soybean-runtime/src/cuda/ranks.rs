@@ -13,7 +13,7 @@ use soybean_plan::{BufferId, Kernel, Step, Tables, Tile};
 use super::{
     collective::CommunicationBackend,
     communicators::Communicators,
-    device_set::{DeviceSet, PhaseEvents, StepLaunch, TimingEvents, scalars_for_host},
+    device_set::{DeviceSet, StepLaunch, TimingEvents, TrainingStep, scalars_for_host},
     epilogue::{Fused, fuse},
     gpu::Gpu,
     interconnect::choose_backend,
@@ -23,15 +23,17 @@ use super::{
     matmul::{CublasLt, MatmulPlan},
     memory::PinnedWords,
     phase::{Phase, PhaseBuilder, TaskLabel},
+    phase_runner::PhaseRunner,
     rank_context::RankContext,
     recorder::record,
     source::KernelRequests,
-    stream::{Event, Graph},
+    stream::Event,
 };
 use crate::{
     Config, Error, Profile, View,
     abort::lock,
     check::check_tables,
+    counters::is_update,
     host_io::HostIo,
     model::AnyModel,
     ranks::{BatchSource, Command, Ranks, Report, TrainStep},
@@ -46,6 +48,8 @@ pub(crate) struct CudaRanks {
     seed: u64,
     uses_graphs: bool,
     train: PhaseRunner,
+    /// Steps without an update, if several steps share one.
+    accumulate: Option<PhaseRunner>,
     evaluate: PhaseRunner,
     /// End of the last step.
     done: Event,
@@ -56,15 +60,6 @@ pub(crate) struct CudaRanks {
     device_line: String,
     has_failed: bool,
     devices: DeviceSet,
-}
-
-/// A phase with its events and captured graphs.
-struct PhaseRunner {
-    phase: Phase,
-    events: PhaseEvents,
-    has_run: bool,
-    /// The captured step for each slot.
-    graphs: [Option<Graph>; 2],
 }
 
 impl CudaRanks {
@@ -86,7 +81,9 @@ impl CudaRanks {
         let mut builder = PhaseBuilder::new(tables, kernels, backend);
         let mut fuser = MatmulFuser::new(&gpus[0], kernels, tables)?;
         let steps = record(model.get(), |model, rank| model.train(rank))?;
-        let train = builder.phase(&fuser.fuse(&steps), &scalars_for_host(tables))?;
+        let scalars = scalars_for_host(tables, TrainingStep::Updating);
+        let train = builder.phase(&fuser.fuse(&steps), &scalars)?;
+        let accumulate = accumulating_phase(model, &mut builder, &mut fuser)?;
         let steps = record(model.get(), |model, rank| model.evaluate(rank))?;
         let evaluate = builder.phase(&fuser.fuse(&steps), &[])?;
         let requests = KernelRequests {
@@ -105,11 +102,13 @@ impl CudaRanks {
             RankContext::new(rank, (gpu_index, &gpus[gpu_index]), model, sizes)
         };
         let contexts = local.ranks.clone().map(context).collect::<Result<Vec<_>, _>>()?;
-        let axes = train.nccl_axes().chain(evaluate.nccl_axes());
+        let phases: Vec<&Phase> =
+            [&train].into_iter().chain(&accumulate).chain([&evaluate]).collect();
+        let axes = phases.iter().flat_map(|it| it.nccl_axes());
         let communicators =
             Communicators::new(&tables.mesh, axes, &local.ranks, &gpus, &local.peers)?;
         let mut devices = DeviceSet::new(model.clone(), kernel_sets, contexts, communicators)?;
-        devices.write_patterns(&[&train, &evaluate], builder.n_words())?;
+        devices.write_patterns(&phases, builder.n_words())?;
         let host_io: Vec<HostIo> =
             local.ranks.clone().map(|rank| HostIo::new(tables, rank)).collect();
         for (context, host_io) in devices.contexts.iter_mut().zip(&host_io) {
@@ -121,6 +120,7 @@ impl CudaRanks {
             // NCCL's documentation warns that graphs on several GPUs of one process may deadlock.
             uses_graphs: config.uses_graphs && backend != CommunicationBackend::Nccl,
             train: PhaseRunner::new(&devices, train)?,
+            accumulate: accumulate.map(|it| PhaseRunner::new(&devices, it)).transpose()?,
             evaluate: PhaseRunner::new(&devices, evaluate)?,
             done: Event::new(&gpus[0])?,
             host_io,
@@ -142,7 +142,7 @@ impl CudaRanks {
                 self.fill(slot, batch)?;
                 self.evaluate.run(&self.devices, slot, self.uses_graphs, &self.done)?;
                 self.wait()?;
-                self.report_bytes(|this| &this.evaluate);
+                self.report_bytes(&self.evaluate);
                 let model = self.devices.model.clone();
                 let outputs = model.get().tables().outputs.iter();
                 self.report_parts(&outputs.map(|it| (it.tile, it.buffer)).collect::<Vec<_>>())
@@ -186,15 +186,26 @@ impl CudaRanks {
         let words = unsafe { self.devices.scalars.words_mut() };
         words.iter_mut().zip(scalars).for_each(|(word, it)| *word = it.to_bits());
         let handing_over = Instant::now();
+        let kind = match is_update(context.counters, model.get().tables()) {
+            true => TrainingStep::Updating,
+            false => TrainingStep::Accumulating,
+        };
         match trace_from {
-            None => self.train.run(&self.devices, slot, self.uses_graphs, &self.done)?,
+            None => {
+                let runner = match (kind, &mut self.accumulate) {
+                    (TrainingStep::Accumulating, Some(accumulate)) => accumulate,
+                    (TrainingStep::Updating | TrainingStep::Accumulating, _) => &mut self.train,
+                };
+                runner.run(&self.devices, slot, self.uses_graphs, &self.done)?;
+            }
             Some(from) => {
-                let timing = self.devices.timing(&self.train.phase)?;
+                let runner = self.runner(kind);
+                let timing = self.devices.timing(&runner.phase)?;
                 let queued = microseconds(from, Instant::now());
-                self.train.queue(&self.devices, StepLaunch { slot, timing: Some(&timing) })?;
+                runner.queue(&self.devices, StepLaunch { slot, timing: Some(&timing) })?;
                 self.done.record(self.devices.origin_stream())?;
                 self.wait()?;
-                self.report_spans(&timing, queued)?;
+                self.report_spans(&runner.phase, &timing, queued)?;
             }
         }
         let handing_over = handing_over.elapsed();
@@ -203,8 +214,8 @@ impl CudaRanks {
             self.fill(self.queued, next)?;
         }
         self.wait()?;
-        self.report_numbers();
-        self.report_bytes(|this| &this.train);
+        self.report_numbers(kind);
+        self.report_bytes(self.runner(kind));
         for report in self.local.reports_here() {
             let profile = &mut lock(report).profile;
             profile.n_steps += 1;
@@ -214,13 +225,22 @@ impl CudaRanks {
         Ok(())
     }
 
-    fn report_numbers(&self) {
+    fn runner(&self, kind: TrainingStep) -> &PhaseRunner {
+        match (kind, &self.accumulate) {
+            (TrainingStep::Accumulating, Some(accumulate)) => accumulate,
+            (TrainingStep::Updating | TrainingStep::Accumulating, _) => &self.train,
+        }
+    }
+
+    fn report_numbers(&self, kind: TrainingStep) {
+        let reported = scalars_for_host(self.devices.model.get().tables(), kind);
         let number = |(_, word): &(BufferId, PinnedWords)| {
             // SAFETY: the step has ended, so no device writes the word.
             let word = unsafe { word.words() }.first().copied();
             word.map_or(f32::NAN, f32::from_bits)
         };
-        let mut numbers = self.devices.host_scalars.iter().map(number);
+        let scalars = self.devices.host_scalars.iter();
+        let mut numbers = scalars.filter(|it| reported.contains(&it.0)).map(number);
         // Rank 0 has the scalars, in whichever process it runs.
         let Some(report) = self.local.ranks.contains(&0).then(|| &self.local.reports[0]) else {
             return;
@@ -266,9 +286,9 @@ impl CudaRanks {
         failure
     }
 
-    fn report_bytes(&self, steps: fn(&Self) -> &PhaseRunner) {
+    fn report_bytes(&self, runner: &PhaseRunner) {
         for rank in self.local.ranks.clone() {
-            lock(&self.local.reports[rank]).moved_bytes = steps(self).phase.received[rank];
+            lock(&self.local.reports[rank]).moved_bytes = runner.phase.received[rank];
         }
     }
 
@@ -284,10 +304,10 @@ impl CudaRanks {
         Ok(())
     }
 
-    fn report_spans(&self, timing: &TimingEvents, queued: f64) -> Result<(), Error> {
+    fn report_spans(&self, phase: &Phase, timing: &TimingEvents, queued: f64) -> Result<(), Error> {
         for (at, report) in self.local.reports_here().iter().enumerate() {
             let mut spans = Vec::new();
-            for (task, marks_of) in self.train.phase.tasks.iter().zip(&timing.tasks) {
+            for (task, marks_of) in phase.tasks.iter().zip(&timing.tasks) {
                 let [first, last] = &marks_of[at];
                 let start = first.milliseconds_since(&timing.from[at])?;
                 let duration = last.milliseconds_since(first)?;
@@ -334,49 +354,19 @@ impl Drop for CudaRanks {
     }
 }
 
-impl PhaseRunner {
-    fn new(devices: &DeviceSet, phase: Phase) -> Result<Self, Error> {
-        let events = devices.events(&phase)?;
-        Ok(Self { phase, events, has_run: false, graphs: [None, None] })
+/// Builds the phase of accumulating steps, if several steps share an update.
+fn accumulating_phase(
+    model: &AnyModel,
+    builder: &mut PhaseBuilder<'_>,
+    fuser: &mut MatmulFuser<'_>,
+) -> Result<Option<Phase>, Error> {
+    let tables = model.get().tables();
+    if tables.accumulate_loss.is_none() {
+        return Ok(None);
     }
-
-    /// Queues a step kernel by kernel.
-    fn queue(&self, devices: &DeviceSet, launch: StepLaunch<'_>) -> Result<(), Error> {
-        devices.wait_for_batch(launch.slot)?;
-        devices.queue(&self.phase, &self.events, launch)
-    }
-
-    /// Starts a step on the batch of a slot and records its end in `done`.
-    ///
-    /// The first step is queued kernel by kernel: libraries load kernels on first use, which a
-    /// capture does not allow.
-    fn run(
-        &mut self,
-        devices: &DeviceSet,
-        slot: usize,
-        uses_graphs: bool,
-        done: &Event,
-    ) -> Result<(), Error> {
-        let launch = StepLaunch { slot, timing: None };
-        if !uses_graphs || !self.has_run {
-            self.queue(devices, launch)?;
-            self.has_run = true;
-            return done.record(devices.origin_stream());
-        }
-        devices.wait_for_batch(slot)?;
-        if self.graphs[slot].is_none() {
-            devices.origin_stream().begin_capture()?;
-            let queued = devices.queue(&self.phase, &self.events, launch);
-            // The capture must end even after an error.
-            let graph = devices.origin_stream().end_capture();
-            queued?;
-            self.graphs[slot] = Some(graph?);
-        }
-        if let Some(graph) = &self.graphs[slot] {
-            graph.launch(devices.origin_stream())?;
-        }
-        done.record(devices.origin_stream())
-    }
+    let steps = record(model.get(), |model, rank| model.accumulate(rank))?;
+    let scalars = scalars_for_host(tables, TrainingStep::Accumulating);
+    builder.phase(&fuser.fuse(&steps), &scalars).map(Some)
 }
 
 /// Fusion of products with their epilogues, as far as cuBLASLt supports them.

@@ -37,16 +37,18 @@ fn program(mesh: Mesh, collectives: &[Collective]) -> Program {
         constants: vec![].into(),
         scalars: vec![].into(),
         loss: Some(0),
+        accumulate_loss: None,
         gradient_norm: None,
         accumulate: 1,
         ema: None,
         non_finite: NonFinite::Stop,
         outputs: vec![].into(),
         train_bytes: 0,
+        accumulate_bytes: 0,
         evaluate_bytes: 0,
     };
     let kernels = vec![Bucket { collectives: collectives.to_vec().into() }.into()].into();
-    Program { tables, kernels, train: vec![], evaluate: vec![] }
+    Program { tables, kernels, train: vec![], accumulate: vec![], evaluate: vec![] }
 }
 
 /// Returns the global coordinates of the elements of a rank's tile, in order.

@@ -16,15 +16,18 @@ use crate::{
 #[derive(Default)]
 pub(super) struct History {
     pub(super) counters: Counters,
-    /// The norm of the gradients, if the last step updated the parameters or was skipped.
+    /// The norm of the gradients, if the last step computed it.
     gradient_norm: Option<f32>,
     /// True if the last step was skipped.
     is_skipped: bool,
     /// The number of consecutive steps that were skipped.
     n_skipped: u32,
+    /// The number of consecutive updates that were skipped because the total of the gradients of
+    /// their steps was not finite.
+    n_dropped: u32,
 }
 
-/// The limit for consecutive steps that are skipped.
+/// The limit for consecutive steps, or updates, that are skipped.
 const MAX_SKIPPED: u32 = 100;
 
 impl Trainer {
@@ -32,6 +35,18 @@ impl Trainer {
     #[must_use]
     pub const fn counters(&self) -> Counters {
         self.history.counters
+    }
+
+    /// Returns the bytes that the next training step moves between ranks, as its plan predicts.
+    /// They differ between steps that update the parameters and those that only accumulate
+    /// gradients.
+    #[must_use]
+    pub fn bytes_of_next_step(&self) -> u64 {
+        let tables = self.tables();
+        match is_update(self.history.counters, tables) {
+            true => tables.train_bytes,
+            false => tables.accumulate_bytes,
+        }
     }
 
     /// Replaces the counters, after a state was loaded that was saved with them.
@@ -100,30 +115,41 @@ impl Trainer {
         let before = self.history.counters;
         let is_skipped = !is_finite && non_finite.skips();
         let counters = match is_skipped {
-            true => after_skip(before, self.tables()),
+            true => after_skip(before, self.tables(), loss),
             false => after_step(before, self.tables()),
         };
-        let is_tolerated = is_skipped && self.history.n_skipped + 1 < MAX_SKIPPED;
+        let History { n_skipped, n_dropped, .. } = self.history;
+        let n_skipped = if is_skipped { n_skipped + 1 } else { 0 };
+        let n_dropped = match (is_skipped, is_update(before, self.tables())) {
+            (true, true) if loss.is_finite() => n_dropped + 1,
+            (false, true) => 0,
+            (true | false, _) => n_dropped,
+        };
+        let is_tolerated = is_skipped && n_skipped.max(n_dropped) < MAX_SKIPPED;
         if !(is_finite || is_tolerated) {
-            // The step has changed nothing, and can be computed again.
-            return Err(self.non_finite_error(loss, norm, before.n_steps + 1));
+            // The step has changed nothing and can be computed again, unless it was skipped and
+            // has dropped the gradients of the steps before it.
+            if is_skipped {
+                self.history.counters.n_accumulated = counters.n_accumulated;
+            }
+            return Err(self.non_finite_error(loss, norm, n_skipped));
         }
-        let is_whole = is_skipped || is_update(before, self.tables());
-        let n_skipped = if is_skipped { self.history.n_skipped + 1 } else { 0 };
-        let gradient_norm = norm.filter(|_| is_whole);
-        self.history = History { counters, gradient_norm, is_skipped, n_skipped };
+        self.history = History { counters, gradient_norm: norm, is_skipped, n_skipped, n_dropped };
         Ok(loss)
     }
 
     /// Returns the error of a loss or gradients that are not finite.
-    fn non_finite_error(&self, loss: f32, norm: Option<f32>, step: u64) -> Error {
-        let rate = self.learning_rate;
+    fn non_finite_error(&self, loss: f32, norm: Option<f32>, n_skipped: u32) -> Error {
+        let (rate, step) = (self.learning_rate, self.history.counters.n_steps + 1);
         let (what, found) = match norm.filter(|_| loss.is_finite()) {
             None => ("loss", name_of(loss)),
             Some(norm) => ("norm of the gradients", name_of(norm)),
         };
         let expected = if what == "loss" { "a finite loss" } else { "finite gradients" };
         let skipped = match self.tables().non_finite.skips() {
+            true if n_skipped < MAX_SKIPPED => {
+                format!(", and {MAX_SKIPPED} updates in a row were skipped")
+            }
             true => format!(", and {MAX_SKIPPED} steps in a row were skipped"),
             false => String::new(),
         };

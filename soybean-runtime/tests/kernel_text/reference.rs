@@ -93,6 +93,7 @@ fn program(case: &Case) -> Program {
         constants: vec![].into(),
         scalars: vec![RunScalar::LearningRate, RunScalar::OneMinusPower { base: BASE }].into(),
         loss: Some(loss),
+        accumulate_loss: None,
         gradient_norm: None,
         accumulate: 1,
         ema: None,
@@ -100,10 +101,11 @@ fn program(case: &Case) -> Program {
         outputs: [loss].into_iter().chain(n_inputs..loss).map(output).collect(),
         buffers: buffers.into(),
         train_bytes: 0,
+        accumulate_bytes: 0,
         evaluate_bytes: 0,
     };
     let step =
         Step { kernel: 0, inputs: (0..n_inputs).collect(), results: (n_inputs..loss).collect() };
     let kernels = vec![case.kernel.clone()].into();
-    Program { tables, kernels, train: vec![step], evaluate: vec![] }
+    Program { tables, kernels, train: vec![step], accumulate: vec![], evaluate: vec![] }
 }

@@ -12,6 +12,17 @@ use soybean_simulator::{Lanes, Phase, Settings, Simulation, Transport, simulate}
 
 /// Returns a classifier with layers of these widths and ReLU.
 fn perceptron(batch: usize, widths: &[usize], n_gpus: usize, strategy: Search) -> Compiled {
+    accumulating_perceptron(batch, widths, n_gpus, strategy, 1)
+}
+
+/// Returns the same with so many steps for each update.
+fn accumulating_perceptron(
+    batch: usize,
+    widths: &[usize],
+    n_gpus: usize,
+    strategy: Search,
+    accumulate: u64,
+) -> Compiled {
     let mut builder = Builder::new();
     let mut here = builder.input("x", DType::F32, &[batch, widths[0]]);
     for (number, pair) in widths.windows(2).enumerate() {
@@ -32,7 +43,7 @@ fn perceptron(batch: usize, widths: &[usize], n_gpus: usize, strategy: Search) -
         n_gpus,
         search: SearchRequest { strategy, ..SearchRequest::default() },
         precision: Precision::F32,
-        optimizer: optimizer("sgd", &[]).unwrap(),
+        optimizer: Optimizer { accumulate, ..optimizer("sgd", &[]).unwrap() },
     };
     compile(builder, loss, &[], &options, &|| 0.0).unwrap()
 }
@@ -114,6 +125,24 @@ fn an_evaluation_is_a_part_of_a_step() {
     assert_eq!(
         evaluation.bytes_per_level.iter().sum::<u64>(),
         compiled.program.tables.evaluate_bytes
+    );
+}
+
+/// In data parallelism, a step that only accumulates gradients moves the loss alone.
+#[test]
+fn an_accumulating_step_is_faster_than_one_that_updates() {
+    let compiled = accumulating_perceptron(64, &[64, 128, 64], 4, Search::Data, 8);
+    let of = |phase| {
+        let settings = Settings { phase, ..Settings::default() };
+        simulate(&compiled.program, &eight(), &settings).unwrap()
+    };
+    let (accumulating, updating) = (of(Phase::Accumulate), of(Phase::Measured));
+    assert!(accumulating.seconds < updating.seconds);
+    let bytes = |it: &Simulation| it.bytes_per_level.iter().sum::<u64>();
+    let tables = &compiled.program.tables;
+    assert_eq!(
+        (bytes(&accumulating), bytes(&updating)),
+        (tables.accumulate_bytes, tables.train_bytes)
     );
 }
 

@@ -141,15 +141,17 @@ impl Steps {
             constants: Vec::new().into(),
             scalars: Vec::new().into(),
             loss: Some(0),
+            accumulate_loss: None,
             gradient_norm: None,
             accumulate: 1,
             ema: None,
             non_finite: NonFinite::Stop,
             outputs: Vec::new().into(),
             train_bytes: self.bytes,
+            accumulate_bytes: 0,
             evaluate_bytes: 0,
         };
         let (kernels, train) = (self.kernels.into(), self.steps);
-        Program { tables, kernels, train, evaluate: Vec::new() }
+        Program { tables, kernels, train, accumulate: Vec::new(), evaluate: Vec::new() }
     }
 }

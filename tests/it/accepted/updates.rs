@@ -36,3 +36,26 @@ fn updates_are_as_the_attribute_says() {
     let states: Vec<&str> = tables.states.iter().map(|it| it.name.as_ref()).collect();
     assert!(states.contains(&"dense.w.ema") && states.contains(&"dense.b.gradient_sum"));
 }
+
+/// The generated functions of both kinds of steps move the bytes of the plan, and train.
+#[test]
+fn steps_that_share_an_update_are_generated() {
+    use soybean::{Array, Network as _};
+
+    let plan = model::Trainer::PLAN;
+    let tables = model::Network::model().tables();
+    assert_eq!((plan.accumulate, plan.accumulate_bytes), (4, tables.accumulate_bytes));
+    let mut trainer = model::Trainer::new(soybean::Config::default()).unwrap();
+    let x: Vec<f32> = (0..24_u8).map(|it| f32::from(it) / 24.0).collect();
+    let before: Vec<Array> = trainer.parameters().unwrap().into_iter().map(|it| it.1).collect();
+    let mut moved = 0;
+    for step in 1..=4 {
+        trainer.step(&model::Batch { x: &x }).unwrap();
+        moved += trainer.moved_bytes();
+        assert_eq!(trainer.gradient_norm().is_some(), step == 4);
+        let now = trainer.parameters().unwrap();
+        let is_changed = now.iter().zip(&before).any(|(now, before)| now.1 != *before);
+        assert_eq!(is_changed, step == 4, "step {step}");
+    }
+    assert_eq!(moved, plan.bytes_total);
+}

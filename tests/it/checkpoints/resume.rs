@@ -105,6 +105,63 @@ fn what_does_not_fit_is_listed() {
     );
 }
 
+/// Ranks of data parallelism hold partial sums of gradients between the steps of an update. A
+/// checkpoint has the whole sums, and one rank gets them back.
+#[test]
+fn sums_of_gradients_are_saved_whole_and_resumed_on_any_number_of_devices() {
+    let start = |n_gpus, strategy| {
+        let optimizer = Optimizer { accumulate: 4, ..adam() };
+        network(n_gpus, strategy, optimizer)
+    };
+    let compiled = start(4, "data");
+    let is_partial = |it: &soybean_plan::State| !it.tile.tiling.partial_axes().is_empty();
+    let states = &compiled.program.tables.states;
+    assert!(states.iter().any(|it| it.name == "last.w.gradient_sum" && is_partial(it)));
+    let mut alone = models::trainer(&start(1, "auto"), 0.003);
+    for n_saved in [6, 8] {
+        let mut saved = models::trainer(&compiled, 0.003);
+        train(&mut saved, n_saved);
+        let name = format!("sums{n_saved}");
+        let path = Checkpoints::new(folder(&name), 1).save(&mut saved, &progress(0)).unwrap();
+        let checkpoint = Checkpoint::open(path).unwrap();
+        // One device has the same sums, within rounding.
+        let n_steps = n_saved - alone.n_steps();
+        train(&mut alone, n_steps);
+        let sums = |it: &mut Trainer| {
+            let mut states = it.optimizer_state().unwrap();
+            states.retain(|it| it.0.ends_with(".gradient_sum"));
+            states
+        };
+        let whole = sums(&mut saved);
+        for ((name, found), (_, expected)) in whole.iter().zip(sums(&mut alone)) {
+            let size = expected.data.iter().fold(0.0_f32, |size, it| size.max(it.abs()));
+            assert_eq!(size > 0.0, n_saved == 6, "{name}");
+            for (found, expected) in found.data.iter().zip(expected.data) {
+                // The batch norm leaves rounding alone of the gradient of the bias before it.
+                let most = 1e-3 * size + 1e-6;
+                assert!((found - expected).abs() <= most, "{name}: {found}, {expected}");
+            }
+        }
+        let state_saved = state(&mut saved);
+        let expected = train(&mut saved, 10);
+        for (n_gpus, strategy) in [(4, "data"), (8, "data"), (4, "auto"), (6, "model"), (1, "auto")]
+        {
+            let mut resumed = models::trainer(&start(n_gpus, strategy), 0.003);
+            resumed.restore(&checkpoint).unwrap();
+            assert_eq!(state(&mut resumed), state_saved, "{n_gpus}, {strategy}");
+            let found = train(&mut resumed, 10);
+            for (found, expected) in found.iter().zip(&expected) {
+                let difference = (found - expected).abs() / expected.abs();
+                assert!(difference <= 1e-4, "{n_gpus}, {strategy}: {found}, not {expected}");
+            }
+            if (n_gpus, strategy, n_saved) == (4, "data", 8) {
+                // Between updates, sums are zero.
+                assert_eq!((found, state(&mut resumed)), (expected.clone(), state(&mut saved)));
+            }
+        }
+    }
+}
+
 #[test]
 fn steps_that_wait_for_an_update_of_another_model_are_refused() {
     let start = |accumulate| {

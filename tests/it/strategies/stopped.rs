@@ -14,10 +14,10 @@ fn check(compiled: &Compiled, what: &str) {
     for step in 0..4 {
         let (before, counters) = (state(&mut disturbed), disturbed.counters());
         for number in [f32::NAN, f32::INFINITY] {
+            let bytes = disturbed.bytes_of_next_step();
             let error = disturbed.step(&broken(number).views()).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Loss, "{what}: {error}");
             assert!(error.to_string().contains(&format!(" in step {} (", step + 1)), "{error}");
-            let bytes = compiled.program.tables.train_bytes;
             assert_eq!(disturbed.moved_bytes(), bytes, "{what}");
         }
         assert_eq!(state(&mut disturbed), before, "{what}, step {step}");

@@ -43,7 +43,7 @@ pub(super) fn everything() -> Optimizer {
     }
 }
 
-fn tensors(arrays: Vec<(String, Array)>) -> Tensors {
+pub(super) fn tensors(arrays: Vec<(String, Array)>) -> Tensors {
     let wide = |(_, array): (String, Array)| array.data.into_iter().map(f64::from).collect();
     arrays.into_iter().map(wide).collect()
 }
@@ -98,7 +98,7 @@ fn by_plain_loops(
 }
 
 /// Parameters are of size 1, and each of some dozen updates rounds them to single precision.
-fn assert_near(found: &Tensors, expected: &Tensors, what: &str) {
+pub(super) fn assert_near(found: &Tensors, expected: &Tensors, what: &str) {
     for (at, (found, expected)) in found.iter().zip(expected).enumerate() {
         assert_eq!(found.len(), expected.len(), "{what}, tensor {at}");
         for (found, expected) in found.iter().zip(expected) {
@@ -123,9 +123,10 @@ fn check(optimizer: &Optimizer, rate: f32, n_steps: usize) -> Expected {
             });
             let mut norms = Vec::new();
             for (batch, loss) in batches.iter().zip(&expected.losses) {
+                let predicted = trainer.bytes_of_next_step();
                 let found = trainer.step(&batch.views()).unwrap();
                 assert_close(found, *loss as f32, &what);
-                assert_eq!(trainer.moved_bytes(), compiled.program.tables.train_bytes, "{what}");
+                assert_eq!(trainer.moved_bytes(), predicted, "{what}");
                 norms.extend(trainer.gradient_norm());
             }
             assert_eq!(norms.is_empty(), compiled.program.tables.gradient_norm.is_none(), "{what}");
@@ -221,7 +222,7 @@ pub(super) fn compiled(n_gpus: usize, optimizer: Optimizer) -> Compiled {
     finish(builder, loss, &[], n_gpus, Strategy::Auto, Optimizer { no_decay, ..optimizer })
 }
 
-fn bits(arrays: Vec<(String, Array)>) -> Vec<(String, Vec<u32>)> {
+pub(super) fn bits(arrays: Vec<(String, Array)>) -> Vec<(String, Vec<u32>)> {
     let bits = |array: Array| array.data.into_iter().map(f32::to_bits).collect();
     arrays.into_iter().map(|(name, array)| (name, bits(array))).collect()
 }
@@ -241,20 +242,27 @@ pub(super) fn broken(number: f32) -> Batch {
 }
 
 /// Checks two skipped steps: they change only the number of steps, and the loss scale if there is
-/// one.
+/// one and every step updates.
 fn check_skips(trainer: &mut Trainer, compiled: &Compiled, what: &str) {
     let tables = &compiled.program.tables;
     let (before, counters) = (state(trainer), trainer.counters());
+    let is_update = counters.n_accumulated + 1 == tables.accumulate;
     for number in [f32::NAN, f32::INFINITY] {
+        let predicted = trainer.bytes_of_next_step();
         let loss = trainer.step(&broken(number).views()).unwrap();
         assert!(trainer.was_skipped() && !loss.is_finite(), "{what}: {loss}");
-        assert!(!trainer.gradient_norm().unwrap().is_finite(), "{what}");
-        assert_eq!(trainer.moved_bytes(), tables.train_bytes, "{what}");
+        // Steps that only accumulate gradients do not compute their norm.
+        let is_norm_infinite = trainer.gradient_norm().map(|it| !it.is_finite());
+        assert_eq!(is_norm_infinite, is_update.then_some(true), "{what}");
+        assert_eq!(trainer.moved_bytes(), predicted, "{what}");
     }
     assert_eq!(state(trainer), before, "{what}");
-    let (loss_scale, n_good) = match tables.non_finite {
-        NonFinite::Scale => (counters.loss_scale / 4.0, 0),
-        NonFinite::Stop | NonFinite::Skip => (counters.loss_scale, counters.n_good),
+    let (loss_scale, n_good) = match (tables.non_finite, tables.accumulate) {
+        (NonFinite::Scale, 1) => (counters.loss_scale / 4.0, 0),
+        // The sum of gradients has the scale.
+        (NonFinite::Scale | NonFinite::Stop | NonFinite::Skip, _) => {
+            (counters.loss_scale, counters.n_good)
+        }
     };
     let n_steps = counters.n_steps + 2;
     assert_eq!(trainer.counters(), Counters { n_steps, loss_scale, n_good, ..counters }, "{what}");
@@ -262,17 +270,20 @@ fn check_skips(trainer: &mut Trainer, compiled: &Compiled, what: &str) {
 
 #[test]
 fn steps_that_are_not_finite_leave_everything_as_it_was() {
-    for (n_gpus, non_finite) in
-        DEVICES.into_iter().flat_map(|it| [(it, NonFinite::Skip), (it, NonFinite::Scale)])
+    let choices = [(NonFinite::Skip, 3), (NonFinite::Scale, 3), (NonFinite::Scale, 1)];
+    for (n_gpus, (non_finite, accumulate)) in
+        DEVICES.into_iter().flat_map(|it| choices.map(|choice| (it, choice)))
     {
-        let compiled = compiled(n_gpus, Optimizer { non_finite, ..everything() });
+        let optimizer = Optimizer { non_finite, accumulate, ..everything() };
+        let compiled = compiled(n_gpus, optimizer);
         let mut trainer = trainer(&compiled, 0.02);
         let mut undisturbed = self::trainer(&compiled, 0.02);
         let kept = state(&mut trainer);
         let is_kept = |name: &str| kept.iter().any(|it| it.0 == name);
-        assert!(is_kept("var") && is_kept("w.gradient_sum") && is_kept("bias.ema"), "{kept:?}");
+        assert!(is_kept("var") && is_kept("bias.ema"), "{kept:?}");
+        assert_eq!(is_kept("w.gradient_sum"), accumulate > 1, "{kept:?}");
         for step in 0..6 {
-            let what = format!("{n_gpus} devices, {non_finite}, step {step}");
+            let what = format!("{n_gpus} devices, {non_finite} {accumulate}, step {step}");
             check_skips(&mut trainer, &compiled, &what);
             let losses = [&mut trainer, &mut undisturbed]
                 .map(|it| it.step(&Batch::new(step).views()).unwrap());

@@ -66,7 +66,7 @@ pub fn program(n_ranks: usize) -> Program {
     }
     let gradient = if is_alone { GRADIENT_PART } else { GRADIENT };
     train.push(step(6, &[W, gradient], W));
-    Program { tables, kernels: kernels.into(), train, evaluate }
+    Program { tables, kernels: kernels.into(), train, accumulate: Vec::new(), evaluate }
 }
 
 fn tables(mesh: Mesh, arena_bytes: usize, buffers: Vec<Buffer>, loss: usize) -> Tables {
@@ -106,6 +106,7 @@ fn tables(mesh: Mesh, arena_bytes: usize, buffers: Vec<Buffer>, loss: usize) -> 
         constants: vec![].into(),
         scalars: vec![RunScalar::LearningRate].into(),
         loss: Some(loss),
+        accumulate_loss: None,
         gradient_norm: None,
         accumulate: 1,
         ema: None,
@@ -116,6 +117,7 @@ fn tables(mesh: Mesh, arena_bytes: usize, buffers: Vec<Buffer>, loss: usize) -> 
         ]
         .into(),
         train_bytes: bytes(FEATURES + 1),
+        accumulate_bytes: 0,
         evaluate_bytes: bytes(1),
     }
 }

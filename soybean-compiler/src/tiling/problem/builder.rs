@@ -9,7 +9,6 @@ use soybean_plan::Mesh;
 use super::{Access, AccessEdge, OperatorKind, TilingProblem, UNIT, Variable, bytes_of};
 use crate::{
     network::Network,
-    operator::Phase,
     operators::attend::Attend,
     partial_sums::{Idle, PartialSums},
     tiling::{
@@ -21,6 +20,7 @@ use crate::{
         tiling_space::LegalSplits,
     },
     value::Value,
+    weights::Weights,
 };
 
 /// The largest cost that a plan may have.
@@ -57,7 +57,7 @@ impl<'a> TilingProblem<'a> {
             edge_kinds: Interner::default(),
             tensor_kinds: BTreeMap::new(),
         };
-        let is_measured = network.measured();
+        let weights = network.weights();
         let (mut measured, mut evaluated) = (0, 0);
         let (variables, tensors) = variables(network);
         for (variable, is_needless) in variables.into_iter().zip(is_needless) {
@@ -65,13 +65,16 @@ impl<'a> TilingProblem<'a> {
         }
         for (at, variable) in maker.problem.variables.clone().into_iter().enumerate() {
             let Variable::Operator { value, operator_kind } = variable else { continue };
-            let is_measured = is_measured[value.index()];
-            let mut used = maker.add_edges(value, at, operator_kind, &tensors, is_measured);
+            let mut used = maker.add_edges(value, at, operator_kind, &tensors, &weights);
+            let weight = weights.of_value(value);
             for other in computed_by(network, value) {
                 let operator_kind = maker.add_operator_kind(other, &is_needless[at]);
-                used += maker.add_edge_to_result(other, at, operator_kind, &tensors, is_measured);
+                used += maker.add_edge_to_result(other, at, operator_kind, &tensors, weight);
             }
-            *(if is_measured { &mut measured } else { &mut evaluated }) += used;
+            match weight {
+                0 => evaluated += used,
+                weight => measured += weight * used,
+            }
         }
         // No conversion of a tensor moves as much as two copies of it to every rank.
         let most = |used: u64| used as f64 * 2.0 * mesh.n_ranks() as f64;
@@ -159,7 +162,7 @@ impl ProblemBuilder<'_> {
         operator: usize,
         operator_kind: usize,
         tensors: &[usize],
-        is_measured: bool,
+        weights: &Weights,
     ) -> u64 {
         let network = self.problem.network;
         let is_replica = network.graph.is_replica(user);
@@ -168,17 +171,19 @@ impl ProblemBuilder<'_> {
         let mut total = 0;
         for (value, operand) in operands.map(|(at, it)| (it, Some(at))).chain([(user, None)]) {
             let (tensor, bytes) = (tensors[value.index()], bytes_of(network, value));
-            let is_read = operand.is_none_or(|at| network.graph.reads(user, at, Phase::Train));
+            let weight = match operand {
+                Some(at) => weights.of_read(&network.graph, user, at),
+                None => weights.of_value(user),
+            };
             let Variable::Tensor { tensor_kind, .. } = self.problem.variables[tensor] else {
                 unreachable!("the variable of a tensor")
             };
-            let is_measured = is_measured && is_read;
             let access = self.add_access(Access {
                 tensor_kind,
                 bytes,
                 operator_kind,
                 operand,
-                is_measured,
+                weight,
                 is_replica,
                 is_kept: self.is_kept[value.index()],
             });
@@ -200,7 +205,7 @@ impl ProblemBuilder<'_> {
         operator: usize,
         operator_kind: usize,
         tensors: &[usize],
-        is_measured: bool,
+        weight: u64,
     ) -> u64 {
         let (tensor, bytes) = (tensors[value.index()], bytes_of(self.problem.network, value));
         let Variable::Tensor { tensor_kind, .. } = self.problem.variables[tensor] else {
@@ -209,7 +214,7 @@ impl ProblemBuilder<'_> {
         let is_kept = self.is_kept[value.index()];
         let (operand, is_replica) = (None, false);
         let access =
-            Access { tensor_kind, bytes, operator_kind, operand, is_measured, is_replica, is_kept };
+            Access { tensor_kind, bytes, operator_kind, operand, weight, is_replica, is_kept };
         let accesses = vec![self.add_access(access)];
         let kind = self.edge_kinds.number(accesses.clone());
         self.problem.edges.push(AccessEdge { tensor, operator, accesses, kind });
@@ -235,7 +240,7 @@ pub(in crate::tiling) fn computed_by(network: &Network, value: Value) -> Vec<Val
 /// share a variable, and so do operators that one kernel computes.
 pub(in crate::tiling) fn variables(network: &Network) -> (Vec<NetworkVariable>, Vec<usize>) {
     let source_of: BTreeMap<Value, Value> =
-        network.updates.iter().map(|&(source, next)| (next, source)).collect();
+        network.replacements().map(|(source, next)| (next, source)).collect();
     let mut variables = Vec::new();
     let mut tensors = Vec::with_capacity(network.graph.n_values());
     for value in network.graph.values() {

@@ -9,6 +9,7 @@ use std::{cell::RefCell, collections::BTreeMap, rc::Rc};
 
 use soybean_compiler::{
     Network, Value,
+    graph::Source,
     operator::Phase,
     signature::{Partitioning, Signature},
     tiling::route,
@@ -17,8 +18,8 @@ use soybean_plan::{Combine, Mesh, Placement, Tile, Tiling};
 
 use super::forms::{all_forms, may_be_stored_so};
 
-/// Returns the least bytes of a training step, or `None` if that takes tables of more entries than
-/// `limit`.
+/// Returns the least bytes of an update, or in inference of a prediction, or `None` if that takes
+/// tables of more entries than `limit`.
 pub(crate) fn least_bytes(network: &Network, mesh: &Mesh, limit: usize) -> Option<u64> {
     least(&Tensors::new(network, mesh), limit)
 }
@@ -45,12 +46,12 @@ fn least(all: &Tensors<'_>, limit: usize) -> Option<u64> {
     taken.least.first().copied()
 }
 
-/// Returns the operators of a training step in an order that keeps tables small, or `None` if one
+/// Returns the operators of an update in an order that keeps tables small, or `None` if one
 /// would be larger than `limit`.
 fn order(all: &Tensors<'_>, limit: usize) -> Option<Vec<Value>> {
     let graph = &all.network.graph;
-    let is_measured = all.network.measured();
-    let is_work = |it: &Value| is_measured[it.index()] && graph.operator(*it).is_some();
+    let is_made = |it: &Value| all.phases.iter().any(|(_, _, is_made)| is_made[it.index()]);
+    let is_work = |it: &Value| is_made(it) && graph.operator(*it).is_some();
     let mut left: Vec<Value> = graph.values().filter(is_work).collect();
     let (mut order, mut shared) = (Vec::new(), Vec::new());
     while !left.is_empty() {
@@ -82,29 +83,65 @@ struct Tensors<'a> {
     /// The results of [`Self::conversions`], by the shape and the number of tilings of the tensor,
     /// its pin, the tiling of the partitioning, and whether it is an operand or a result.
     known: RefCell<BTreeMap<Conversions, Rc<[u64]>>>,
+    /// The kinds of steps of an update, with their number and a mark for what each computes.
+    phases: Vec<(Phase, u64, Vec<bool>)>,
     /// True if the bytes along the first axis count before all others.
     is_greedy: bool,
+}
+
+/// An access of a value: as an operand at a position, or as a result, and how often an update has
+/// it.
+type Access = (Value, Option<usize>, u64);
+
+/// Returns the kinds of steps of an update: one step that updates, and those that add up gradients
+/// before it. In inference, a prediction counts once.
+fn phases(network: &Network) -> Vec<(Phase, u64, Vec<bool>)> {
+    let graph = &network.graph;
+    let Some(loss) = network.loss else {
+        return vec![(Phase::Train, 1, graph.ancestors(&network.fetched()))];
+    };
+    let is_buffer = |it: Value| matches!(graph.node(it).source, Source::Buffer(_));
+    let next = network.updates.iter().map(|it| it.1);
+    let of_step = [loss].into_iter().chain(next).chain(network.gradient_norm).collect::<Vec<_>>();
+    let buffers = network.updates.iter().filter(|it| is_buffer(it.0)).map(|it| it.1);
+    let sums = network.gradient_sums.iter().map(|it| it.next);
+    let accumulated = [loss].into_iter().chain(buffers).chain(sums).collect::<Vec<_>>();
+    vec![
+        (Phase::Train, 1, graph.ancestors_in(Phase::Train, &of_step)),
+        (
+            Phase::Accumulate,
+            network.optimizer.accumulate - 1,
+            graph.ancestors_in(Phase::Accumulate, &accumulated),
+        ),
+    ]
 }
 
 type Conversions = (Vec<usize>, usize, usize, Option<Tiling>, Tiling, bool);
 
 impl<'a> Tensors<'a> {
     fn new(network: &'a Network, mesh: &'a Mesh) -> Self {
+        let sums = network.gradient_sums.iter().map(|it| (it.next, it.state));
         let source_of: BTreeMap<Value, Value> =
-            network.updates.iter().map(|&(source, next)| (next, source)).collect();
+            network.updates.iter().map(|&(source, next)| (next, source)).chain(sums).collect();
         let values: Vec<Value> = network.graph.values().collect();
         let tensor_of = values.iter().map(|it| source_of.get(it).unwrap_or(it).index()).collect();
         let tilings = values.iter().map(|&it| all_tilings(network, mesh, it)).collect();
-        Self { network, mesh, tensor_of, tilings, known: RefCell::default(), is_greedy: false }
+        let (known, phases) = (RefCell::default(), phases(network));
+        Self { network, mesh, tensor_of, tilings, known, phases, is_greedy: false }
     }
 
     /// Returns the operands that an operator reads in training, by position, and the value that it
     /// makes.
-    fn accesses(&self, value: Value) -> Vec<(Value, Option<usize>)> {
+    fn accesses(&self, value: Value) -> Vec<Access> {
         let graph = &self.network.graph;
+        let n_times = |position: Option<usize>| -> u64 {
+            let reads = |phase| position.is_none_or(|at| graph.reads(value, at, phase));
+            let made = self.phases.iter().filter(|it| it.2[value.index()] && reads(it.0));
+            made.map(|it| it.1).sum()
+        };
         let operands = graph.operands(value).into_iter().enumerate();
-        let read = operands.filter(|it| graph.reads(value, it.0, Phase::Train));
-        read.map(|(at, it)| (it, Some(at))).chain([(value, None)]).collect()
+        let read = operands.map(|(at, it)| (it, Some(at), n_times(Some(at))));
+        read.filter(|it| it.2 > 0).chain([(value, None, n_times(None))]).collect()
     }
 
     /// Returns the tensors that an operator reads or writes.
@@ -242,7 +279,7 @@ fn least_of_operator(all: &Tensors<'_>, value: Value) -> Table {
 fn of_tensor(all: &Tensors<'_>, value: Value, form: &Partitioning, tensor: usize) -> Table {
     let signature = signature(all, value);
     let mut least = vec![0; all.tilings[tensor].len()];
-    for (used, operand) in all.accesses(value) {
+    for (used, operand, n_times) in all.accesses(value) {
         if all.tensor_of[used.index()] != tensor {
             continue;
         }
@@ -250,7 +287,7 @@ fn of_tensor(all: &Tensors<'_>, value: Value, form: &Partitioning, tensor: usize
             Some(at) => all.conversions(used, signature.operand_tiling(at, form), false),
             None => all.conversions(used, signature.result_tiling(form), true),
         };
-        least.iter_mut().zip(bytes.iter()).for_each(|(sum, it)| *sum += it);
+        least.iter_mut().zip(bytes.iter()).for_each(|(sum, it)| *sum += n_times * it);
     }
     Table { tensors: vec![tensor], least }
 }

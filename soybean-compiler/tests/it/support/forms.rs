@@ -49,23 +49,27 @@ pub(crate) fn all_forms(network: &Network, value: Value, mesh: &Mesh) -> Vec<Par
 }
 
 /// Returns whether a tensor may be stored as partial sums where that is cheaper: additions read it,
-/// at once or in other shapes, it is not kept or returned, and users did not pin it.
+/// at once or in other shapes, it is not kept or returned, and users did not pin it. Of kept
+/// tensors, only sums of gradients may be.
 pub(crate) fn may_be_stored_so(network: &Network, value: Value) -> bool {
     let graph = &network.graph;
     let is_bound = network.roots().contains(&value) || graph.node(value).pinned.is_some();
     let reads_terms = |it: &Value| may_be_terms(network, *it);
-    graph.operator(value).is_some() && !is_bound && graph.users(value).iter().any(reads_terms)
+    let is_sum = network.gradient_sums.iter().any(|it| it.state == value);
+    (graph.operator(value).is_some() || is_sum)
+        && !is_bound
+        && graph.users(value).iter().any(reads_terms)
 }
 
-/// Returns whether an operator may work on partial sums: an addition, or a change of shape of what
-/// an addition reads, of tensors that have the type of the result.
+/// Returns whether an operator may work on partial sums: an addition, the sum of gradients, or a
+/// change of shape of what an addition reads, of tensors that have the type of the result.
 fn may_be_terms(network: &Network, value: Value) -> bool {
     let graph = &network.graph;
     let Some(operator) = graph.operator(value) else { return false };
     let dtype = graph.node(value).dtype;
     let has_one_type = graph.operands(value).iter().all(|it| graph.node(*it).dtype == dtype);
     let is_of_kind = match operator.kind().as_str() {
-        "add" => true,
+        "add" | "accumulate" => true,
         "permute" | "reshape" => may_be_stored_so(network, value),
         _ => false,
     };

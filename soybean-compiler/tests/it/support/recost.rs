@@ -17,16 +17,20 @@ pub(crate) struct Conversion {
     pub(crate) element_bytes: u64,
     pub(crate) from: Vec<String>,
     pub(crate) to: Vec<String>,
-    /// The bytes according to the plan.
+    /// How often the operator runs in the steps of an update.
+    pub(crate) times: u64,
+    /// The bytes of all these runs according to the plan.
     pub(crate) bytes: u64,
 }
 
 /// Returns the conversions that a plan lists, operator by operator.
 pub(crate) fn listed(plan: &Value) -> Vec<Conversion> {
-    let tensors = tensors(plan);
+    let all = tensors(plan);
+    let tensors = &all;
     let of_operator = |operator: &Value| {
+        let times = operator.get("times").map_or(1, |it| it.as_u64().unwrap());
         let conversions = operator["conversions"].as_array().unwrap().clone();
-        conversions.into_iter().map(|it| {
+        conversions.into_iter().map(move |it| {
             let tensor = it["tensor"].as_u64().unwrap();
             let known = &tensors[&tensor];
             Conversion {
@@ -35,6 +39,7 @@ pub(crate) fn listed(plan: &Value) -> Vec<Conversion> {
                 element_bytes: known.element_bytes,
                 from: strings(&it["from"]),
                 to: strings(&it["to"]),
+                times,
                 bytes: it["bytes"].as_u64().unwrap(),
             }
         })

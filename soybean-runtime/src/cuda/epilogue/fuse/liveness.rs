@@ -57,7 +57,7 @@ fn is_live_at_end(tables: &Tables, buffer: BufferId) -> bool {
     let parameters = tables.parameters.iter().map(|it| it.buffer);
     let states = tables.states.iter().map(|it| it.buffer);
     let constants = tables.constants.iter().map(|it| it.buffer);
-    let left = tables.loss.into_iter().chain(tables.gradient_norm);
+    let left = tables.loss.into_iter().chain(tables.gradient_norm).chain(tables.accumulate_loss);
     let outputs = tables.outputs.iter().map(|it| it.buffer).chain(left);
     let mut all = inputs.chain(parameters).chain(states).chain(constants).chain(outputs);
     all.any(|it| it == buffer)

@@ -391,12 +391,14 @@ fn tables(activation: Activation) -> Tables {
         constants: vec![].into(),
         scalars: vec![].into(),
         loss: Some(19),
+        accumulate_loss: None,
         gradient_norm: None,
         accumulate: 1,
         ema: None,
         non_finite: NonFinite::Stop,
         outputs: vec![output].into(),
         train_bytes: 0,
+        accumulate_bytes: 0,
         evaluate_bytes: 0,
     }
 }

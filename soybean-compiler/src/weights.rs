@@ -1,0 +1,70 @@
+//! Weights: how often the computation that plans are measured by computes and reads each tensor.
+//!
+//! A plan is measured by one update, or in inference by one prediction. If several steps share an
+//! update, it consists of accumulating steps and one training step, and what both have counts once
+//! for each of them.
+
+use soybean_plan::Mode;
+
+use crate::{graph::Graph, network::Network, operator::Phase, value::Value};
+
+/// How often the computation that plans are measured by computes and reads tensors: once in a
+/// training step and once in each accumulating step before it, or once in a prediction.
+#[derive(Clone, Debug)]
+pub struct Weights {
+    of_values: Vec<u64>,
+    /// The phases with the number of their steps and the tensors that they compute.
+    phases: Vec<(Phase, u64, Vec<bool>)>,
+}
+
+impl Network {
+    /// Marks the tensors of the computation that plans are measured by: a training step, or in
+    /// inference a prediction. The others are computed in evaluations only.
+    #[must_use]
+    pub fn measured(&self) -> Vec<bool> {
+        self.weights().of_values.iter().map(|it| *it > 0).collect()
+    }
+
+    /// Returns how often the computation that plans are measured by computes and reads tensors.
+    #[must_use]
+    pub fn weights(&self) -> Weights {
+        let n_values = self.graph.n_values();
+        let marks = |phase| self.graph.ancestors_in(phase, &self.left_by(phase));
+        let phases: Vec<(Phase, u64, Vec<bool>)> = match (self.mode(), self.optimizer.accumulate) {
+            (Mode::Inference, _) => vec![(Phase::Train, 1, self.forward())],
+            (Mode::Training, 0 | 1) => vec![(Phase::Train, 1, marks(Phase::Train))],
+            (Mode::Training, n) => {
+                let of = |phase, n| (phase, n, marks(phase));
+                vec![of(Phase::Train, 1), of(Phase::Accumulate, n - 1)]
+            }
+        };
+        let weight =
+            |at: usize| phases.iter().map(|(_, n, is_made)| n * u64::from(is_made[at])).sum();
+        Weights { of_values: (0..n_values).map(weight).collect(), phases }
+    }
+
+    /// Returns for each tensor the operations that compute it on one device in the computation that
+    /// plans are measured by: in all steps of an update together.
+    pub(crate) fn operations_of_values(&self) -> Vec<f64> {
+        let weights = self.weights();
+        let operations = |it: Value| self.graph.flops(it) as f64 * weights.of_value(it) as f64;
+        self.graph.values().map(operations).collect()
+    }
+}
+
+impl Weights {
+    /// Returns how often a tensor is computed.
+    #[must_use]
+    pub fn of_value(&self, value: Value) -> u64 {
+        self.of_values[value.index()]
+    }
+
+    /// Returns how often the operator of a tensor reads its operand at this position.
+    #[must_use]
+    pub fn of_read(&self, graph: &Graph, user: Value, position: usize) -> u64 {
+        let of_phase = |(phase, n, is_made): &(Phase, u64, Vec<bool>)| {
+            n * u64::from(is_made[user.index()] && graph.reads(user, position, *phase))
+        };
+        self.phases.iter().map(of_phase).sum()
+    }
+}
