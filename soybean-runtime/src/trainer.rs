@@ -93,7 +93,9 @@ impl Trainer {
     /// parameters and the optimizer's state as they were.
     ///
     /// Models with `non_finite = "skip"` or `"scale"` skip a step whose loss or gradients are not
-    /// finite, and return its loss. They fail after a hundred such steps in a row.
+    /// finite, and return its loss. If several steps share an update, those before the last one
+    /// check their loss alone, and a skipped update drops their gradients. After a hundred skipped
+    /// steps or updates in a row they fail.
     pub fn step(&mut self, batch: &[View<'_>]) -> Result<f32, Error> {
         self.check_batch(batch)?;
         self.train(BatchSource::Batch(batch), None)
