@@ -9,8 +9,8 @@ mod update;
 use std::{borrow::Cow, collections::BTreeMap};
 
 use soybean_plan::{
-    Buffer, BufferId, Collective, Constant, Input, Kernel, Output, Parameter, Program, State, Step,
-    Tables, Tile, Tiling,
+    Buffer, BufferId, Collective, Constant, Halo, Input, Kernel, Output, Padding, Parameter,
+    Program, State, Step, Tables, Tile, Tiling,
 };
 
 use crate::{
@@ -21,7 +21,7 @@ use crate::{
     order::{Task, Tasks},
     peak::{Content, Held},
     scalar,
-    tiling::{TiledNetwork, divided_axes, number, route},
+    tiling::{TiledNetwork, divided_axes, halo_exchange, number, route},
     unplaced::{Order, Storage, Unplaced},
     value::Value,
 };
@@ -132,9 +132,18 @@ impl<'a> Lowering<'a> {
 
     /// Adds a buffer for a rank's part of a tensor in some tiling.
     fn buffer(&mut self, value: Value, tiling: Tiling, is_persistent: bool) -> BufferId {
-        let n_elements = self.tile(value, tiling).local_shape(&self.tiled.mesh).n_elements();
+        let buffer = self.buffer_with_halo(value, tiling, Halo::NONE);
+        self.storage[buffer].is_persistent = is_persistent;
+        buffer
+    }
+
+    /// Adds a buffer for a rank's part of a tensor with a halo, which is not kept.
+    fn buffer_with_halo(&mut self, value: Value, tiling: Tiling, halo: Halo) -> BufferId {
+        let tile = Tile::new(self.tiled.network.graph.shape(value), tiling);
+        let n_elements = halo.local_shape(&tile, &self.tiled.mesh).n_elements();
         let dtype = self.tiled.network.graph.node(value).dtype;
-        let is_converted = tiling != self.tiled.tilings[value.index()];
+        let is_converted = tiling != self.tiled.tilings[value.index()] || !halo.is_none();
+        let is_persistent = false;
         self.owners.push(Owner { value, is_converted });
         self.storage.push(Storage { n_elements, dtype, is_persistent });
         self.storage.len() - 1
@@ -203,9 +212,21 @@ impl<'a> Lowering<'a> {
             self.tiled.network.graph.operator(value).expect("only computed tensors are run");
         let kernel = operator.kernel(&shapes, &tile.local_shape(&self.tiled.mesh));
         let Some(kernel) = kernel else { return operands[0] };
-        let result = self.buffer(value, tile.tiling, false);
+        let halo = signature.halo(None, &tile.tiling);
+        let result = self.buffer_with_halo(value, tile.tiling, halo);
         self.step(kernel, operands, vec![result]);
-        result
+        if halo.is_none() { result } else { self.own_part(value, tile, halo, result) }
+    }
+
+    /// Returns the rank's own part of a result that a kernel computed with a halo.
+    fn own_part(&mut self, value: Value, tile: Tile, halo: Halo, computed: BufferId) -> BufferId {
+        let mesh = &self.tiled.mesh;
+        let (input, result) = (halo.local_shape(&tile, mesh), tile.local_shape(mesh));
+        let low = halo.before.map(|it| -i32::try_from(it).expect("a halo is a few pixels"));
+        let own = self.buffer(value, tile.tiling, false);
+        let crop = Padding { input, result, low, fill: 0.0 };
+        self.step(crop.into(), vec![computed], vec![own]);
+        own
     }
 
     /// Returns the operand that this phase selects, in the tiling of the partitioning.
@@ -222,8 +243,8 @@ impl<'a> Lowering<'a> {
         self.steps.push(Step { kernel, inputs, results });
     }
 
-    /// Returns the operands in the tilings of the partitioning, and the shapes of the rank's parts
-    /// of them.
+    /// Returns the operands in the tilings and with the halos of the partitioning, and the shapes of
+    /// the rank's parts of them.
     fn operands(&mut self, value: Value) -> (Vec<BufferId>, Vec<soybean_plan::Shape>) {
         let (signature, form) = self.tiled.signature(value);
         let tiled = self.tiled;
@@ -231,8 +252,14 @@ impl<'a> Lowering<'a> {
         operands
             .map(|(position, operand)| {
                 let tiling = signature.operand_tiling(position, form);
-                let shape = self.tile(operand, tiling).local_shape(&tiled.mesh);
-                (self.in_tiling(operand, tiling), shape)
+                let halo = signature.halo(Some(position), &tiling);
+                let node = tiled.network.graph.node(operand);
+                let shape = halo.local_shape(&Tile::new(node.shape, tiling), &tiled.mesh);
+                let part = self.in_tiling(operand, tiling);
+                let outside = tiled.outside(value, position);
+                let exchange = halo_exchange(node.shape, node.dtype, outside, tiling, halo);
+                let Some(exchange) = exchange else { return (part, shape) };
+                (self.communicate(operand, &[exchange], part, None), shape)
             })
             .unzip()
     }
@@ -319,7 +346,8 @@ impl<'a> Lowering<'a> {
         let mut input = input;
         for (position, collective) in collectives.iter().enumerate() {
             let is_last = position + 1 == collectives.len();
-            let fresh = |this: &mut Self| this.buffer(value, collective.to, false);
+            let fresh =
+                |this: &mut Self| this.buffer_with_halo(value, collective.to, collective.halo);
             let result = target.filter(|_| is_last).unwrap_or_else(|| fresh(self));
             self.step((*collective).into(), vec![input], vec![result]);
             input = result;

@@ -16,3 +16,4 @@ pub mod reduce;
 pub mod replica;
 pub mod reshape;
 pub mod total;
+mod window;

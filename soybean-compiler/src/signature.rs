@@ -6,7 +6,9 @@
 
 use std::fmt;
 
-use soybean_plan::{AxisSet, Combine, Mesh, Placement, Shape, Tiling, carries_split};
+use soybean_plan::{
+    AxisSet, Combine, Halo, Mesh, Placement, Shape, Tiling, carries_split, splits_into_blocks,
+};
 
 /// The number of a factor in [`Signature::factors`].
 pub type FactorId = u8;
@@ -42,6 +44,24 @@ pub struct Dim {
     /// The factor that is its outermost part; `None` if the dim cannot be split. The factor's
     /// extent divides the dim's.
     pub factor: Option<FactorId>,
+    /// For a dim along which windows move, the elements before and after its own part that a rank
+    /// reads, too, where the factor is split. A kernel computes as many more elements of a result;
+    /// they are dropped. `None` for all other dims.
+    pub halo: Option<[usize; 2]>,
+}
+
+impl Dim {
+    /// Returns a dim along which no windows move.
+    #[must_use]
+    pub const fn new(extent: usize, factor: Option<FactorId>) -> Self {
+        Self { extent, factor, halo: None }
+    }
+
+    /// Returns whether parts of the dim must be blocks, because they have neighbors.
+    #[must_use]
+    pub fn has_halo(&self) -> bool {
+        self.factor.is_some() && self.halo.is_some_and(|it| it != [0; 2])
+    }
 }
 
 impl Signature {
@@ -58,7 +78,7 @@ impl Signature {
         combine: Combine,
     ) -> Self {
         let dims = |ids: &[FactorId]| -> Vec<Dim> {
-            ids.iter().map(|&id| Dim { extent: factors[id as usize], factor: Some(id) }).collect()
+            ids.iter().map(|&id| Dim::new(factors[id as usize], Some(id))).collect()
         };
         let operands = operands.iter().map(|ids| dims(ids)).collect();
         let result = dims(result);
@@ -111,13 +131,16 @@ impl Signature {
     #[must_use]
     pub fn may_split(&self, factor: FactorId, mesh: &Mesh, axes: AxisSet) -> bool {
         let extent = self.factors[factor as usize];
-        self.operands
-            .iter()
-            .chain([&self.result])
-            .flatten()
-            .filter(|dim| dim.factor == Some(factor))
-            .all(|dim| carries_split(extent, dim.extent, mesh, axes))
-            && soybean_plan::may_split(extent, mesh, axes)
+        self.dims_of(factor).all(|dim| {
+            carries_split(extent, dim.extent, mesh, axes)
+                && (!dim.has_halo() || splits_into_blocks(dim.extent, mesh, axes))
+        }) && soybean_plan::may_split(extent, mesh, axes)
+    }
+
+    /// Returns the dims of operands and result that carry a factor.
+    pub(crate) fn dims_of(&self, factor: FactorId) -> impl Iterator<Item = &Dim> {
+        let dims = self.operands.iter().chain([&self.result]).flatten();
+        dims.filter(move |dim| dim.factor == Some(factor))
     }
 
     /// Returns the dims of an operand, or of the result for `None`.
@@ -136,6 +159,16 @@ impl Signature {
     #[must_use]
     pub fn result_tiling(&self, form: &Partitioning) -> Tiling {
         self.tiling(&self.result, form, Placement::Partial)
+    }
+
+    /// Returns the elements around its own part of an operand that a rank reads, given the tiling
+    /// that a partitioning requires. For `None`, the further elements of the result that a kernel
+    /// computes, given the tiling that the partitioning produces.
+    #[must_use]
+    pub fn halo(&self, operand: Option<usize>, tiling: &Tiling) -> Halo {
+        let dims = self.dims(operand).iter().enumerate();
+        let with_halo = dims.filter(|(at, dim)| dim.has_halo() && !tiling.axes_of(*at).is_empty());
+        with_halo.fold(Halo::NONE, |halo, (at, dim)| halo.with(at, dim.halo.unwrap_or_default()))
     }
 
     /// Returns the tiling of a tensor with these dims. An axis whose factor no dim carries is
@@ -175,12 +208,16 @@ pub fn letter(factor: FactorId) -> char {
 impl fmt::Display for Signature {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = |dims: &[Dim]| -> String {
+            let halo = |dim: &Dim| match dim.halo {
+                Some([before, after]) if dim.has_halo() => format!("{{{before}|{after}}}"),
+                Some(_) | None => String::new(),
+            };
             let one = |dim: &Dim| match dim.factor {
                 None => "_".to_owned(),
                 Some(factor) if self.factors[factor as usize] == dim.extent => {
-                    letter(factor).to_string()
+                    format!("{}{}", letter(factor), halo(dim))
                 }
-                Some(factor) => format!("({}_)", letter(factor)),
+                Some(factor) => format!("({}_){}", letter(factor), halo(dim)),
             };
             let sums = if self.idle == Placement::Partial { "+" } else { "" };
             dims.iter().map(one).chain([sums.to_owned()]).collect()

@@ -18,6 +18,7 @@ const TYPES: &[&str] = &[
     "Combine",
     "Constant",
     "DType",
+    "Halo",
     "Init",
     "Input",
     "Instruction",

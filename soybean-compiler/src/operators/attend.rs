@@ -47,7 +47,7 @@ impl Rules for Attend {
         let dims = |rest: &[usize]| -> Vec<Dim> {
             let factors = (0..n_leading).map(|dim| Some(factor_id(dim)));
             let all = leading.iter().chain(rest).zip(factors.chain([None, None]));
-            all.map(|(&extent, factor)| Dim { extent, factor }).collect()
+            all.map(|(&extent, factor)| Dim::new(extent, factor)).collect()
         };
         let result = match self.form {
             AttentionForm::Forward => dims(&[self.queries, self.width]),

@@ -25,7 +25,7 @@ impl Rules for Concatenate {
         let dims = |shape: &Shape| -> Vec<Dim> {
             let factor = |dim: usize| (dim != self.dim).then(|| factor_id(n_others(dim)));
             let dims = shape.iter().enumerate();
-            dims.map(|(dim, &extent)| Dim { extent, factor: factor(dim) }).collect()
+            dims.map(|(dim, &extent)| Dim::new(extent, factor(dim))).collect()
         };
         let total = operands.iter().map(|shape| shape[self.dim]).sum();
         let mut factors = first.to_vec();

@@ -31,7 +31,7 @@ impl Iota {
 impl Rules for Iota {
     fn signature(&self, _operands: &[Shape]) -> Signature {
         // No factor: every rank knows all indices, and a part of them costs nothing.
-        let result = vec![Dim { extent: self.extent, factor: None }];
+        let result = vec![Dim::new(self.extent, None)];
         Signature::new(Vec::new(), Vec::new(), result, Combine::Sum)
     }
 

@@ -47,8 +47,8 @@ impl Rules for Pad {
             let is_same = self.low[dim] == 0 && before == after;
             let factor = is_same.then(|| factor_id(factors.len()));
             factors.extend(is_same.then_some(before));
-            operand.push(Dim { extent: before, factor });
-            result.push(Dim { extent: after, factor });
+            operand.push(Dim::new(before, factor));
+            result.push(Dim::new(after, factor));
         }
         Signature::new(factors, vec![operand], result, Combine::Sum)
     }

@@ -60,7 +60,7 @@ impl Rules for Reshape {
     fn signature(&self, operands: &[Shape]) -> Signature {
         let shape = &operands[0];
         let whole = |shape: &Shape| -> Vec<Dim> {
-            shape.iter().map(|&extent| Dim { extent, factor: None }).collect()
+            shape.iter().map(|&extent| Dim::new(extent, None)).collect()
         };
         let (mut operand, mut result) = (whole(shape), whole(&self.shape));
         let mut factors = Vec::new();

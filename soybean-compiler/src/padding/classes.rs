@@ -64,6 +64,10 @@ impl DimClasses {
                         Some(factor) => sets.unite(dim, factors[usize::from(factor)]),
                         None => sets.fix(dim),
                     }
+                    if of_dim.halo.is_some() {
+                        // Windows must not see padding.
+                        sets.fix(dim);
+                    }
                 }
             }
             of_factors[value.index()] = factors;

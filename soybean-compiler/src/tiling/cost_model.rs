@@ -7,7 +7,7 @@
 
 use std::collections::BTreeSet;
 
-use soybean_plan::{CollectiveKind, DType, KernelWork, Shape, Topology};
+use soybean_plan::{AxisSet, CollectiveKind, DType, KernelWork, Shape, Tile, Topology};
 
 use super::{
     conversion::ConversionStep, guided::ExposedShares, problem::Access, tiling_space::LegalSplits,
@@ -151,6 +151,28 @@ impl CostModel {
         }
     }
 
+    /// Returns the units of an exchange of halos of this many bytes over all ranks, in the measured
+    /// computation.
+    pub(super) fn measured_halo(&self, axes: AxisSet, bytes: u64, access: &Access) -> i64 {
+        match self {
+            Self::Bytes => bytes as i64,
+            Self::Time(clock) => {
+                clock.cost(clock.shares.of(access.is_kept) * clock.halo_seconds(axes, bytes))
+            }
+        }
+    }
+
+    /// Returns the fraction of a unit for an exchange of halos that only an evaluation has; see
+    /// [`Self::evaluated`].
+    pub(super) fn evaluated_halo(&self, axes: AxisSet, bytes: u64, byte: f64) -> f64 {
+        match self {
+            Self::Bytes => bytes as f64 * byte,
+            Self::Time(clock) => {
+                clock.halo_seconds(axes, bytes) * clock.ticks_per_second * clock.evaluation_tick
+            }
+        }
+    }
+
     /// Returns the number of the task that computes a tensor. Equal tasks have equal
     /// [`Self::kernel`] costs; `None` means that they are 0.
     pub(super) fn task(&self, value: Value) -> Option<usize> {
@@ -215,6 +237,11 @@ impl TimeModel {
         f64::from(seconds) + f64::from(per_byte) * bytes as f64
     }
 
+    fn halo_seconds(&self, axes: AxisSet, bytes: u64) -> f64 {
+        let cost = self.topology.collective_cost(CollectiveKind::HaloExchange, axes);
+        cost.latency_seconds + bytes as f64 * cost.seconds_per_byte
+    }
+
     #[expect(clippy::cast_possible_truncation, reason = "no plan has more than 2^42 ticks")]
     fn cost(&self, seconds: f64) -> i64 {
         (seconds * self.ticks_per_second).round() as i64
@@ -270,9 +297,21 @@ fn kernel_seconds(
 ) -> f64 {
     let graph = &network.graph;
     let signature = operator.signature(&graph.operand_shapes(value));
-    let local = |dims: &[Dim]| local_shape(topology, dims, partitioning);
-    let operands: Vec<Shape> = signature.operands.iter().map(|dims| local(dims)).collect();
-    let result = local(&signature.result);
+    let local = |operand: usize| {
+        let dims = &signature.operands[operand];
+        let Some(partitioning) = partitioning else { return local_shape(topology, dims, None) };
+        let tiling = signature.operand_tiling(operand, partitioning);
+        let halo = signature.halo(Some(operand), &tiling);
+        match halo.is_none() {
+            true => local_shape(topology, dims, Some(partitioning)),
+            false => {
+                let whole = dims.iter().map(|it| it.extent).collect();
+                halo.local_shape(&Tile::new(whole, tiling), &topology.mesh())
+            }
+        }
+    };
+    let operands: Vec<Shape> = (0..signature.operands.len()).map(local).collect();
+    let result = local_shape(topology, &signature.result, partitioning);
     let Some(kernel) = operator.kernel(&operands, &result) else { return 0.0 };
     let bytes_of =
         |value: Value, shape: &Shape| (shape.n_elements() * graph.node(value).dtype.bytes()) as u64;

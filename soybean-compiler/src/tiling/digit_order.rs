@@ -88,8 +88,9 @@ fn flattened(network: &Network) -> Vec<(usize, usize)> {
     for value in graph.values() {
         let Some(operator) = graph.operator(value) else { continue };
         let signature = operator.signature(&graph.operand_shapes(value));
-        for Dim { extent, factor } in signature.operands.iter().chain([&signature.result]).flatten()
-        {
+        let dims = signature.operands.iter().chain([&signature.result]).flatten();
+        // Windows move along few of the dims, whose parts are blocks in any order of the axes.
+        for Dim { extent, factor, .. } in dims.filter(|it| it.halo.is_none()) {
             let Some(factor) = factor else { continue };
             let outer = signature.factors[*factor as usize];
             if outer != *extent {

@@ -15,7 +15,7 @@ use super::{
     problem::{Access, AccessEdge, Label, Plan, TableKey, TilingProblem, Variable},
     splittable::Redundancy,
 };
-use crate::signature::{FactorId, Partitioning, Signature, TERMS};
+use crate::signature::{Dim, FactorId, Partitioning, Signature, TERMS};
 
 /// The work for one cut, in table entries.
 const WORK: u64 = 1 << 25;
@@ -143,20 +143,25 @@ fn table_of_cut(
     let accesses = edge.accesses.iter().map(|&it| {
         let access = &problem.accesses[it];
         let signature = &problem.operator_kinds[access.operator_kind].signature;
-        let needed = factors.iter().map(|&it| placement(signature, access, it)).collect();
+        let needed = |&it: &Option<FactorId>| {
+            (placement(signature, access, it), halo_share(signature, access, it, size))
+        };
+        let needed = factors.iter().map(needed).collect();
         let weight = if access.is_measured { 1 << 8 } else { 1 };
         (access, (access.bytes / n_parts) as i64 * weight, needed)
     });
-    let accesses: Vec<(&Access, i64, Vec<Placement>)> = accesses.collect();
+    let accesses: Vec<(&Access, i64, Vec<(Placement, f64)>)> = accesses.collect();
     let numbers: Vec<usize> = (0..factors.len()).collect();
     edge.table(placements, &numbers, |&stored, &factor| {
-        let of_access = |(access, elements, needed): &(&Access, i64, Vec<Placement>)| {
-            let needed = needed[factor];
+        let of_access = |(access, elements, needed): &(&Access, i64, Vec<(Placement, f64)>)| {
+            let (needed, halo) = needed[factor];
             let (from, to) =
                 if access.operand.is_some() { (stored, needed) } else { (needed, stored) };
             // Of equal cuts, prefer the one whose replicas have the tilings of their tensors.
             let is_held = access.is_replica && from != to;
-            elements * shares_moved(from, to, size) + i64::from(is_held)
+            elements * shares_moved(from, to, size)
+                + (halo * *elements as f64) as i64
+                + i64::from(is_held)
         };
         accesses.iter().map(of_access).sum()
     })
@@ -169,6 +174,18 @@ fn placement(signature: &Signature, access: &Access, factor: Option<FactorId>) -
         Some(operand) => signature.operand_tiling(operand, &partitioning).on(0),
         None => signature.result_tiling(&partitioning).on(0),
     }
+}
+
+/// Returns what a halo moves in a group in the same units as [`shares_moved`], if earlier cuts left
+/// the dim whole.
+fn halo_share(signature: &Signature, access: &Access, factor: Option<FactorId>, size: i64) -> f64 {
+    let Some(operand) = access.operand.filter(|_| factor.is_some()) else { return 0.0 };
+    let dims = signature.operands[operand].iter().filter(|it| it.factor == factor);
+    let share = |dim: &Dim| {
+        let [before, after] = dim.halo.unwrap_or_default();
+        (size * (size - 1)) as f64 * (before + after) as f64 / dim.extent as f64
+    };
+    dims.map(share).sum()
 }
 
 /// Returns what a conversion along one axis moves in a group, in units of one rank's part.
