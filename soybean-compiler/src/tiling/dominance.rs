@@ -68,8 +68,11 @@ pub(super) fn needless_splits(network: &Network, mesh: &Mesh) -> Vec<Vec<bool>> 
         };
         is_needless[inner] = !is_kept[inner] && this.loops[*first].iter().any(dominates);
     }
-    let of_variable = |loops: &Vec<usize>| loops.iter().map(|&it| is_needless[it]).collect();
-    this.loops.iter().map(of_variable).collect()
+    let of_variable = |(variable, loops): (usize, &Vec<usize>)| {
+        let is_whole = |at: usize| network.keeps_images_whole && this.is_windowed(variable, at);
+        loops.iter().enumerate().map(|(at, &it)| is_needless[it] || is_whole(at)).collect()
+    };
+    this.loops.iter().enumerate().map(of_variable).collect()
 }
 
 /// Marks no split as needless.
@@ -207,9 +210,19 @@ impl<'a> Loops<'a> {
 
     /// Returns whether an operator reads a halo along this factor.
     fn has_halo(&self, variable: usize, at: usize) -> bool {
+        self.some_dim_is(variable, at, Dim::has_halo)
+    }
+
+    /// Returns whether an operator moves windows along this factor.
+    fn is_windowed(&self, variable: usize, at: usize) -> bool {
+        self.some_dim_is(variable, at, |dim| dim.halo.is_some())
+    }
+
+    /// Returns whether the condition holds of a dim that carries this factor of an operator.
+    fn some_dim_is(&self, variable: usize, at: usize, condition: impl Fn(&Dim) -> bool) -> bool {
         match (self.variables[variable], &self.signatures[variable]) {
             (NetworkVariable::Operator(_), Some(signature)) => {
-                signature.dims_of(factor_id(at)).any(Dim::has_halo)
+                signature.dims_of(factor_id(at)).any(condition)
             }
             (NetworkVariable::Tensor(_) | NetworkVariable::Operator(_), _) => false,
         }

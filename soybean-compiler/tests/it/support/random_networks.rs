@@ -79,10 +79,10 @@ pub(crate) fn branching_model(seed: u64, sizes: &Sizes) -> (Builder, Value) {
 pub(crate) fn image_model(seed: u64, batch: usize) -> (Builder, Value) {
     let sizes = Sizes { n_operators: 0, extents: &[2, 4], is_trained: true };
     let mut it = Growth::empty(Mode::Training, seed, &sizes);
-    let [rows, columns] = [0, 1].map(|_| it.dice.one_of(&[4, 6, 8, 12]));
+    let [rows, columns] = [0, 1].map(|_| it.dice.one_of(&[6, 8, 12, 24, 48]));
     let channels = it.extent();
     let mut x = it.builder.input("x", DType::F32, &[batch, channels, rows, columns]);
-    for _ in 0..1 + it.dice.below(3) {
+    for _ in 0..2 + it.dice.below(2) {
         let shape = it.shape(x);
         let padded = shape[2].min(shape[3]);
         let reach = it.dice.one_of(&[1, 2, 3, 3, 5]).min(padded);
@@ -97,7 +97,8 @@ pub(crate) fn image_model(seed: u64, batch: usize) -> (Builder, Value) {
             _ => {
                 let filter = [it.extent(), shape[1], reach, reach];
                 let filter = it.source(&filter);
-                it.add("conv2d", &[&[Argument::Tensor(x), filter][..], &settings].concat())
+                let rest = [integer(1), integer(1)];
+                it.add("conv2d", &[&[Argument::Tensor(x), filter][..], &settings, &rest].concat())
             }
         };
     }

@@ -100,7 +100,7 @@ impl Part {
 
     /// Returns the places of the part's own elements in the part with its halo, and in the tensor.
     fn own_elements(&self) -> Vec<(usize, usize)> {
-        let (here, there) = (self.shape(), self.whole);
+        let (here, there) = (self.shape().dense_strides(), self.whole.dense_strides());
         let places = |point: &Vec<usize>| {
             let at = |dim: usize| (point[dim] + self.dims[dim].2[0], point[dim] + self.dims[dim].0);
             let (here_at, there_at): (Vec<usize>, Vec<usize>) = (0..point.len()).map(at).unzip();
