@@ -1,0 +1,95 @@
+//! Images that are too few for all devices are split along rows and columns: programs with halos
+//! give the numbers of the interpreter, and move the bytes that their plans count.
+
+use soybean_compiler::{Argument, SearchRequest, Strategy, Value};
+use soybean_plan::{CollectiveKind, Kernel, Program};
+
+use crate::random_models::{Model, compare, finished};
+
+fn integers(numbers: &[usize]) -> Vec<Argument> {
+    numbers.iter().map(|&it| Argument::Integer(i64::try_from(it).unwrap())).collect()
+}
+
+/// Returns a network of convolutions and poolings with strides 1 and 2, a dilation and two groups,
+/// and its loss. Its tensors are pinned to these placements along the axes of the mesh, as long as
+/// they can be split so.
+pub(crate) fn network(batch: usize, sides: [usize; 2], pin: Option<&str>) -> (Model, Value) {
+    let mut model = Model::new(&[batch, 2, sides[0], sides[1]]);
+    let mut add = |operator: &str, filter: Option<[usize; 4]>, settings: &[usize]| {
+        let filter = filter.map(|it| model.parameter(&it));
+        let arguments: Vec<Argument> = filter.into_iter().chain(integers(settings)).collect();
+        model.apply(operator, &arguments);
+        let shape = model.shape();
+        let is_even = |dim: usize| shape[dim].is_multiple_of(sides[dim - 2] / 2);
+        if let Some(pin) = pin.filter(|_| shape.len() == 4 && is_even(2) && is_even(3)) {
+            model.apply("tiled", &[Argument::Text(pin.to_owned())]);
+        }
+    };
+    add("conv2d", Some([4, 2, 3, 3]), &[1, 1, 1, 1]);
+    add("tanh", None, &[]);
+    add("max_pool2d", None, &[3, 1, 1]);
+    add("conv2d", Some([4, 2, 5, 5]), &[1, 2, 1, 2]);
+    add("avg_pool2d", None, &[3, 2, 1]);
+    add("conv2d", Some([6, 4, 3, 3]), &[1, 2, 2, 1]);
+    add("sigmoid", None, &[]);
+    add("max_pool2d", None, &[3, 2, 1]);
+    add("conv2d", Some([4, 6, 3, 3]), &[1, 1, 1, 1]);
+    let loss = model.loss();
+    (model, loss)
+}
+
+/// Returns the number of exchanges of halos in a training step.
+pub(crate) fn n_exchanges(program: &Program) -> usize {
+    let kernels = program.train.iter().map(|it| &program.kernels[it.kernel]);
+    let collectives = kernels.filter_map(Kernel::transfer).flat_map(|it| it.collectives.iter());
+    collectives.filter(|it| it.kind == CollectiveKind::HaloExchange).count()
+}
+
+/// Compares a program with the interpreter. Returns the number of its exchanges of halos.
+fn check(n_gpus: usize, batch: usize, sides: [usize; 2], pin: Option<&str>) -> usize {
+    let (model, loss) = network(batch, sides, pin);
+    let shape = [batch, 2, sides[0], sides[1]];
+    let planned = finished(model, loss, n_gpus, SearchRequest::from(Strategy::Auto)).unwrap();
+    let planned = planned.expect("images can be split over the devices");
+    compare(&planned, &shape)
+        .unwrap_or_else(|it| unreachable!("{n_gpus}, {sides:?}, {pin:?}: {it}"));
+    n_exchanges(&planned.compiled.program)
+}
+
+#[test]
+fn pinned_images_are_split_along_rows_and_columns() {
+    for (n_gpus, sides, pin) in [
+        (2, [16, 6], "P2"),
+        (2, [4, 16], "P3"),
+        (3, [12, 8], "P2"),
+        (4, [16, 8], "P2"),
+        (8, [32, 4], "P2"),
+    ] {
+        let n_exchanges = check(n_gpus, 1, sides, Some(pin));
+        assert!(n_exchanges >= 10, "{n_gpus}, {pin}: {n_exchanges}");
+    }
+}
+
+/// Rows of 12 have one digit for the ranks of the second axis, and so have columns of 20: both axes
+/// may split either.
+#[test]
+fn corners_come_from_neighbors_across_both_dims() {
+    let n_exchanges = check(4, 1, [16, 12], Some("P2 P3"));
+    assert!(n_exchanges > 0);
+}
+
+#[test]
+fn few_images_are_planned_with_halos() {
+    let mut n_all = 0;
+    for (n_gpus, batch, sides) in [
+        (2, 1, [48, 32]),
+        (4, 1, [48, 32]),
+        (4, 2, [64, 16]),
+        (6, 1, [48, 24]),
+        (8, 1, [64, 16]),
+        (8, 2, [32, 32]),
+    ] {
+        n_all += check(n_gpus, batch, sides, None);
+    }
+    assert!(n_all >= 20, "{n_all}");
+}
