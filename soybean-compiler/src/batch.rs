@@ -108,7 +108,11 @@ fn of_result(signature: &Signature, operands: &[(usize, Rows)], n_rows: usize) -
 
 /// Returns the dim of the result that has the rows of this dim of an operand.
 fn carried(signature: &Signature, operand: usize, dim: usize, n_rows: usize) -> Option<usize> {
-    let Some(factor) = signature.operands[operand][dim].factor else {
+    let of_operand = &signature.operands[operand][dim];
+    if signature.has_parts(of_operand) {
+        return None;
+    }
+    let Some(factor) = of_operand.factor else {
         // Reshapes have no factors for dims of extent 1. If the batch has one row, everything is
         // computed from it.
         let is_alone = |dim: &Dim| n_rows == 1 && dim.extent == 1;
@@ -116,7 +120,7 @@ fn carried(signature: &Signature, operand: usize, dim: usize, n_rows: usize) -> 
     };
     // The factor is the outermost part of a dim: it must not hold fewer parts than there are rows.
     let is_whole = signature.factors[usize::from(factor)].is_multiple_of(n_rows);
-    let carries = |it: &Dim| it.factor == Some(factor);
+    let carries = |it: &Dim| it.factor == Some(factor) && !signature.has_parts(it);
     signature.result.iter().position(carries).filter(|_| is_whole)
 }
 

@@ -7,7 +7,8 @@
 use std::fmt;
 
 use soybean_plan::{
-    AxisSet, Combine, Halo, Mesh, Placement, Shape, Tiling, carries_split, splits_into_blocks,
+    AxisSet, Combine, Halo, Mesh, Place, Placement, Shape, Tiling, carries_split,
+    splits_into_blocks,
 };
 
 /// The number of a factor in [`Signature::factors`].
@@ -41,9 +42,11 @@ pub struct Signature {
 pub struct Dim {
     /// Its extent.
     pub extent: usize,
-    /// The factor that is its outermost part; `None` if the dim cannot be split. The factor's
-    /// extent divides the dim's.
+    /// The factor that is a part of it; `None` if the dim cannot be split. The factor's extent
+    /// divides the dim's.
     pub factor: Option<FactorId>,
+    /// The place of the factor. It matters if the factor is shorter than the dim.
+    pub place: Place,
     /// For a dim along which windows move, the elements before and after its own part that a rank
     /// reads, too, where the factor is split. A kernel computes as many more elements of a result;
     /// they are dropped. `None` for all other dims.
@@ -51,10 +54,16 @@ pub struct Dim {
 }
 
 impl Dim {
-    /// Returns a dim along which no windows move.
+    /// Returns a dim whose outermost part is a factor, or which cannot be split.
     #[must_use]
     pub const fn new(extent: usize, factor: Option<FactorId>) -> Self {
-        Self { extent, factor, halo: None }
+        Self { extent, factor, place: Place::Outermost, halo: None }
+    }
+
+    /// Returns a dim of equal parts one after another, of which each is the factor.
+    #[must_use]
+    pub const fn of_parts(extent: usize, factor: FactorId) -> Self {
+        Self { extent, factor: Some(factor), place: Place::Innermost, halo: None }
     }
 
     /// Returns whether parts of the dim must be blocks, because they have neighbors.
@@ -121,6 +130,12 @@ impl Signature {
         self.result.iter().all(|dim| dim.factor != Some(factor))
     }
 
+    /// Returns whether a dim consists of several parts, of which each is a factor.
+    pub(crate) fn has_parts(&self, dim: &Dim) -> bool {
+        let is_shorter = |it: FactorId| self.factors[usize::from(it)] < dim.extent;
+        dim.place == Place::Innermost && dim.factor.is_some_and(is_shorter)
+    }
+
     /// Returns the number of points of the operator's loops, or the largest number if it overflows.
     #[must_use]
     pub fn n_points(&self) -> u64 {
@@ -132,7 +147,7 @@ impl Signature {
     pub fn may_split(&self, factor: FactorId, mesh: &Mesh, axes: AxisSet) -> bool {
         let extent = self.factors[factor as usize];
         self.dims_of(factor).all(|dim| {
-            carries_split(extent, dim.extent, mesh, axes)
+            carries_split(extent, dim.extent, dim.place, mesh, axes)
                 && (!dim.has_halo() || splits_into_blocks(dim.extent, mesh, axes))
         }) && soybean_plan::may_split(extent, mesh, axes)
     }
@@ -217,7 +232,10 @@ impl fmt::Display for Signature {
                 Some(factor) if self.factors[factor as usize] == dim.extent => {
                     format!("{}{}", letter(factor), halo(dim))
                 }
-                Some(factor) => format!("({}_){}", letter(factor), halo(dim)),
+                Some(factor) => match dim.place {
+                    Place::Outermost => format!("({}_){}", letter(factor), halo(dim)),
+                    Place::Innermost => format!("(_{}){}", letter(factor), halo(dim)),
+                },
             };
             let sums = if self.idle == Placement::Partial { "+" } else { "" };
             dims.iter().map(one).chain([sums.to_owned()]).collect()

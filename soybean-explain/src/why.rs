@@ -140,7 +140,7 @@ fn kinds(report: &Report, objective: Objective, tensor: Value) -> Vec<usize> {
         Objective::Time => found.topology.as_ref().map(|it| it.level(axis)),
     };
     let of_first_digits: Vec<AxisSet> =
-        mesh.first_axes().map(|(extent, _)| mesh.axes_with_digits(extent)).collect();
+        mesh.digit_orders().map(|(extent, _)| mesh.axes_with_digits(extent)).collect();
     let is_alike = |one: usize, other: usize| {
         is_free
             && mesh.size(one) == mesh.size(other)

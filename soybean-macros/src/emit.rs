@@ -18,6 +18,7 @@ const TYPES: &[&str] = &[
     "Combine",
     "Constant",
     "DType",
+    "DigitOrder",
     "Halo",
     "Init",
     "Input",

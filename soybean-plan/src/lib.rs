@@ -51,7 +51,7 @@ pub use host::{Array, View};
 // The list of kernels determines these names.
 pub use kernel::*;
 pub use lanes::{StepNeeds, lane, lane_spans};
-pub use mesh::{AxisSet, MAX_AXES, Mesh};
+pub use mesh::{AxisSet, DigitOrder, MAX_AXES, Mesh};
 pub use mode::Mode;
 pub use nearest::{NearName, nearest_names};
 pub use non_finite::NonFinite;
@@ -66,6 +66,6 @@ pub use schedule::{Access, Lane, Schedule, Wait};
 pub use shape::{DType, MAX_RANK, Shape, Strides};
 pub use size::{parse_bytes, readable_bytes};
 pub use tile::{
-    Run, Tile, carried_axes, carries_split, may_split, splits_into_blocks, splitting_sets,
+    Place, Run, Tile, carried_axes, carries_split, may_split, splits_into_blocks, splitting_sets,
 };
 pub use tiling::{Placement, Tiling};

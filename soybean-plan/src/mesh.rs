@@ -7,7 +7,7 @@ use std::fmt;
 pub const MAX_AXES: usize = 16;
 
 /// The maximum number of extents with their own digit order.
-const MAX_FIRST_AXES: usize = 12;
+const MAX_DIGIT_ORDERS: usize = 12;
 
 /// Ranks arranged on axes of prime size, the first axis over the slowest interconnect.
 ///
@@ -16,9 +16,24 @@ const MAX_FIRST_AXES: usize = 12;
 pub struct Mesh {
     sizes: [u16; MAX_AXES],
     n_axes: u8,
-    n_first_axes: u8,
-    /// Extents of dims, each with the axis that takes its first digit.
-    first_axes: [(u32, u8); MAX_FIRST_AXES],
+    n_digit_orders: u8,
+    /// Extents of dims with their digit orders.
+    digit_orders: [(u32, DigitOrder); MAX_DIGIT_ORDERS],
+}
+
+/// How the axes of a mesh take the digits of the indices of a dim; see [`crate::Tile`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DigitOrder {
+    /// The axis that takes the first digit. The axes after it follow, then those before it.
+    pub first_axis: u8,
+    /// The number of equal parts that follow each other along the dim, such as 3 for queries, keys
+    /// and values in one tensor. Axes split each part.
+    pub n_parts: u16,
+}
+
+impl DigitOrder {
+    /// The order of extents that have no other: the first axis first, and one part.
+    pub const DEFAULT: Self = Self { first_axis: 0, n_parts: 1 };
 }
 
 impl Mesh {
@@ -53,7 +68,8 @@ impl Mesh {
             }
             factor += 1;
         }
-        Self { sizes, n_axes, n_first_axes: 0, first_axes: [(0, 0); MAX_FIRST_AXES] }
+        let digit_orders = [(0, DigitOrder::DEFAULT); MAX_DIGIT_ORDERS];
+        Self { sizes, n_axes, n_digit_orders: 0, digit_orders }
     }
 
     /// Returns the mesh whose axes have these prime sizes, in this order.
@@ -76,52 +92,67 @@ impl Mesh {
         mesh
     }
 
-    /// Returns this mesh with another digit order for dims of this extent: `axis` first, then the
-    /// axes after it, then those before it.
+    /// Returns this mesh with another digit order for dims of this extent.
     ///
     /// If two dims have too few factors for all axes, each should be split along different axes;
     /// see [`crate::Tile`]. The mesh stores up to a dozen such extents and ignores the rest.
     ///
     /// # Panics
-    /// Panics if there is no such axis.
+    /// Panics if there is no such axis, or the parts do not divide the extent.
     #[must_use]
-    pub const fn with_first_axis(mut self, extent: usize, axis: usize) -> Self {
-        assert!(axis < self.n_axes as usize, "the mesh has this axis");
-        if (self.n_first_axes as usize) < MAX_FIRST_AXES && extent <= u32::MAX as usize {
+    pub const fn with_digit_order(mut self, extent: usize, order: DigitOrder) -> Self {
+        assert!(order.first_axis < self.n_axes, "the mesh has this axis");
+        assert!(extent.is_multiple_of(order.n_parts as usize), "parts are equal");
+        if (self.n_digit_orders as usize) < MAX_DIGIT_ORDERS && extent <= u32::MAX as usize {
             #[expect(clippy::cast_possible_truncation, reason = "checked above")]
             {
-                self.first_axes[self.n_first_axes as usize] = (extent as u32, axis as u8);
+                self.digit_orders[self.n_digit_orders as usize] = (extent as u32, order);
             }
-            self.n_first_axes += 1;
+            self.n_digit_orders += 1;
         }
         self
     }
 
-    /// Returns the extents whose digit order does not begin at the first axis, each with its first
-    /// axis.
-    pub fn first_axes(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
-        let first_axes = &self.first_axes[..usize::from(self.n_first_axes)];
-        first_axes.iter().map(|&(extent, axis)| (extent as usize, usize::from(axis)))
+    /// Returns the extents that have a digit order of their own, with it.
+    pub fn digit_orders(&self) -> impl Iterator<Item = (usize, DigitOrder)> + '_ {
+        let orders = &self.digit_orders[..usize::from(self.n_digit_orders)];
+        orders.iter().map(|&(extent, order)| (extent as usize, order))
     }
 
-    /// Returns the axes in the order in which they take the digits of dims of this extent.
-    pub fn axes_of_digits(&self, extent: usize) -> impl Iterator<Item = usize> + use<> {
-        let first = self.first_axes().find(|it| it.0 == extent).map_or(0, |it| it.1);
+    /// Returns the digit order of dims of this extent.
+    #[must_use]
+    pub fn digit_order(&self, extent: usize) -> DigitOrder {
+        self.digit_orders().find(|it| it.0 == extent).map_or(DigitOrder::DEFAULT, |it| it.1)
+    }
+
+    /// Returns the extent of the parts of a dim that axes split, and the axes in the order in which
+    /// they take the digits of it.
+    pub(crate) fn axes_of_digits(
+        &self,
+        extent: usize,
+    ) -> (usize, impl Iterator<Item = usize> + use<>) {
+        let DigitOrder { first_axis, n_parts } = self.digit_order(extent);
         let n_axes = self.n_axes();
-        (0..n_axes).map(move |at| (first + at) % n_axes)
+        let axes = (0..n_axes).map(move |at| (usize::from(first_axis) + at) % n_axes);
+        (extent / usize::from(n_parts), axes)
     }
 
-    /// Returns the axes that take a digit of dims of this extent: those whose prime the extent
-    /// still has as a factor.
+    /// Returns whether each axis has a digit of its own in the indices of dims of this extent.
+    pub(crate) fn has_all_digits(&self, extent: usize) -> bool {
+        extent != 0 && self.axes_of_digits(extent).0.is_multiple_of(self.n_ranks())
+    }
+
+    /// Returns the axes that take a digit of dims of this extent: those whose prime the extent of
+    /// its parts still has as a factor.
     #[must_use]
     pub fn axes_with_digits(&self, extent: usize) -> AxisSet {
-        let mut rest = extent;
+        let (mut rest, axes) = self.axes_of_digits(extent);
         let takes = |axis: &usize| {
             let is_factor = rest > 0 && rest.is_multiple_of(self.size(*axis));
             rest /= if is_factor { self.size(*axis) } else { 1 };
             is_factor
         };
-        self.axes_of_digits(extent).filter(takes).collect()
+        axes.filter(takes).collect()
     }
 
     /// Returns the number of axes.

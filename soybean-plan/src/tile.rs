@@ -6,6 +6,10 @@
 //! holds the indices whose digit is its coordinate. If the number of ranks divides `D`, each axis
 //! has its own digit.
 //!
+//! A dim may consist of equal parts, such as queries, keys and values one after another. Then `D`
+//! is the extent of a part, and each part is split in this way. The tile of a slice of such a dim
+//! is the slice of its tile.
+//!
 //! If `D` has fewer factors `f` than the mesh has axes of size `f`, the further axes take sums (mod
 //! `f`) of the existing digits. Any one of them can then split the dim, and so can any set of axes
 //! whose sums are linearly independent; [`may_split`] tests this. With two digits and three axes of
@@ -125,7 +129,7 @@ impl Tile {
 #[must_use]
 pub fn may_split(extent: usize, mesh: &Mesh, axes: AxisSet) -> bool {
     // Most extents have a digit for each axis, or none for one of the requested axes.
-    let has_all_digits = extent != 0 && extent.is_multiple_of(mesh.n_ranks());
+    let has_all_digits = mesh.has_all_digits(extent);
     let lacks_factor = |axis: usize| !extent.is_multiple_of(mesh.size(axis));
     axes.is_empty()
         || has_all_digits
@@ -137,7 +141,7 @@ pub fn may_split(extent: usize, mesh: &Mesh, axes: AxisSet) -> bool {
 #[must_use]
 pub fn splitting_sets(extent: usize, mesh: &Mesh) -> Vec<bool> {
     let n_sets = 1_u32 << mesh.n_axes();
-    if extent != 0 && extent.is_multiple_of(mesh.n_ranks()) {
+    if mesh.has_all_digits(extent) {
         return vec![true; n_sets as usize];
     }
     let digits = Digits::of(extent, mesh);
@@ -160,7 +164,10 @@ pub fn splitting_sets(extent: usize, mesh: &Mesh) -> Vec<bool> {
 pub fn splits_into_blocks(extent: usize, mesh: &Mesh, axes: AxisSet) -> bool {
     let digits = Digits::of(extent, mesh);
     let mut first = AxisSet::EMPTY;
-    may_split(extent, mesh, axes)
+    // Otherwise ranks have a block of each part.
+    let is_whole = mesh.digit_order(extent).n_parts == 1;
+    (axes.is_empty() || is_whole)
+        && may_split(extent, mesh, axes)
         && axes.iter().enumerate().all(|(at, axis)| {
             first = first.with(axis);
             // As many independent sums of the leading digits as there are such digits.
@@ -168,25 +175,45 @@ pub fn splits_into_blocks(extent: usize, mesh: &Mesh, axes: AxisSet) -> bool {
         })
 }
 
-/// Returns true if splitting the outermost part of a dim along `axes` splits the whole dim along
-/// them. The outermost part has extent `outer`, the dim has extent `whole`.
+/// The place of a factor in the indices of a dim.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Place {
+    /// `index = factor * n + rest`, as the first of several dims that are flattened into one.
+    #[default]
+    Outermost,
+    /// `index = part * n + factor`, as the positions within equal parts of a dim.
+    Innermost,
+}
+
+/// Returns true if splitting a factor of a dim along `axes` splits the whole dim along them. The
+/// factor has extent `factor`, the dim has extent `whole`.
 ///
 /// Flattening `[c, h]` into one dim keeps a split of `c` if this holds for `c` and `c * h`.
 #[must_use]
-pub fn carries_split(outer: usize, whole: usize, mesh: &Mesh, axes: AxisSet) -> bool {
-    axes.0 & !carried_axes(outer, whole, mesh).0 == 0
+pub fn carries_split(
+    factor: usize,
+    whole: usize,
+    place: Place,
+    mesh: &Mesh,
+    axes: AxisSet,
+) -> bool {
+    axes.0 & !carried_axes(factor, whole, place, mesh).0 == 0
 }
 
-/// Returns the axes along which splitting the outermost part of a dim splits the whole dim. The
-/// outermost part has extent `outer`, the dim has extent `whole`.
+/// Returns the axes along which splitting a factor of a dim splits the whole dim. The factor has
+/// extent `factor`, the dim has extent `whole`.
 #[must_use]
-pub fn carried_axes(outer: usize, whole: usize, mesh: &Mesh) -> AxisSet {
+pub fn carried_axes(factor: usize, whole: usize, place: Place, mesh: &Mesh) -> AxisSet {
     let axes = 0..mesh.n_axes();
-    if outer == whole {
+    if factor == whole {
         return axes.collect();
     }
-    let (of_outer, of_whole) = (Digits::of(outer, mesh), Digits::of(whole, mesh));
-    axes.filter(|&axis| of_outer.terms(axis, whole / outer) == of_whole.terms(axis, 1)).collect()
+    let (of_factor, of_whole) = (Digits::of(factor, mesh), Digits::of(whole, mesh));
+    let scale = match place {
+        Place::Outermost => whole / factor,
+        Place::Innermost => 1,
+    };
+    axes.filter(|&axis| of_factor.terms(axis, scale) == of_whole.terms(axis, 1)).collect()
 }
 
 /// One digit of an index: `index / place % radix`.
@@ -210,9 +237,10 @@ impl Digits {
     fn of(extent: usize, mesh: &Mesh) -> Self {
         let mut digits = [Digit::default(); MAX_AXES];
         let mut coefficients = [[0; MAX_AXES]; MAX_AXES];
-        let (mut n_digits, mut rest) = (0, extent);
+        let (mut rest, axes) = mesh.axes_of_digits(extent);
+        let mut n_digits = 0;
         let mut without_digit = Vec::new();
-        for axis in mesh.axes_of_digits(extent) {
+        for axis in axes {
             let radix = mesh.size(axis);
             if rest == 0 || !rest.is_multiple_of(radix) {
                 without_digit.push(axis);
@@ -302,6 +330,7 @@ fn leading(row: &[usize; MAX_AXES]) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::DigitOrder;
 
     fn held(extent: usize, n_ranks: usize, axes: &[usize]) -> Vec<Vec<usize>> {
         let mesh = Mesh::new(n_ranks);
@@ -318,6 +347,28 @@ mod tests {
         assert_eq!(held(8, 4, &[0]), [[0, 1, 2, 3], [0, 1, 2, 3], [4, 5, 6, 7], [4, 5, 6, 7]]);
         assert_eq!(held(8, 4, &[1]), [[0, 1, 4, 5], [2, 3, 6, 7], [0, 1, 4, 5], [2, 3, 6, 7]]);
         assert_eq!(held(8, 4, &[0, 1]), [[0, 1], [2, 3], [4, 5], [6, 7]]);
+    }
+
+    #[test]
+    fn each_part_of_a_dim_is_split() {
+        let order = DigitOrder { n_parts: 3, ..DigitOrder::DEFAULT };
+        let mesh = Mesh::new(4).with_digit_order(12, order);
+        let tile = |extent: usize, placements: [Placement; 2]| {
+            Tile::new(Shape::new(&[extent]), Tiling::new(&placements))
+        };
+        let (split, whole) = (Placement::Split(0), Placement::Replicated);
+        let held = |it: Tile, rank: usize| it.indices(0, &mesh, &mesh.coordinates(rank));
+        assert_eq!(held(tile(12, [split; 2]), 1), [1, 5, 9]);
+        assert_eq!(held(tile(12, [whole, split]), 1), [1, 3, 5, 7, 9, 11]);
+        assert_eq!(held(tile(12, [split, whole]), 1), [0, 1, 4, 5, 8, 9]);
+        // A part is split like the dim, and parts cannot be split by more than their own digits.
+        let axes: AxisSet = [0, 1].into_iter().collect();
+        assert!(carries_split(4, 12, Place::Innermost, &mesh, axes));
+        assert!(!carries_split(4, 12, Place::Outermost, &mesh, axes));
+        assert!(!carries_split(4, 12, Place::Innermost, &Mesh::new(4), axes));
+        assert!(may_split(12, &mesh, axes));
+        let three = Mesh::new(3).with_digit_order(12, order);
+        assert!(!may_split(12, &three, [0].into_iter().collect()));
     }
 
     #[test]

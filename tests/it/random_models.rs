@@ -106,6 +106,7 @@ impl Model {
                 }
             }
             20 if rank >= 2 => self.add_branches(detail),
+            21 if rank >= 2 => self.gate(detail),
             _ => self.change_layout(choice, detail),
         }
     }
@@ -131,6 +132,31 @@ impl Model {
         branches[..n_branches - 1]
             .iter()
             .for_each(|it| self.apply("add", std::slice::from_ref(it)));
+    }
+
+    /// Multiplies parts of one product, as gates do, and joins them with others.
+    fn gate(&mut self, detail: usize) {
+        let last = self.shape()[self.shape().len() - 1];
+        let (width, n_parts) = ([2, 6, 8, 24][detail % 4], 2 + (detail >> 2 & 1));
+        let weight = self.parameter(&[last, n_parts * width]);
+        self.apply("matmul", &[weight]);
+        let (product, dim) = (self.here, self.shape().len() - 1);
+        let part = |model: &mut Self, at: usize| {
+            let range = integers(&[dim, at * width, (at + 1) * width]);
+            let Argument::List(range) = range else { unreachable!("integers are a list") };
+            model.here = product;
+            model.apply("slice", &range);
+            Argument::Tensor(model.here)
+        };
+        let parts: Vec<Argument> = (0..n_parts).map(|it| part(self, it)).collect();
+        self.apply("sigmoid", &[]);
+        self.apply("mul", &parts[..1]);
+        if (detail >> 3 & 1) == 1 {
+            let joined = [&parts[..n_parts - 1], &[Argument::Tensor(self.here)]].concat();
+            let dim = Argument::Integer(i64::try_from(dim).unwrap());
+            self.here = call(&mut self.builder, "concat", &[Argument::List(joined), dim]);
+            self.before.push(self.here);
+        }
     }
 
     fn change_layout(&mut self, choice: u8, detail: usize) {
@@ -367,7 +393,7 @@ proptest! {
 
     #[test]
     fn programs_mean_what_their_graphs_mean(
-        operators in prop::collection::vec((0..21_u8, 0..1000_usize), 1..9),
+        operators in prop::collection::vec((0..22_u8, 0..1000_usize), 1..9),
         shape in prop::collection::vec(prop::sample::select(EXTENTS.to_vec()), 1..4),
         n_gpus in 1..14_usize,
         strategy in prop::sample::select(Strategy::NAMES.map(|(_, it)| it).to_vec()),
@@ -384,7 +410,7 @@ proptest! {
 
     #[test]
     fn every_model_is_planned(
-        operators in prop::collection::vec((0..21_u8, 0..1000_usize), 1..12),
+        operators in prop::collection::vec((0..22_u8, 0..1000_usize), 1..12),
         shape in prop::collection::vec(prop::sample::select(EXTENTS.to_vec()), 1..5),
         n_gpus in prop::sample::select(vec![5_usize, 8, 16, 24, 36, 64]),
         strategy in prop::sample::select(Strategy::NAMES.map(|(_, it)| it).to_vec()),
@@ -409,4 +435,27 @@ fn plans_that_add_up_partial_sums() {
         }
     }
     assert!(n_with_terms >= 8, "{n_with_terms} plans");
+}
+
+/// Models of little batches split the columns of products. Where these have parts, each is split.
+#[test]
+fn plans_that_split_each_part_of_a_product() {
+    let mut n_split = 0;
+    for n_gpus in [2, 3, 4, 6, 8, 12] {
+        for (detail, shape) in [(0b0011, [2, 24]), (0b0111, [1, 24]), (0b1111, [1, 12])] {
+            let operators = [(21, detail), (5, 1), (21, detail), (0, 2)];
+            let planned = planned(&operators, &shape, n_gpus, SearchRequest::default(), Pin::None);
+            let planned = planned.unwrap().unwrap();
+            compare(&planned, &shape).unwrap();
+            let tiled = &planned.compiled.report.search().tiled;
+            let is_split = |it: &Value| {
+                let Some(operator) = tiled.network.graph.operator(*it) else { return false };
+                let moves_parts = ["pad", "concatenate"].contains(&operator.kind().as_str());
+                let dim = tiled.network.graph.shape(*it).len() - 1;
+                moves_parts && !tiled.tilings[it.index()].axes_of(dim).is_empty()
+            };
+            n_split += usize::from(tiled.network.graph.values().any(|it| is_split(&it)));
+        }
+    }
+    assert!(n_split >= 8, "{n_split} plans");
 }

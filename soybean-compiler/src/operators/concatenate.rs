@@ -11,7 +11,8 @@ use crate::{
     value::Value,
 };
 
-/// A concatenation along this dim, which stays whole; all others can be split.
+/// A concatenation along this dim. All other dims can be split, and this one if the operands are
+/// equally long: the ranks then split each part of the result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Concatenate {
     /// The dim.
@@ -21,15 +22,20 @@ pub struct Concatenate {
 impl Rules for Concatenate {
     fn signature(&self, operands: &[Shape]) -> Signature {
         let first = &operands[0];
-        let n_others = |dim: usize| if dim > self.dim { dim - 1 } else { dim };
+        let length = first[self.dim];
+        let is_equal = operands.iter().all(|it| it[self.dim] == length);
+        let can_be_split: Vec<usize> =
+            (0..first.len()).filter(|&dim| dim != self.dim || is_equal).collect();
+        let factor = |dim: usize| can_be_split.iter().position(|&it| it == dim).map(factor_id);
         let dims = |shape: &Shape| -> Vec<Dim> {
-            let factor = |dim: usize| (dim != self.dim).then(|| factor_id(n_others(dim)));
-            let dims = shape.iter().enumerate();
-            dims.map(|(dim, &extent)| Dim::new(extent, factor(dim))).collect()
+            let of = |(dim, &extent): (usize, &usize)| match factor(dim) {
+                Some(factor) if dim == self.dim => Dim::of_parts(extent, factor),
+                factor => Dim::new(extent, factor),
+            };
+            shape.iter().enumerate().map(of).collect()
         };
         let total = operands.iter().map(|shape| shape[self.dim]).sum();
-        let mut factors = first.to_vec();
-        factors.remove(self.dim);
+        let factors = can_be_split.iter().map(|&dim| first[dim]).collect();
         Signature::new(
             factors,
             operands.iter().map(dims).collect(),

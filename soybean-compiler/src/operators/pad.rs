@@ -10,8 +10,8 @@ use crate::{
     value::Value,
 };
 
-/// A window. Dims that it does not change can be split. Source: the `Pad` of XLA, whose edges may
-/// be negative.
+/// A window. Dims that it does not change can be split. So can a dim of equal parts of which it is
+/// one: the ranks split each part. Source: the `Pad` of XLA, whose edges may be negative.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pad {
     /// The number of elements before the operand's first along each dim; negative if the window
@@ -44,11 +44,18 @@ impl Rules for Pad {
         let mut factors = Vec::new();
         let (mut operand, mut result) = (Vec::new(), Vec::new());
         for (dim, (&before, &after)) in from.iter().zip(&self.shape[..]).enumerate() {
-            let is_same = self.low[dim] == 0 && before == after;
-            let factor = is_same.then(|| factor_id(factors.len()));
-            factors.extend(is_same.then_some(before));
-            operand.push(Dim::new(before, factor));
-            result.push(Dim::new(after, factor));
+            let (part, low) = (usize::min(before, after), self.low[dim].unsigned_abs() as usize);
+            let is_part = match before == after {
+                true => low == 0,
+                false => (before.max(after)).is_multiple_of(part) && low.is_multiple_of(part),
+            };
+            let dim = |extent: usize| match is_part {
+                true => Dim::of_parts(extent, factor_id(factors.len())),
+                false => Dim::new(extent, None),
+            };
+            operand.push(dim(before));
+            result.push(dim(after));
+            factors.extend(is_part.then_some(part));
         }
         Signature::new(factors, vec![operand], result, Combine::Sum)
     }
@@ -81,8 +88,11 @@ impl Rules for Pad {
     }
 
     fn kernel(&self, operands: &[Shape], result: &Shape) -> Option<Kernel> {
+        // If the parts of a dim are split, the distance to one of them is split with them.
         let mut low = [0; MAX_RANK];
-        low[..self.low.len()].copy_from_slice(&self.low);
+        for (dim, low) in low[..self.low.len()].iter_mut().enumerate() {
+            *low = self.low[dim] / distance(self.shape[dim] / result[dim]);
+        }
         Some(Padding { input: operands[0], result: *result, low, fill: self.fill }.into())
     }
 

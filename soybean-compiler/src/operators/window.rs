@@ -68,7 +68,7 @@ pub(crate) fn factors_of(windows: &[Windows; 2], first: FactorId) -> [Option<Fac
 /// Returns the dim of these windows with this extent and factor, and with a halo if it has a
 /// factor.
 pub(crate) fn dim(extent: usize, factor: Option<FactorId>, halo: [usize; 2]) -> Dim {
-    Dim { extent, factor, halo: factor.map(|_| halo) }
+    Dim { halo: factor.map(|_| halo), ..Dim::new(extent, factor) }
 }
 
 #[cfg(test)]

@@ -46,6 +46,7 @@ pub(super) const TABLE: &[Row] = &[
             &[tensor(&[4, 7]), list(&[3, 4]), integer(1)],
             &[tensor(&[6, 2, 4]), list(&[1, 2, 3]), integer(0)],
             &[tensor(&[4, 6]), list(&[6]), integer(-1)],
+            &[tensor(&[4, 12]), list(&[4, 4, 4]), integer(1)],
             &[LABELS, list(&[4, 1]), integer(1)],
         ],
     },

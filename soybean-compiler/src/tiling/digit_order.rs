@@ -5,37 +5,63 @@
 //! 768, but only along axes that take a digit of 12. These are at most two axes of size 2. So a
 //! batch of 8 and 12 heads on 32 ranks should not both begin with the first axis.
 //!
+//! A dim may also consist of equal parts one after another, such as the queries, keys and values
+//! that one product gives. If axes split each part, the parts are split like the dim, so a slice
+//! moves nothing.
+//!
 //! An extent and its parts begin with the same axis. Groups of extents with too few digits for all
 //! axes get axes from the last one on; the first ones are left to the batch.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use soybean_plan::{Mesh, Tiling, carried_axes};
+use soybean_plan::{DigitOrder, Mesh, Place, Tiling, carried_axes};
 
 use crate::{network::Network, signature::Dim, value::Value};
 
 /// Returns the mesh with a digit order that suits the network's extents, if the users' pins allow
 /// it.
 pub(super) fn with_digit_order(network: &Network, mesh: Mesh) -> Mesh {
-    // A mesh with a digit order comes from a plan and keeps it. If axes differ in size, an axis
-    // could take a digit of the whole extent before those of its part, which lacks that digit.
-    if mesh.first_axes().next().is_some() || mesh.sizes().any(|it| it != mesh.size(0)) {
+    // A mesh with a digit order comes from a plan and keeps it.
+    if mesh.n_ranks() == 1 || mesh.digit_orders().next().is_some() {
         return mesh;
     }
-    let pairs = flattened(network);
+    let pairs = partial_factors(network);
+    let first_axes = first_axes(&pairs, &mesh);
+    let extents: BTreeSet<usize> = pairs.iter().flat_map(|it| [it.factor, it.whole]).collect();
+    let order = |extent: usize| DigitOrder {
+        first_axis: first_axes.get(&extent).copied().unwrap_or(0),
+        n_parts: n_parts(&pairs, extent, &mesh),
+    };
+    let orders = extents.into_iter().map(|it| (it, order(it)));
+    let ordered = orders
+        .filter(|it| it.1 != DigitOrder::DEFAULT)
+        .fold(mesh, |mesh, (extent, order)| mesh.with_digit_order(extent, order));
+    // A pin that distinguishes axes already determines their order.
+    let is_kept = |tiling: Tiling| tiling.placements().windows(2).all(|pair| pair[0] == pair[1]);
+    let is_allowed = |it: &Value| network.pin(*it, &ordered).is_some_and(is_kept);
+    if network.pins().iter().all(is_allowed) { ordered } else { mesh }
+}
+
+/// Returns the axes that take the first digits of extents, where that is not the first axis.
+fn first_axes(pairs: &[PartialFactor], mesh: &Mesh) -> BTreeMap<usize, u8> {
+    // If axes differ in size, an axis could take a digit of the whole extent before those of its
+    // part, which lacks that digit.
+    if mesh.sizes().any(|it| it != mesh.size(0)) {
+        return BTreeMap::new();
+    }
     let mut group_of: BTreeMap<usize, usize> = BTreeMap::new();
-    for &(outer, whole) in &pairs {
-        let [one, other] = [outer, whole].map(|it| group_of.get(&it).copied().unwrap_or(it));
+    for &PartialFactor { factor, whole, .. } in pairs {
+        let [one, other] = [factor, whole].map(|it| group_of.get(&it).copied().unwrap_or(it));
         let (least, most) = (usize::min(one, other), usize::max(one, other));
-        group_of.entry(outer).or_insert(least);
+        group_of.entry(factor).or_insert(least);
         group_of.entry(whole).or_insert(least);
         group_of.values_mut().filter(|it| **it == most).for_each(|it| *it = least);
     }
     let mut starts: BTreeMap<usize, usize> = BTreeMap::new();
     let mut end = mesh.n_axes();
-    for &(outer, _) in &pairs {
-        let group = group_of[&outer];
-        let members = pairs.iter().map(|it| it.0).filter(|it| group_of[it] == group);
+    for pair in pairs {
+        let group = group_of[&pair.factor];
+        let members = pairs.iter().map(|it| it.factor).filter(|it| group_of[it] == group);
         let n_digits =
             members.map(|it| mesh.axes_with_digits(it).iter().count()).min().unwrap_or(0);
         if (1..mesh.n_axes()).contains(&n_digits) && !starts.contains_key(&group) {
@@ -43,13 +69,22 @@ pub(super) fn with_digit_order(network: &Network, mesh: Mesh) -> Mesh {
             starts.insert(group, end);
         }
     }
-    let start = |(extent, group): (&usize, &usize)| Some((*extent, *starts.get(group)?));
-    let first_axes = group_of.iter().filter_map(start).filter(|it| it.1 > 0);
-    let ordered = first_axes.fold(mesh, |mesh, (extent, axis)| mesh.with_first_axis(extent, axis));
-    // A pin that distinguishes axes already determines their order.
-    let is_kept = |tiling: Tiling| tiling.placements().windows(2).all(|pair| pair[0] == pair[1]);
-    let is_allowed = |it: &Value| network.pin(*it, &ordered).is_some_and(is_kept);
-    if network.pins().iter().all(is_allowed) { ordered } else { mesh }
+    let start = |(extent, group): (&usize, &usize)| {
+        let axis = u8::try_from(*starts.get(group)?).expect("a mesh has at most 16 axes");
+        Some((*extent, axis))
+    };
+    group_of.iter().filter_map(start).collect()
+}
+
+/// Returns the number of parts that dims of this extent consist of. Dims are one part if parts have
+/// fewer digits.
+fn n_parts(pairs: &[PartialFactor], extent: usize, mesh: &Mesh) -> u16 {
+    let n_digits = |extent: usize| mesh.axes_with_digits(extent).iter().count();
+    let of_parts = pairs.iter().filter(|it| it.whole == extent && it.place == Place::Innermost);
+    let n_parts = of_parts
+        .filter(|it| n_digits(it.factor) > 0 && n_digits(it.factor) == n_digits(extent))
+        .find_map(|it| u16::try_from(extent / it.factor).ok());
+    n_parts.unwrap_or(1)
 }
 
 /// Returns the mesh with the order of its prime sizes that suits the network's extents best, if no
@@ -60,14 +95,16 @@ pub(super) fn with_digit_order(network: &Network, mesh: Mesh) -> Mesh {
 pub(super) fn with_axis_order(network: &Network, mesh: Mesh) -> Mesh {
     let sizes: Vec<usize> = mesh.sizes().collect();
     let primes: BTreeSet<usize> = sizes.iter().copied().collect();
-    if primes.len() < 2 || mesh.first_axes().next().is_some() || !network.pins().is_empty() {
+    if primes.len() < 2 || mesh.digit_orders().next().is_some() || !network.pins().is_empty() {
         return mesh;
     }
-    let pairs = flattened(network);
+    // Parts of a dim have their digits in any order of the axes.
+    let pairs = partial_factors(network).into_iter().filter(|it| it.place == Place::Outermost);
+    let pairs: Vec<PartialFactor> = pairs.collect();
     let n_carried = |mesh: &Mesh| -> usize {
-        let of_pair = |&(outer, whole): &(usize, usize)| {
-            let carried = carried_axes(outer, whole, mesh);
-            mesh.axes_with_digits(outer).iter().filter(|it| carried.contains(*it)).count()
+        let of_pair = |&PartialFactor { factor, whole, place }: &PartialFactor| {
+            let carried = carried_axes(factor, whole, place, mesh);
+            mesh.axes_with_digits(factor).iter().filter(|it| carried.contains(*it)).count()
         };
         pairs.iter().map(of_pair).sum()
     };
@@ -80,9 +117,16 @@ pub(super) fn with_axis_order(network: &Network, mesh: Mesh) -> Mesh {
     orders.fold(mesh, |best, it| if n_carried(&it) > n_carried(&best) { it } else { best })
 }
 
-/// Returns the extents of dims whose outermost part an operator splits, each with that part, in the
-/// order of the network.
-fn flattened(network: &Network) -> Vec<(usize, usize)> {
+/// A factor that is shorter than a dim which carries it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct PartialFactor {
+    factor: usize,
+    whole: usize,
+    place: Place,
+}
+
+/// Returns the factors that are shorter than a dim, in the order of the network.
+fn partial_factors(network: &Network) -> Vec<PartialFactor> {
     let graph = &network.graph;
     let mut pairs = Vec::new();
     for value in graph.values() {
@@ -90,11 +134,12 @@ fn flattened(network: &Network) -> Vec<(usize, usize)> {
         let signature = operator.signature(&graph.operand_shapes(value));
         let dims = signature.operands.iter().chain([&signature.result]).flatten();
         // Windows move along few of the dims, whose parts are blocks in any order of the axes.
-        for Dim { extent, factor, .. } in dims.filter(|it| it.halo.is_none()) {
-            let Some(factor) = factor else { continue };
-            let outer = signature.factors[*factor as usize];
-            if outer != *extent {
-                super::number(&mut pairs, (outer, *extent));
+        for &Dim { extent, factor, place, .. } in dims.filter(|it| it.halo.is_none()) {
+            let Some(factor) = factor.map(|it| signature.factors[usize::from(it)]) else {
+                continue;
+            };
+            if factor != extent {
+                super::number(&mut pairs, PartialFactor { factor, whole: extent, place });
             }
         }
     }

@@ -70,9 +70,9 @@ impl SplittableFactors {
             let extent = signature.factors[factor];
             let all = (0..sets.mesh.n_axes()).collect::<AxisSet>().0;
             let dims = || signature.dims_of(factor_id(factor));
-            let carried = dims()
-                .filter(|dim| dim.extent != extent)
-                .fold(all, |axes, dim| axes & carried_axes(extent, dim.extent, &sets.mesh).0);
+            let carried = dims().filter(|dim| dim.extent != extent).fold(all, |axes, dim| {
+                axes & carried_axes(extent, dim.extent, dim.place, &sets.mesh).0
+            });
             let with_halo: BTreeSet<usize> =
                 dims().filter(|dim| dim.has_halo()).map(|dim| dim.extent).collect();
             let blocks: Vec<_> = with_halo.into_iter().map(|it| sets.into_blocks(it)).collect();

@@ -23,7 +23,7 @@ What each operator takes and gives in full is told at the method or function of 
 where PyTorch has the operator.
 
 - *computed by*: the kernels of a sample call, fused, with their signatures in index notation. Each letter is a dim along which the kernel can be split over GPUs; one that
-  the result lacks leaves partial results, which are added up or compared. `_` stays whole; `(i_)` can be split along its outermost part.
+  the result lacks leaves partial results, which are added up or compared. `_` stays whole; `(i_)` can be split along its outermost part; `(_i)` has equal parts, each of which can be split.
 - *splits*: the dims of operands and results that can be split where they enter and leave the operator.
 - *gradient*: the kinds of kernels that compute it; the update of the parameters is one of the maps.
 ";

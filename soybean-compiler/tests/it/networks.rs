@@ -87,3 +87,18 @@ fn small_batches_are_proved_or_nearly_so() {
     let gap = gap("resnet50", &compiled(resnet50(32), 8, "adam"));
     assert!(gap < 0.01, "{gap}");
 }
+
+/// One product for queries, keys and values is split by heads like three products.
+#[test]
+fn slices_of_one_product_move_what_three_products_move() {
+    for batch in [1, 2, 8] {
+        let sizes =
+            Transformer { batch, width: 384, n_heads: 12, n_blocks: 1, n_words: 768, ..SMALL };
+        for n_gpus in [2, 3, 4, 6, 8, 12] {
+            let bytes = |model: Model| compiled(model, n_gpus, "sgd").report.bytes_total;
+            let fused = bytes(sizes.decoder_with_fused_attention());
+            let apart = bytes(sizes.decoder());
+            assert_eq!(fused, apart, "{batch} on {n_gpus}");
+        }
+    }
+}

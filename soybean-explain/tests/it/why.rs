@@ -117,7 +117,9 @@ fn a_plan_is_searched_anew_on_its_own_mesh() {
     let recipe = Recipe { builder: model.builder, loss: Some(model.loss), ..recipe(8, None) };
     let report = compile_again(&recipe).unwrap().report;
     let tiled = &report.search().tiled;
-    assert_eq!(tiled.mesh.first_axes().collect::<Vec<_>>(), [(12, 1), (768, 1)]);
+    let orders = tiled.mesh.digit_orders().filter(|it| it.1.first_axis > 0);
+    let first_axes = orders.map(|(extent, it)| (extent, it.first_axis));
+    assert_eq!(first_axes.collect::<Vec<_>>(), [(12, 1), (768, 1)]);
     let why = ask(&report, "3.weight").unwrap();
     // The first axis is not equivalent to the others: 3 tilings along it, 6 along them.
     assert_eq!(why.choices.len(), 18);

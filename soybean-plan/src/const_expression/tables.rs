@@ -6,9 +6,9 @@ use std::fmt::{self, Write as _};
 
 use super::{ConstExpression, struct_expression, variant_expression};
 use crate::{
-    AxisSet, Binary, Bucket, Buffer, Collective, CollectiveKind, Constant, DType, Halo, Init,
-    Input, Instruction, MAX_RANK, Mesh, NonFinite, Output, Parameter, Placement, Precision, Rows,
-    RunScalar, ScalarProgram, Shape, State, Strides, Tables, Tile, Tiling, Unary,
+    AxisSet, Binary, Bucket, Buffer, Collective, CollectiveKind, Constant, DType, DigitOrder, Halo,
+    Init, Input, Instruction, MAX_RANK, Mesh, NonFinite, Output, Parameter, Placement, Precision,
+    Rows, RunScalar, ScalarProgram, Shape, State, Strides, Tables, Tile, Tiling, Unary,
 };
 
 struct_expression! {
@@ -16,6 +16,7 @@ struct_expression! {
         name mesh precision arena_bytes buffers inputs parameters states constants scalars loss
         gradient_norm accumulate ema non_finite outputs train_bytes evaluate_bytes
     }
+    DigitOrder { first_axis n_parts }
     Buffer { offset n_elements dtype }
     Input { name dtype tile buffer n_classes is_queried }
     Parameter { name tile buffer init is_trained }
@@ -41,8 +42,10 @@ impl ConstExpression for Mesh {
         } else {
             write_to(text, format_args!("Mesh::of(&{self})"));
         }
-        for (extent, axis) in self.first_axes() {
-            write_to(text, format_args!(".with_first_axis({extent}, {axis})"));
+        for (extent, order) in self.digit_orders() {
+            write_to(text, format_args!(".with_digit_order({extent}, "));
+            order.write_expression(text);
+            text.push(')');
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Transformers of any size.
 
-use soybean_compiler::Argument;
+use soybean_compiler::{Argument, Value};
 use soybean_plan::DType;
 
 use crate::{
@@ -39,19 +39,31 @@ impl Transformer {
     /// Returns the same decoder with another number of heads, as wide as those of this one.
     #[must_use]
     pub fn decoder_with_heads(&self, n_heads: usize) -> Model {
-        self.decoder_of(n_heads, Layers::feed_forward)
+        self.decoder_of(n_heads, Layers::attention, Layers::feed_forward)
+    }
+
+    /// Returns the same decoder with one product for queries, keys and values, of which they are
+    /// slices.
+    #[must_use]
+    pub fn decoder_with_fused_attention(&self) -> Model {
+        self.decoder_of(self.n_heads, Layers::fused_attention, Layers::feed_forward)
     }
 
     /// Returns a decoder whose blocks have these layers instead of perceptrons.
     pub(crate) fn decoder_with(&self, layers: impl Fn(Layers) -> Layers) -> Model {
-        self.decoder_of(self.n_heads, layers)
+        self.decoder_of(self.n_heads, Layers::attention, layers)
     }
 
-    fn decoder_of(&self, n_heads: usize, layers: impl Fn(Layers) -> Layers) -> Model {
+    fn decoder_of(
+        &self,
+        n_heads: usize,
+        attention: impl Fn(Layers, [usize; 2], bool) -> Layers,
+        layers: impl Fn(Layers) -> Layers,
+    ) -> Model {
         let heads = [n_heads, self.width / self.n_heads];
         let mut it = self.embedded();
         for _ in 0..self.n_blocks {
-            let attention = |it: Layers| it.layer_norm().attention(heads, true).dropout();
+            let attention = |it: Layers| attention(it.layer_norm(), heads, true).dropout();
             it = it.residual(attention, |it| it);
             it = it.residual(|it| layers(it.layer_norm()).dropout(), |it| it);
         }
@@ -80,30 +92,54 @@ impl Transformer {
 }
 
 impl Layers {
-    /// Adds a dense layer from `[batch, tokens, width]` to `[batch, heads, tokens, head width]`.
+    /// Changes `[batch, tokens, width]` to `[batch, heads, tokens, head width]`.
     fn heads(self, [n_heads, width]: [usize; 2]) -> Self {
         let shape = self.shape();
-        self.dense(n_heads * width)
-            .apply("reshape", &[list(&[shape[0], shape[1], n_heads, width])])
+        self.apply("reshape", &[list(&[shape[0], shape[1], n_heads, width])])
             .apply("permute", &[list(&[0, 2, 1, 3])])
     }
 
     fn attention(self, heads: [usize; 2], is_causal: bool) -> Self {
-        let (source, shape) = (self.here(), self.shape());
-        let it = self.heads(heads);
+        let (source, features) = (self.here(), self.shape()[2]);
+        let it = self.dense(heads[0] * heads[1]).heads(heads);
         let query = it.here();
-        let it = it.at(source).heads(heads);
+        let it = it.at(source).dense(heads[0] * heads[1]).heads(heads);
         let key = it.here();
-        let it = it.at(source).heads(heads);
-        let operands = [Argument::Tensor(key), Argument::Tensor(it.here())];
-        it.at(query)
-            .apply(
-                "scaled_dot_product_attention",
-                &[&operands[..], &[Argument::Boolean(is_causal)]].concat(),
-            )
+        let it = it.at(source).dense(heads[0] * heads[1]).heads(heads);
+        let value = it.here();
+        it.attended([query, key, value], is_causal).dense(features)
+    }
+
+    /// Adds attention whose queries, keys and values are slices of one dense layer's result.
+    fn fused_attention(self, heads: [usize; 2], is_causal: bool) -> Self {
+        let (width, features) = (heads[0] * heads[1], self.shape()[2]);
+        let it = self.dense(3 * width);
+        let joined = it.here();
+        let part = |it: Self, part: usize| {
+            let range = [integer(2), integer(part * width), integer((part + 1) * width)];
+            it.at(joined).apply("slice", &range).heads(heads)
+        };
+        let it = part(it, 0);
+        let query = it.here();
+        let it = part(it, 1);
+        let key = it.here();
+        let it = part(it, 2);
+        let value = it.here();
+        it.attended([query, key, value], is_causal).dense(features)
+    }
+
+    /// Adds attention of queries, keys and values `[batch, heads, tokens, head width]`, with a
+    /// result of `[batch, tokens, width]`.
+    fn attended(self, [query, key, value]: [Value; 3], is_causal: bool) -> Self {
+        let it = self.at(query);
+        let [batch, heads, tokens, width] = it.shape()[..] else {
+            unreachable!("queries have four dims")
+        };
+        let operands =
+            [Argument::Tensor(key), Argument::Tensor(value), Argument::Boolean(is_causal)];
+        it.apply("scaled_dot_product_attention", &operands)
             .apply("permute", &[list(&[0, 2, 1, 3])])
-            .apply("reshape", &[list(&[shape[0], shape[1], heads[0] * heads[1]])])
-            .dense(shape[2])
+            .apply("reshape", &[list(&[batch, tokens, heads * width])])
     }
 
     fn feed_forward(self) -> Self {

@@ -121,19 +121,19 @@ fn strings(list: &Value) -> Vec<String> {
     list.as_array().unwrap().iter().map(|it| it.as_str().unwrap().to_owned()).collect()
 }
 
-/// Returns the tiling of dims such as `i(j_)_` in a partitioning; `absent` is the placement along
-/// axes whose factor they lack. A text that ends in `+` is stored as partial sums along axes
+/// Returns the tiling of dims such as `i(j_)(_k)_` in a partitioning; `absent` is the placement
+/// along axes whose factor they lack. A text that ends in `+` is stored as partial sums along axes
 /// without a factor. Along axes of terms, `+`, all operands and the result are partial sums.
 fn tiling(dims: &str, form: &[String], absent: &str) -> Vec<String> {
     let idle = if dims.ends_with('+') { "red" } else { "r" };
     let mut letters: Vec<char> = Vec::new();
-    let mut outermost = None;
+    let mut is_in_brackets = false;
     for character in dims.chars() {
         match character {
-            '(' => outermost = Some(letters.len()),
-            ')' => outermost = None,
-            // The second half of a dim in brackets.
-            '_' if outermost.is_some_and(|it| it < letters.len()) => {}
+            '(' => is_in_brackets = true,
+            ')' => is_in_brackets = false,
+            // The rest of a dim of which a factor is a part.
+            '_' if is_in_brackets => {}
             it => letters.push(it),
         }
     }

@@ -1,9 +1,14 @@
 //! An operator in parts: each computed by the kernel of a rank, then joined.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, ops::Range};
 
-use soybean_compiler::{Value, graph::Graph, operator::Operator, signature::Dim};
-use soybean_plan::Shape;
+use soybean_compiler::{
+    Value,
+    graph::Graph,
+    operator::Operator,
+    signature::{Dim, Signature},
+};
+use soybean_plan::{Place, Shape};
 
 use super::interpreter::run_operator;
 
@@ -22,7 +27,7 @@ pub(crate) fn check_split(
     let nothing = if is_reduced { signature.combine.identity() } else { f64::NAN };
     let mut joined = vec![nothing; whole.len()];
     for coordinates in Shape::new(n_parts).points() {
-        let part = |dims: &[Dim]| Part::new(dims, n_parts, &coordinates);
+        let part = |dims: &[Dim]| Part::new(&signature, dims, n_parts, &coordinates);
         let parts: Vec<(Shape, Vec<f64>)> = graph
             .operands(value)
             .iter()
@@ -57,55 +62,68 @@ pub(crate) fn check_split(
 /// A rank's part of a tensor with its halo.
 struct Part {
     whole: Shape,
-    /// For each dim, the first index of the part, its length, and the halo.
-    dims: Vec<(usize, usize, [usize; 2])>,
+    /// For each dim, the index of each element; `None` outside the tensor.
+    indices: Vec<Vec<Option<usize>>>,
+    /// For each dim, the positions of the part without the halo.
+    own: Vec<Range<usize>>,
 }
 
 impl Part {
-    fn new(dims: &[Dim], n_parts: &[usize], coordinates: &[usize]) -> Self {
-        let of_dim = |dim: &Dim| {
-            let factor = dim.factor.map(usize::from).filter(|it| n_parts[*it] > 1);
-            let Some(factor) = factor else { return (0, dim.extent, [0; 2]) };
-            let length = dim.extent / n_parts[factor];
-            (coordinates[factor] * length, length, dim.halo.unwrap_or_default())
-        };
+    fn new(signature: &Signature, dims: &[Dim], n_parts: &[usize], coordinates: &[usize]) -> Self {
         let whole = dims.iter().map(|dim| dim.extent).collect();
-        Self { whole, dims: dims.iter().map(of_dim).collect() }
+        let mut part = Self { whole, indices: Vec::new(), own: Vec::new() };
+        for dim in dims {
+            let factor = dim.factor.map(usize::from).filter(|it| n_parts[*it] > 1);
+            let Some(factor) = factor else {
+                part.indices.push((0..dim.extent).map(Some).collect());
+                part.own.push(0..dim.extent);
+                continue;
+            };
+            let (n, extent) = (n_parts[factor], signature.factors[factor]);
+            let length = match dim.place {
+                Place::Outermost => dim.extent / n,
+                Place::Innermost => extent / n,
+            };
+            let first = coordinates[factor] * length;
+            let own = (0..dim.extent / n).map(|at| at / length * n * length + first + at % length);
+            let [before, after] = dim.halo.unwrap_or_default();
+            let above = (0..before).rev().map(|it| first.checked_sub(it + 1));
+            let end = first + length;
+            let below = (end..end + after).map(|it| Some(it).filter(|it| *it < dim.extent));
+            part.indices.push(above.chain(own.map(Some)).chain(below).collect());
+            part.own.push(before..before + dim.extent / n);
+        }
+        part
     }
 
     fn own_shape(&self) -> Shape {
-        self.dims.iter().map(|it| it.1).collect()
+        self.own.iter().map(Range::len).collect()
     }
 
     fn shape(&self) -> Shape {
-        self.dims.iter().map(|(_, length, [before, after])| length + before + after).collect()
+        self.indices.iter().map(Vec::len).collect()
+    }
+
+    /// Returns the offset of an element in the tensor; `None` outside.
+    fn offset(&self, point: &[usize]) -> Option<usize> {
+        let indices = point.iter().zip(&self.indices).map(|(&at, indices)| indices[at]);
+        Some(self.whole.dense_strides().offset(&indices.collect::<Option<Vec<usize>>>()?))
     }
 
     /// Returns the part of a tensor, with this value outside the tensor.
     fn read(&self, data: &[f64], outside: f64) -> (Shape, Vec<f64>) {
-        let strides = self.whole.dense_strides();
-        let element = |point: &Vec<usize>| {
-            let mut offset = 0;
-            for (dim, at) in point.iter().enumerate() {
-                let (first, _, [before, _]) = self.dims[dim];
-                match (first + at).checked_sub(before).filter(|it| *it < self.whole[dim]) {
-                    Some(index) => offset += index * strides.0[dim],
-                    None => return outside,
-                }
-            }
-            data[offset]
-        };
+        let element = |point: &Vec<usize>| self.offset(point).map_or(outside, |it| data[it]);
         (self.shape(), self.shape().points().iter().map(element).collect())
     }
 
     /// Returns the places of the part's own elements in the part with its halo, and in the tensor.
     fn own_elements(&self) -> Vec<(usize, usize)> {
-        let (here, there) = (self.shape().dense_strides(), self.whole.dense_strides());
-        let places = |point: &Vec<usize>| {
-            let at = |dim: usize| (point[dim] + self.dims[dim].2[0], point[dim] + self.dims[dim].0);
-            let (here_at, there_at): (Vec<usize>, Vec<usize>) = (0..point.len()).map(at).unzip();
-            (here.offset(&here_at), there.offset(&there_at))
+        let here = self.shape().dense_strides();
+        let places = |point: Vec<usize>| {
+            let point: Vec<usize> =
+                point.iter().zip(&self.own).map(|(at, own)| at + own.start).collect();
+            Some((here.offset(&point), self.offset(&point)?))
         };
-        self.own_shape().points().iter().map(places).collect()
+        self.own_shape().points().into_iter().filter_map(places).collect()
     }
 }
