@@ -45,19 +45,16 @@ impl TileOverlap {
         let places: Vec<_> = (0..shape.len())
             .map(|dim| collective.halo.outside_and_inside(&tile, dim, mesh, &coordinates))
             .collect();
-        let runs = |ranges: &[Range<usize>]| -> Vec<Run> {
-            let run = |it: &Range<usize>| Run { here: it.start, there: it.start, length: it.len() };
-            ranges.iter().map(run).collect()
-        };
+        let run = |it: &Range<usize>| Run { here: it.start, there: it.start, length: it.len() };
         // Inside along the dims before one, outside along it, and anywhere along those after it.
         let outside_along = |outer: usize| {
             Self::of_runs([shape; 2], |dim| match dim.cmp(&outer) {
-                Ordering::Less => runs(&places[dim][1]),
-                Ordering::Equal => runs(&places[dim][0]),
-                Ordering::Greater => runs(&[0..shape[dim]]),
+                Ordering::Less => vec![run(&places[dim].1)],
+                Ordering::Equal => places[dim].0.iter().map(run).collect(),
+                Ordering::Greater => vec![run(&(0..shape[dim]))],
             })
         };
-        let all = (0..shape.len()).filter(|&dim| !places[dim][0].is_empty()).map(outside_along);
+        let all = (0..shape.len()).filter(|&dim| !places[dim].0.is_empty()).map(outside_along);
         all.collect()
     }
 

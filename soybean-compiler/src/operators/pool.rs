@@ -62,20 +62,23 @@ impl Pool {
     /// Returns the dims of images and of results, and of the gradient of images.
     fn dims(&self) -> [Vec<Dim>; 2] {
         let (windows, factors) = (self.windows(), factors_of(&self.windows(), IMAGE));
-        let with = |shape: Shape, halo: &dyn Fn(&Windows) -> [usize; 2]| -> Vec<Dim> {
+        let with = |shape: Shape, halo: HaloOf| -> Vec<Dim> {
             let planes = [0, 1].map(|it| Dim::new(shape[it], Some([BATCH, CHANNEL][it])));
             let pixels =
                 [0, 1].map(|it| window::dim(shape[it + 2], factors[it], halo(&windows[it])));
             planes.into_iter().chain(pixels).collect()
         };
-        let halos: [&dyn Fn(&Windows) -> [usize; 2]; 2] = match self.form {
-            PoolingForm::Max | PoolingForm::Sum => [&Windows::of_image, &|_| [0; 2]],
-            PoolingForm::MaxGradient => [&Windows::of_whole_windows, &Windows::of_results],
-            PoolingForm::SumGradient => [&|_| [0; 2], &Windows::of_results],
+        let (of_image, of_result): (HaloOf, HaloOf) = match self.form {
+            PoolingForm::Max | PoolingForm::Sum => (Windows::of_image, |_| [0; 2]),
+            PoolingForm::MaxGradient => (Windows::of_whole_windows, Windows::of_results),
+            PoolingForm::SumGradient => (|_| [0; 2], Windows::of_results),
         };
-        [with(self.image, halos[0]), with(self.result(), halos[1])]
+        [with(self.image, of_image), with(self.result(), of_result)]
     }
 }
+
+/// The halo of a dim along which windows move.
+type HaloOf = fn(&Windows) -> [usize; 2];
 
 /// The factors: images, channels, then rows and columns.
 const BATCH: FactorId = 0;

@@ -15,7 +15,7 @@ use super::{
     problem::{Access, AccessEdge, Label, Plan, TableKey, TilingProblem, Variable},
     splittable::Redundancy,
 };
-use crate::signature::{Dim, FactorId, Partitioning, Signature, TERMS};
+use crate::signature::{FactorId, Partitioning, Signature, TERMS};
 
 /// The work for one cut, in table entries.
 const WORK: u64 = 1 << 25;
@@ -150,18 +150,16 @@ fn table_of_cut(
         let weight = if access.is_measured { 1 << 8 } else { 1 };
         (access, (access.bytes / n_parts) as i64 * weight, needed)
     });
-    let accesses: Vec<(&Access, i64, Vec<(Placement, f64)>)> = accesses.collect();
+    let accesses: Vec<(&Access, i64, Vec<Needed>)> = accesses.collect();
     let numbers: Vec<usize> = (0..factors.len()).collect();
     edge.table(placements, &numbers, |&stored, &factor| {
-        let of_access = |(access, elements, needed): &(&Access, i64, Vec<(Placement, f64)>)| {
-            let (needed, halo) = needed[factor];
+        let of_access = |(access, elements, needed): &(&Access, i64, Vec<Needed>)| {
+            let (needed, [halo, extent]) = needed[factor];
             let (from, to) =
                 if access.operand.is_some() { (stored, needed) } else { (needed, stored) };
             // Of equal cuts, prefer the one whose replicas have the tilings of their tensors.
             let is_held = access.is_replica && from != to;
-            elements * shares_moved(from, to, size)
-                + (halo * *elements as f64) as i64
-                + i64::from(is_held)
+            elements * shares_moved(from, to, size) + elements * halo / extent + i64::from(is_held)
         };
         accesses.iter().map(of_access).sum()
     })
@@ -176,16 +174,24 @@ fn placement(signature: &Signature, access: &Access, factor: Option<FactorId>) -
     }
 }
 
-/// Returns what a halo moves in a group in the same units as [`shares_moved`], if earlier cuts left
-/// the dim whole.
-fn halo_share(signature: &Signature, access: &Access, factor: Option<FactorId>, size: i64) -> f64 {
-    let Some(operand) = access.operand.filter(|_| factor.is_some()) else { return 0.0 };
-    let dims = signature.operands[operand].iter().filter(|it| it.factor == factor);
-    let share = |dim: &Dim| {
-        let [before, after] = dim.halo.unwrap_or_default();
-        (size * (size - 1)) as f64 * (before + after) as f64 / dim.extent as f64
-    };
-    dims.map(share).sum()
+/// The placement that a partitioning needs or gives along one axis, and the share of its halo.
+type Needed = (Placement, [i64; 2]);
+
+/// Returns what a halo moves in a group in the same units as [`shares_moved`], as a fraction, if
+/// earlier cuts left the dim whole.
+fn halo_share(
+    signature: &Signature,
+    access: &Access,
+    factor: Option<FactorId>,
+    size: i64,
+) -> [i64; 2] {
+    const NONE: [i64; 2] = [0, 1];
+    let Some(operand) = access.operand.filter(|_| factor.is_some()) else { return NONE };
+    let dim = signature.operands[operand].iter().find(|it| it.factor == factor);
+    let Some(dim) = dim.filter(|it| it.has_halo()) else { return NONE };
+    let [before, after] = dim.halo.unwrap_or_default();
+    let number = |it: usize| i64::try_from(it).expect("extents fit 63 bits");
+    [size * (size - 1) * number(before + after), number(dim.extent)]
 }
 
 /// Returns what a conversion along one axis moves in a group, in units of one rank's part.

@@ -25,12 +25,12 @@ pub(super) struct SplittingSets {
     mesh: Mesh,
     known: BTreeMap<usize, Arc<[bool]>>,
     /// The sets that split an extent into blocks.
-    into_blocks: BTreeMap<usize, Arc<[bool]>>,
+    of_blocks: BTreeMap<usize, Arc<[bool]>>,
 }
 
 impl SplittingSets {
     pub(super) fn new(mesh: &Mesh) -> Self {
-        Self { mesh: *mesh, known: BTreeMap::new(), into_blocks: BTreeMap::new() }
+        Self { mesh: *mesh, known: BTreeMap::new(), of_blocks: BTreeMap::new() }
     }
 
     /// Returns a mark for each set of axes, indexed by its bit mask.
@@ -41,7 +41,7 @@ impl SplittingSets {
 
     /// Returns a mark for each set of axes that splits this extent into blocks.
     #[expect(clippy::cast_possible_truncation, reason = "a mesh has at most 16 axes")]
-    fn into_blocks(&mut self, extent: usize) -> Arc<[bool]> {
+    fn of_blocks(&mut self, extent: usize) -> Arc<[bool]> {
         let mesh = &self.mesh;
         let marks = || {
             let mut marks = vec![true; 1 << mesh.n_axes()];
@@ -52,7 +52,7 @@ impl SplittingSets {
             }
             marks.into()
         };
-        Arc::clone(self.into_blocks.entry(extent).or_insert_with(marks))
+        Arc::clone(self.of_blocks.entry(extent).or_insert_with(marks))
     }
 }
 
@@ -75,7 +75,7 @@ impl SplittableFactors {
             });
             let with_halo: BTreeSet<usize> =
                 dims().filter(|dim| dim.has_halo()).map(|dim| dim.extent).collect();
-            let blocks: Vec<_> = with_halo.into_iter().map(|it| sets.into_blocks(it)).collect();
+            let blocks: Vec<_> = with_halo.into_iter().map(|it| sets.of_blocks(it)).collect();
             let sets = sets.of(extent);
             let is_legal = |mask: usize| {
                 sets[mask] && mask & !(carried as usize) == 0 && blocks.iter().all(|it| it[mask])
