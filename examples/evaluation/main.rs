@@ -5,6 +5,7 @@
 //! writes them with plots into `target/evaluation`. `-- --out DIR` writes into another folder, and
 //! `-- --quick` simulates fewer cases. `-- --out docs` writes `docs/evaluation.md` anew.
 
+mod bytes;
 mod paper;
 mod plots;
 mod run;
@@ -45,7 +46,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let rings = evaluation(Transport::Rings)?;
     let convolutional = scaling::convolutional(machine(Transport::Direct), amount)?;
     check_by_time(&direct, &convolutional)?;
-    let text = document(&cluster, [&direct, &rings], &convolutional);
+    let text =
+        [document(&cluster, [&direct, &rings], &convolutional), bytes::section()?].join("\n");
     write!(io::stdout(), "{text}")?;
     let plots = out.join("evaluation");
     fs::create_dir_all(&plots)?;
@@ -116,7 +118,7 @@ fn introduction(cluster: &Cluster) -> String {
     format!(
         "# The paper's evaluation, simulated
 
-**Everything on this page is simulated; nothing is measured.** A discrete simulation
+**No time on this page is measured; all are simulated.** A discrete simulation
 (`soybean-simulator`) runs the programs that the compiler emits, on a description of the paper's
 machine, Amazon's `{name}`. `cargo run --release --example evaluation -- --out docs` writes the page
 anew.

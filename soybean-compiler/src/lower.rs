@@ -243,8 +243,8 @@ impl<'a> Lowering<'a> {
         self.steps.push(Step { kernel, inputs, results });
     }
 
-    /// Returns the operands in the tilings and with the halos of the partitioning, and the shapes of
-    /// the rank's parts of them.
+    /// Returns the operands in the tilings and with the halos of the partitioning, and the shapes
+    /// of the rank's parts of them.
     fn operands(&mut self, value: Value) -> (Vec<BufferId>, Vec<soybean_plan::Shape>) {
         let (signature, form) = self.tiled.signature(value);
         let tiled = self.tiled;

@@ -10,19 +10,21 @@ fn integers(numbers: &[usize]) -> Vec<Argument> {
     numbers.iter().map(|&it| Argument::Integer(i64::try_from(it).unwrap())).collect()
 }
 
+/// Placements along the axes of the mesh, and the number of parts of rows and of columns.
+pub(crate) type Pin = (&'static str, [usize; 2]);
+
 /// Returns a network of convolutions and poolings with strides 1 and 2, a dilation and two groups,
-/// and its loss. Its tensors are pinned to these placements along the axes of the mesh, as long as
-/// they can be split so.
-pub(crate) fn network(batch: usize, sides: [usize; 2], pin: Option<&str>) -> (Model, Value) {
+/// and its loss. Its tensors are pinned, as long as they can be split so.
+pub(crate) fn network(batch: usize, sides: [usize; 2], pin: Option<Pin>) -> (Model, Value) {
     let mut model = Model::new(&[batch, 2, sides[0], sides[1]]);
     let mut add = |operator: &str, filter: Option<[usize; 4]>, settings: &[usize]| {
         let filter = filter.map(|it| model.parameter(&it));
         let arguments: Vec<Argument> = filter.into_iter().chain(integers(settings)).collect();
         model.apply(operator, &arguments);
         let shape = model.shape();
-        let is_even = |dim: usize| shape[dim].is_multiple_of(sides[dim - 2] / 2);
-        if let Some(pin) = pin.filter(|_| shape.len() == 4 && is_even(2) && is_even(3)) {
-            model.apply("tiled", &[Argument::Text(pin.to_owned())]);
+        let is_even = |it: &Pin| (0..2).all(|at| shape[at + 2].is_multiple_of(it.1[at]));
+        if let Some((text, _)) = pin.filter(is_even) {
+            model.apply("tiled", &[Argument::Text(text.to_owned())]);
         }
     };
     add("conv2d", Some([4, 2, 3, 3]), &[1, 1, 1, 1]);
@@ -50,7 +52,7 @@ fn exchanges(program: &Program) -> impl Iterator<Item = &Collective> {
 }
 
 /// Compares a program with the interpreter. Returns the number of its exchanges of halos.
-fn check(n_gpus: usize, batch: usize, sides: [usize; 2], pin: Option<&str>) -> usize {
+fn check(n_gpus: usize, batch: usize, sides: [usize; 2], pin: Option<Pin>) -> usize {
     let (model, loss) = network(batch, sides, pin);
     let shape = [batch, 2, sides[0], sides[1]];
     let planned = finished(model, loss, n_gpus, SearchRequest::from(Strategy::Auto)).unwrap();
@@ -64,14 +66,14 @@ fn check(n_gpus: usize, batch: usize, sides: [usize; 2], pin: Option<&str>) -> u
 fn pinned_images_are_split_along_rows_and_columns() {
     let mut n_all = 0;
     for (n_gpus, sides, pin) in [
-        (2, [16, 6], "P2"),
-        (2, [4, 16], "P3"),
-        (3, [12, 8], "P2"),
-        (4, [16, 8], "P2"),
-        (8, [32, 4], "P2"),
+        (2, [16, 6], ("P2", [2, 1])),
+        (2, [4, 16], ("P3", [1, 2])),
+        (3, [12, 8], ("P2", [3, 1])),
+        (4, [16, 8], ("P2", [4, 1])),
+        (8, [32, 4], ("P2", [8, 1])),
     ] {
         let n_exchanges = check(n_gpus, 1, sides, Some(pin));
-        assert!(n_exchanges > 0, "{n_gpus}, {pin}");
+        assert!(n_exchanges > 0, "{n_gpus}, {pin:?}");
         n_all += n_exchanges;
     }
     assert!(n_all >= 20, "{n_all}");
@@ -81,7 +83,7 @@ fn pinned_images_are_split_along_rows_and_columns() {
 /// one does so with rows.
 #[test]
 fn corners_come_from_neighbors_across_both_dims() {
-    let (model, loss) = network(1, [8, 6], Some("P2 P3"));
+    let (model, loss) = network(1, [8, 6], Some(("P2 P3", [2, 2])));
     let planned = finished(model, loss, 4, SearchRequest::from(Strategy::Auto)).unwrap();
     let planned = planned.expect("images can be split over the devices");
     compare(&planned, &[1, 2, 8, 6]).unwrap_or_else(|it| unreachable!("{it}"));

@@ -3,12 +3,13 @@
 use soybean_compiler::{
     Network, Optimizer, Strategy, Value, build_network, optimizer, replicate, round,
     signature::{Partitioning, TERMS},
-    tiling::search_alone,
+    tiling::{search, search_alone},
 };
 use soybean_plan::{Mesh, NonFinite, Placement, Precision, Tiling};
+use soybean_zoo::{Model, mlp};
 
 use crate::support::{
-    brute_force::least_bytes,
+    brute_force::{least_bytes, least_bytes_of_greedy_cuts},
     random_networks::{Sizes, branching_model, image_model, random_model, random_predictor},
 };
 
@@ -218,4 +219,49 @@ fn inference() {
     // If every rank can have rows of its own, nothing moves.
     assert!(compared.n_networks >= 280, "{compared:?}");
     assert!(2 * compared.n_that_move >= compared.n_networks, "{compared:?}");
+}
+
+/// Returns the sizes of perceptrons of two layers, batch first, that are multiples of 4 and add up
+/// to this sum.
+fn perceptrons(sum: usize) -> Vec<[usize; 4]> {
+    let mut all = Vec::new();
+    for batch in (4..sum).step_by(4) {
+        for inputs in (4..sum).step_by(4) {
+            for hidden in (4..sum).step_by(4) {
+                let outputs = sum.saturating_sub(batch + inputs + hidden);
+                all.extend((outputs > 0).then_some([batch, inputs, hidden, outputs]));
+            }
+        }
+    }
+    all
+}
+
+/// The paper's algorithm cuts in two, then cuts the halves in two. The best first cut can be part
+/// of no best plan, even if every rank can have a part of every dim. This is the smallest such
+/// perceptron of two layers.
+#[test]
+fn the_best_first_cut_may_be_part_of_no_best_plan() {
+    let mesh = Mesh::new(4);
+    let updates = optimizer("sgd", &[]).unwrap();
+    let mut n_recursive = 0;
+    for sum in (16..=36).step_by(4) {
+        for [batch, widths @ ..] in perceptrons(sum) {
+            let Model { builder, loss, .. } = mlp(batch, &widths);
+            let network = build_network(builder, loss, &[], &updates).unwrap();
+            let found = search(&network, mesh, &Strategy::Auto.into());
+            let least = found.tiled.bytes();
+            assert!(found.is_optimal && found.baselines.recursive >= least);
+            if found.baselines.recursive == least {
+                continue;
+            }
+            n_recursive += 1;
+            let greedy = least_bytes_of_greedy_cuts(&network, &mesh);
+            assert_eq!(Some(least), least_bytes(&network, &mesh, usize::MAX));
+            // Elsewhere some of the best first cuts leads to the best plan.
+            let is_example = (batch, widths) == (20, [8, 4, 4]);
+            let expected = if is_example { (888, 984) } else { (least, least) };
+            assert_eq!((least, greedy), expected, "batch {batch}, widths {widths:?}");
+        }
+    }
+    assert!(n_recursive >= 5, "{n_recursive}");
 }

@@ -3,14 +3,19 @@
 use std::collections::BTreeMap;
 
 use soybean_compiler::{
-    Value,
+    Optimizer, Strategy, Value, build_network,
     graph::{Graph, Source},
     operator::Operator,
     operators::{convolve::Convolve, pool::Pool},
 };
 use soybean_plan::{ConvolutionForm, DType, PoolingForm, Shape};
 
-use crate::support::{interpreter::evaluate, samples::noise, split::check_split};
+use crate::{
+    support::{
+        interpreter::evaluate, random_networks::image_model, samples::noise, split::check_split,
+    },
+    time::{is_close, level, program_seconds, searched, slow},
+};
 
 /// Evaluates an operator whole and in parts along rows, along columns and along both. Returns the
 /// number of ways in which it was split.
@@ -123,6 +128,25 @@ fn poolings_in_parts_are_whole() {
         }
     }
     assert_eq!(n_splits, WINDOWS.len() * 4 * (3 * 4 - 1));
+}
+
+#[test]
+fn times_of_plans_with_halos_are_those_of_their_programs() {
+    let mut n_with_halo = 0;
+    for seed in 0..30 {
+        let (builder, loss) = image_model(seed, 1);
+        let network = build_network(builder, loss, &[], &Optimizer::default()).unwrap();
+        for levels in [&[level(4, 1e6, 1e-5)][..], &[level(2, 1e5, 1e-4), level(2, 1e6, 1e-5)]] {
+            let found = searched(&network, &slow(levels), Strategy::Auto);
+            let (plan, program) = (found.times.unwrap().plan, program_seconds(&found));
+            assert!(is_close(plan, program), "seed {seed}: {plan} s, the program {program} s");
+            let graph = &network.graph;
+            let computed = graph.values().filter(|it| graph.operator(*it).is_some());
+            let mut conversions = computed.flat_map(|it| found.tiled.conversions(it));
+            n_with_halo += usize::from(conversions.any(|it| !it.halo.is_none()));
+        }
+    }
+    assert!(n_with_halo >= 8, "{n_with_halo}");
 }
 
 #[test]

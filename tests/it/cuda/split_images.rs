@@ -8,12 +8,12 @@ use soybean_plan::Precision;
 use soybean_test_support::models::{finish_with, sgd};
 
 use super::networks::{Model, learns_as_on_the_cpu};
-use crate::split_images::{n_exchanges, network};
+use crate::split_images::{Pin, n_exchanges, network};
 
-fn program(n_gpus: usize, sides: [usize; 2], pin: &str, precision: Precision) -> Model {
+fn program(n_gpus: usize, sides: [usize; 2], pin: Pin, precision: Precision) -> Model {
     let (model, loss) = network(1, sides, Some(pin));
     let search = SearchRequest::from(Strategy::Auto);
-    let (name, optimizer) = (format!("{n_gpus} {sides:?} {pin} {precision:?}"), sgd(0.9));
+    let (name, optimizer) = (format!("{n_gpus} {sides:?} {pin:?} {precision:?}"), sgd(0.9));
     let options = Options { name, n_gpus, search, precision, optimizer };
     let program = finish_with(model.builder, loss, &[], &options).program;
     assert!(n_exchanges(&program) > 0);
@@ -28,10 +28,10 @@ macro_rules! tests {
             let settings: &[(&str, &str)] = &$settings;
             on_virtual_gpus(path, settings, |machine| {
                 for precision in [Precision::F32, Precision::Bf16] {
-                    learns_as_on_the_cpu(machine, &program(2, [4, 16], "P3", precision));
-                    learns_as_on_the_cpu(machine, &program(4, [16, 8], "P2", precision));
+                    learns_as_on_the_cpu(machine, &program(2, [4, 16], ("P3", [1, 2]), precision));
+                    learns_as_on_the_cpu(machine, &program(4, [16, 8], ("P2", [4, 1]), precision));
                 }
-                let corners = program(4, [8, 6], "P2 P3", Precision::F32);
+                let corners = program(4, [8, 6], ("P2 P3", [2, 2]), Precision::F32);
                 learns_as_on_the_cpu(machine, &corners);
             });
         })*

@@ -20,13 +20,27 @@ use super::forms::{all_forms, may_be_stored_so};
 /// Returns the least bytes of a training step, or `None` if that takes tables of more entries than
 /// `limit`.
 pub(crate) fn least_bytes(network: &Network, mesh: &Mesh, limit: usize) -> Option<u64> {
-    let all = Tensors::new(network, mesh);
-    let order = order(&all, limit)?;
+    least(&Tensors::new(network, mesh), limit)
+}
+
+/// Returns the least bytes of the plans whose first cut moves the least, among all ways to cut in
+/// two. This is what the best of all greedy choices reaches, however ties are broken.
+pub(crate) fn least_bytes_of_greedy_cuts(network: &Network, mesh: &Mesh) -> u64 {
+    let all = Tensors { is_greedy: true, ..Tensors::new(network, mesh) };
+    let least = least(&all, usize::MAX).expect("there is no limit");
+    least % FIRST_CUT
+}
+
+/// The weight of a byte of the first cut, if cuts are greedy: more than the bytes of all cuts.
+const FIRST_CUT: u64 = 1 << 32;
+
+fn least(all: &Tensors<'_>, limit: usize) -> Option<u64> {
+    let order = order(all, limit)?;
     let mut taken = Table { tensors: Vec::new(), least: vec![0] };
     for (at, &value) in order.iter().enumerate() {
         let is_needed =
             |tensor: &usize| order[at + 1..].iter().any(|&it| all.accessed_by(it).contains(tensor));
-        taken = taken.with(&least_of_operator(&all, value), &all, &is_needed);
+        taken = taken.with(&least_of_operator(all, value), all, &is_needed);
     }
     taken.least.first().copied()
 }
@@ -68,6 +82,8 @@ struct Tensors<'a> {
     /// The results of [`Self::conversions`], by the shape and the number of tilings of the tensor,
     /// its pin, the tiling of the partitioning, and whether it is an operand or a result.
     known: RefCell<BTreeMap<Conversions, Rc<[u64]>>>,
+    /// True if the bytes along the first axis count before all others.
+    is_greedy: bool,
 }
 
 type Conversions = (Vec<usize>, usize, usize, Option<Tiling>, Tiling, bool);
@@ -79,7 +95,7 @@ impl<'a> Tensors<'a> {
         let values: Vec<Value> = network.graph.values().collect();
         let tensor_of = values.iter().map(|it| source_of.get(it).unwrap_or(it).index()).collect();
         let tilings = values.iter().map(|&it| all_tilings(network, mesh, it)).collect();
-        Self { network, mesh, tensor_of, tilings, known: RefCell::default() }
+        Self { network, mesh, tensor_of, tilings, known: RefCell::default(), is_greedy: false }
     }
 
     /// Returns the operands that an operator reads in training, by position, and the value that it
@@ -108,8 +124,15 @@ impl<'a> Tensors<'a> {
         let cost = |&stored: &Tiling| {
             let (from, to) = if is_result { (of_form, stored) } else { (stored, of_form) };
             // The combination of partial results does not change what moves.
-            let steps = route(self.mesh, node.shape, node.dtype, Combine::Sum, from, to);
-            steps.iter().map(|it| it.bytes(self.mesh)).sum()
+            let bytes = |mesh: &Mesh, from, to| -> u64 {
+                let steps = route(mesh, node.shape, node.dtype, Combine::Sum, from, to);
+                steps.iter().map(|it| it.bytes(mesh)).sum()
+            };
+            let first_cut = || {
+                let [from, to] = [from, to].map(|it: Tiling| Tiling::new(&it.placements()[..1]));
+                FIRST_CUT * bytes(&Mesh::new(self.mesh.size(0)), from, to)
+            };
+            bytes(self.mesh, from, to) + if self.is_greedy { first_cut() } else { 0 }
         };
         let tilings = &self.tilings[self.tensor_of[value.index()]];
         let source = self.network.graph.values().nth(self.tensor_of[value.index()]).unwrap();
