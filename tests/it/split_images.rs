@@ -79,14 +79,14 @@ fn pinned_images_are_split_along_rows_and_columns() {
     assert!(n_all >= 20, "{n_all}");
 }
 
-/// Columns of 6 have one digit of 2. So the second axis splits them into halves, while the first
+/// Columns of 30 have one digit of 2. So the second axis splits them into halves, while the first
 /// one does so with rows.
 #[test]
 fn corners_come_from_neighbors_across_both_dims() {
-    let (model, loss) = network(1, [8, 6], Some(("P2 P3", [2, 2])));
+    let (model, loss) = network(1, [32, 30], Some(("P2 P3", [2, 2])));
     let planned = finished(model, loss, 4, SearchRequest::from(Strategy::Auto)).unwrap();
     let planned = planned.expect("images can be split over the devices");
-    compare(&planned, &[1, 2, 8, 6]).unwrap_or_else(|it| unreachable!("{it}"));
+    compare(&planned, &[1, 2, 32, 30]).unwrap_or_else(|it| unreachable!("{it}"));
     let has_corners = |it: &Collective| it.halo.is_along(2) && it.halo.is_along(3);
     assert!(exchanges(&planned.compiled.program).any(has_corners));
 }

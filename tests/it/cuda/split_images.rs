@@ -31,7 +31,7 @@ macro_rules! tests {
                     learns_as_on_the_cpu(machine, &program(2, [4, 16], ("P3", [1, 2]), precision));
                     learns_as_on_the_cpu(machine, &program(4, [16, 8], ("P2", [4, 1]), precision));
                 }
-                let corners = program(4, [8, 6], ("P2 P3", [2, 2]), Precision::F32);
+                let corners = program(4, [32, 30], ("P2 P3", [2, 2]), Precision::F32);
                 learns_as_on_the_cpu(machine, &corners);
             });
         })*
