@@ -68,7 +68,9 @@ fn collectives(table: Option<Table<'_>>) -> Result<Vec<MeasuredCollective>, Erro
         "[ranks, seconds, bytes per second], such as [8, 1.5e-6, 3.2e9], of at least 2 ranks";
     let mut collectives = Vec::new();
     let Some(mut table) = table else { return Ok(collectives) };
-    for kind in CollectiveKind::ALL.into_iter().filter(|it| *it != CollectiveKind::Slice) {
+    // Halo exchanges get the speed of all-to-alls.
+    let unmeasured = [CollectiveKind::Slice, CollectiveKind::HaloExchange];
+    for kind in CollectiveKind::ALL.into_iter().filter(|it| !unmeasured.contains(it)) {
         let is_right = |&[n_ranks, latency, speed]: &[f64; 3]| {
             is_count(n_ranks)
                 && n_ranks >= 2.0

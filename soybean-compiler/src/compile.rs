@@ -84,6 +84,7 @@ pub fn compile_observed(
     let network = passes.after("add-updates", add_updates(network, optimizer));
     let network = passes.after("simplify", simplify(&network));
     let network = passes.after("fuse", fuse(&network));
+    let network = Network { keeps_images_whole: request.keeps_images_whole, ..network };
     size_limits::check_network(&network, &mesh, largest).map_err(|fault| vec![fault])?;
     let start = now();
     let (chosen, slower) = choose_gpus(&network, mesh, options).map_err(|it| vec![it])?;

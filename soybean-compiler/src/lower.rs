@@ -9,8 +9,8 @@ mod update;
 use std::{borrow::Cow, collections::BTreeMap};
 
 use soybean_plan::{
-    Buffer, BufferId, Collective, Constant, Input, Kernel, Output, Parameter, Program, Shape,
-    State, Step, Tables, Tile, Tiling,
+    Buffer, BufferId, Collective, Constant, Halo, Input, Kernel, Output, Padding, Parameter,
+    Program, Shape, State, Step, Tables, Tile, Tiling,
 };
 
 use crate::{
@@ -21,7 +21,7 @@ use crate::{
     order::{Task, Tasks},
     peak::{Content, Held},
     scalar,
-    tiling::{TiledNetwork, divided_axes, number, route},
+    tiling::{TiledNetwork, divided_axes, halo_exchange, number, route},
     unplaced::{Order, Storage, Unplaced},
     value::Value,
 };
@@ -141,9 +141,18 @@ impl<'a> Lowering<'a> {
 
     /// Adds a buffer for a rank's part of a tensor in some tiling.
     fn buffer(&mut self, value: Value, tiling: Tiling, is_persistent: bool) -> BufferId {
-        let n_elements = self.tile(value, tiling).local_shape(&self.tiled.mesh).n_elements();
+        let buffer = self.buffer_with_halo(value, tiling, Halo::NONE);
+        self.storage[buffer].is_persistent = is_persistent;
+        buffer
+    }
+
+    /// Adds a buffer for a rank's part of a tensor with a halo, which is not kept.
+    fn buffer_with_halo(&mut self, value: Value, tiling: Tiling, halo: Halo) -> BufferId {
+        let tile = Tile::new(self.tiled.network.graph.shape(value), tiling);
+        let n_elements = halo.local_shape(&tile, &self.tiled.mesh).n_elements();
         let dtype = self.tiled.network.graph.node(value).dtype;
-        let is_converted = tiling != self.tiled.tilings[value.index()];
+        let is_converted = tiling != self.tiled.tilings[value.index()] || !halo.is_none();
+        let is_persistent = false;
         self.owners.push(Owner { value, is_converted });
         self.storage.push(Storage { n_elements, dtype, is_persistent });
         self.storage.len() - 1
@@ -216,19 +225,36 @@ impl<'a> Lowering<'a> {
         let tile = self.tile(value, signature.result_tiling(form));
         let operator =
             self.tiled.network.graph.operator(value).expect("only computed tensors are run");
-        let (operands, tiles) = self.operands(value);
-        let Some(kernel) = self.kernel(operator, &tiles, &tile) else { return operands[0] };
-        let result = self.buffer(value, tile.tiling, false);
+        let (operands, parts) = self.operands(value);
+        let Some(kernel) = self.kernel(operator, &parts, &tile) else { return operands[0] };
+        let halo = signature.halo(None, &tile.tiling);
+        let result = self.buffer_with_halo(value, tile.tiling, halo);
         self.step(kernel, operands, vec![result]);
-        result
+        if halo.is_none() { result } else { self.own_part(value, tile, halo, result) }
     }
 
-    /// Returns the kernel for these parts of the operands and of the result.
-    fn kernel(&self, operator: &Operator, operands: &[Tile], result: &Tile) -> Option<Kernel> {
+    /// Returns the rank's own part of a result that a kernel computed with a halo.
+    fn own_part(&mut self, value: Value, tile: Tile, halo: Halo, computed: BufferId) -> BufferId {
         let mesh = &self.tiled.mesh;
-        let shapes: Vec<Shape> = operands.iter().map(|it| it.local_shape(mesh)).collect();
+        let (input, result) = (halo.local_shape(&tile, mesh), tile.local_shape(mesh));
+        let low = halo.before.map(|it| -i32::try_from(it).expect("a halo is a few pixels"));
+        let own = self.buffer(value, tile.tiling, false);
+        let crop = Padding { input, result, low, fill: 0.0 };
+        self.step(crop.into(), vec![computed], vec![own]);
+        own
+    }
+
+    /// Returns the kernel for these parts of the operands, with their shapes, and of the result.
+    fn kernel(
+        &self,
+        operator: &Operator,
+        operands: &[(Tile, Shape)],
+        result: &Tile,
+    ) -> Option<Kernel> {
+        let mesh = &self.tiled.mesh;
+        let (tiles, shapes): (Vec<Tile>, Vec<Shape>) = operands.iter().copied().unzip();
         let kernel = operator.kernel(&shapes, &result.local_shape(mesh))?;
-        Some(operator.on_busiest_rank(kernel, operands, mesh))
+        Some(operator.on_busiest_rank(kernel, &tiles, mesh))
     }
 
     /// Computes the gradients of attention by one kernel, and returns where that of queries is,
@@ -237,12 +263,12 @@ impl<'a> Lowering<'a> {
         let value = gradients[0];
         let attend: Option<&Attend> = self.tiled.network.graph.operator_as(value);
         let operator = attend.expect("attention has these gradients").joined().into();
-        let (operands, tiles) = self.operands(value);
+        let (operands, parts) = self.operands(value);
         let result_tile = |this: &Self, value| {
             let (signature, form) = this.tiled.signature(value);
             this.tile(value, signature.result_tiling(form))
         };
-        let kernel = self.kernel(&operator, &tiles, &result_tile(self, gradients[0]));
+        let kernel = self.kernel(&operator, &parts, &result_tile(self, gradients[0]));
         let results = gradients.map(|it| self.buffer(it, result_tile(self, it).tiling, false));
         self.step(kernel.expect("attention has a kernel"), operands, results.to_vec());
         self.joined.extend(gradients.into_iter().zip(results).skip(1));
@@ -263,14 +289,23 @@ impl<'a> Lowering<'a> {
         self.steps.push(Step { kernel, inputs, results });
     }
 
-    /// Returns the operands in the tilings of the partitioning, and their tiles.
-    fn operands(&mut self, value: Value) -> (Vec<BufferId>, Vec<Tile>) {
+    /// Returns the operands in the tilings and with the halos of the partitioning, and the tile of
+    /// each and the shape of the rank's part with its halo.
+    fn operands(&mut self, value: Value) -> (Vec<BufferId>, Vec<(Tile, Shape)>) {
         let (signature, form) = self.tiled.signature(value);
         let operands = self.tiled.network.graph.operands(value).into_iter().enumerate();
         operands
             .map(|(position, operand)| {
                 let tiling = signature.operand_tiling(position, form);
-                (self.in_tiling(operand, tiling), self.tile(operand, tiling))
+                let halo = signature.halo(Some(position), &tiling);
+                let node = self.tiled.network.graph.node(operand);
+                let tile = self.tile(operand, tiling);
+                let shape = halo.local_shape(&tile, &self.tiled.mesh);
+                let part = self.in_tiling(operand, tiling);
+                let outside = self.tiled.outside(value, position);
+                let exchange = halo_exchange(node.shape, node.dtype, outside, tiling, halo);
+                let Some(exchange) = exchange else { return (part, (tile, shape)) };
+                (self.communicate(operand, &[exchange], part, None), (tile, shape))
             })
             .unzip()
     }
@@ -357,7 +392,8 @@ impl<'a> Lowering<'a> {
         let mut input = input;
         for (position, collective) in collectives.iter().enumerate() {
             let is_last = position + 1 == collectives.len();
-            let fresh = |this: &mut Self| this.buffer(value, collective.to, false);
+            let fresh =
+                |this: &mut Self| this.buffer_with_halo(value, collective.to, collective.halo);
             let result = target.filter(|_| is_last).unwrap_or_else(|| fresh(self));
             self.step((*collective).into(), vec![input], vec![result]);
             input = result;

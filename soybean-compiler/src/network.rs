@@ -52,6 +52,8 @@ pub struct Network {
     pub names: Vec<(String, Option<Value>)>,
     /// The positions of the builder's calls, to which the origins of tensors refer.
     pub sites: Arc<[Site]>,
+    /// True if no convolution or pooling may be split along rows and columns.
+    pub keeps_images_whole: bool,
 }
 
 /// A state that sums the gradients of a parameter in the steps that share an update. A training
@@ -91,6 +93,7 @@ impl Network {
             precision: Precision::F32,
             names: names.into_iter().map(|(name, it)| (name, Some(it))).collect(),
             sites,
+            keeps_images_whole: false,
         })
     }
 
@@ -360,6 +363,7 @@ impl Network {
             precision: self.precision,
             names: self.names.iter().map(|(name, it)| (name.clone(), moved(*it))).collect(),
             sites: Arc::clone(&self.sites),
+            keeps_images_whole: self.keeps_images_whole,
         }
     }
 }

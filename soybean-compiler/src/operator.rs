@@ -6,7 +6,7 @@
 
 use std::{any::Any, fmt, ops::Deref, sync::Arc};
 
-use soybean_plan::{DType, Kernel, Mesh, ScalarProgram, Shape, Tile};
+use soybean_plan::{Combine, DType, Kernel, Mesh, ScalarProgram, Shape, Tile};
 
 use crate::{
     signature::{FactorId, Signature},
@@ -32,14 +32,19 @@ pub trait Rules: Any + fmt::Debug + fmt::Display + Send + Sync {
     /// Returns how operands and result are rounded in a network that computes in `bf16`.
     fn rounding(&self) -> Rounding;
 
-    /// Returns the kernel that a rank runs, given the shapes of its parts of the operands and the
-    /// result; `None` if there is nothing to run.
+    /// Returns the kernel that a rank runs, given the shapes of its parts of the operands with
+    /// their halos, and of the result without; `None` if there is nothing to run.
     fn kernel(&self, operands: &[Shape], result: &Shape) -> Option<Kernel>;
 
     /// Returns the kernel with the work of the busiest rank, given the tiles of the operands. Ranks
     /// have different work only if it depends on which elements they hold.
     fn on_busiest_rank(&self, kernel: Kernel, _operands: &[Tile], _mesh: &Mesh) -> Kernel {
         kernel
+    }
+
+    /// Returns the function whose identity an operand's halo holds outside the tensor.
+    fn outside(&self, _operand: usize) -> Combine {
+        Combine::Sum
     }
 
     /// Returns the type of the result's elements, given those of the operands.

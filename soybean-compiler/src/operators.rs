@@ -17,3 +17,4 @@ pub mod reduce;
 pub mod replica;
 pub mod reshape;
 pub mod total;
+mod window;

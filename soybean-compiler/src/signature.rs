@@ -6,7 +6,10 @@
 
 use std::fmt;
 
-use soybean_plan::{AxisSet, Combine, Mesh, Place, Placement, Shape, Tiling, carries_split};
+use soybean_plan::{
+    AxisSet, Combine, Halo, Mesh, Place, Placement, Shape, Tiling, carries_split,
+    splits_into_blocks,
+};
 
 /// The number of a factor in [`Signature::factors`].
 pub type FactorId = u8;
@@ -44,19 +47,29 @@ pub struct Dim {
     pub factor: Option<FactorId>,
     /// The place of the factor. It matters if the factor is shorter than the dim.
     pub place: Place,
+    /// For a dim along which windows move, the elements before and after its own part that a rank
+    /// reads, too, where the factor is split. A kernel computes as many more elements of a result;
+    /// they are dropped. `None` for all other dims.
+    pub halo: Option<[usize; 2]>,
 }
 
 impl Dim {
     /// Returns a dim whose outermost part is a factor, or which cannot be split.
     #[must_use]
     pub const fn new(extent: usize, factor: Option<FactorId>) -> Self {
-        Self { extent, factor, place: Place::Outermost }
+        Self { extent, factor, place: Place::Outermost, halo: None }
     }
 
     /// Returns a dim of equal parts one after another, of which each is the factor.
     #[must_use]
     pub const fn of_parts(extent: usize, factor: FactorId) -> Self {
-        Self { extent, factor: Some(factor), place: Place::Innermost }
+        Self { extent, factor: Some(factor), place: Place::Innermost, halo: None }
+    }
+
+    /// Returns whether parts of the dim must be blocks, because they have neighbors.
+    #[must_use]
+    pub fn has_halo(&self) -> bool {
+        self.factor.is_some() && self.halo.is_some_and(|it| it != [0; 2])
     }
 }
 
@@ -133,13 +146,16 @@ impl Signature {
     #[must_use]
     pub fn may_split(&self, factor: FactorId, mesh: &Mesh, axes: AxisSet) -> bool {
         let extent = self.factors[factor as usize];
-        self.operands
-            .iter()
-            .chain([&self.result])
-            .flatten()
-            .filter(|dim| dim.factor == Some(factor))
-            .all(|dim| carries_split(extent, dim.extent, dim.place, mesh, axes))
-            && soybean_plan::may_split(extent, mesh, axes)
+        self.dims_of(factor).all(|dim| {
+            carries_split(extent, dim.extent, dim.place, mesh, axes)
+                && (!dim.has_halo() || splits_into_blocks(dim.extent, mesh, axes))
+        }) && soybean_plan::may_split(extent, mesh, axes)
+    }
+
+    /// Returns the dims of operands and result that carry a factor.
+    pub(crate) fn dims_of(&self, factor: FactorId) -> impl Iterator<Item = &Dim> {
+        let dims = self.operands.iter().chain([&self.result]).flatten();
+        dims.filter(move |dim| dim.factor == Some(factor))
     }
 
     /// Returns the dims of an operand, or of the result for `None`.
@@ -158,6 +174,16 @@ impl Signature {
     #[must_use]
     pub fn result_tiling(&self, form: &Partitioning) -> Tiling {
         self.tiling(&self.result, form, Placement::Partial)
+    }
+
+    /// Returns the elements around its own part of an operand that a rank reads, given the tiling
+    /// that a partitioning requires. For `None`, the further elements of the result that a kernel
+    /// computes, given the tiling that the partitioning produces.
+    #[must_use]
+    pub fn halo(&self, operand: Option<usize>, tiling: &Tiling) -> Halo {
+        let dims = self.dims(operand).iter().enumerate();
+        let with_halo = dims.filter(|(at, dim)| dim.has_halo() && !tiling.axes_of(*at).is_empty());
+        with_halo.fold(Halo::NONE, |halo, (at, dim)| halo.with(at, dim.halo.unwrap_or_default()))
     }
 
     /// Returns the tiling of a tensor with these dims. An axis whose factor no dim carries is
@@ -197,14 +223,18 @@ pub fn letter(factor: FactorId) -> char {
 impl fmt::Display for Signature {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = |dims: &[Dim]| -> String {
+            let halo = |dim: &Dim| match dim.halo {
+                Some([before, after]) if dim.has_halo() => format!("{{{before}|{after}}}"),
+                Some(_) | None => String::new(),
+            };
             let one = |dim: &Dim| match dim.factor {
                 None => "_".to_owned(),
                 Some(factor) if self.factors[factor as usize] == dim.extent => {
-                    letter(factor).to_string()
+                    format!("{}{}", letter(factor), halo(dim))
                 }
                 Some(factor) => match dim.place {
-                    Place::Outermost => format!("({}_)", letter(factor)),
-                    Place::Innermost => format!("(_{})", letter(factor)),
+                    Place::Outermost => format!("({}_){}", letter(factor), halo(dim)),
+                    Place::Innermost => format!("(_{}){}", letter(factor), halo(dim)),
                 },
             };
             let sums = if self.idle == Placement::Partial { "+" } else { "" };

@@ -33,7 +33,7 @@ mod tiled;
 mod tiling_space;
 
 pub(crate) use conversion::divided_axes;
-pub use conversion::route;
+pub use conversion::{halo_exchange, route};
 pub use effort::SearchEffort;
 pub use extents::Padding;
 pub(crate) use guided::{ExposedShares, guided, least_kernel_seconds};

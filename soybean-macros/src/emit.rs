@@ -19,6 +19,7 @@ const TYPES: &[&str] = &[
     "Constant",
     "DType",
     "DigitOrder",
+    "Halo",
     "Init",
     "Input",
     "Instruction",

@@ -65,10 +65,13 @@ impl fmt::Display for Bucket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.kind().name())?;
         for (at, equal) in self.collectives.chunk_by(|one, next| one == next).enumerate() {
-            let Collective { shape, from, to, .. } = equal[0];
+            let Collective { shape, from, to, halo, .. } = equal[0];
             let comma = if at == 0 { "" } else { "," };
             let n_equal = if equal.len() == 1 { "" } else { &format!("{} x ", equal.len()) };
             write!(f, "{comma} {n_equal}{shape} {from} -> {to}")?;
+            if !halo.is_none() {
+                write!(f, " with {halo}")?;
+            }
         }
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use std::{fmt, ops::Range};
 
-use crate::{AxisSet, Combine, DType, Mesh, Shape, Tile, Tiling};
+use crate::{AxisSet, Combine, DType, Halo, Mesh, Shape, Tile, Tiling};
 
 /// Two ranks that each combine all elements move as many bytes as two that share the work, and wait
 /// once less. From this many elements on, the arithmetic costs more than the wait.
@@ -22,12 +22,20 @@ pub enum CollectiveKind {
     AllToAll,
     /// `P -> r`: each rank receives the parts of all ranks.
     AllGather,
+    /// `P -> P` with a [`Halo`]: each rank receives the elements around its own part.
+    HaloExchange,
 }
 
 impl CollectiveKind {
     /// All kinds, in the order of their declaration.
-    pub const ALL: [Self; 5] =
-        [Self::Slice, Self::ReduceScatter, Self::AllReduce, Self::AllToAll, Self::AllGather];
+    pub const ALL: [Self; 6] = [
+        Self::Slice,
+        Self::ReduceScatter,
+        Self::AllReduce,
+        Self::AllToAll,
+        Self::AllGather,
+        Self::HaloExchange,
+    ];
 
     /// Returns the name in the text form.
     #[must_use]
@@ -38,18 +46,23 @@ impl CollectiveKind {
             Self::AllReduce => "all-reduce",
             Self::AllToAll => "all-to-all",
             Self::AllGather => "all-gather",
+            Self::HaloExchange => "halo-exchange",
         }
     }
 
     /// Returns the number of elements that are moved between ranks, over all `n_ranks` ranks in
     /// groups of `group`. Each rank holds `n_local` elements before.
+    ///
+    /// # Panics
+    /// Panics for a halo exchange, whose elements [`Halo::moved`] counts.
     #[must_use]
-    pub const fn moved(self, n_local: u64, group: u64, n_ranks: u64) -> u64 {
+    pub fn moved(self, n_local: u64, group: u64, n_ranks: u64) -> u64 {
         match self {
             Self::Slice => 0,
             Self::ReduceScatter | Self::AllToAll => n_ranks * n_local / group * (group - 1),
             Self::AllReduce => n_ranks / group * 2 * n_local * (group - 1),
             Self::AllGather => n_ranks * n_local * (group - 1),
+            Self::HaloExchange => unreachable!("the elements of a halo depend on its parts"),
         }
     }
 }
@@ -62,7 +75,8 @@ pub struct Collective {
     pub kind: CollectiveKind,
     /// The type of the elements.
     pub dtype: DType,
-    /// The function that combines partial results; without meaning for kinds that only move data.
+    /// The function that combines partial results. Its identity is the value of a halo outside the
+    /// tensor. Without meaning for the other kinds, which only move data.
     pub combine: Combine,
     /// The axes along which the placement changes.
     pub axes: AxisSet,
@@ -72,6 +86,8 @@ pub struct Collective {
     pub from: Tiling,
     /// The tiling after.
     pub to: Tiling,
+    /// The elements around its part that a rank has after.
+    pub halo: Halo,
 }
 
 impl Collective {
@@ -81,24 +97,74 @@ impl Collective {
         Tile::new(self.shape, self.from)
     }
 
-    /// Returns the tile after.
+    /// Returns the tile after, without its halo.
     #[must_use]
     pub const fn destination(&self) -> Tile {
         Tile::new(self.shape, self.to)
     }
 
+    /// Returns the shape of a rank's part after, with its halo.
+    #[must_use]
+    pub fn result_shape(&self, mesh: &Mesh) -> Shape {
+        self.halo.local_shape(&self.destination(), mesh)
+    }
+
     /// Returns the number of bytes moved between ranks, over all ranks.
     #[must_use]
     pub fn bytes(&self, mesh: &Mesh) -> u64 {
-        let n_local = self.source().local_shape(mesh).n_elements() as u64;
-        let group = mesh.group_size(self.axes) as u64;
-        self.kind.moved(n_local, group, mesh.n_ranks() as u64) * self.dtype.bytes() as u64
+        let n_moved = match self.kind {
+            CollectiveKind::HaloExchange => self.halo.moved(&self.destination(), mesh),
+            CollectiveKind::Slice
+            | CollectiveKind::ReduceScatter
+            | CollectiveKind::AllReduce
+            | CollectiveKind::AllToAll
+            | CollectiveKind::AllGather => {
+                let n_local = self.source().local_shape(mesh).n_elements() as u64;
+                let group = mesh.group_size(self.axes) as u64;
+                self.kind.moved(n_local, group, mesh.n_ranks() as u64)
+            }
+        };
+        n_moved * self.dtype.bytes() as u64
+    }
+
+    /// Returns the number of elements of its halo that the rank `here` receives from `there`, which
+    /// differs from it along the axes of the halo.
+    #[must_use]
+    pub fn halo_from(&self, mesh: &Mesh, here: usize, there: usize) -> usize {
+        let tile = self.destination();
+        let coordinates = [here, there].map(|it| mesh.coordinates(it));
+        let shared = |dim: usize| -> usize {
+            let runs = self.halo.overlap(&tile, dim, mesh, [&coordinates[0], &coordinates[1]]);
+            runs.iter().map(|it| it.length).sum()
+        };
+        (0..self.shape.len()).map(shared).product()
+    }
+
+    /// Returns the bytes of a halo exchange along each axis; see [`Self::bytes_per_axis`].
+    fn halo_bytes_per_axis(&self, mesh: &Mesh) -> Vec<u64> {
+        let mut bytes = vec![0; mesh.n_axes()];
+        // All groups move the same elements.
+        let group = mesh.group(0, self.axes);
+        let n_groups = mesh.n_ranks() / group.len();
+        for &here in &group {
+            for &there in &group {
+                let (one, other) = (mesh.coordinates(here), mesh.coordinates(there));
+                if let Some(axis) = self.axes.iter().find(|&axis| one[axis] != other[axis]) {
+                    let n_elements = self.halo_from(mesh, here, there) * n_groups;
+                    bytes[axis] += (n_elements * self.dtype.bytes()) as u64;
+                }
+            }
+        }
+        bytes
     }
 
     /// Returns the bytes moved along each axis of the mesh, over all ranks. A transfer counts for
     /// the slowest axis along which its two ranks differ.
     #[must_use]
     pub fn bytes_per_axis(&self, mesh: &Mesh) -> Vec<u64> {
+        if self.kind == CollectiveKind::HaloExchange {
+            return self.halo_bytes_per_axis(mesh);
+        }
         let mut bytes = vec![0; mesh.n_axes()];
         let n_peers = mesh.group_size(self.axes) as u64 - 1;
         for axis in self.axes.iter() {
@@ -124,7 +190,8 @@ impl Collective {
 
 impl fmt::Display for Collective {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {} {} -> {}", self.kind.name(), self.shape, self.from, self.to)
+        write!(f, "{} {} {} -> {}", self.kind.name(), self.shape, self.from, self.to)?;
+        if self.halo.is_none() { Ok(()) } else { write!(f, " with {}", self.halo) }
     }
 }
 

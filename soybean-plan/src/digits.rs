@@ -86,6 +86,11 @@ impl Digits {
         (0..self.n_digits).map(term).filter(|&(coefficient, _)| coefficient != 0).collect()
     }
 
+    /// Returns true if only the first `n` digits make up the coordinate along `axis`.
+    pub(crate) fn depends_on_first(&self, axis: usize, n: usize) -> bool {
+        self.coefficients[axis][n..].iter().all(|it| *it == 0)
+    }
+
     /// Returns the least place of the digits that make up the coordinate along `axis`.
     pub(crate) fn least_place(&self, axis: usize) -> usize {
         let digits = self.digits[..self.n_digits].iter().zip(&self.coefficients[axis]);

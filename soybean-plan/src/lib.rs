@@ -17,6 +17,7 @@ mod digits;
 mod error;
 pub mod f16;
 mod fingerprint;
+mod halo;
 mod host;
 mod kernel;
 mod lanes;
@@ -46,6 +47,7 @@ pub use combine::Combine;
 pub use const_expression::ConstExpression;
 pub use error::{Error, ErrorKind, panic_message};
 pub use fingerprint::fingerprint;
+pub use halo::Halo;
 pub use host::{Array, View};
 // The list of kernels determines these names.
 pub use kernel::*;
@@ -64,5 +66,7 @@ pub use scalar::{Binary, Instruction, Register, ScalarProgram, Unary, noise};
 pub use schedule::{Access, Lane, Schedule, Wait};
 pub use shape::{DType, MAX_RANK, Shape, Strides};
 pub use size::{parse_bytes, readable_bytes};
-pub use tile::{Place, Run, Tile, carried_axes, carries_split, may_split, splitting_sets};
+pub use tile::{
+    Place, Run, Tile, carried_axes, carries_split, may_split, splits_into_blocks, splitting_sets,
+};
 pub use tiling::{Placement, Tiling};

@@ -182,6 +182,24 @@ pub fn splitting_sets(extent: usize, mesh: &Mesh) -> Vec<bool> {
     (0..n_sets).map(may_split).collect()
 }
 
+/// Returns true if `axes` of the mesh can split a dim of this extent into blocks of consecutive
+/// indices, one axis after another: the first of them into blocks, and so on.
+#[must_use]
+pub fn splits_into_blocks(extent: usize, mesh: &Mesh, axes: AxisSet) -> bool {
+    let digits = Digits::of(extent, mesh);
+    let mut first = AxisSet::EMPTY;
+    // Otherwise ranks have a block of each part or range.
+    let order = mesh.digit_order(extent);
+    let is_whole = order.n_parts == 1 && !order.is_balanced;
+    (axes.is_empty() || is_whole)
+        && may_split(extent, mesh, axes)
+        && axes.iter().enumerate().all(|(at, axis)| {
+            first = first.with(axis);
+            // As many independent sums of the leading digits as there are such digits.
+            first.iter().all(|it| digits.depends_on_first(it, at + 1))
+        })
+}
+
 /// The place of a factor in the indices of a dim.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Place {
@@ -318,6 +336,29 @@ mod tests {
             for extent in 1..=48 {
                 for mask in 0..1_u16 << mesh.n_axes() {
                     check_even(extent, &mesh, AxisSet(mask));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn leading_digits_split_into_blocks() {
+        let axes = |list: &[usize]| list.iter().copied().collect::<AxisSet>();
+        let mesh = Mesh::new(8);
+        let of_8 = |list: &[usize]| splits_into_blocks(8, &mesh, axes(list));
+        assert!(of_8(&[]) && of_8(&[0]) && of_8(&[0, 1]) && of_8(&[0, 1, 2]));
+        assert!(!of_8(&[1]) && !of_8(&[2]) && !of_8(&[1, 2]) && !of_8(&[0, 2]));
+        // All axes take the only digit of 14.
+        assert!([0, 1, 2].iter().all(|&axis| splits_into_blocks(14, &mesh, axes(&[axis]))));
+        assert!(!splits_into_blocks(7, &mesh, axes(&[0])));
+        for (n_ranks, extent) in [(4, 12), (6, 12), (8, 12), (8, 28), (12, 24), (16, 28)] {
+            let mesh = Mesh::new(n_ranks);
+            for mask in 1..1_u16 << mesh.n_axes() {
+                if splits_into_blocks(extent, &mesh, AxisSet(mask)) {
+                    let axes: Vec<usize> = AxisSet(mask).iter().collect();
+                    for tile in held(extent, n_ranks, &axes) {
+                        assert!(tile.windows(2).all(|it| it[0] + 1 == it[1]), "{tile:?}");
+                    }
                 }
             }
         }

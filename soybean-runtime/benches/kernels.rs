@@ -10,8 +10,8 @@ mod timing;
 
 use soybean_plan::{
     Binary, Collective, CollectiveKind, Combine, Contraction, Convolution, ConvolutionForm, DType,
-    Instruction, Map, MatrixStrides, Mesh, Permutation, Placement, Pooling, PoolingForm, Reduction,
-    ScalarProgram, Shape, Strides, Tiling, Unary,
+    Halo, Instruction, Map, MatrixStrides, Mesh, Permutation, Placement, Pooling, PoolingForm,
+    Reduction, ScalarProgram, Shape, Strides, Tiling, Unary,
 };
 use timing::seconds;
 
@@ -88,6 +88,7 @@ fn all_reduce(n_ranks: usize, n_elements: usize) {
         shape: Shape::new(&[n_elements]),
         from: Tiling::new(&vec![Placement::Partial; n_axes]),
         to: Tiling::replicated(n_axes),
+        halo: Halo::NONE,
     };
     let time = seconds(n_ranks, &[n_elements; 2], collective);
     println!("all-reduce of {n_elements} elements among {n_ranks} ranks: {:.3} ms", 1e3 * time);

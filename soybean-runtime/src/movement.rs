@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use soybean_plan::{Bucket, Collective, CollectiveKind, Kernel, Mesh};
+use soybean_plan::{Bucket, Collective, CollectiveKind, Combine, DType, Kernel, Mesh};
 
 use crate::tile_overlap::TileOverlap;
 
@@ -23,7 +23,7 @@ impl Movement {
         let shared = |peer: usize| received(collective, mesh, rank, peer);
         match collective.kind {
             CollectiveKind::Slice => Self::Copy(vec![(rank, shared(rank))]),
-            CollectiveKind::AllToAll | CollectiveKind::AllGather => {
+            CollectiveKind::AllToAll | CollectiveKind::AllGather | CollectiveKind::HaloExchange => {
                 Self::Copy(group.iter().map(|peer| (*peer, shared(*peer))).collect())
             }
             // Partial results have the same layout on all ranks of the group.
@@ -43,8 +43,34 @@ pub(crate) fn received(
     receiver: usize,
     sender: usize,
 ) -> TileOverlap {
+    if collective.kind == CollectiveKind::HaloExchange {
+        return TileOverlap::of_halo(collective, mesh, [receiver, sender]);
+    }
     let (from, to) = (collective.source(), collective.destination());
     TileOverlap::between(mesh, (&to, receiver), (&from, sender))
+}
+
+/// Returns the elements of a rank's result that lie outside the tensor. They get the identity of
+/// the collective's combination.
+pub(crate) fn outside(collective: &Collective, mesh: &Mesh, rank: usize) -> Vec<TileOverlap> {
+    match collective.kind {
+        CollectiveKind::HaloExchange => TileOverlap::outside(collective, mesh, rank),
+        CollectiveKind::Slice
+        | CollectiveKind::ReduceScatter
+        | CollectiveKind::AllReduce
+        | CollectiveKind::AllToAll
+        | CollectiveKind::AllGather => Vec::new(),
+    }
+}
+
+/// Returns the bits of an element outside the tensor.
+pub(crate) fn element_outside(collective: &Collective) -> u32 {
+    match (collective.dtype, collective.combine) {
+        (_, Combine::Sum) => 0,
+        (DType::F32, Combine::Max) => f32::NEG_INFINITY.to_bits(),
+        (DType::Bf16, Combine::Max) => f32::NEG_INFINITY.to_bits() >> 16,
+        (DType::I32, Combine::Max) => i32::MIN.cast_unsigned(),
+    }
 }
 
 /// Returns the collectives of a kernel, if it is a bucket.

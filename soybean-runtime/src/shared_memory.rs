@@ -141,8 +141,8 @@ impl LocalRank {
         Ok(Call { prepared, input, from, result, to })
     }
 
-    /// Copies the overlaps with local peers, if the collective only moves data. Returns the number
-    /// of bytes received from local and remote peers.
+    /// Copies the overlaps with local peers, if the collective only moves data, and fills a halo
+    /// outside the tensor. Returns the number of bytes received from local and remote peers.
     ///
     /// # Safety
     /// Nothing writes to the sources, and nothing else uses the result.
@@ -150,6 +150,20 @@ impl LocalRank {
         let Movement::Copy(parts) = &call.prepared.movement else { return Ok(0) };
         let element_bytes = call.to.dtype.bytes();
         let mut n_received = 0;
+        for outside in &call.prepared.outside {
+            let bits = call.prepared.element_outside.to_le_bytes();
+            outside.for_each(|here, _, length| {
+                for place in here..here + length {
+                    // SAFETY: the places stay within the tile, whose size was checked, and nothing
+                    // else uses the result.
+                    unsafe {
+                        call.to
+                            .address(place)
+                            .copy_from_nonoverlapping(bits.as_ptr(), element_bytes);
+                    }
+                }
+            });
+        }
         for (peer, overlap) in parts {
             if !self.is_local(*peer) {
                 n_received += overlap.n_elements() * element_bytes;

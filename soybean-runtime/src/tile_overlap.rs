@@ -1,6 +1,8 @@
 //! The elements that two tiles share, as runs that are contiguous in both.
 
-use soybean_plan::{Mesh, Run, Tile, Tiling};
+use std::{cmp::Ordering, ops::Range};
+
+use soybean_plan::{Collective, Mesh, Run, Shape, Tile, Tiling};
 
 /// The shared elements of two tiles, `here` and `there`, which are both dense and row-major.
 pub(crate) struct TileOverlap {
@@ -22,11 +24,49 @@ impl TileOverlap {
     ) -> Self {
         let (coordinates_here, coordinates_there) =
             (mesh.coordinates(rank_here), mesh.coordinates(rank_there));
-        let (shape_here, shape_there) = (here.local_shape(mesh), there.local_shape(mesh));
+        let runs = |dim| here.overlap(dim, mesh, &coordinates_here, there, &coordinates_there);
+        Self::of_runs([here.local_shape(mesh), there.local_shape(mesh)], runs)
+    }
+
+    /// Computes the overlap of the part with halo of the rank `here`, and the own part of the rank
+    /// `there`.
+    pub(crate) fn of_halo(collective: &Collective, mesh: &Mesh, [here, there]: [usize; 2]) -> Self {
+        let tile = collective.destination();
+        let (here, there) = (mesh.coordinates(here), mesh.coordinates(there));
+        let runs = |dim| collective.halo.overlap(&tile, dim, mesh, [&here, &there]);
+        Self::of_runs([collective.result_shape(mesh), tile.local_shape(mesh)], runs)
+    }
+
+    /// Returns the elements of the part with halo of a rank that lie outside the tensor, as `here`
+    /// of several overlaps. `there` has no meaning.
+    pub(crate) fn outside(collective: &Collective, mesh: &Mesh, rank: usize) -> Vec<Self> {
+        let (tile, shape) = (collective.destination(), collective.result_shape(mesh));
+        let coordinates = mesh.coordinates(rank);
+        let places: Vec<_> = (0..shape.len())
+            .map(|dim| collective.halo.outside_and_inside(&tile, dim, mesh, &coordinates))
+            .collect();
+        let run = |it: &Range<usize>| Run { here: it.start, there: it.start, length: it.len() };
+        // Inside along the dims before one, outside along it, and anywhere along those after it.
+        let outside_along = |outer: usize| {
+            Self::of_runs([shape; 2], |dim| match dim.cmp(&outer) {
+                Ordering::Less => vec![run(&places[dim].1)],
+                Ordering::Equal => places[dim].0.iter().map(run).collect(),
+                Ordering::Greater => vec![run(&(0..shape[dim]))],
+            })
+        };
+        let all = (0..shape.len()).filter(|&dim| !places[dim].0.is_empty()).map(outside_along);
+        all.collect()
+    }
+
+    /// Computes the overlap of parts with these shapes, given the shared runs along each dim.
+    fn of_runs(
+        [shape_here, shape_there]: [Shape; 2],
+        runs_along: impl Fn(usize) -> Vec<Run>,
+    ) -> Self {
         let mut dims: Vec<Dim> = Vec::new();
         let (mut inner_here, mut inner_there) = (1, 1);
-        for dim in (0..here.shape.len()).rev() {
-            let runs = here.overlap(dim, mesh, &coordinates_here, there, &coordinates_there);
+        for dim in (0..shape_here.len()).rev() {
+            let runs = runs_along(dim);
             let (extent_here, extent_there) = (shape_here[dim], shape_there[dim]);
             match dims.last_mut() {
                 // If all inner elements are shared in order, they extend the runs of this dim.

@@ -69,6 +69,9 @@ fn direct_one(collective: &Collective, mesh: &Mesh) -> Vec<Part> {
         (CollectiveKind::AllToAll, _) => {
             vec![of_all(&|rank, peer| n_shared(mesh, (&to, rank), (&from, peer)))]
         }
+        (CollectiveKind::HaloExchange, _) => {
+            vec![of_all(&|rank, peer| collective.halo_from(mesh, rank, peer))]
+        }
         // Each rank reads all elements of every other.
         (CollectiveKind::AllGather, _) => vec![of_all(&|_, _| n_local(&from))],
         // Partial results have the same layout on all ranks of the group: each rank reads its own
@@ -90,7 +93,7 @@ fn ring_of_one(collective: &Collective, mesh: &Mesh) -> Vec<Part> {
     let n_peers = mesh.group_size(collective.axes) - 1;
     let n_rounds = match collective.kind {
         CollectiveKind::Slice => return Vec::new(),
-        CollectiveKind::AllToAll => {
+        CollectiveKind::AllToAll | CollectiveKind::HaloExchange => {
             let mut parts = direct_one(collective, mesh);
             parts.iter_mut().for_each(|it| it.joint = collective.axes);
             return parts;

@@ -1,7 +1,7 @@
 //! The collectives that a calibration measures, and the speeds that fit their times.
 
 use soybean_plan::{
-    AxisSet, Collective, CollectiveKind, Combine, DType, MeasuredCollective, Mesh, Placement,
+    AxisSet, Collective, CollectiveKind, Combine, DType, Halo, MeasuredCollective, Mesh, Placement,
     Shape, Tiling,
 };
 
@@ -52,9 +52,10 @@ fn trial(mesh: &Mesh, kind: CollectiveKind, axes: AxisSet, n_elements: usize) ->
     let whole = match kind {
         CollectiveKind::AllReduce => n_elements,
         CollectiveKind::AllToAll => group * group * n_elements.div_ceil(group),
-        CollectiveKind::Slice | CollectiveKind::ReduceScatter | CollectiveKind::AllGather => {
-            group * n_elements
-        }
+        CollectiveKind::Slice
+        | CollectiveKind::ReduceScatter
+        | CollectiveKind::AllGather
+        | CollectiveKind::HaloExchange => group * n_elements,
     };
     let (from, to) = match kind {
         CollectiveKind::Slice => (Placement::Replicated, Placement::Split(0)),
@@ -62,6 +63,15 @@ fn trial(mesh: &Mesh, kind: CollectiveKind, axes: AxisSet, n_elements: usize) ->
         CollectiveKind::AllReduce => (Placement::Partial, Placement::Replicated),
         CollectiveKind::AllToAll => (Placement::Split(0), Placement::Split(1)),
         CollectiveKind::AllGather => (Placement::Split(0), Placement::Replicated),
+        CollectiveKind::HaloExchange => (Placement::Split(0), Placement::Split(0)),
+    };
+    let halo = match kind {
+        CollectiveKind::HaloExchange => Halo::NONE.with(0, [1, 1]),
+        CollectiveKind::Slice
+        | CollectiveKind::ReduceScatter
+        | CollectiveKind::AllReduce
+        | CollectiveKind::AllToAll
+        | CollectiveKind::AllGather => Halo::NONE,
     };
     let tiling = |placement: Placement| {
         let replicated = Tiling::replicated(mesh.n_axes());
@@ -75,9 +85,10 @@ fn trial(mesh: &Mesh, kind: CollectiveKind, axes: AxisSet, n_elements: usize) ->
         shape: Shape::new(&[group, whole / group]),
         from: tiling(from),
         to: tiling(to),
+        halo,
     };
-    let [read, written] =
-        [collective.source(), collective.destination()].map(|it| it.local_shape(mesh).n_elements());
+    let read = collective.source().local_shape(mesh).n_elements();
+    let written = collective.result_shape(mesh).n_elements();
     let bytes = collective.bytes(mesh) as f64 / mesh.n_ranks() as f64;
     (Trial::new(collective, &[read], &[written]), bytes)
 }

@@ -10,6 +10,7 @@ mod libraries;
 mod networks;
 mod operators;
 mod schedules;
+mod split_images;
 
 use soybean::{
     Config, DataOptions, Device, Network,

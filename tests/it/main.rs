@@ -35,6 +35,7 @@ mod precision;
 mod random_models;
 mod reference;
 mod runs;
+mod split_images;
 mod strategies;
 mod support;
 mod training_and_evaluation;

@@ -28,32 +28,32 @@ enum Pin {
 }
 
 /// A model under construction. Operators are chosen by number, and skipped where they do not fit.
-struct Model {
-    builder: Builder,
-    here: Value,
+pub(crate) struct Model {
+    pub(crate) builder: Builder,
+    pub(crate) here: Value,
     before: Vec<Value>,
     parameters: Vec<Value>,
 }
 
 impl Model {
-    fn new(shape: &[usize]) -> Self {
+    pub(crate) fn new(shape: &[usize]) -> Self {
         let mut builder = Builder::new();
         let here = builder.input("x", DType::F32, shape);
         Self { builder, here, before: vec![here], parameters: Vec::new() }
     }
 
-    fn shape(&self) -> Shape {
+    pub(crate) fn shape(&self) -> Shape {
         self.builder.shape(self.here)
     }
 
-    fn parameter(&mut self, shape: &[usize]) -> Argument {
+    pub(crate) fn parameter(&mut self, shape: &[usize]) -> Argument {
         let name = format!("p{}", self.parameters.len());
         let value = self.builder.parameter(&name, shape, Init::Uniform { low: -0.7, high: 0.7 });
         self.parameters.push(value);
         Argument::Tensor(value)
     }
 
-    fn apply(&mut self, operator: &str, arguments: &[Argument]) {
+    pub(crate) fn apply(&mut self, operator: &str, arguments: &[Argument]) {
         let all: Vec<Argument> =
             [Argument::Tensor(self.here)].into_iter().chain(arguments.iter().cloned()).collect();
         self.here = call(&mut self.builder, operator, &all);
@@ -239,7 +239,7 @@ impl Model {
 
     /// Returns the mean of the squares plus a direct term of every parameter, so that each has a
     /// gradient.
-    fn loss(&mut self) -> Value {
+    pub(crate) fn loss(&mut self) -> Value {
         let scale = self.parameter(&[1]);
         self.apply("mul", &[scale]);
         let square =
@@ -294,9 +294,9 @@ fn close(found: &[f32], expected: &[f64]) -> bool {
 }
 
 /// A compiled model, with the graph of its training step before simplification.
-struct Planned {
+pub(crate) struct Planned {
     raw: Network,
-    compiled: Compiled,
+    pub(crate) compiled: Compiled,
     loss: Value,
     output: Value,
 }
@@ -319,6 +319,16 @@ fn planned(
     }
     let loss = model.loss();
     model.pin_parameters(pin, n_gpus);
+    finished(model, loss, n_gpus, search)
+}
+
+/// Compiles a finished model; returns none if it is too small for so many devices.
+pub(crate) fn finished(
+    model: Model,
+    loss: Value,
+    n_gpus: usize,
+    search: SearchRequest,
+) -> Result<Option<Planned>, TestCaseError> {
     let outputs = [("result".to_owned(), model.here)];
     let optimizer = Optimizer::default();
     let raw = training_step(model.builder.clone(), loss, &outputs, &optimizer).unwrap();
@@ -347,7 +357,7 @@ fn planned(
 
 /// Runs the program and the interpreter on the same numbers; compares loss, outputs, bytes, and the
 /// parameters after one step.
-fn compare(planned: &Planned, shape: &[usize]) -> Result<(), TestCaseError> {
+pub(crate) fn compare(planned: &Planned, shape: &[usize]) -> Result<(), TestCaseError> {
     let Planned { raw, compiled, loss, output } = planned;
     let x = numbers(shape.iter().product(), 5);
     let mut sources = BTreeMap::from([(raw.inputs[0], x.clone())]);

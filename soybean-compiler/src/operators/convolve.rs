@@ -1,5 +1,8 @@
 //! `convolve`: convolution of images `[n, c, h, w]` with filters `[o, c / groups, kh, kw]`, and its
 //! two gradients.
+//!
+//! Along a split image dim, a rank also reads a halo around its part of the images, or of the
+//! results' gradient. The local kernel then has no padding, because the halo contains it.
 
 use std::fmt;
 
@@ -7,11 +10,13 @@ use soybean_plan::{Combine, Convolution, ConvolutionForm, Kernel, Shape};
 
 use crate::{
     operator::{GradientBuilder, Operator, OperatorCall, Rounding, Rules},
+    operators::window::{self, Windows, factors_of},
     signature::{Dim, FactorId, Signature},
     value::Value,
 };
 
-/// A convolution. Images and windows stay whole; batch, groups, channels and filters can be split.
+/// A convolution. Windows stay whole; batch, groups, channels and filters can be split, and so can
+/// image dims whose extent is the stride times that of the result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Convolve {
     /// Forward, or one of the two gradients.
@@ -30,9 +35,9 @@ pub struct Convolve {
     pub dilation: [usize; 2],
 }
 
-/// The factors: images; groups; channels of a group; filters of a group. With several groups,
-/// channels and filters of a group are not split, because a tile of a dim is a part of its
-/// outermost factor.
+/// The factors: images; groups; channels of a group; filters of a group; rows and columns. With
+/// several groups, channels and filters of a group are not split, because a tile of a dim is a part
+/// of its outermost factor.
 const BATCH: FactorId = 0;
 const OUTER_CHANNEL: FactorId = 1;
 const OUTER_FILTER: FactorId = 2;
@@ -48,22 +53,71 @@ impl Convolve {
         Shape::new(&[self.image[0], self.filter[0], extent(0), extent(1)])
     }
 
+    /// Returns the windows along rows and columns.
+    fn windows(&self) -> [Windows; 2] {
+        let result = self.result();
+        [0, 1].map(|dim| Windows {
+            image: self.image[dim + 2],
+            result: result[dim + 2],
+            reach: self.dilation[dim] * (self.filter[dim + 2] - 1) + 1,
+            stride: self.stride[dim],
+            padding: self.padding[dim],
+        })
+    }
+
+    /// Returns the factors of rows and columns that can be split.
+    fn factors_of_images(&self) -> [Option<FactorId>; 2] {
+        let n_others = if self.groups > 1 { BATCH + 2 } else { OUTER_FILTER + 1 };
+        factors_of(&self.windows(), n_others)
+    }
+
     /// Returns the dims of images, filters and results with their factors. With several groups,
     /// channels and filters share the factor of the groups.
     fn dims(&self) -> [Vec<Dim>; 3] {
         let is_grouped = self.groups > 1;
         let (channel, filter) =
             if is_grouped { (BATCH + 1, BATCH + 1) } else { (OUTER_CHANNEL, OUTER_FILTER) };
-        let dims = |shape: Shape, factors: [Option<FactorId>; 2]| -> Vec<Dim> {
-            let factors = factors.into_iter().chain([None, None]);
-            shape.iter().zip(factors).map(|(&extent, factor)| Dim::new(extent, factor)).collect()
+        let (windows, factors) = (self.windows(), self.factors_of_images());
+        let with = |shape: Shape, factors: [FactorId; 2], rest: [Dim; 2]| -> Vec<Dim> {
+            let leading = [0, 1].map(|it| Dim::new(shape[it], Some(factors[it])));
+            leading.into_iter().chain(rest).collect()
         };
+        let (form, result) = (self.form, self.result());
+        let of_image = [0, 1].map(|dim| {
+            let is_read = form != ConvolutionForm::Data;
+            let halo = if is_read { windows[dim].of_image() } else { [0; 2] };
+            window::dim(self.image[dim + 2], factors[dim], halo)
+        });
+        let of_result = [0, 1].map(|dim| {
+            let halo = match form {
+                ConvolutionForm::Data => windows[dim].of_results(),
+                ConvolutionForm::Forward | ConvolutionForm::Filter => [0; 2],
+            };
+            window::dim(result[dim + 2], factors[dim], halo)
+        });
         let inner = (!is_grouped).then_some(channel);
+        let filters = self.filter.iter().zip([Some(filter), inner, None, None]);
         [
-            dims(self.image, [Some(BATCH), Some(channel)]),
-            dims(self.filter, [Some(filter), inner]),
-            dims(self.result(), [Some(BATCH), Some(filter)]),
+            with(self.image, [BATCH, channel], of_image),
+            filters.map(|(&extent, factor)| Dim::new(extent, factor)).collect(),
+            with(result, [BATCH, filter], of_result),
         ]
+    }
+
+    /// Returns the padding of the kernel of a rank's part with this many rows and columns of
+    /// results, or in [`ConvolutionForm::Data`] of images.
+    fn local_padding(&self, own: [usize; 2]) -> [usize; 2] {
+        let windows = self.windows();
+        [0, 1].map(|dim| {
+            let Windows { image, result, padding, .. } = windows[dim];
+            let before = windows[dim].of_results()[0];
+            match self.form {
+                ConvolutionForm::Data if own[dim] == image => padding,
+                ConvolutionForm::Data => windows[dim].padding_with(before),
+                ConvolutionForm::Forward | ConvolutionForm::Filter if own[dim] == result => padding,
+                ConvolutionForm::Forward | ConvolutionForm::Filter => 0,
+            }
+        })
     }
 
     /// Returns the same convolution with another form.
@@ -74,11 +128,13 @@ impl Convolve {
 
 impl Rules for Convolve {
     fn signature(&self, _operands: &[Shape]) -> Signature {
-        let factors = if self.groups > 1 {
+        let mut factors = if self.groups > 1 {
             vec![self.image[0], self.groups]
         } else {
             vec![self.image[0], self.image[1], self.filter[0]]
         };
+        let of_images = self.windows().into_iter().zip(self.factors_of_images());
+        factors.extend(of_images.filter(|it| it.1.is_some()).map(|(windows, _)| windows.result));
         let [image, filter, result] = self.dims();
         let (operands, result) = match self.form {
             ConvolutionForm::Forward => (vec![image, filter], result),
@@ -132,12 +188,13 @@ impl Rules for Convolve {
         })
     }
 
-    // Of the factors alone; the points of images and windows come on top of them.
+    // Of the factors alone; the points of windows, and of images that stay whole, come on top.
     fn flops_per_point(&self) -> u64 {
-        let result = self.result();
+        let of_images = self.windows().into_iter().zip(self.factors_of_images());
+        let whole = of_images.filter(|it| it.1.is_none()).map(|it| it.0.result);
         let per_group =
             if self.groups > 1 { self.filter[1] * (self.filter[0] / self.groups) } else { 1 };
-        (2 * per_group * result[2] * result[3] * self.filter[2] * self.filter[3]) as u64
+        (2 * per_group * whole.product::<usize>() * self.filter[2] * self.filter[3]) as u64
     }
 
     fn rounding(&self) -> Rounding {
@@ -145,12 +202,12 @@ impl Rules for Convolve {
     }
 
     fn kernel(&self, operands: &[Shape], result: &Shape) -> Option<Kernel> {
-        let (image, filter) = match self.form {
-            ConvolutionForm::Forward => (operands[0], operands[1]),
-            ConvolutionForm::Data => (*result, operands[1]),
-            ConvolutionForm::Filter => (operands[0], *result),
+        let (image, filter, results) = match self.form {
+            ConvolutionForm::Forward => (operands[0], operands[1], *result),
+            ConvolutionForm::Data => (*result, operands[1], operands[0]),
+            ConvolutionForm::Filter => (operands[0], *result, operands[1]),
         };
-        let whole = self.result();
+        let own = if self.form == ConvolutionForm::Data { image } else { results };
         let groups = image[1] / filter[1];
         let kernel = Convolution {
             form: self.form,
@@ -160,9 +217,9 @@ impl Rules for Convolve {
             filters: filter[0] / groups,
             image: [image[2], image[3]],
             window: [filter[2], filter[3]],
-            result: [whole[2], whole[3]],
+            result: [results[2], results[3]],
             stride: self.stride,
-            padding: self.padding,
+            padding: self.local_padding([own[2], own[3]]),
             dilation: self.dilation,
         };
         Some(kernel.into())

@@ -1,5 +1,10 @@
 //! `pool`: each plane of images `[n, c, h, w]` combined window by window, and the gradients of
 //! pooling.
+//!
+//! Along a split image dim, a rank also reads a halo, as in a convolution. The gradient of a
+//! maximum goes to the first pixel that attains it. So a rank sees the whole of each window that
+//! reaches its part, and ranks that share a window choose the same pixel. Each computes the
+//! gradient of all pixels that it sees, and keeps that of its own.
 
 use std::fmt;
 
@@ -7,11 +12,13 @@ use soybean_plan::{Combine, Kernel, Pooling, PoolingForm, Shape};
 
 use crate::{
     operator::{GradientBuilder, Operator, OperatorCall, Rounding, Rules},
-    signature::{Dim, Signature},
+    operators::window::{self, Windows, factors_of},
+    signature::{Dim, FactorId, Signature},
     value::Value,
 };
 
-/// A pooling. Images stay whole; batch and channels can be split.
+/// A pooling. Windows stay whole; batch and channels can be split, and so can image dims whose
+/// extent is the stride times that of the result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pool {
     /// Forward or gradient, of the maximum or the sum.
@@ -39,21 +46,57 @@ impl Pool {
     fn with_form(&self, form: PoolingForm) -> Self {
         Self { form, ..self.clone() }
     }
+
+    /// Returns the windows along rows and columns.
+    fn windows(&self) -> [Windows; 2] {
+        let result = self.result();
+        [0, 1].map(|dim| Windows {
+            image: self.image[dim + 2],
+            result: result[dim + 2],
+            reach: self.window[dim],
+            stride: self.stride[dim],
+            padding: self.padding[dim],
+        })
+    }
+
+    /// Returns the dims of images and of results, and of the gradient of images.
+    fn dims(&self) -> [Vec<Dim>; 2] {
+        let (windows, factors) = (self.windows(), factors_of(&self.windows(), IMAGE));
+        let with = |shape: Shape, halo: HaloOf| -> Vec<Dim> {
+            let planes = [0, 1].map(|it| Dim::new(shape[it], Some([BATCH, CHANNEL][it])));
+            let pixels =
+                [0, 1].map(|it| window::dim(shape[it + 2], factors[it], halo(&windows[it])));
+            planes.into_iter().chain(pixels).collect()
+        };
+        let (of_image, of_result): (HaloOf, HaloOf) = match self.form {
+            PoolingForm::Max | PoolingForm::Sum => (Windows::of_image, |_| [0; 2]),
+            PoolingForm::MaxGradient => (Windows::of_whole_windows, Windows::of_results),
+            PoolingForm::SumGradient => (|_| [0; 2], Windows::of_results),
+        };
+        [with(self.image, of_image), with(self.result(), of_result)]
+    }
 }
+
+/// The halo of a dim along which windows move.
+type HaloOf = fn(&Windows) -> [usize; 2];
+
+/// The factors: images, channels, then rows and columns.
+const BATCH: FactorId = 0;
+const CHANNEL: FactorId = 1;
+const IMAGE: FactorId = 2;
 
 impl Rules for Pool {
     fn signature(&self, _operands: &[Shape]) -> Signature {
-        let dims = |shape: Shape| -> Vec<Dim> {
-            let factors = [Some(0), Some(1), None, None];
-            shape.iter().zip(factors).map(|(&extent, factor)| Dim::new(extent, factor)).collect()
-        };
-        let (image, result) = (dims(self.image), dims(self.result()));
+        let of_images = self.windows().into_iter().filter(Windows::are_splittable);
+        let factors = self.image[..2].iter().copied().chain(of_images.map(|it| it.result));
+        let factors: Vec<usize> = factors.collect();
+        let [image, result] = self.dims();
         let (operands, result) = match self.form {
             PoolingForm::Max | PoolingForm::Sum => (vec![image], result),
             PoolingForm::MaxGradient => (vec![image.clone(), result], image),
             PoolingForm::SumGradient => (vec![result], image),
         };
-        Signature::new(self.image[..2].to_vec(), operands, result, Combine::Sum)
+        Signature::new(factors, operands, result, Combine::Sum)
     }
 
     // The gradient of a maximum goes to the first pixel that attains it; that of a sum goes to all
@@ -90,10 +133,22 @@ impl Rules for Pool {
         Some(Self { image, ..self.clone() }.into())
     }
 
-    // Of the planes alone; the pixels of windows come on top of them.
+    // Of the factors alone; the pixels of windows, and of images that stay whole, come on top.
     fn flops_per_point(&self) -> u64 {
-        let result = self.result();
-        (result[2] * result[3] * self.window[0] * self.window[1]) as u64
+        let whole = self.windows().into_iter().filter(|it| !it.are_splittable());
+        let n_results: usize = whole.map(|it| it.result).product();
+        (n_results * self.window[0] * self.window[1]) as u64
+    }
+
+    // Pixels outside an image are none of the maximum.
+    fn outside(&self, operand: usize) -> Combine {
+        match self.form {
+            PoolingForm::Max | PoolingForm::MaxGradient if operand == 0 => Combine::Max,
+            PoolingForm::Max
+            | PoolingForm::MaxGradient
+            | PoolingForm::Sum
+            | PoolingForm::SumGradient => Combine::Sum,
+        }
     }
 
     fn rounding(&self) -> Rounding {
@@ -101,15 +156,30 @@ impl Rules for Pool {
     }
 
     fn kernel(&self, operands: &[Shape], result: &Shape) -> Option<Kernel> {
-        let (planes, whole) = (operands.first().unwrap_or(result), self.result());
+        let (image, results) = match self.form {
+            PoolingForm::Max | PoolingForm::Sum => (operands[0], *result),
+            PoolingForm::MaxGradient => (operands[0], operands[1]),
+            PoolingForm::SumGradient => (*result, operands[0]),
+        };
+        let windows = self.windows();
+        let padding = [0, 1].map(|dim| {
+            let Windows { image, result: results, padding, .. } = windows[dim];
+            let own = result[dim + 2];
+            match self.form {
+                PoolingForm::Max | PoolingForm::Sum if own == results => padding,
+                PoolingForm::MaxGradient | PoolingForm::SumGradient if own == image => padding,
+                PoolingForm::Max | PoolingForm::Sum | PoolingForm::MaxGradient => 0,
+                PoolingForm::SumGradient => windows[dim].padding_with(windows[dim].of_results()[0]),
+            }
+        });
         let kernel = Pooling {
             form: self.form,
-            planes: planes[0] * planes[1],
-            image: [self.image[2], self.image[3]],
+            planes: image[0] * image[1],
+            image: [image[2], image[3]],
             window: self.window,
-            result: [whole[2], whole[3]],
+            result: [results[2], results[3]],
             stride: self.stride,
-            padding: self.padding,
+            padding,
         };
         Some(kernel.into())
     }

@@ -64,7 +64,8 @@ impl DimClasses {
                         Some(factor) => sets.unite(dim, factors[usize::from(factor)]),
                         None => sets.fix(dim),
                     }
-                    if signature.has_parts(of_dim) {
+                    // Windows must not see padding.
+                    if of_dim.halo.is_some() || signature.has_parts(of_dim) {
                         sets.fix(dim);
                     }
                 }

@@ -17,6 +17,9 @@ pub(super) fn write(request: &SearchRequest, f: &mut fmt::Formatter<'_>) -> fmt:
     if !request.shares {
         writeln!(f, "shares false")?;
     }
+    if request.keeps_images_whole {
+        writeln!(f, "keeps_images_whole true")?;
+    }
     if let Some(cluster) = &request.cluster {
         write_cluster(cluster, f)?;
         measurements::write(&cluster.measurements, f)?;
@@ -75,6 +78,7 @@ pub(super) fn read(
     match (word, data) {
         ("memory", [bytes]) => request.memory = Some(bytes.count()? as u64),
         ("shares", [Datum::Boolean(shares)]) => request.shares = *shares,
+        ("keeps_images_whole", [Datum::Boolean(whole)]) => request.keeps_images_whole = *whole,
         ("search", [Datum::Text(name)]) => request.effort = name.parse()?,
         ("padding", [Datum::Text(name)]) => request.padding = name.parse()?,
         ("max_work", [number]) => {

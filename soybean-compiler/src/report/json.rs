@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use soybean_plan::{Placement, Tiling};
+use soybean_plan::{Halo, MAX_RANK, Placement, Tiling};
 
 use super::{LevelLoad, Pass, Report};
 use crate::{
@@ -172,13 +172,14 @@ fn operator(
     let conversion = |it: &Conversion| {
         let (from, to) = (tiling(&it.from), tiling(&it.to));
         format!(
-            "{{ \"tensor\": {}, \"from\": {from}, \"to\": {to}, \"bytes\": {} }}",
+            "{{ \"tensor\": {}, \"from\": {from}, \"to\": {to}, {}\"bytes\": {} }}",
             it.value.index(),
+            halo(&it.halo),
             it.bytes
         )
     };
     let conversions: Vec<String> =
-        conversions.iter().filter(|it| it.from != it.to).map(conversion).collect();
+        conversions.iter().filter(|it| !it.is_identity()).map(conversion).collect();
     let site = report.found.tiled.network.site(value).cloned().unwrap_or_default();
     format!(
         "{{ \"id\": {0}, \"name\": {1}, \"signature\": {2}, \"inputs\": [{3}], \"output\": {0}, \"form\": {4}, \"conversions\": [{5}], \"flops\": {6}, \
@@ -194,6 +195,16 @@ fn operator(
         string(&site.operator),
         string(&site.place),
     )
+}
+
+/// Writes the elements before and after a rank's part along each dim with a halo.
+fn halo(halo: &Halo) -> String {
+    let dims = (0..MAX_RANK).filter(|&dim| halo.is_along(dim));
+    let along = |dim: usize| format!("\"{dim}\": [{}, {}]", halo.before[dim], halo.after[dim]);
+    match halo.is_none() {
+        true => String::new(),
+        false => format!("\"halo\": {{ {} }}, ", dims.map(along).collect::<Vec<_>>().join(", ")),
+    }
 }
 
 fn tiling(tiling: &Tiling) -> String {

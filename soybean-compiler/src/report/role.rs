@@ -15,6 +15,7 @@ use crate::{
     operator::Operator,
     operators::{
         attend::Attend, contract::Contract, convolve::Convolve, embed::Embed, permute::Permute,
+        pool::Pool,
     },
     signature::{FactorId, Partitioning, Signature, TERMS},
     tiling::TiledNetwork,
@@ -28,6 +29,8 @@ pub(super) enum Role {
     Data,
     /// Places in a sequence.
     Sequence,
+    /// Rows and columns of images.
+    Spatial,
     /// Heads of attention.
     Head,
     /// Output features of a layer.
@@ -45,6 +48,7 @@ impl fmt::Display for Role {
         f.write_str(match self {
             Self::Data => "data",
             Self::Sequence => "sequence",
+            Self::Spatial => "spatial",
             Self::Head => "head",
             Self::Column => "column",
             Self::Row => "row",
@@ -188,6 +192,7 @@ pub(super) fn weight(graph: &Graph, value: Value) -> Option<Value> {
 /// Returns, for each tensor and dim, the role of the batch's dims in it.
 fn dims(network: &Network) -> Vec<Vec<Option<Role>>> {
     let graph = &network.graph;
+    let is_image = images(graph);
     let mut dims: Vec<Vec<Option<Role>>> = Vec::new();
     for value in graph.values() {
         let node = graph.node(value);
@@ -198,11 +203,10 @@ fn dims(network: &Network) -> Vec<Vec<Option<Role>>> {
                     DType::I32 => node.shape.len() == 2,
                     DType::F32 | DType::Bf16 => node.shape.len() == 3,
                 };
-                let roles = [Role::Data, Role::Sequence];
-                let n_roles = if has_places { 2 } else { 1 };
-                for (dim, role) in of_value.iter_mut().zip(&roles[..n_roles]) {
-                    *dim = Some(*role);
-                }
+                let second = has_places.then_some(Role::Sequence);
+                let of_pixels = is_image[value.index()].then_some(Role::Spatial);
+                let roles = [Some(Role::Data), second, of_pixels, of_pixels];
+                of_value.iter_mut().zip(roles).for_each(|(dim, role)| *dim = role);
             }
             Source::Operator(operator) => {
                 let signature = operator.signature(&graph.operand_shapes(value));
@@ -217,6 +221,22 @@ fn dims(network: &Network) -> Vec<Vec<Option<Role>>> {
         dims.push(of_value);
     }
     dims
+}
+
+/// Marks the tensors that convolutions or poolings read as images.
+fn images(graph: &Graph) -> Vec<bool> {
+    let mut is_image = vec![false; graph.n_values()];
+    for value in graph.values() {
+        let Some(operator) = graph.operator(value) else { continue };
+        if !operator.is::<Convolve>() && !operator.is::<Pool>() {
+            continue;
+        }
+        let signature = operator.signature(&graph.operand_shapes(value));
+        for (operand, dims) in graph.operands(value).into_iter().zip(&signature.operands) {
+            is_image[operand.index()] |= dims.iter().any(|dim| dim.halo.is_some());
+        }
+    }
+    is_image
 }
 
 /// Returns the role that an operand's dim gives a factor.

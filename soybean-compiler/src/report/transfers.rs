@@ -2,14 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use soybean_plan::{CollectiveKind, Tiling};
+use soybean_plan::{CollectiveKind, Halo, Tiling};
 
 use super::{Pass, Report, rows::pattern};
-use crate::{
-    operator::Operator,
-    tiling::{Conversion, route},
-    value::Value,
-};
+use crate::{operator::Operator, tiling::Conversion, value::Value};
 
 /// Conversions that are alike: of repeated layers, at one place of the source.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,6 +23,8 @@ pub struct Transfer {
     pub from: Tiling,
     /// Its tiling after.
     pub to: Tiling,
+    /// The elements around its part that a rank has after.
+    pub halo: Halo,
     /// The collectives by which it is done: `reduce-scatter, all-gather`.
     pub collectives: String,
     /// The operator that reads or computes the tensor: the user's, if it is known.
@@ -62,7 +60,7 @@ pub(super) fn transfers(report: &Report) -> Vec<Transfer> {
 fn add(transfers: &mut Vec<Transfer>, new: Transfer) {
     let (name, layer) = (pattern(&new.name), pattern(&new.layer));
     let is_alike = |it: &&mut Transfer| {
-        (it.from, it.to, it.pass) == (new.from, new.to, new.pass)
+        (it.from, it.to, it.halo, it.pass) == (new.from, new.to, new.halo, new.pass)
             && (&it.operator, &it.place) == (&new.operator, &new.place)
             && pattern(&it.name) == name
             && pattern(&it.layer) == layer
@@ -114,9 +112,8 @@ impl<'a> Context<'a> {
     fn transfer(&self, value: Value, conversion: &Conversion) -> Transfer {
         let tiled = &self.report.found.tiled;
         let graph = &tiled.network.graph;
-        let node = graph.node(conversion.value);
-        let Conversion { from, to, combine, bytes, .. } = *conversion;
-        let route = route(&tiled.mesh, node.shape, node.dtype, combine, from, to);
+        let Conversion { from, to, halo, bytes, .. } = *conversion;
+        let route = tiled.collectives(conversion);
         let mut collectives: Vec<&str> = route.iter().map(|it| it.kind.name()).collect();
         collectives.retain(|it| *it != CollectiveKind::Slice.name());
         let site = tiled.network.site(value).cloned().unwrap_or_default();
@@ -127,6 +124,7 @@ impl<'a> Context<'a> {
             name: self.name(conversion.value),
             from,
             to,
+            halo,
             collectives: collectives.join(", "),
             operator: match site.operator.is_empty() {
                 true => graph.operator(value).map(Operator::kind).unwrap_or_default(),

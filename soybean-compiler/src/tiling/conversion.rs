@@ -9,7 +9,7 @@
 //! ranks, which moves nothing.
 
 use soybean_plan::{
-    AxisSet, Collective, CollectiveKind, Combine, DType, Mesh, Placement, Shape, Tiling,
+    AxisSet, Collective, CollectiveKind, Combine, DType, Halo, Mesh, Placement, Shape, Tile, Tiling,
 };
 
 use super::tiling_space::LegalSplits;
@@ -46,8 +46,25 @@ pub fn route(
         shape,
         from: it.from,
         to: it.to,
+        halo: Halo::NONE,
     };
     conversion_steps(&splits, from, to).into_iter().map(collective).collect()
+}
+
+/// Returns the exchange after which each rank has its part of a tensor with a halo; `None` if the
+/// halo is empty. Outside the tensor, the halo holds the identity of `outside`.
+#[must_use]
+pub fn halo_exchange(
+    shape: Shape,
+    dtype: DType,
+    outside: Combine,
+    tiling: Tiling,
+    halo: Halo,
+) -> Option<Collective> {
+    let axes = halo.axes(&Tile::new(shape, tiling));
+    let kind = CollectiveKind::HaloExchange;
+    let (from, to, combine) = (tiling, tiling, outside);
+    (!halo.is_none()).then_some(Collective { kind, dtype, combine, axes, shape, from, to, halo })
 }
 
 /// Returns the axes along which a tensor becomes a partial sum. It is replicated along them, and

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeSet;
 
-use soybean_plan::{CollectiveKind, DType, KernelWork, Shape, Topology};
+use soybean_plan::{AxisSet, CollectiveKind, DType, KernelWork, Shape, Tile, Topology};
 
 use super::{
     conversion::ConversionStep, guided::ExposedShares, problem::Access, tiling_space::LegalSplits,
@@ -160,6 +160,29 @@ impl CostModel {
         }
     }
 
+    /// Returns the units of an exchange of halos of this many bytes over all ranks, in the measured
+    /// computation, as often as it has the access.
+    pub(super) fn measured_halo(&self, axes: AxisSet, bytes: u64, access: &Access) -> i64 {
+        let once = match self {
+            Self::Bytes => bytes as i64,
+            Self::Time(clock) => {
+                clock.cost(clock.shares.of(access.is_kept) * clock.halo_seconds(axes, bytes))
+            }
+        };
+        once * access.weight.cast_signed()
+    }
+
+    /// Returns the fraction of a unit for an exchange of halos that only an evaluation has; see
+    /// [`Self::evaluated`].
+    pub(super) fn evaluated_halo(&self, axes: AxisSet, bytes: u64, byte: f64) -> f64 {
+        match self {
+            Self::Bytes => bytes as f64 * byte,
+            Self::Time(clock) => {
+                clock.halo_seconds(axes, bytes) * clock.ticks_per_second * clock.evaluation_tick
+            }
+        }
+    }
+
     /// Returns the number of the task that computes a tensor. Equal tasks have equal
     /// [`Self::kernel`] costs; `None` means that they are 0.
     pub(super) fn task(&self, value: Value) -> Option<usize> {
@@ -219,6 +242,11 @@ impl TimeModel {
     fn seconds(&self, price: ConversionCost, bytes: u64) -> f64 {
         let (seconds, per_byte) = price.time();
         f64::from(seconds) + f64::from(per_byte) * bytes as f64
+    }
+
+    fn halo_seconds(&self, axes: AxisSet, bytes: u64) -> f64 {
+        let cost = self.topology.collective_cost(CollectiveKind::HaloExchange, axes);
+        cost.latency_seconds + bytes as f64 * cost.seconds_per_byte
     }
 
     #[expect(clippy::cast_possible_truncation, reason = "no plan has more than 2^42 ticks")]
@@ -282,7 +310,20 @@ fn kernel_seconds(
     let graph = &network.graph;
     let signature = operator.signature(&graph.operand_shapes(value));
     let local = |dims: &[Dim]| local_shape(topology, dims, partitioning);
-    let operands: Vec<Shape> = signature.operands.iter().map(|dims| local(dims)).collect();
+    let read_part = |operand: usize| {
+        let dims = &signature.operands[operand];
+        let Some(partitioning) = partitioning else { return local(dims) };
+        let tiling = signature.operand_tiling(operand, partitioning);
+        let halo = signature.halo(Some(operand), &tiling);
+        match halo.is_none() {
+            true => local(dims),
+            false => {
+                let whole = dims.iter().map(|it| it.extent).collect();
+                halo.local_shape(&Tile::new(whole, tiling), &topology.mesh())
+            }
+        }
+    };
+    let operands: Vec<Shape> = (0..signature.operands.len()).map(read_part).collect();
     let joined = Attend::gradients(graph, value).map_or(vec![value], Vec::from);
     let results: Vec<Shape> = joined
         .iter()

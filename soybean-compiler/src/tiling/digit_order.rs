@@ -178,7 +178,8 @@ fn partial_factors(network: &Network) -> Vec<PartialFactor> {
         let Some(operator) = graph.operator(value) else { continue };
         let signature = operator.signature(&graph.operand_shapes(value));
         let dims = signature.operands.iter().chain([&signature.result]).flatten();
-        for &Dim { extent, factor, place } in dims {
+        // Windows move along few of the dims, whose parts are blocks in any order of the axes.
+        for &Dim { extent, factor, place, .. } in dims.filter(|it| it.halo.is_none()) {
             let Some(factor) = factor.map(|it| signature.factors[usize::from(it)]) else {
                 continue;
             };

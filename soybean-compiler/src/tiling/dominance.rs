@@ -6,13 +6,13 @@
 //! - every tensor and every operator with loop H also has loop B, exactly once;
 //! - whatever an operator reads or writes along H, it reads or writes along B as well;
 //! - a result that has B but lacks the H of its operator is not stored as a partial sum;
-//! - B can be split along all axes everywhere.
+//! - B can be split along all axes everywhere, and nothing reads a halo along it.
 //!
 //! Take any plan, and split B wherever it splits H. Operands that have B but lack H may arrive
 //! split instead of replicated or reduced. Results that have B but lack H come out split instead of
 //! partial, and are stored split or replicated. Equal tilings stay equal, and everything else is
-//! unchanged, also where a tensor becomes a partial sum, so no conversion moves more. Hence some
-//! optimal plan splits H nowhere.
+//! unchanged, also where a tensor becomes a partial sum, so no conversion moves more. Halos along H
+//! are no longer needed. Hence some optimal plan splits H nowhere.
 //!
 //! A loop that a user's pin splits is kept. Pinned tensors that split neither loop are unchanged.
 //! The dims of tensors that every rank computes whole are kept, too. They are loops of their own,
@@ -27,7 +27,7 @@ use super::problem::{
 use crate::{
     network::Network,
     partial_sums::{Idle, PartialSums},
-    signature::{Signature, factor_id},
+    signature::{Dim, Signature, factor_id},
     value::Value,
 };
 
@@ -52,7 +52,8 @@ pub(super) fn needless_splits(network: &Network, mesh: &Mesh) -> Vec<Vec<bool>> 
             if variables_of[number].last() != Some(&variable) {
                 variables_of[number].push(variable);
             }
-            can_split[number] &= this.splits_along_all_axes(variable, at);
+            can_split[number] &=
+                this.splits_along_all_axes(variable, at) && !this.has_halo(variable, at);
             is_kept[number] |= this.is_pinned_along(variable, at)
                 || this.is_whole(variable)
                 || this.leaves_terms(variable, at);
@@ -70,8 +71,11 @@ pub(super) fn needless_splits(network: &Network, mesh: &Mesh) -> Vec<Vec<bool>> 
         };
         is_needless[inner] = !is_kept[inner] && this.loops[*first].iter().any(dominates);
     }
-    let of_variable = |loops: &Vec<usize>| loops.iter().map(|&it| is_needless[it]).collect();
-    this.loops.iter().map(of_variable).collect()
+    let of_variable = |(variable, loops): (usize, &Vec<usize>)| {
+        let is_whole = |at: usize| network.keeps_images_whole && this.is_windowed(variable, at);
+        loops.iter().enumerate().map(|(at, &it)| is_needless[it] || is_whole(at)).collect()
+    };
+    this.loops.iter().enumerate().map(of_variable).collect()
 }
 
 /// Marks no split as needless.
@@ -228,6 +232,26 @@ impl<'a> Loops<'a> {
             (NetworkVariable::Tensor(value) | NetworkVariable::Operator(value), _) => {
                 may_split(self.network.graph.shape(value)[at], self.mesh, axes)
             }
+        }
+    }
+
+    /// Returns whether an operator reads a halo along this factor.
+    fn has_halo(&self, variable: usize, at: usize) -> bool {
+        self.some_dim_is(variable, at, Dim::has_halo)
+    }
+
+    /// Returns whether an operator moves windows along this factor.
+    fn is_windowed(&self, variable: usize, at: usize) -> bool {
+        self.some_dim_is(variable, at, |dim| dim.halo.is_some())
+    }
+
+    /// Returns whether the condition holds of a dim that carries this factor of an operator.
+    fn some_dim_is(&self, variable: usize, at: usize, condition: impl Fn(&Dim) -> bool) -> bool {
+        match (self.variables[variable], &self.signatures[variable]) {
+            (NetworkVariable::Operator(_), Some(signature)) => {
+                signature.dims_of(factor_id(at)).any(condition)
+            }
+            (NetworkVariable::Tensor(_) | NetworkVariable::Operator(_), _) => false,
         }
     }
 

@@ -11,12 +11,15 @@ use soybean_minsum::{Edge, Interner, PairwiseProblem};
 use super::{
     dominance::is_known,
     orbits::OrbitCosts,
-    problem::{AccessEdge, Label, Plan, TableKey, TilingProblem, Variable},
+    problem::{Access, AccessEdge, Label, Plan, TableKey, TilingProblem, Variable},
     resolution::Resolution,
     splittable::enumerate_partitionings,
     tiling_space::TilingSpace,
 };
-use crate::{signature::Partitioning, value::Value};
+use crate::{
+    signature::{Dim, Partitioning},
+    value::Value,
+};
 
 /// A problem with the labels that a resolution distinguishes.
 pub(super) struct Instance<'a> {
@@ -29,6 +32,9 @@ pub(super) struct Instance<'a> {
     /// For each access and each partitioning of its operator, the position of the tiling that it
     /// needs or gives.
     positions: Vec<Rc<[usize]>>,
+    /// For each access and each partitioning of its operator, the cost of the halo; empty without
+    /// halos.
+    halos: Vec<Rc<[i64]>>,
     /// The kernel costs of the partitionings of each task and operator kind, computed once.
     kernels: RefCell<BTreeMap<(usize, usize), Vec<i64>>>,
 }
@@ -50,7 +56,9 @@ impl<'a> Instance<'a> {
             .collect();
         let mut known: BTreeMap<(usize, usize, Option<usize>), Rc<[usize]>> = BTreeMap::new();
         let mut positions = Vec::with_capacity(problem.accesses.len());
+        let mut halos = Vec::with_capacity(problem.accesses.len());
         for access in &problem.accesses {
+            halos.push(halo_costs(problem, access, &partitionings[access.operator_kind]));
             let position = |partitioning: &Partitioning| {
                 let tiling = problem.accessed_tiling(access, partitioning);
                 spaces[access.tensor_kind]
@@ -64,7 +72,7 @@ impl<'a> Instance<'a> {
             positions.push(Rc::clone(of_access));
         }
         let kernels = RefCell::default();
-        Self { problem, resolution, spaces, partitionings, positions, kernels }
+        Self { problem, resolution, spaces, partitionings, positions, halos, kernels }
     }
 
     /// Returns the number of labels of a variable.
@@ -238,14 +246,16 @@ impl<'a> Instance<'a> {
     /// gives.
     fn cost_of_access(&self, access: usize, tiling: usize, partitioning: usize) -> i64 {
         let other = self.positions[access][partitioning];
+        let of_halo = self.halos[access].get(partitioning).copied().unwrap_or(0);
         if tiling == other {
-            return 0;
+            return of_halo;
         }
         let access = &self.problem.accesses[access];
         let (from, to) = if access.operand.is_some() { (tiling, other) } else { (other, tiling) };
         let space = &self.spaces[access.tensor_kind];
         self.problem.cost_of_access(access, space.cost(from, to))
             + self.problem.replica_tie_break(access, space.n_parts(to))
+            + of_halo
     }
 
     /// Returns the min-sum problem over the kept labels.
@@ -280,6 +290,24 @@ impl<'a> Instance<'a> {
             accesses.sum::<i64>() + memory_price
         })
     }
+}
+
+/// Returns the costs of the halos that partitionings need at an access; none if no dim has one.
+/// They depend on the number of axes of each class that split a dim, so orbits have them, too.
+fn halo_costs(
+    problem: &TilingProblem<'_>,
+    access: &Access,
+    partitionings: &[Partitioning],
+) -> Rc<[i64]> {
+    let signature = &problem.operator_kinds[access.operator_kind].signature;
+    if !signature.dims(access.operand).iter().any(Dim::has_halo) {
+        return Rc::new([]);
+    }
+    let cost = |it: &Partitioning| {
+        let tiling = problem.accessed_tiling(access, it);
+        problem.cost_of_halo(&problem.cost_model, access, tiling)
+    };
+    partitionings.iter().map(cost).collect()
 }
 
 impl AccessEdge {

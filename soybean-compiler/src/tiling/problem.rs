@@ -14,7 +14,7 @@ pub(super) mod builder;
 
 use std::sync::Arc;
 
-use soybean_plan::{Mesh, Tiling, Topology};
+use soybean_plan::{Mesh, Shape, Tile, Tiling, Topology};
 
 use super::{
     cost_model::{ConversionCost, CostModel},
@@ -29,7 +29,7 @@ use super::{
 use crate::{
     network::Network,
     operator::Operator,
-    signature::{Partitioning, Signature},
+    signature::{FactorId, Partitioning, Signature},
     value::Value,
 };
 
@@ -93,6 +93,16 @@ pub(super) struct OperatorKind {
     /// The redundancy that ranks may have.
     pub(super) redundancy: Redundancy,
     is_needless: Vec<bool>,
+}
+
+impl OperatorKind {
+    /// Returns whether some partitioning reads an operand with a halo.
+    fn may_have_halo(&self, operand: Option<usize>) -> bool {
+        let is_split = |it: FactorId| !self.is_needless[usize::from(it)];
+        let dims = self.signature.dims(operand).iter();
+        operand.is_some()
+            && dims.filter(|it| it.has_halo()).any(|it| it.factor.is_some_and(is_split))
+    }
 }
 
 /// An operator that reads or writes a tensor.
@@ -290,6 +300,29 @@ impl<'a> TilingProblem<'a> {
             + self.memory_price_of_labels(edge, tiling, partitioning)
     }
 
+    /// Returns the cost of the halo of the tensor in the tiling that an access needs.
+    pub(super) fn cost_of_halo(
+        &self,
+        cost_model: &CostModel,
+        access: &Access,
+        tiling: Tiling,
+    ) -> i64 {
+        let signature = &self.operator_kinds[access.operator_kind].signature;
+        let Some(operand) = access.operand else { return 0 };
+        let halo = signature.halo(Some(operand), &tiling);
+        if halo.is_none() {
+            return 0;
+        }
+        let shape: Shape = signature.operands[operand].iter().map(|dim| dim.extent).collect();
+        let tile = Tile::new(shape, tiling);
+        let element_bytes = access.bytes / shape.n_elements() as u64;
+        let (axes, bytes) = (halo.axes(&tile), halo.moved(&tile, &self.mesh) * element_bytes);
+        if access.weight > 0 {
+            return cost_model.measured_halo(axes, bytes, access) * self.unit();
+        }
+        self.part_of_unit(cost_model.evaluated_halo(axes, bytes, self.evaluation_byte))
+    }
+
     /// Returns the cost of a tensor's tiling at an access that needs or gives another one.
     pub(super) fn cost_of_conversion(
         &self,
@@ -298,13 +331,16 @@ impl<'a> TilingProblem<'a> {
         tiling: Tiling,
         other: Tiling,
     ) -> i64 {
+        let of_halo = self.cost_of_halo(cost_model, access, other);
         if tiling == other {
-            return 0;
+            return of_halo;
         }
         let (from, to) = if access.operand.is_some() { (tiling, other) } else { (other, tiling) };
         let price = self.tensor_kinds[access.tensor_kind].conversion_cost(cost_model, from, to);
         let n_parts = self.tensor_kinds[access.tensor_kind].n_parts(&to);
-        self.cost_of_access_by(cost_model, access, price) + self.replica_tie_break(access, n_parts)
+        self.cost_of_access_by(cost_model, access, price)
+            + self.replica_tie_break(access, n_parts)
+            + of_halo
     }
 
     /// Returns the memory price of the labels of an edge.

@@ -143,20 +143,23 @@ fn table_of_cut(
     let accesses = edge.accesses.iter().map(|&it| {
         let access = &problem.accesses[it];
         let signature = &problem.operator_kinds[access.operator_kind].signature;
-        let needed = factors.iter().map(|&it| placement(signature, access, it)).collect();
+        let needed = |&it: &Option<FactorId>| {
+            (placement(signature, access, it), halo_share(signature, access, it, size))
+        };
+        let needed = factors.iter().map(needed).collect();
         let weight = (access.weight << 8).max(1).cast_signed();
         (access, (access.bytes / n_parts) as i64 * weight, needed)
     });
-    let accesses: Vec<(&Access, i64, Vec<Placement>)> = accesses.collect();
+    let accesses: Vec<(&Access, i64, Vec<Needed>)> = accesses.collect();
     let numbers: Vec<usize> = (0..factors.len()).collect();
     edge.table(placements, &numbers, |&stored, &factor| {
-        let of_access = |(access, elements, needed): &(&Access, i64, Vec<Placement>)| {
-            let needed = needed[factor];
+        let of_access = |(access, elements, needed): &(&Access, i64, Vec<Needed>)| {
+            let (needed, [halo, extent]) = needed[factor];
             let (from, to) =
                 if access.operand.is_some() { (stored, needed) } else { (needed, stored) };
             // Of equal cuts, prefer the one whose replicas have the tilings of their tensors.
             let is_held = access.is_replica && from != to;
-            elements * shares_moved(from, to, size) + i64::from(is_held)
+            elements * shares_moved(from, to, size) + elements * halo / extent + i64::from(is_held)
         };
         accesses.iter().map(of_access).sum()
     })
@@ -169,6 +172,26 @@ fn placement(signature: &Signature, access: &Access, factor: Option<FactorId>) -
         Some(operand) => signature.operand_tiling(operand, &partitioning).on(0),
         None => signature.result_tiling(&partitioning).on(0),
     }
+}
+
+/// The placement that a partitioning needs or gives along one axis, and the share of its halo.
+type Needed = (Placement, [i64; 2]);
+
+/// Returns what a halo moves in a group in the same units as [`shares_moved`], as a fraction, if
+/// earlier cuts left the dim whole.
+fn halo_share(
+    signature: &Signature,
+    access: &Access,
+    factor: Option<FactorId>,
+    size: i64,
+) -> [i64; 2] {
+    const NONE: [i64; 2] = [0, 1];
+    let Some(operand) = access.operand.filter(|_| factor.is_some()) else { return NONE };
+    let dim = signature.operands[operand].iter().find(|it| it.factor == factor);
+    let Some(dim) = dim.filter(|it| it.has_halo()) else { return NONE };
+    let [before, after] = dim.halo.unwrap_or_default();
+    let number = |it: usize| i64::try_from(it).expect("extents fit 63 bits");
+    [size * (size - 1) * number(before + after), number(dim.extent)]
 }
 
 /// Returns what a conversion along one axis moves in a group, in units of one rank's part.

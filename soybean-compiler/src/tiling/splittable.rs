@@ -1,8 +1,11 @@
 //! The legal partitionings of operators on a mesh.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
-use soybean_plan::{AxisSet, Mesh, carried_axes, splitting_sets};
+use soybean_plan::{AxisSet, Mesh, carried_axes, splits_into_blocks, splitting_sets};
 
 use super::resolution::Resolution;
 use crate::signature::{FactorId, Partitioning, Signature, TERMS, factor_id};
@@ -21,17 +24,35 @@ pub(super) enum Redundancy {
 pub(super) struct SplittingSets {
     mesh: Mesh,
     known: BTreeMap<usize, Arc<[bool]>>,
+    /// The sets that split an extent into blocks.
+    of_blocks: BTreeMap<usize, Arc<[bool]>>,
 }
 
 impl SplittingSets {
     pub(super) fn new(mesh: &Mesh) -> Self {
-        Self { mesh: *mesh, known: BTreeMap::new() }
+        Self { mesh: *mesh, known: BTreeMap::new(), of_blocks: BTreeMap::new() }
     }
 
     /// Returns a mark for each set of axes, indexed by its bit mask.
     pub(super) fn of(&mut self, extent: usize) -> Arc<[bool]> {
         let mesh = &self.mesh;
         Arc::clone(self.known.entry(extent).or_insert_with(|| splitting_sets(extent, mesh).into()))
+    }
+
+    /// Returns a mark for each set of axes that splits this extent into blocks.
+    #[expect(clippy::cast_possible_truncation, reason = "a mesh has at most 16 axes")]
+    fn of_blocks(&mut self, extent: usize) -> Arc<[bool]> {
+        let mesh = &self.mesh;
+        let marks = || {
+            let mut marks = vec![true; 1 << mesh.n_axes()];
+            for mask in 1..marks.len() {
+                // The set without its last axis must split into blocks, too.
+                marks[mask] = marks[mask & !(1 << mask.ilog2())]
+                    && splits_into_blocks(extent, mesh, AxisSet(mask as u16));
+            }
+            marks.into()
+        };
+        Arc::clone(self.of_blocks.entry(extent).or_insert_with(marks))
     }
 }
 
@@ -48,14 +69,18 @@ impl SplittableFactors {
         let mut of_factor = |factor: usize| -> Vec<bool> {
             let extent = signature.factors[factor];
             let all = (0..sets.mesh.n_axes()).collect::<AxisSet>().0;
-            let dims = signature.operands.iter().chain([&signature.result]).flatten();
-            let carried = dims
-                .filter(|dim| dim.factor == Some(factor_id(factor)) && dim.extent != extent)
-                .fold(all, |axes, dim| {
-                    axes & carried_axes(extent, dim.extent, dim.place, &sets.mesh).0
-                });
+            let dims = || signature.dims_of(factor_id(factor));
+            let carried = dims().filter(|dim| dim.extent != extent).fold(all, |axes, dim| {
+                axes & carried_axes(extent, dim.extent, dim.place, &sets.mesh).0
+            });
+            let with_halo: BTreeSet<usize> =
+                dims().filter(|dim| dim.has_halo()).map(|dim| dim.extent).collect();
+            let blocks: Vec<_> = with_halo.into_iter().map(|it| sets.of_blocks(it)).collect();
             let sets = sets.of(extent);
-            (0..sets.len()).map(|mask| sets[mask] && mask & !(carried as usize) == 0).collect()
+            let is_legal = |mask: usize| {
+                sets[mask] && mask & !(carried as usize) == 0 && blocks.iter().all(|it| it[mask])
+            };
+            (0..sets.len()).map(is_legal).collect()
         };
         let of_factors = (0..signature.factors.len()).map(&mut of_factor).collect();
         Self { of_factors, may_be_terms: false }

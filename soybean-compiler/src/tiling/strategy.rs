@@ -85,6 +85,9 @@ pub struct SearchRequest {
     /// Adds replicas to the network before it is searched; see [`replicate`](crate::replicate).
     /// Otherwise every operator converts its operands for itself, as in the paper.
     pub shares: bool,
+    /// Keeps the images of convolutions and poolings whole along rows and columns, so that no halos
+    /// are exchanged.
+    pub keeps_images_whole: bool,
 }
 
 /// Returns whether [`SearchRequest::max_work`] may be this number.
@@ -108,6 +111,7 @@ impl Default for SearchRequest {
             max_work: MAX_WORK,
             poison: None,
             shares: true,
+            keeps_images_whole: false,
         }
     }
 }

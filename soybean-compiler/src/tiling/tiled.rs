@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-use soybean_plan::{Combine, Mesh, Shape, Tile, Tiling};
+use soybean_plan::{Collective, Combine, Halo, Mesh, Shape, Tile, Tiling};
 
-use super::conversion::route;
+use super::conversion::{halo_exchange, route};
 use crate::{
     network::Network,
     operator::Rules,
@@ -37,10 +37,20 @@ pub struct Conversion {
     pub from: Tiling,
     /// The tiling after.
     pub to: Tiling,
-    /// The combination of partial results.
+    /// The elements around its part that a rank has after.
+    pub halo: Halo,
+    /// The combination of partial results; for a halo, the one whose identity lies outside.
     pub combine: Combine,
     /// The bytes moved between ranks, over all ranks.
     pub bytes: u64,
+}
+
+impl Conversion {
+    /// Returns whether a rank has the same elements before and after.
+    #[must_use]
+    pub fn is_identity(&self) -> bool {
+        self.from == self.to && self.halo.is_none()
+    }
 }
 
 impl TiledNetwork {
@@ -58,7 +68,7 @@ impl TiledNetwork {
     }
 
     /// Returns the conversions of an operator: of each operand, then of its result. Conversions
-    /// between equal tilings are included. What another operator's kernel computes has no
+    /// that change nothing are included. What another operator's kernel computes has no
     /// conversions of operands of its own.
     ///
     /// # Panics
@@ -70,20 +80,17 @@ impl TiledNetwork {
         let is_computed_elsewhere = Attend::computed_with(&self.network.graph, value).is_some();
         let operand = |(position, &operand): (usize, &Value)| {
             let from = self.tilings[operand.index()];
-            let to = match is_computed_elsewhere {
-                true => from,
-                false => signature.operand_tiling(position, partitioning),
-            };
-            self.conversion(operand, from, to, Combine::Sum)
+            if is_computed_elsewhere {
+                return self.conversion(operand, [from, from], Halo::NONE, Combine::Sum);
+            }
+            let to = signature.operand_tiling(position, partitioning);
+            let halo = signature.halo(Some(position), &to);
+            self.conversion(operand, [from, to], halo, self.outside(value, position))
         };
         let mut conversions: Vec<Conversion> = operands.iter().enumerate().map(operand).collect();
         let from = signature.result_tiling(partitioning);
-        conversions.push(self.conversion(
-            value,
-            from,
-            self.tilings[value.index()],
-            signature.combine,
-        ));
+        let to = self.tilings[value.index()];
+        conversions.push(self.conversion(value, [from, to], Halo::NONE, signature.combine));
         conversions
     }
 
@@ -161,11 +168,32 @@ impl TiledNetwork {
         self.mesh.group_size((0..form.0.len()).filter(is_split).collect())
     }
 
-    fn conversion(&self, value: Value, from: Tiling, to: Tiling, combine: Combine) -> Conversion {
+    /// Returns the function whose identity an operand's halo holds outside the tensor.
+    pub(crate) fn outside(&self, value: Value, position: usize) -> Combine {
+        let operator = self.network.graph.operator(value);
+        operator.map_or(Combine::Sum, |it| it.outside(position))
+    }
+
+    fn conversion(
+        &self,
+        value: Value,
+        [from, to]: [Tiling; 2],
+        halo: Halo,
+        combine: Combine,
+    ) -> Conversion {
+        let conversion = Conversion { value, from, to, halo, combine, bytes: 0 };
+        let collectives = self.collectives(&conversion);
+        Conversion { bytes: collectives.iter().map(|it| it.bytes(&self.mesh)).sum(), ..conversion }
+    }
+
+    /// Returns the collectives of a conversion, one after another.
+    #[must_use]
+    pub fn collectives(&self, conversion: &Conversion) -> Vec<Collective> {
+        let &Conversion { value, from, to, halo, combine, .. } = conversion;
         let node = self.network.graph.node(value);
-        let collectives = route(&self.mesh, node.shape, node.dtype, combine, from, to);
-        let bytes = collectives.iter().map(|it| it.bytes(&self.mesh)).sum();
-        Conversion { value, from, to, combine, bytes }
+        let mut collectives = route(&self.mesh, node.shape, node.dtype, combine, from, to);
+        collectives.extend(halo_exchange(node.shape, node.dtype, combine, to, halo));
+        collectives
     }
 
     /// Returns the bytes that one update, or in inference one prediction, moves between ranks, over
@@ -192,8 +220,9 @@ impl fmt::Display for TiledNetwork {
                     .map(|it| it.map_or("-".to_owned(), |factor| letter(factor).to_string()))
                     .collect();
                 write!(f, " by [{}]", text.join(" "))?;
-                for it in self.conversions(value).iter().filter(|it| it.from != it.to) {
-                    write!(f, "; {} {} -> {}: {} bytes", it.value, it.from, it.to, it.bytes)?;
+                for it in self.conversions(value).iter().filter(|it| !it.is_identity()) {
+                    let with = if it.halo.is_none() { "" } else { &format!(" with {}", it.halo) };
+                    write!(f, "; {} {} -> {}{with}: {} bytes", it.value, it.from, it.to, it.bytes)?;
                 }
             }
             writeln!(f)?;

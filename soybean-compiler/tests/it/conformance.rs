@@ -1,28 +1,24 @@
 //! Properties of every operator that users can call. The calls come from the operators' own table.
 //!
 //! - Its gradient is that of finite differences, in `f64`.
-//! - Splitting any factor of a signature in two and joining the parts changes nothing.
+//! - Splitting any factor of a signature and joining the parts changes nothing.
 //! - Simplification and fusion change no value.
 //! - In `bf16` its loss and gradients are the same but for rounding.
 
 use std::collections::BTreeMap;
 
 use soybean_compiler::{
-    Argument, Builder, Network, Optimizer, Sample, Value, fuse,
-    graph::Graph,
-    operator::Operator,
-    operator_names, operator_samples,
-    operators::attend::Attend,
-    round,
-    signature::{Dim, Signature},
-    simplify, training_step, verify,
+    Argument, Builder, Network, Optimizer, Sample, Value, fuse, graph::Graph, operator::Operator,
+    operator_names, operator_samples, operators::attend::Attend, round, simplify, training_step,
+    verify,
 };
-use soybean_plan::{DType, Init, Place, Precision, Shape};
+use soybean_plan::{DType, Init, Precision};
 
 use crate::support::{
     self, call,
-    interpreter::{evaluate, run_operator},
+    interpreter::evaluate,
     samples::{argument, noise},
+    split::check_split,
 };
 
 /// Operators through which no gradient flows by definition, whatever the values say.
@@ -226,6 +222,8 @@ fn split_parts_recombine() {
     assert!(n_splits > 100, "only {n_splits} splits were tried");
 }
 
+/// Splits each factor of an operator in as many parts as divide it. Returns the number of factors
+/// that were split.
 fn split_each_factor(
     sample: &Sample,
     graph: &Graph,
@@ -233,85 +231,19 @@ fn split_each_factor(
     value: Value,
     values: &BTreeMap<Value, Vec<f64>>,
 ) -> usize {
-    let operands = graph.operands(value);
     let signature = operator.signature(&graph.operand_shapes(value));
     let mut n_splits = 0;
-    for factor in 0..u8::try_from(signature.factors.len()).unwrap() {
-        if !signature.factors[factor as usize].is_multiple_of(2) {
-            continue;
-        }
-        n_splits += 1;
-        let halves = [0, 1].map(|half| {
-            let parts: Vec<(Shape, Vec<f64>)> = operands
-                .iter()
-                .zip(&signature.operands)
-                .map(|(operand, dims)| part(&signature, dims, factor, half, &values[operand]))
-                .collect();
-            let (shapes, data): (Vec<Shape>, Vec<&[f64]>) =
-                parts.iter().map(|(shape, data)| (*shape, &data[..])).unzip();
-            let result = part_shape(&signature.result, factor);
-            let dtype = graph.node(value).dtype;
-            run_operator(operator.kernel(&shapes, &result).as_ref(), &data, &result, dtype)
-        });
-        let whole = &values[&value];
-        let expected: [Vec<f64>; 2];
-        let recombined = if signature.is_reduced(factor) {
-            expected = [whole.clone(), Vec::new()];
-            [
-                halves[0]
-                    .iter()
-                    .zip(&halves[1])
-                    .map(|(&x, &y)| signature.combine.evaluate(x, y))
-                    .collect(),
-                Vec::new(),
-            ]
-        } else {
-            expected =
-                [0, 1].map(|half| part(&signature, &signature.result, factor, half, whole).1);
-            halves
-        };
-        for (x, y) in expected.iter().flatten().zip(recombined.iter().flatten()) {
-            assert!(
-                (x - y).abs() <= 1e-9 * x.abs().max(1.0),
-                "{sample:?}: {operator} {signature} factor {factor}: {y} instead of {x}"
-            );
+    for factor in 0..signature.factors.len() {
+        let extent = signature.factors[factor];
+        let all = [2, 3, 4].into_iter().filter(|it| extent.is_multiple_of(*it));
+        n_splits += usize::from(all.clone().next().is_some());
+        for n in all {
+            let mut n_parts = vec![1; signature.factors.len()];
+            n_parts[factor] = n;
+            check_split(&format!("{sample:?}"), graph, operator, (value, values), &n_parts);
         }
     }
     n_splits
-}
-
-fn part_shape(dims: &[Dim], factor: u8) -> Shape {
-    dims.iter()
-        .map(|dim| if dim.factor == Some(factor) { dim.extent / 2 } else { dim.extent })
-        .collect()
-}
-
-/// Returns the first or second half of a tensor along the dim that carries a factor, or of each
-/// part of that dim; all of the tensor if none does.
-fn part(
-    signature: &Signature,
-    dims: &[Dim],
-    factor: u8,
-    half: usize,
-    data: &[f64],
-) -> (Shape, Vec<f64>) {
-    let extent = signature.factors[usize::from(factor)];
-
-    let shape = part_shape(dims, factor);
-    let whole: Shape = dims.iter().map(|dim| dim.extent).collect();
-    let strides = whole.dense_strides();
-    let element = |point: &Vec<usize>| {
-        let at = |(dim, at): (usize, &usize)| {
-            let length = match dims[dim].place {
-                _ if dims[dim].factor != Some(factor) => return at * strides.0[dim],
-                Place::Outermost => shape[dim],
-                Place::Innermost => extent / 2,
-            };
-            (at / length * 2 * length + half * length + at % length) * strides.0[dim]
-        };
-        data[point.iter().enumerate().map(at).sum::<usize>()]
-    };
-    (shape, shape.points().iter().map(element).collect())
 }
 
 /// Returns the weighted sum of attention over parameters, and values for all sources. `attend`

@@ -10,7 +10,7 @@ use soybean_zoo::{Model, mlp};
 
 use crate::support::{
     brute_force::{least_bytes, least_bytes_of_greedy_cuts},
-    random_networks::{Sizes, branching_model, random_model, random_predictor},
+    random_networks::{Sizes, branching_model, image_model, random_model, random_predictor},
 };
 
 /// The most entries of a table of brute force. Networks that need more are skipped.
@@ -31,6 +31,8 @@ struct Best {
     bytes: u64,
     /// True if an operator reads and gives partial sums.
     has_terms: bool,
+    /// True if an operator reads a halo.
+    has_halo: bool,
 }
 
 impl Compared {
@@ -82,7 +84,11 @@ fn best_of(network: Network, n_ranks: usize, sizes: &Sizes, seed: u64) -> Option
     assert!(others.data.min(others.model).min(others.recursive) >= least, "{}", case());
     let of_terms = |it: &Partitioning| it.0.contains(&Some(TERMS));
     let has_terms = found.tiled.forms.iter().flatten().any(of_terms);
-    Some(Best { bytes: least, has_terms })
+    let graph = &network.graph;
+    let computed = graph.values().filter(|it| graph.operator(*it).is_some());
+    let mut conversions = computed.flat_map(|it| found.tiled.conversions(it));
+    let has_halo = conversions.any(|it| !it.halo.is_none());
+    Some(Best { bytes: least, has_terms, has_halo })
 }
 
 /// Returns the optimizer with everything that reads the norm of the gradients, and with all further
@@ -172,6 +178,26 @@ fn gradients_of_several_products() {
     }
     assert!(compared.n_networks >= 180, "{compared:?}");
     assert!(compared.n_with_terms >= 90, "{compared:?}");
+}
+
+/// Images that are too few for all ranks are split along rows and columns, too.
+#[test]
+fn few_images() {
+    let mut compared = Compared::default();
+    let mut n_with_halo = 0;
+    for (n_ranks, batch) in [(2, 1), (3, 1), (4, 1), (4, 2), (6, 1), (6, 2), (8, 1)] {
+        let sizes = Sizes { n_operators: 0, extents: &[], is_trained: true };
+        for seed in 0..60 {
+            let (builder, loss) = image_model(seed, batch);
+            let updates = optimizer("sgd", &[]).unwrap();
+            let network = build_network(builder, loss, &[], &updates).unwrap();
+            let Some(best) = best_of(network, n_ranks, &sizes, seed) else { continue };
+            compared.count(&best);
+            n_with_halo += usize::from(best.has_halo);
+        }
+    }
+    assert!(compared.n_networks >= 150, "{compared:?}");
+    assert!(n_with_halo >= 30, "{n_with_halo} of {compared:?}");
 }
 
 #[test]

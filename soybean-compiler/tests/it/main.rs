@@ -13,6 +13,7 @@ mod fastest;
 mod faults;
 mod figures;
 mod graph;
+mod halos;
 mod inference;
 mod lowering;
 mod memory;

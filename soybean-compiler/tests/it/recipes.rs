@@ -303,6 +303,7 @@ proptest! {
                 max_work,
                 poison: None,
                 shares,
+                keeps_images_whole: !shares,
             },
             precision: Precision::ALL[precision],
             optimizer: with_further(further, match which {
@@ -326,6 +327,7 @@ fn recipes_keep_what_is_asked_of_the_search() {
     let requests = [
         SearchRequest { memory: Some(1 << 30), ..SearchRequest::default() },
         SearchRequest { shares: false, ..SearchRequest::default() },
+        SearchRequest { keeps_images_whole: true, ..SearchRequest::default() },
         SearchRequest { effort: SearchEffort::Thorough, ..SearchRequest::default() },
         SearchRequest { padding: Padding::Off, ..SearchRequest::default() },
         SearchRequest { max_work: 1.2, ..SearchRequest::default() },
@@ -341,5 +343,5 @@ fn recipes_keep_what_is_asked_of_the_search() {
         assert_eq!(wanted.last().unwrap(), &format!("{:?}", read.options.search));
     }
     wanted.dedup();
-    assert_eq!(wanted.len(), 7);
+    assert_eq!(wanted.len(), 8);
 }

@@ -10,8 +10,8 @@ use soybean_plan::{Combine, DType, Mesh, Placement, Precision, Shape, Tile, Tili
 
 use crate::support::{
     self,
-    random_networks::{Sizes, random_model, random_predictor},
-    recost::{Conversion, fewest_bytes, implied, listed},
+    random_networks::{Sizes, image_model, random_model, random_predictor},
+    recost::{Conversion, Halo, fewest_bytes, implied, listed},
 };
 
 /// Returns the JSON of a plan, or `None` if there are too many ranks for the network.
@@ -60,7 +60,7 @@ fn check(plan: &Value) -> usize {
     assert_eq!(plan["bytes_total"], total, "the total is the sum of conversions");
     let per_axis = plan["bytes_per_axis"].as_array().unwrap().iter();
     assert_eq!(per_axis.map(|it| it.as_u64().unwrap()).sum::<u64>(), total);
-    let told: Vec<_> = listed.into_iter().map(|it| (it.tensor, it.from, it.to)).collect();
+    let told: Vec<_> = listed.into_iter().map(|it| (it.tensor, it.from, it.to, it.halo)).collect();
     assert_eq!(told, implied(plan), "conversions are those that forms and tilings need");
     told.len()
 }
@@ -74,8 +74,10 @@ fn check_conversion(mesh: &Mesh, it: &Conversion) {
         assert_eq!(it.bytes, fewest, "{mesh}: {it:?}");
     }
     assert!(it.bytes >= fewest, "{mesh}: {it:?} moves at least {fewest} bytes");
-    let of_steps: u64 = steps(mesh, it).iter().map(|it| fewest_bytes(mesh, it)).sum();
-    assert_eq!(it.bytes, it.times * of_steps, "{mesh}: {it:?}");
+    let without = Conversion { halo: Halo::new(), ..it.clone() };
+    let of_halo = fewest_bytes(mesh, it) - fewest_bytes(mesh, &without);
+    let of_steps: u64 = steps(mesh, &without).iter().map(|it| fewest_bytes(mesh, it)).sum();
+    assert_eq!(it.bytes, it.times * (of_steps + of_halo), "{mesh}: {it:?}");
 }
 
 /// Returns the collectives of a conversion, each as a conversion of its own.
@@ -130,6 +132,7 @@ fn check_all_conversions(n_ranks: usize, shape: &[usize]) -> usize {
                     from: texts(&from),
                     to: texts(&to),
                     times: 1,
+                    halo: Halo::new(),
                     bytes: steps.iter().map(|it| it.bytes(&mesh)).sum(),
                 },
             );
@@ -302,6 +305,24 @@ fn conversions_of_images() {
     }
 }
 
+/// Few images are split along rows and columns, too, where ranks exchange halos.
+#[test]
+fn conversions_of_few_images() {
+    let mut n_with_halo = 0;
+    for (n_gpus, batch) in [(2, 1), (3, 1), (4, 1), (4, 2), (6, 2), (8, 1), (8, 2)] {
+        for seed in 0..40 {
+            let (builder, loss) = image_model(seed, batch);
+            for (_, strategy) in Strategy::NAMES {
+                let plan = plan(builder.clone(), loss, n_gpus, strategy, Precision::F32);
+                let Some(plan) = plan else { continue };
+                check(&plan);
+                n_with_halo += listed(&plan).iter().filter(|it| !it.halo.is_empty()).count();
+            }
+        }
+    }
+    assert!(n_with_halo >= 40, "{n_with_halo}");
+}
+
 /// A step moves nothing for outputs that only evaluations compute.
 #[test]
 fn conversions_of_evaluations_are_not_of_a_step() {
@@ -317,7 +338,8 @@ fn conversions_of_evaluations_are_not_of_a_step() {
         let plan: Value = serde_json::from_str(&report.json()).unwrap();
         let listed = listed(&plan);
         assert_eq!(plan["bytes_total"], listed.iter().map(|it| it.bytes).sum::<u64>());
-        let told: Vec<_> = listed.into_iter().map(|it| (it.tensor, it.from, it.to)).collect();
+        let told: Vec<_> =
+            listed.into_iter().map(|it| (it.tensor, it.from, it.to, it.halo)).collect();
         assert_eq!(told, implied(&plan), "conversions are those that forms and tilings need");
         let tiled = &report.search().tiled;
         let is_measured = tiled.network.measured();

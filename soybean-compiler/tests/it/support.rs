@@ -7,6 +7,7 @@ pub(crate) mod interpreter;
 pub(crate) mod random_networks;
 pub(crate) mod recost;
 pub(crate) mod samples;
+pub(crate) mod split;
 
 use soybean_compiler::{Argument, Builder, Value};
 use soybean_plan::{DType, Init};

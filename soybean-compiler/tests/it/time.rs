@@ -19,7 +19,7 @@ use soybean_zoo::{Model, Transformer};
 
 use crate::support::{self, averaged::averaged_mlp, forms::all_forms};
 
-fn level(count: usize, link_bytes_per_second: f64, latency_seconds: f64) -> Level {
+pub(crate) fn level(count: usize, link_bytes_per_second: f64, latency_seconds: f64) -> Level {
     let name = Cow::Borrowed("groups");
     Level { name, count, link_bytes_per_second, gpus_per_link: 1, latency_seconds }
 }
@@ -45,7 +45,7 @@ fn cluster(levels: &[Level]) -> Cluster {
 }
 
 /// Returns a cluster of these levels, whose GPUs take about as long as the links.
-fn slow(levels: &[Level]) -> Cluster {
+pub(crate) fn slow(levels: &[Level]) -> Cluster {
     let dream = cluster(levels);
     let device = Device {
         f32_flops: 1e6,
@@ -86,25 +86,27 @@ fn gpus_that_make_a_step_slower_are_left_idle() {
     assert_eq!(compiled(3, Strategy::Data).report.n_gpus(), 3);
 }
 
-fn searched(network: &Network, cluster: &Cluster, strategy: Strategy) -> SearchResult {
+pub(crate) fn searched(network: &Network, cluster: &Cluster, strategy: Strategy) -> SearchResult {
     let topology = Topology::new(cluster, cluster.n_gpus()).unwrap();
     search(network, topology.mesh(), &request(strategy, cluster))
 }
 
-/// Returns the time of a plan's program, step by step, without slices and buckets. Updates are
-/// those without guards against a loss that is not finite, which plans do not count.
-fn program_seconds(found: &SearchResult) -> f64 {
+/// Returns the time of a plan's program, step by step, without copies of parts and buckets. Updates
+/// are those without guards against a loss that is not finite, which plans do not count.
+pub(crate) fn program_seconds(found: &SearchResult) -> f64 {
     let mut tiled = found.tiled.clone();
     tiled.network.optimizer.non_finite = NonFinite::Skip;
     let program = program_without_buckets("test", &tiled, None);
     let topology = found.topology.as_ref().unwrap();
-    let is_slice =
-        |kernel: &Kernel| matches!(kernel, Kernel::Communicate(_)) && kernel.transfer().is_none();
-    let steps = program.train.iter().filter(|it| !is_slice(&program.kernels[it.kernel]));
+    let is_copy = |kernel: &Kernel| match kernel {
+        Kernel::Communicate(_) => kernel.transfer().is_none(),
+        other => matches!(other, Kernel::Pad(_)),
+    };
+    let steps = program.train.iter().filter(|it| !is_copy(&program.kernels[it.kernel]));
     steps.map(|it| topology.step_seconds(&program, it)).sum()
 }
 
-fn is_close(one: f64, other: f64) -> bool {
+pub(crate) fn is_close(one: f64, other: f64) -> bool {
     (one - other).abs() <= 1e-6 * one.abs().max(other.abs()) + 1e-12
 }
 

@@ -64,7 +64,7 @@ pub(crate) struct Edge {
 /// A change of tiling before or after an operator.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Change {
-    /// The tilings before and after, if they differ.
+    /// The tilings before and after, if they differ or a rank also reads a halo.
     pub(crate) tilings: Option<(Tiling, Tiling)>,
     /// The bytes that it moves in a training step, or in inference in a prediction, over all ranks.
     pub(crate) bytes: u64,
@@ -75,7 +75,7 @@ impl Change {
 
     fn of(conversion: &Conversion) -> Self {
         let Conversion { from, to, bytes, .. } = *conversion;
-        Self { tilings: (from != to).then_some((from, to)), bytes }
+        Self { tilings: (!conversion.is_identity()).then_some((from, to)), bytes }
     }
 
     /// Returns the thickness of its line in pixels, relative to the largest change of the drawing.

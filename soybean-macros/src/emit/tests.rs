@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use expect_test::{Expect, expect};
 use soybean_plan::{
     AxisSet, Bucket, Collective, CollectiveKind, Combine, ConstExpression, Convolution,
-    ConvolutionForm, DType, Init, Instruction, Kernel, Map, Placement, Pooling, PoolingForm,
+    ConvolutionForm, DType, Halo, Init, Instruction, Kernel, Map, Placement, Pooling, PoolingForm,
     RunScalar, ScalarProgram, Shape, Step, Strides, Tiling, Unary,
 };
 
@@ -57,17 +57,18 @@ fn descriptors_are_expressions() {
         shape: Shape::new(&[]),
         from: Tiling::new(&[Placement::Partial, Placement::Split(1), Placement::Partial]),
         to: Tiling::new(&[Placement::Replicated, Placement::Split(1), Placement::Replicated]),
+        halo: Halo::NONE,
     };
     check(
         &collective,
         expect![
-            "Collective { kind: CollectiveKind::AllReduce, dtype: DType::F32, combine: Combine::Sum, axes: AxisSet(5), shape: Shape::new(&[]), from: Tiling::new(&[Placement::Partial, Placement::Split(1), Placement::Partial]), to: Tiling::new(&[Placement::Replicated, Placement::Split(1), Placement::Replicated]), }"
+            "Collective { kind: CollectiveKind::AllReduce, dtype: DType::F32, combine: Combine::Sum, axes: AxisSet(5), shape: Shape::new(&[]), from: Tiling::new(&[Placement::Partial, Placement::Split(1), Placement::Partial]), to: Tiling::new(&[Placement::Replicated, Placement::Split(1), Placement::Replicated]), halo: Halo::NONE, }"
         ],
     );
     check(
         &Bucket::from(Collective { axes: AxisSet(1), ..collective }),
         expect![
-            "Bucket { collectives: Cow::Borrowed(&[Collective { kind: CollectiveKind::AllReduce, dtype: DType::F32, combine: Combine::Sum, axes: AxisSet(1), shape: Shape::new(&[]), from: Tiling::new(&[Placement::Partial, Placement::Split(1), Placement::Partial]), to: Tiling::new(&[Placement::Replicated, Placement::Split(1), Placement::Replicated]), }]), }"
+            "Bucket { collectives: Cow::Borrowed(&[Collective { kind: CollectiveKind::AllReduce, dtype: DType::F32, combine: Combine::Sum, axes: AxisSet(1), shape: Shape::new(&[]), from: Tiling::new(&[Placement::Partial, Placement::Split(1), Placement::Partial]), to: Tiling::new(&[Placement::Replicated, Placement::Split(1), Placement::Replicated]), halo: Halo::NONE, }]), }"
         ],
     );
     check(

@@ -160,8 +160,10 @@ impl Topology {
         let (n_ranks, group) = (self.mesh.n_ranks() as f64, self.mesh.group_size(axes));
         let mut shares = vec![0.0; self.n_levels()];
         for axis in axes.iter() {
-            let faster: AxisSet = axes.iter().filter(|&it| it > axis).collect();
-            let n_across = (self.mesh.size(axis) - 1) * self.mesh.group_size(faster);
+            // Halos come from neighbors: of those, few differ along a slow axis.
+            let is_halo = kind == CollectiveKind::HaloExchange;
+            let others = axes.iter().filter(|&it| if is_halo { it < axis } else { it > axis });
+            let n_across = (self.mesh.size(axis) - 1) * self.mesh.group_size(others.collect());
             shares[self.level(axis)] += n_across as f64 / (group - 1) as f64;
         }
         if let Some(measured) = self.measured(kind, axes) {
@@ -212,9 +214,18 @@ impl Topology {
     }
 
     /// Returns the measured speed of collectives of this kind along these axes, if the cluster's
-    /// [`Measurements`](super::Measurements) have one.
+    /// [`Measurements`](super::Measurements) have one. Halo exchanges are not measured. They send
+    /// messages from rank to rank as all-to-alls do, and get their speed.
     #[must_use]
     pub fn measured(&self, kind: CollectiveKind, axes: AxisSet) -> Option<MeasuredCollective> {
+        let kind = match kind {
+            CollectiveKind::HaloExchange => CollectiveKind::AllToAll,
+            CollectiveKind::Slice
+            | CollectiveKind::ReduceScatter
+            | CollectiveKind::AllReduce
+            | CollectiveKind::AllToAll
+            | CollectiveKind::AllGather => kind,
+        };
         self.cluster.measurements.collective(kind, self.mesh.group_size(axes))
     }
 
@@ -224,7 +235,8 @@ impl Topology {
             CollectiveKind::Slice => 0.0,
             CollectiveKind::ReduceScatter
             | CollectiveKind::AllToAll
-            | CollectiveKind::AllGather => 1.0,
+            | CollectiveKind::AllGather
+            | CollectiveKind::HaloExchange => 1.0,
             CollectiveKind::AllReduce => 2.0,
         };
         n_exchanges * self.cluster.levels[level].latency_seconds

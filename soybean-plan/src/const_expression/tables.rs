@@ -6,9 +6,9 @@ use std::fmt::{self, Write as _};
 
 use super::{ConstExpression, struct_expression, variant_expression};
 use crate::{
-    AxisSet, Binary, Bucket, Buffer, Collective, CollectiveKind, Constant, DType, DigitOrder, Init,
-    Input, Instruction, Mesh, NonFinite, Output, Parameter, Placement, Precision, Rows, RunScalar,
-    ScalarProgram, Shape, State, Strides, Tables, Tile, Tiling, Unary,
+    AxisSet, Binary, Bucket, Buffer, Collective, CollectiveKind, Constant, DType, DigitOrder, Halo,
+    Init, Input, Instruction, MAX_RANK, Mesh, NonFinite, Output, Parameter, Placement, Precision,
+    Rows, RunScalar, ScalarProgram, Shape, State, Strides, Tables, Tile, Tiling, Unary,
 };
 
 struct_expression! {
@@ -26,7 +26,7 @@ struct_expression! {
     Output { name dtype tile buffer rows }
     Tile { shape padded tiling }
     Bucket { collectives }
-    Collective { kind dtype combine axes shape from to }
+    Collective { kind dtype combine axes shape from to halo }
     ScalarProgram { instructions results }
 }
 
@@ -54,6 +54,16 @@ impl ConstExpression for Mesh {
 impl ConstExpression for AxisSet {
     fn write_expression(&self, text: &mut String) {
         write_to(text, format_args!("AxisSet({})", self.0));
+    }
+}
+
+impl ConstExpression for Halo {
+    fn write_expression(&self, text: &mut String) {
+        text.push_str("Halo::NONE");
+        for dim in (0..MAX_RANK).filter(|&dim| self.is_along(dim)) {
+            let (before, after) = (self.before[dim], self.after[dim]);
+            write_to(text, format_args!(".with({dim}, [{before}, {after}])"));
+        }
     }
 }
 

@@ -3,6 +3,8 @@
 //! If every rank has its own GPU, NCCL moves the data. Otherwise each rank reads the memory of its
 //! peers.
 
+mod halo;
+
 use std::ops::Range;
 
 use soybean_plan::{Access, AxisSet, Collective, CollectiveKind, Combine, DType, Lane, Mesh};
@@ -88,7 +90,7 @@ pub(crate) enum CollectiveOperation {
 }
 
 /// An NCCL call that all ranks of each group make.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NcclCall {
     pub(crate) operation: NcclOperation,
     pub(crate) axes: AxisSet,
@@ -137,6 +139,9 @@ impl CollectiveBuilder<'_> {
                 CommunicationBackend::Nccl,
                 CollectiveKind::ReduceScatter | CollectiveKind::AllToAll,
             ) => Ok(vec![self.scatter()?]),
+            (CommunicationBackend::Nccl, CollectiveKind::HaloExchange) => {
+                Ok(vec![self.halo_exchange()?])
+            }
         }
     }
 
@@ -170,10 +175,14 @@ impl CollectiveBuilder<'_> {
             CollectiveKind::ReduceScatter | CollectiveKind::AllReduce => {
                 Some(self.collective.combine)
             }
-            CollectiveKind::Slice | CollectiveKind::AllToAll | CollectiveKind::AllGather => None,
+            CollectiveKind::Slice
+            | CollectiveKind::AllToAll
+            | CollectiveKind::AllGather
+            | CollectiveKind::HaloExchange => None,
         };
         let first = self.transfer(combine, first)?;
         let mut tasks = vec![self.peer_access_task(first, self.input.clone(), received)];
+        tasks[0].before.extend(self.filled_outside()?);
         if is_shared {
             let second = self.transfer(None, second)?;
             let none = vec![0; self.mesh.n_ranks()];

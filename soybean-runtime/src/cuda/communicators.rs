@@ -70,7 +70,8 @@ impl Communicators {
                     send: address(&contexts[*index], call.send),
                     receive: address(&contexts[*index], call.receive),
                 };
-                let &NcclCall { operation, n_elements, dtype, .. } = call;
+                let &NcclCall { ref operation, n_elements, dtype, .. } = call;
+                let operation = operation.clone();
                 let participants = local.iter().map(participant).collect();
                 GroupCall { operation, n_elements, dtype, participants }
             };

@@ -31,6 +31,8 @@ pub(crate) struct CommunicatorGroup {
     nccl: &'static Binding,
     /// Number of ranks of the group in all processes.
     group_size: usize,
+    /// For each GPU of this process, the rank in the group.
+    group_ranks: Vec<usize>,
     gpus: Vec<Arc<Gpu>>,
     /// One communicator for each GPU. NCCL writes them from its own threads during initialization.
     communicators: Vec<AtomicPtr<c_void>>,
@@ -54,7 +56,7 @@ pub(crate) struct Participant<'a> {
 }
 
 /// Kinds of NCCL calls of `n` elements.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum NcclOperation {
     /// Each rank sends and receives `n` elements.
     AllReduce(Combine),
@@ -64,16 +66,20 @@ pub(crate) enum NcclOperation {
     AllGather,
     /// Each rank sends `n` elements to each rank of the group. The buffers do not overlap.
     AllToAll,
+    /// Each rank sends to each other rank of the group as many elements as it is to receive: entry
+    /// `receiver * group_size + sender`. Messages lie one after another in the order of the peers.
+    Exchange(Arc<[usize]>),
 }
 
 impl NcclOperation {
     /// Returns the name in messages.
-    pub(crate) const fn name(self) -> &'static str {
+    pub(crate) const fn name(&self) -> &'static str {
         match self {
             Self::AllReduce(_) => "all-reduce",
             Self::ReduceScatter(_) => "reduce-scatter",
             Self::AllGather => "all-gather",
             Self::AllToAll => "all-to-all",
+            Self::Exchange(_) => "exchange",
         }
     }
 }
@@ -108,6 +114,7 @@ impl CommunicatorGroup {
         let group = Self {
             nccl: installation().nccl()?,
             group_size,
+            group_ranks: local.iter().map(|it| it.0).collect(),
             gpus: local.iter().map(|it| Arc::clone(&it.1)).collect(),
             communicators: local.iter().map(|_| AtomicPtr::new(ptr::null_mut())).collect(),
             peers: Arc::clone(peers),
@@ -198,42 +205,66 @@ impl CommunicatorGroup {
         communicator: RawCommunicator,
         stream: *mut c_void,
     ) -> NcclResult {
-        let &GroupCall { operation, n_elements, dtype, ref participants } = call;
-        let Participant { send: sent, receive: received, .. } = participants[at];
-        let (send, receive, of) = (pointer(sent), pointer(received), data_type(dtype));
+        let &GroupCall { ref operation, n_elements, dtype, ref participants } = call;
+        let participant = participants[at];
+        let (send, receive) = (pointer(participant.send), pointer(participant.receive));
+        let of = data_type(dtype);
         let reduced = |function: Reduce, combine| {
             let combine = reduce_op(combine);
             // SAFETY: required of the caller.
             unsafe { function(send, receive, n_elements, of, combine, communicator, stream) }
         };
         match operation {
-            NcclOperation::AllReduce(combine) => reduced(self.nccl.all_reduce, combine),
-            NcclOperation::ReduceScatter(combine) => reduced(self.nccl.reduce_scatter, combine),
+            NcclOperation::AllReduce(combine) => reduced(self.nccl.all_reduce, *combine),
+            NcclOperation::ReduceScatter(combine) => reduced(self.nccl.reduce_scatter, *combine),
             // SAFETY: required of the caller.
             NcclOperation::AllGather => unsafe {
                 (self.nccl.all_gather)(send, receive, n_elements, of, communicator, stream)
             },
             NcclOperation::AllToAll => {
-                let n_bytes = (n_elements * dtype.bytes()) as u64;
-                let peers = (0..self.group_size as u64).zip(0..);
-                combined_result(peers.map(|(peer, group_rank): (u64, c_int)| {
-                    let (send, receive) =
-                        (pointer(sent + peer * n_bytes), pointer(received + peer * n_bytes));
-                    // SAFETY: required of the caller.
-                    let sent = unsafe {
-                        (self.nccl.send)(send, n_elements, of, group_rank, communicator, stream)
-                    };
-                    if ![0, IN_PROGRESS].contains(&sent) {
-                        return sent;
-                    }
-                    let receive_call = self.nccl.receive;
-                    // SAFETY: required of the caller.
-                    unsafe {
-                        receive_call(receive, n_elements, of, group_rank, communicator, stream)
-                    }
-                }))
+                let messages = (0..self.group_size).map(|_| [n_elements; 2]);
+                // SAFETY: required of the caller.
+                unsafe { self.send_and_receive(messages, dtype, participant, communicator, stream) }
+            }
+            NcclOperation::Exchange(counts) => {
+                let (own, n) = (self.group_ranks[at], self.group_size);
+                let messages = (0..n).map(|peer| [counts[peer * n + own], counts[own * n + peer]]);
+                // SAFETY: required of the caller.
+                unsafe { self.send_and_receive(messages, dtype, participant, communicator, stream) }
             }
         }
+    }
+
+    /// Sends and receives messages of one rank: for each peer the numbers of elements, which lie
+    /// one after another.
+    ///
+    /// # Safety
+    /// As [`Self::queue`].
+    unsafe fn send_and_receive(
+        &self,
+        messages: impl Iterator<Item = [usize; 2]>,
+        dtype: DType,
+        participant: Participant<'_>,
+        communicator: RawCommunicator,
+        stream: *mut c_void,
+    ) -> NcclResult {
+        let of = data_type(dtype);
+        let [mut to_send, mut to_receive] = [participant.send, participant.receive];
+        combined_result(messages.zip(0..).map(|([n_sent, n_received], peer): (_, c_int)| {
+            let (send, receive) = (pointer(to_send), pointer(to_receive));
+            to_send += (n_sent * dtype.bytes()) as u64;
+            to_receive += (n_received * dtype.bytes()) as u64;
+            let sent = match n_sent {
+                0 => 0,
+                // SAFETY: required of the caller.
+                _ => unsafe { (self.nccl.send)(send, n_sent, of, peer, communicator, stream) },
+            };
+            if ![0, IN_PROGRESS].contains(&sent) || n_received == 0 {
+                return sent;
+            }
+            // SAFETY: required of the caller.
+            unsafe { (self.nccl.receive)(receive, n_received, of, peer, communicator, stream) }
+        }))
     }
 
     /// Checks the communicators for asynchronous errors.

@@ -49,6 +49,8 @@ pub(crate) struct TransferLaunch {
     pub(crate) result: MemoryLocation,
     patterns: Vec<(Pattern, Vec<MemoryLocation>)>,
     is_combining: bool,
+    /// Bits of the element that fills all parts, instead of sources.
+    fill: Option<u32>,
     /// Index of the first pattern word.
     first_word: usize,
 }
@@ -89,12 +91,49 @@ impl Transfer {
                 result,
                 patterns,
                 is_combining: combine.is_some(),
+                fill: None,
                 first_word: n_words[rank],
             });
             n_words[rank] += launch.as_ref().map_or(0, TransferLaunch::n_words);
             launches.push(launch);
         }
         Ok(Self { function, number: 0, launches })
+    }
+
+    /// Builds a transfer in which each rank fills its parts with one element, given by its bits.
+    /// The parts have no sources. Words are counted as in [`Self::new`].
+    pub(crate) fn fill(
+        bits: u32,
+        dtype: DType,
+        ranks: Vec<(MemoryLocation, Vec<Vec<Dim>>)>,
+        n_words: &mut [usize],
+    ) -> Result<Self, Error> {
+        let n_bytes = dtype.bytes();
+        let mut launches = Vec::new();
+        for (rank, (result, parts)) in ranks.into_iter().enumerate() {
+            let mut patterns = Vec::new();
+            for mut dims in parts {
+                // All elements come from one place.
+                dims.iter_mut().for_each(|it| it.stride_there = 0);
+                let pattern = Pattern::new(&dims, n_bytes, n_bytes).ok_or_else(too_large)?;
+                if pattern.n_points > 0 {
+                    patterns.push((pattern, Vec::new()));
+                }
+            }
+            let most = patterns.iter().map(|it| it.0.n_points).max().unwrap_or(0);
+            let n_parts = u32::try_from(patterns.len()).map_err(|_| too_large())?;
+            let launch = movement::grid(most, n_parts).map(|grid| TransferLaunch {
+                grid,
+                result,
+                patterns,
+                is_combining: false,
+                fill: Some(bits),
+                first_word: n_words[rank],
+            });
+            n_words[rank] += launch.as_ref().map_or(0, TransferLaunch::n_words);
+            launches.push(launch);
+        }
+        Ok(Self { function: movement::move_function(n_bytes), number: 0, launches })
     }
 }
 
@@ -104,16 +143,19 @@ fn too_large() -> Error {
 
 impl TransferLaunch {
     fn n_words(&self) -> usize {
+        self.n_words_before_parts() + self.patterns.len() * PART_WORDS
+    }
+
+    fn n_words_before_parts(&self) -> usize {
         let words = |(pattern, sources): &(Pattern, Vec<MemoryLocation>)| {
-            pattern.tables.len() + sources.len() + PART_WORDS
+            pattern.tables.len() + sources.len()
         };
-        self.patterns.iter().map(words).sum()
+        self.patterns.iter().map(words).sum::<usize>() + usize::from(self.fill.is_some())
     }
 
     /// Returns the address of the parts if the rank's words begin at `base`.
     pub(crate) fn parts_address(&self, base: u64) -> u64 {
-        let n_before: usize = self.patterns.iter().map(|it| it.0.tables.len() + it.1.len()).sum();
-        base + 8 * (self.first_word + n_before) as u64
+        base + 8 * (self.first_word + self.n_words_before_parts()) as u64
     }
 
     /// Writes the pattern words of a rank, whose memory begins at `base`.
@@ -125,6 +167,11 @@ impl TransferLaunch {
     ) {
         let mut at = self.first_word;
         let mut parts = Vec::new();
+        let filling = base + 8 * at as u64;
+        if let Some(bits) = self.fill {
+            words[at] = u64::from(bits);
+            at += 1;
+        }
         for (pattern, sources) in &self.patterns {
             let tables = base + 8 * at as u64;
             for [here, there] in &pattern.tables {
@@ -136,7 +183,11 @@ impl TransferLaunch {
                 words[at] = address(*source);
                 at += 1;
             }
-            let source = if self.is_combining { list } else { address(sources[0]) };
+            let source = match sources.first() {
+                Some(_) if self.is_combining => list,
+                Some(source) => address(*source),
+                None => filling,
+            };
             let n_sources = u32::try_from(sources.len()).expect("as many as ranks");
             parts.extend(pattern.part(source, n_sources, tables));
         }

@@ -8,8 +8,9 @@ use crate::{
     Error, ErrorKind,
     barrier::Barrier,
     cpu::{Combiner, Region},
-    movement::Movement,
+    movement::{Movement, element_outside, outside},
     remote_exchange::{PartialSource, RemoteExchange},
+    tile_overlap::TileOverlap,
 };
 
 /// A bucket, as one rank runs it.
@@ -26,6 +27,9 @@ pub(super) struct PreparedCollective {
     n_source: usize,
     n_destination: usize,
     pub(super) movement: Movement,
+    /// Elements of the result outside the tensor, and their bits.
+    pub(super) outside: Vec<TileOverlap>,
+    pub(super) element_outside: u32,
     pub(super) combiner: Combiner,
     /// Sources of the operands that are combined.
     pub(super) sources: Vec<PartialSource>,
@@ -53,8 +57,10 @@ impl PreparedBucket {
             PreparedCollective {
                 dtype: collective.dtype,
                 n_source: collective.source().local_shape(mesh).n_elements(),
-                n_destination: collective.destination().local_shape(mesh).n_elements(),
+                n_destination: collective.result_shape(mesh).n_elements(),
                 movement,
+                outside: outside(collective, mesh, rank),
+                element_outside: element_outside(collective),
                 combiner: Combiner::new(collective.combine),
                 sources,
                 remote,

@@ -5,8 +5,8 @@ mod in_memory_transport;
 use std::thread;
 
 use soybean_plan::{
-    Buffer, Collective, CollectiveKind, Combine, DType, MAX_AXES, Mesh, NonFinite, Placement,
-    Precision, Program, Shape, Tables, Tile, Tiling, bf16,
+    Buffer, Collective, CollectiveKind, Combine, DType, Halo, MAX_AXES, Mesh, NonFinite, Placement,
+    Precision, Program, Shape, Tables, Tile, Tiling, bf16, may_split, splits_into_blocks,
 };
 
 use super::*;
@@ -19,8 +19,8 @@ fn program(mesh: Mesh, collectives: &[Collective]) -> Program {
     let mut arena_bytes = 0;
     let mut buffers = Vec::new();
     for collective in collectives {
-        for tile in [collective.source(), collective.destination()] {
-            let (n_elements, dtype) = (tile.local_shape(&mesh).n_elements(), collective.dtype);
+        for shape in [collective.source().local_shape(&mesh), collective.result_shape(&mesh)] {
+            let (n_elements, dtype) = (shape.n_elements(), collective.dtype);
             buffers.push(Buffer { offset: arena_bytes, n_elements, dtype });
             arena_bytes += (n_elements * dtype.bytes()).next_multiple_of(64);
         }
@@ -117,9 +117,13 @@ fn expected(collective: &Collective, mesh: &Mesh, element: &[usize], rank: usize
         (CollectiveKind::AllReduce | CollectiveKind::ReduceScatter, Combine::Max) => {
             group.iter().map(holds).fold(f32::NEG_INFINITY, f32::max)
         }
-        (CollectiveKind::Slice | CollectiveKind::AllToAll | CollectiveKind::AllGather, _) => {
-            value(&source, dtype, element, &coordinates)
-        }
+        (
+            CollectiveKind::Slice
+            | CollectiveKind::AllToAll
+            | CollectiveKind::AllGather
+            | CollectiveKind::HaloExchange,
+            _,
+        ) => value(&source, dtype, element, &coordinates),
     };
     match dtype {
         DType::F32 | DType::I32 => exact,
@@ -136,6 +140,48 @@ fn group_bytes(collective: &Collective, mesh: &Mesh) -> usize {
         CollectiveKind::ReduceScatter | CollectiveKind::AllToAll => (size - 1) * n_bytes,
         CollectiveKind::AllReduce => 2 * (size - 1) * n_bytes,
         CollectiveKind::AllGather => size * (size - 1) * n_bytes,
+        CollectiveKind::HaloExchange => {
+            let is_inside = |rank: &usize| {
+                let all = elements_with_halo(collective, mesh, *rank);
+                all.iter().filter(|it| it.is_some()).count() * collective.dtype.bytes() - n_bytes
+            };
+            mesh.group(0, collective.axes).iter().map(is_inside).sum()
+        }
+    }
+}
+
+/// Returns the global coordinates of the elements of a rank's part after a collective, in order;
+/// `None` for those of a halo outside the tensor.
+fn elements_with_halo(
+    collective: &Collective,
+    mesh: &Mesh,
+    rank: usize,
+) -> Vec<Option<Vec<usize>>> {
+    let (tile, coordinates) = (collective.destination(), mesh.coordinates(rank));
+    let mut elements = vec![Some(Vec::new())];
+    for dim in 0..tile.shape.len() {
+        let indices = tile.indices(dim, mesh, &coordinates);
+        let (before, after) = (collective.halo.before[dim], collective.halo.after[dim]);
+        let (first, last) = (indices[0], indices[indices.len() - 1]);
+        let above = (0..before).rev().map(|it| first.checked_sub(it + 1));
+        let below = (1..=after).map(|it| Some(last + it).filter(|it| *it < tile.shape[dim]));
+        let all: Vec<Option<usize>> =
+            above.chain(indices.into_iter().map(Some)).chain(below).collect();
+        let longer = |it: &Option<Vec<usize>>| {
+            let with = |index: &Option<usize>| Some([&it.clone()?[..], &[(*index)?]].concat());
+            all.iter().map(with).collect::<Vec<_>>()
+        };
+        elements = elements.iter().flat_map(longer).collect();
+    }
+    elements
+}
+
+/// Returns what lies outside the tensor.
+fn outside(collective: &Collective) -> f32 {
+    match (collective.dtype, collective.combine) {
+        (DType::I32, Combine::Max) => f32::from_bits(i32::MIN.cast_unsigned()),
+        (_, Combine::Sum) => 0.0,
+        (_, Combine::Max) => f32::NEG_INFINITY,
     }
 }
 
@@ -148,6 +194,7 @@ fn random_class(dice: &mut Dice, mesh: &Mesh) -> (CollectiveKind, AxisSet) {
         CollectiveKind::AllReduce,
         CollectiveKind::AllToAll,
         CollectiveKind::AllGather,
+        CollectiveKind::HaloExchange,
     ]);
     (kind, axes)
 }
@@ -172,6 +219,7 @@ fn random(
             CollectiveKind::AllReduce => (Placement::Partial, Placement::Replicated),
             CollectiveKind::AllToAll => (first, second),
             CollectiveKind::AllGather => (first, Placement::Replicated),
+            CollectiveKind::HaloExchange => (first, first),
         };
         from.push(before);
         to.push(after);
@@ -184,16 +232,42 @@ fn random(
         CollectiveKind::AllReduce | CollectiveKind::ReduceScatter => {
             dice.pick(&[DType::F32, DType::Bf16])
         }
-        CollectiveKind::Slice | CollectiveKind::AllToAll | CollectiveKind::AllGather => {
-            dice.pick(&[DType::F32, DType::Bf16, DType::I32])
-        }
+        CollectiveKind::Slice
+        | CollectiveKind::AllToAll
+        | CollectiveKind::AllGather
+        | CollectiveKind::HaloExchange => dice.pick(&[DType::F32, DType::Bf16, DType::I32]),
     };
     let combine = dice.pick(&[Combine::Sum, Combine::Max]);
     let (from, to) = (Tiling::new(&from), Tiling::new(&to));
-    let collective = Collective { kind, dtype, combine, axes, shape, from, to };
+    let halo = Halo::NONE;
+    let collective = Collective { kind, dtype, combine, axes, shape, from, to, halo };
     let is_change = axes.iter().all(|axis| from.on(axis) != to.on(axis));
     let is_legal = collective.source().is_legal(mesh) && collective.destination().is_legal(mesh);
-    (is_legal && is_change).then_some(collective)
+    // Otherwise ranks exchange unequal parts, as no program does.
+    let is_even = (0..n_dims)
+        .all(|dim| may_split(shape[dim], mesh, AxisSet(from.axes_of(dim).0 | to.axes_of(dim).0)));
+    match kind {
+        CollectiveKind::HaloExchange if is_legal => with_halo(dice, mesh, collective),
+        CollectiveKind::AllToAll if !is_even => None,
+        _ => (is_legal && is_change).then_some(collective),
+    }
+}
+
+/// Returns the exchange of a random halo, or `None` if it does not belong to the same axes, or some
+/// dims are not split into blocks.
+fn with_halo(dice: &mut Dice, mesh: &Mesh, collective: Collective) -> Option<Collective> {
+    let halo = (0..collective.shape.len()).fold(Halo::NONE, |halo, dim| {
+        let axes = collective.to.axes_of(dim);
+        let is_along = axes.iter().any(|axis| collective.axes.contains(axis));
+        let mut some = || dice.pick(&[0, 1, 2, 3, 7]);
+        if is_along { halo.with(dim, [some(), some()]) } else { halo }
+    });
+    let are_blocks = (0..collective.shape.len()).all(|dim| {
+        !halo.is_along(dim)
+            || splits_into_blocks(collective.shape[dim], mesh, collective.to.axes_of(dim))
+    });
+    let is_exchange = halo.axes(&collective.destination()) == collective.axes;
+    (are_blocks && is_exchange).then_some(Collective { halo, ..collective })
 }
 
 /// Writes the elements of all inputs of a rank.
@@ -214,12 +288,16 @@ fn write_inputs(collectives: &[Collective], tables: &Tables, rank: usize, arenas
 fn check_results(collectives: &[Collective], tables: &Tables, rank: usize, arenas: &Arenas) {
     for (at, collective) in collectives.iter().enumerate() {
         let result = cpu::region(tables, &arenas[rank], 2 * at + 1).unwrap();
-        let elements = elements(&collective.destination(), &tables.mesh, rank);
+        let elements = elements_with_halo(collective, &tables.mesh, rank);
+        assert_eq!(elements.len(), result.n_elements);
         for (index, element) in elements.iter().enumerate() {
             // SAFETY: the buffer has an element for each of the tile, and no rank is running any
             // more.
             let found = unsafe { read(&result, index) };
-            let expected = expected(collective, &tables.mesh, element, rank);
+            let expected = match element {
+                Some(element) => expected(collective, &tables.mesh, element, rank),
+                None => outside(collective),
+            };
             assert_eq!(found, expected, "{collectives:?}: {at}, rank {rank}, element {element:?}");
         }
     }
@@ -291,7 +369,7 @@ fn random_buckets_match_their_definition() {
             check(&collectives, mesh, 1);
             check(&collectives, mesh, parts[n_checked % parts.len()]);
             n_checked += 1;
-            if n_checked == 60 {
+            if n_checked == 80 {
                 break;
             }
         }
@@ -312,6 +390,7 @@ fn large_reductions_are_divided_among_ranks() {
             shape: Shape::new(&[257, 301]),
             from: Tiling::new(&vec![Placement::Partial; mesh.n_axes()]),
             to: Tiling::replicated(mesh.n_axes()),
+            halo: Halo::NONE,
         };
         check(&[collective], mesh, n_processes);
         // Ranks combine the smaller one each for themselves if there are two.
@@ -331,6 +410,7 @@ fn a_failed_run_wakes_waiting_ranks() {
         shape: Shape::new(&[4]),
         from: Tiling::new(&[Placement::Partial]),
         to: Tiling::replicated(1),
+        halo: Halo::NONE,
     };
     let model = AnyModel::Shared(Arc::new(program(mesh, &[collective])));
     let arenas = Arenas::new(0..3, 1024).unwrap();

@@ -40,6 +40,21 @@ fn a_gather_alone_takes_its_latency_and_its_bytes() {
 }
 
 #[test]
+fn a_rank_between_two_others_receives_both_sides_of_its_halo() {
+    // Rows of 4 floats: 16 bytes from each neighbor, of which the first and the last rank have one.
+    let four = cluster(&[level(4, 100.0, 1, 0.5)]);
+    let simulation = run(&alone(4, CollectiveKind::HaloExchange, &[0, 1], 64), &four);
+    check(simulation.seconds, 0.5 + 32.0 / 100.0);
+    assert_eq!(simulation.bytes_per_level, [6 * 16]);
+    let carried: u64 = simulation.links.iter().map(|it| it.bytes).sum();
+    assert_eq!(carried, 2 * 6 * 16, "each transfer leaves one GPU and reaches another");
+    // One of the three boundaries lies between two nodes.
+    let two_by_two = cluster(&[level(2, 50.0, 1, 0.5), level(2, 100.0, 1, 0.25)]);
+    let simulation = run(&alone(4, CollectiveKind::HaloExchange, &[0, 1], 64), &two_by_two);
+    assert_eq!(simulation.bytes_per_level, [2 * 16, 4 * 16]);
+}
+
+#[test]
 fn measured_times_replace_those_of_transfers_and_rooflines() {
     let measured = |kind, latency_seconds| MeasuredCollective {
         kind,

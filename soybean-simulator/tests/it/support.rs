@@ -1,7 +1,7 @@
 //! Small programs and clusters whose times can be computed by hand.
 
 use soybean_plan::{
-    AxisSet, Bucket, Buffer, Cluster, Collective, CollectiveKind, Combine, DType, Device,
+    AxisSet, Bucket, Buffer, Cluster, Collective, CollectiveKind, Combine, DType, Device, Halo,
     Instruction, Kernel, Level, Map, Measurements, Mesh, NonFinite, Placement, Precision, Program,
     ScalarProgram, Shape, Step, Tables, Tiling,
 };
@@ -93,6 +93,15 @@ impl Steps {
             CollectiveKind::AllReduce => (Placement::Partial, Placement::Replicated),
             CollectiveKind::ReduceScatter => (Placement::Partial, Placement::Split(0)),
             CollectiveKind::Slice => (Placement::Replicated, Placement::Split(0)),
+            CollectiveKind::HaloExchange => (Placement::Split(0), Placement::Split(0)),
+        };
+        let halo = match kind {
+            CollectiveKind::HaloExchange => Halo::NONE.with(0, [1, 1]),
+            CollectiveKind::AllGather
+            | CollectiveKind::AllToAll
+            | CollectiveKind::AllReduce
+            | CollectiveKind::ReduceScatter
+            | CollectiveKind::Slice => Halo::NONE,
         };
         let tiling = |along: Placement| {
             let on = |axis| if axes.contains(axis) { along } else { Placement::Split(0) };
@@ -107,7 +116,7 @@ impl Steps {
         // An all-to-all splits the second dim.
         let shape = Shape::new(&[self.buffers[input].n_elements * n_split / 4, 4]);
         let (from, to, dtype, combine) = (tiling(before), tiling(after), DType::F32, Combine::Sum);
-        let collective = Collective { kind, dtype, combine, axes, shape, from, to };
+        let collective = Collective { kind, dtype, combine, axes, shape, from, to, halo };
         self.bytes += collective.bytes(&self.mesh);
         self.step(collective.into(), input, result);
         self

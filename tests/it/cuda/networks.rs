@@ -225,7 +225,7 @@ fn tolerance(precision: Precision) -> f32 {
     }
 }
 
-fn learns_as_on_the_cpu(machine: &Machine, model: &Model) {
+pub(crate) fn learns_as_on_the_cpu(machine: &Machine, model: &Model) {
     let tolerance = tolerance(model.tables().precision);
     let expected = Outcome::new(model, Device::Cpu);
     for seed in 0..3 {

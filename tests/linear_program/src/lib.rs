@@ -1,8 +1,8 @@
 //! A program written by hand: a linear model with squared errors, its batch split over all ranks.
 
 use soybean_plan::{
-    AxisSet, Binary, Buffer, Collective, CollectiveKind, Combine, Contraction, DType, Init, Input,
-    Instruction, Kernel, Map, MatrixStrides, Mesh, NonFinite, Output, Parameter, Placement,
+    AxisSet, Binary, Buffer, Collective, CollectiveKind, Combine, Contraction, DType, Halo, Init,
+    Input, Instruction, Kernel, Map, MatrixStrides, Mesh, NonFinite, Output, Parameter, Placement,
     Precision, Program, Reduction, Rows, RunScalar, ScalarProgram, Shape, Step, Strides, Tables,
     Tile, Tiling,
 };
@@ -189,6 +189,7 @@ fn sum(mesh: &Mesh, shape: &[usize]) -> Collective {
         shape: Shape::new(shape),
         from: Tiling::new(&vec![Placement::Partial; n_axes]),
         to: Tiling::replicated(n_axes),
+        halo: Halo::NONE,
     }
 }
 

@@ -187,7 +187,9 @@ impl ProblemBuilder<'_> {
                 is_replica,
                 is_kept: self.is_kept[value.index()],
             });
-            total += bytes;
+            let kind = &self.problem.operator_kinds[operator_kind];
+            // A halo moves at most one more copy of the tensor to every rank.
+            total += if kind.may_have_halo(operand) { 2 * bytes } else { bytes };
             accesses.entry(tensor).or_default().push(access);
         }
         for (tensor, accesses) in accesses {

@@ -11,7 +11,7 @@ use soybean_compiler::{
     Network, Value,
     graph::Source,
     operator::Phase,
-    signature::{Partitioning, Signature},
+    signature::{Dim, Partitioning, Signature},
     tiling::route,
 };
 use soybean_plan::{Combine, Mesh, Placement, Tile, Tiling};
@@ -287,9 +287,36 @@ fn of_tensor(all: &Tensors<'_>, value: Value, form: &Partitioning, tensor: usize
             Some(at) => all.conversions(used, signature.operand_tiling(at, form), false),
             None => all.conversions(used, signature.result_tiling(form), true),
         };
-        least.iter_mut().zip(bytes.iter()).for_each(|(sum, it)| *sum += n_times * it);
+        let of_halo =
+            operand.map_or(0, |at| bytes_of_halo(all, used, &signature.operands[at], form));
+        least.iter_mut().zip(bytes.iter()).for_each(|(sum, it)| *sum += n_times * (it + of_halo));
     }
     Table { tensors: vec![tensor], least }
+}
+
+/// Returns the bytes of the elements within an operand that ranks read around their parts of it.
+fn bytes_of_halo(all: &Tensors<'_>, operand: Value, dims: &[Dim], form: &Partitioning) -> u64 {
+    let node = all.network.graph.node(operand);
+    let parts =
+        |dim: &Dim| dim.factor.map_or(1, |factor| all.mesh.group_size(form.axes_of(factor)));
+    let n_ranks: usize = dims.iter().map(parts).product();
+    // Each rank's range of a dim, with and without the halo.
+    let ranges = |dim: &Dim| -> Vec<[usize; 2]> {
+        let (n, length) = (parts(dim), dim.extent / parts(dim));
+        let [before, after] = dim.halo.filter(|_| n > 1).unwrap_or_default();
+        let of_part = |part: usize| {
+            let wanted = part * length..(part + 1) * length;
+            let is_read = |it: &usize| it + before >= wanted.start && *it < wanted.end + after;
+            [(0..dim.extent).filter(is_read).count(), length]
+        };
+        (0..n).map(of_part).collect()
+    };
+    let totals = dims.iter().map(ranges).fold([1, 1], |totals: [usize; 2], ranges| {
+        [0, 1].map(|at| totals[at] * ranges.iter().map(|it| it[at]).sum::<usize>())
+    });
+    // Ranks that differ along other axes read as many.
+    let n_copies = all.mesh.n_ranks() / n_ranks;
+    ((totals[0] - totals[1]) * n_copies * node.dtype.bytes()) as u64
 }
 
 fn signature(all: &Tensors<'_>, value: Value) -> Signature {

@@ -75,6 +75,38 @@ pub(crate) fn branching_model(seed: u64, sizes: &Sizes) -> (Builder, Value) {
     (it.builder, loss)
 }
 
+/// Returns a model of a few convolutions and poolings of `batch` images, and its loss.
+pub(crate) fn image_model(seed: u64, batch: usize) -> (Builder, Value) {
+    let sizes = Sizes { n_operators: 0, extents: &[2, 4], is_trained: true };
+    let mut it = Growth::empty(Mode::Training, seed, &sizes);
+    let [rows, columns] = [0, 1].map(|_| it.dice.one_of(&[6, 8, 12, 24, 48]));
+    let channels = it.extent();
+    let mut x = it.builder.input("x", DType::F32, &[batch, channels, rows, columns]);
+    for _ in 0..2 + it.dice.below(2) {
+        let shape = it.shape(x);
+        let padded = shape[2].min(shape[3]);
+        let reach = it.dice.one_of(&[1, 2, 3, 3, 5]).min(padded);
+        let padding = it.dice.one_of(&[0, (reach - 1) / 2, reach / 2]);
+        let settings = [it.dice.one_of(&[1, 1, 2]), padding].map(integer);
+        x = match it.dice.below(5) {
+            0 => it.add("relu", &[Argument::Tensor(x)]),
+            1 | 2 => {
+                let pool = it.dice.one_of(&["max_pool2d", "avg_pool2d"]);
+                it.add(pool, &[&[Argument::Tensor(x), integer(reach)][..], &settings].concat())
+            }
+            _ => {
+                let filter = [it.extent(), shape[1], reach, reach];
+                let filter = it.source(&filter);
+                let rest = [integer(1), integer(1)];
+                it.add("conv2d", &[&[Argument::Tensor(x), filter][..], &settings, &rest].concat())
+            }
+        };
+    }
+    it.tensors.retain(|tensor| tensor.0 == x);
+    let loss = it.loss();
+    (it.builder, loss)
+}
+
 /// Returns the shape of a matrix of one row.
 fn row_of(extent: usize) -> Argument {
     Argument::List(vec![integer(1), integer(extent)])

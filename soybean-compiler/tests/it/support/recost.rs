@@ -9,6 +9,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 use soybean_plan::{Mesh, Placement, Shape, Tile, Tiling};
 
+/// The elements before and after a rank's part, by dim.
+pub(crate) type Halo = BTreeMap<usize, [usize; 2]>;
+
 /// A conversion of an operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Conversion {
@@ -17,6 +20,8 @@ pub(crate) struct Conversion {
     pub(crate) element_bytes: u64,
     pub(crate) from: Vec<String>,
     pub(crate) to: Vec<String>,
+    /// The elements before and after a rank's part that it receives, too, by dim.
+    pub(crate) halo: Halo,
     /// How often the operator runs in the steps of an update.
     pub(crate) times: u64,
     /// The bytes of all these runs according to the plan.
@@ -40,6 +45,7 @@ pub(crate) fn listed(plan: &Value) -> Vec<Conversion> {
                 from: strings(&it["from"]),
                 to: strings(&it["to"]),
                 times,
+                halo: halo_of_json(&it["halo"]),
                 bytes: it["bytes"].as_u64().unwrap(),
             }
         })
@@ -48,8 +54,8 @@ pub(crate) fn listed(plan: &Value) -> Vec<Conversion> {
 }
 
 /// Returns the conversions that follow from the tilings of tensors and the partitionings of
-/// operators: tensor, from and to.
-pub(crate) fn implied(plan: &Value) -> Vec<(u64, Vec<String>, Vec<String>)> {
+/// operators: tensor, from, to and halo.
+pub(crate) fn implied(plan: &Value) -> Vec<(u64, Vec<String>, Vec<String>, Halo)> {
     let tensors = tensors(plan);
     let mut all = Vec::new();
     for operator in plan["ops"].as_array().unwrap() {
@@ -60,13 +66,43 @@ pub(crate) fn implied(plan: &Value) -> Vec<(u64, Vec<String>, Vec<String>)> {
             operator["inputs"].as_array().unwrap().iter().map(|it| it.as_u64().unwrap()).collect();
         let parts = if inputs.is_empty() { vec![] } else { operands.split(',').collect() };
         for (input, dims) in inputs.iter().zip(parts) {
-            all.push((*input, tensors[input].tiling.clone(), tiling(dims, &form, "r")));
+            let (dims, mut halo) = without_halos(dims);
+            let to = tiling(&dims, &form, "r");
+            halo.retain(|dim, _| to.contains(&format!("P{dim}")));
+            all.push((*input, tensors[input].tiling.clone(), to, halo));
         }
         let output = operator["output"].as_u64().unwrap();
-        all.push((output, tiling(result, &form, "red"), tensors[&output].tiling.clone()));
+        let from = tiling(&without_halos(result).0, &form, "red");
+        all.push((output, from, tensors[&output].tiling.clone(), Halo::new()));
     }
-    all.retain(|(_, from, to)| from != to);
+    all.retain(|(_, from, to, halo)| from != to || !halo.is_empty());
     all
+}
+
+fn halo_of_json(halo: &Value) -> Halo {
+    let Some(dims) = halo.as_object() else { return Halo::new() };
+    let number = |it: &Value| usize::try_from(it.as_u64().unwrap()).unwrap();
+    let dim =
+        |(dim, it): (&String, &Value)| (dim.parse().unwrap(), [0, 1].map(|at| number(&it[at])));
+    dims.iter().map(dim).collect()
+}
+
+/// Returns dims such as `ij(k_){1|0}` without their halos, and the halos.
+fn without_halos(dims: &str) -> (String, Halo) {
+    let (mut letters, mut halo) = (String::new(), Halo::new());
+    for (at, part) in dims.split('{').enumerate() {
+        let Some((numbers, rest)) = part.split_once('}').filter(|_| at > 0) else {
+            letters.push_str(part);
+            continue;
+        };
+        // A dim in brackets has two letters.
+        let n_dims = letters.chars().filter(|it| !"()".contains(*it)).count();
+        let dim = n_dims - letters.matches('(').count() - 1;
+        let (before, after) = numbers.split_once('|').unwrap();
+        halo.insert(dim, [before, after].map(|it| it.parse().unwrap()));
+        letters.push_str(rest);
+    }
+    (letters, halo)
 }
 
 struct Tensor {
@@ -166,6 +202,44 @@ pub(crate) fn fewest_bytes(mesh: &Mesh, it: &Conversion) -> u64 {
             let is_there = group.iter().any(|it| holds(&it) && wants(&it));
             n_received += n_parts - 1 + n_wanted - usize::from(is_there);
         }
+    }
+    n_received as u64 * it.element_bytes + bytes_of_halo(mesh, it)
+}
+
+/// Returns the bytes of the elements around its part of a tensor that each rank lacks.
+fn bytes_of_halo(mesh: &Mesh, it: &Conversion) -> u64 {
+    if it.halo.is_empty() {
+        return 0;
+    }
+    let position = |mut at: usize| -> Vec<usize> {
+        let mut place = Vec::new();
+        for extent in it.shape.iter().rev() {
+            place.insert(0, at % extent);
+            at /= extent;
+        }
+        place
+    };
+    let mut n_received = 0;
+    for part in tiles(mesh, &it.shape, &it.to) {
+        let places: Vec<Vec<usize>> = part.iter().map(|&at| position(at)).collect();
+        let range = |dim: usize| {
+            let along = || places.iter().map(|place| place[dim]);
+            let [before, after] = it.halo.get(&dim).copied().unwrap_or_default();
+            (along().min().unwrap().saturating_sub(before), along().max().unwrap() + after)
+        };
+        let ranges: Vec<(usize, usize)> = (0..it.shape.len()).map(range).collect();
+        // Along a dim without a halo, the part need not be a block.
+        let held: Vec<BTreeSet<usize>> = (0..it.shape.len())
+            .map(|dim| places.iter().map(|place| place[dim]).collect())
+            .collect();
+        let is_read = |at: &usize| {
+            position(*at).iter().enumerate().all(|(dim, index)| match it.halo.contains_key(&dim) {
+                true => (ranges[dim].0..=ranges[dim].1).contains(index),
+                false => held[dim].contains(index),
+            })
+        };
+        let n_read = (0..it.shape.iter().product()).filter(is_read).count();
+        n_received += n_read - part.len();
     }
     n_received as u64 * it.element_bytes
 }

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::*;
-use crate::{Collective, Combine, DType, Placement, Precision, Shape, Tiling, WorkKind};
+use crate::{Collective, Combine, DType, Halo, Placement, Precision, Shape, Tiling, WorkKind};
 
 /// Two nodes of six GPUs, three of which share a network card, with numbers that give round
 /// results.
@@ -103,6 +103,7 @@ fn gather(axes: &[usize]) -> Bucket {
         shape: Shape::new(&[1200]),
         from: split,
         to,
+        halo: Halo::NONE,
     }
     .into()
 }

@@ -59,7 +59,7 @@ fn check(
                 receive: at(&receive[rank], n_received),
             };
             let participants = (0..N_RANKS).map(participant).collect();
-            GroupCall { operation, n_elements: N_ELEMENTS, dtype, participants }
+            GroupCall { operation: operation.clone(), n_elements: N_ELEMENTS, dtype, participants }
         };
         let calls: Vec<GroupCall<'_>> = (0..n_calls).map(call).collect();
         // SAFETY: the buffers have the elements, and are freed after the streams have finished.
@@ -109,6 +109,24 @@ fn collectives_give_the_right_results() {
             check([all, all], (NcclOperation::AllToAll, n_calls), |it| {
                 let chunk = |peer| chunk(&given(peer, all), it).to_vec();
                 (0..N_RANKS).flat_map(chunk).collect()
+            });
+            // Each rank sends to the next one, and two elements to the one before.
+            let count = |receiver: usize, sender: usize| match receiver.abs_diff(sender) {
+                1 if receiver > sender => N_ELEMENTS - 2,
+                1 => 2,
+                _ => 0,
+            };
+            let counts = (0..N_RANKS * N_RANKS).map(|it| count(it / N_RANKS, it % N_RANKS));
+            let exchange = NcclOperation::Exchange(counts.collect());
+            check([one, one], (exchange, n_calls), |it| {
+                let sent = |peer: usize, receiver: usize| {
+                    let start: usize = (0..receiver).map(|other| count(other, peer)).sum();
+                    given(peer, one)[start..start + count(receiver, peer)].to_vec()
+                };
+                let received = (0..N_RANKS).flat_map(|peer| sent(peer, it));
+                let mut received: Vec<i16> = received.collect();
+                received.resize(one, 0);
+                received
             });
         }
     });
