@@ -17,7 +17,9 @@ pub trait Model: Send + Sync {
     fn train(&self, rank: &mut Rank<'_>);
     /// Runs one step that adds its gradients to those of earlier steps, as calls on `rank`. Only
     /// models of which several steps share an update have it.
-    fn accumulate(&self, _rank: &mut Rank<'_>) {}
+    fn accumulate(&self, _rank: &mut Rank<'_>) {
+        unreachable!("models of which several steps share an update accumulate gradients")
+    }
     /// Runs the forward computation, as calls on `rank`.
     fn evaluate(&self, rank: &mut Rank<'_>);
 }

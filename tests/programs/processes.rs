@@ -67,6 +67,10 @@ impl Model for Faulty {
         self.program.train(rank);
     }
 
+    fn accumulate(&self, rank: &mut Rank<'_>) {
+        self.program.accumulate(rank);
+    }
+
     fn evaluate(&self, rank: &mut Rank<'_>) {
         self.program.evaluate(rank);
     }

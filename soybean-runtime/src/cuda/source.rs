@@ -161,7 +161,9 @@ pub fn compile_kernels(model: &dyn Model, architecture: &str) -> Result<(usize, 
         slots: Vec::new(),
     };
     builder.phase(&plain(record(model, |model, rank| model.train(rank))?), &[])?;
-    builder.phase(&plain(record(model, |model, rank| model.accumulate(rank))?), &[])?;
+    if tables.accumulate_loss.is_some() {
+        builder.phase(&plain(record(model, |model, rank| model.accumulate(rank))?), &[])?;
+    }
     builder.phase(&plain(record(model, |model, rank| model.evaluate(rank))?), &[])?;
     let requests = KernelRequests {
         kernels: &builder.kernels,
