@@ -38,7 +38,11 @@ const N_PARTIAL: usize = 1 << 23;
 
 /// A prepared [`Attention`].
 pub(crate) struct AttentionKernel {
-    attention: Attention,
+    /// The number of elements of each input.
+    inputs: Vec<usize>,
+    /// The number of elements of each result.
+    results: Vec<usize>,
+    reads_positions: bool,
     form: AttentionForm,
     heads: usize,
     sizes: Sizes,
@@ -78,8 +82,12 @@ impl AttentionKernel {
         let Attention { form, heads, .. } = *attention;
         let sizes = Sizes::new(attention, Rows::new(isa));
         let n_most = (N_PIECES / heads.max(1)).min(sizes.n_blocks() / FEWEST_BLOCKS);
+        let of_heads = |lengths: Vec<usize>| lengths.into_iter().map(move |it| heads * it);
+        let positions = attention.is_causal.then_some(attention.queries);
         Self {
-            attention: *attention,
+            inputs: of_heads(attention.input_lengths()).chain(positions).collect(),
+            results: of_heads(attention.result_lengths()).collect(),
+            reads_positions: attention.is_causal && attention.is_part,
             form,
             heads,
             sizes,
@@ -269,7 +277,7 @@ impl AttentionKernel {
         let at = |input: usize, n_rows: usize, width: usize| {
             dense(inputs[input].at(head * n_rows * width), width)
         };
-        let positions = inputs.last().filter(|_| self.reads_positions());
+        let positions = inputs.last().filter(|_| self.reads_positions);
         Head {
             query: at(0, queries, features),
             key: at(1, keys, features),
@@ -277,10 +285,6 @@ impl AttentionKernel {
             gradient: at(if self.form == AttentionForm::Forward { 0 } else { 3 }, queries, width),
             positions: positions.map(|it| it.pointer.cast_const().cast()),
         }
-    }
-
-    const fn reads_positions(&self) -> bool {
-        self.attention.is_causal && self.attention.is_part
     }
 
     const fn result(&self, results: &[Region], head: usize) -> Matrix {
@@ -305,20 +309,13 @@ impl AttentionKernel {
 
     fn check(&self, inputs: &[Region], results: &[Region]) -> Result<(), Error> {
         let fault = |message: String| Err(Error::new(ErrorKind::Program, message));
-        let of_heads = |lengths: Vec<usize>| -> Vec<usize> {
-            lengths.into_iter().map(|it| self.heads * it).collect()
-        };
-        let mut expected = of_heads(self.attention.input_lengths());
-        if self.attention.is_causal {
-            expected.push(self.sizes.queries);
-        }
-        if inputs.len() != expected.len() {
-            let (expected, found) = (expected.len(), inputs.len());
+        if inputs.len() != self.inputs.len() {
+            let (expected, found) = (self.inputs.len(), inputs.len());
             return fault(format!("expected {expected} inputs, found {found}"));
         }
-        for (number, (input, expected)) in inputs.iter().zip(expected).enumerate() {
+        for (number, (input, expected)) in inputs.iter().zip(&self.inputs).enumerate() {
             let found = input.n_elements;
-            if found < expected {
+            if found < *expected {
                 return fault(format!(
                     "input {number}: expected {expected} elements, found {found}"
                 ));
@@ -327,19 +324,18 @@ impl AttentionKernel {
                 return fault(format!("input {number}: expected memory apart from the result"));
             }
         }
-        if let Some(found) = inputs.last().map(|it| it.dtype).filter(|_| self.reads_positions())
+        if let Some(found) = inputs.last().map(|it| it.dtype).filter(|_| self.reads_positions)
             && found != DType::I32
         {
             return fault(format!("positions: expected elements of i32, found {found}"));
         }
-        let expected = of_heads(self.attention.result_lengths());
-        if results.len() != expected.len() {
-            let (expected, found) = (expected.len(), results.len());
+        if results.len() != self.results.len() {
+            let (expected, found) = (self.results.len(), results.len());
             return fault(format!("expected {expected} results, found {found}"));
         }
-        for (number, (result, expected)) in results.iter().zip(expected).enumerate() {
+        for (number, (result, expected)) in results.iter().zip(&self.results).enumerate() {
             let found = result.n_elements;
-            if found < expected {
+            if found < *expected {
                 return fault(format!(
                     "result {number}: expected {expected} elements, found {found}"
                 ));
