@@ -152,14 +152,12 @@ fn check_plan<N: Network>(n_rows: usize) {
     assert_eq!((program.mode(), plan.mode), (Mode::Inference, Mode::Inference));
     assert_eq!((program.evaluate_bytes, program.train_bytes), (plan.bytes_total, 0));
     assert!(program.states.is_empty() && program.loss.is_none());
-    let json = soybean::explain::json(plan.recipe).unwrap();
     if plan.strategy == "auto" {
-        // Of plans that move as few bytes, another one may take less memory.
-        let bound = format!("\"lower_bound_bytes\": {},", plan.bytes_total);
-        assert!(plan.is_optimal || json.contains(&bound));
+        assert!(plan.is_optimal);
         // Each output depends on one image.
         assert_eq!(plan.bytes_total == 0, n_rows.is_multiple_of(plan.n_gpus));
     }
+    let json = soybean::explain::json(plan.recipe).unwrap();
     assert!(json.contains("\"mode\": \"inference\""));
     assert!(json.contains(&format!("\"bytes_total\": {},", plan.bytes_total)));
 }
