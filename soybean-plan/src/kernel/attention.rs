@@ -190,8 +190,7 @@ impl Attention {
     fn weights(&self, query: &Matrix, key: &Matrix, positions: Option<&[f64]>) -> Matrix {
         let products = query.times(&key.transposed());
         let position = |row: usize| positions.map_or(row as f64, |it| it[row]);
-        let is_seen =
-            |row: usize, column: usize| !self.is_causal || column as f64 <= position(row);
+        let is_seen = |row: usize, column: usize| !self.is_causal || column as f64 <= position(row);
         let scores =
             Matrix::new(self.queries, self.keys, |row, column| match is_seen(row, column) {
                 true => self.scale * products.at(row, column),
