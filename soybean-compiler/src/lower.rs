@@ -4,24 +4,25 @@
 //! conversion of its result. Every operator converts its operands anew, as the search counts them.
 //! Conversions that move nothing are shared.
 
+mod computation;
 mod update;
 
 use std::{borrow::Cow, collections::BTreeMap};
 
 use soybean_plan::{
-    Buffer, BufferId, Collective, Constant, Halo, Input, Kernel, Output, Padding, Parameter,
-    Program, Shape, State, Step, Tables, Tile, Tiling,
+    Buffer, BufferId, Collective, Constant, Halo, Input, Kernel, Output, Parameter, Program, State,
+    Step, Tables, Tile, Tiling,
 };
 
 use crate::{
     batch::Batch,
     graph::Source,
-    operator::{Operator, Phase},
-    operators::{attend::Attend, elementwise::Elementwise, phase_select::PhaseSelect},
+    operator::Phase,
+    operators::elementwise::Elementwise,
     order::{Task, Tasks},
     peak::{Content, Held},
     scalar,
-    tiling::{TiledNetwork, divided_axes, halo_exchange, number, route},
+    tiling::{TiledNetwork, divided_axes, number, route},
     unplaced::{Order, Storage, Unplaced},
     value::Value,
 };
@@ -210,104 +211,10 @@ impl<'a> Lowering<'a> {
         self.stored.insert(value, stored);
     }
 
-    /// Converts the operands and runs the kernel; where the result is.
-    fn run(&mut self, value: Value) -> BufferId {
-        if self.tiled.network.graph.operator_as::<PhaseSelect>(value).is_some() {
-            return self.operand_of_phase(value);
-        }
-        if let Some(joined) = self.joined.remove(&value) {
-            return joined;
-        }
-        if let Some(gradients) = Attend::gradients(&self.tiled.network.graph, value) {
-            return self.run_gradients(gradients);
-        }
-        let (signature, form) = self.tiled.signature(value);
-        let tile = self.tile(value, signature.result_tiling(form));
-        let operator =
-            self.tiled.network.graph.operator(value).expect("only computed tensors are run");
-        let (operands, parts) = self.operands(value);
-        let Some(kernel) = self.kernel(operator, &parts, &tile) else { return operands[0] };
-        let halo = signature.halo(None, &tile.tiling);
-        let result = self.buffer_with_halo(value, tile.tiling, halo);
-        self.step(kernel, operands, vec![result]);
-        if halo.is_none() { result } else { self.own_part(value, tile, halo, result) }
-    }
-
-    /// Returns the rank's own part of a result that a kernel computed with a halo.
-    fn own_part(&mut self, value: Value, tile: Tile, halo: Halo, computed: BufferId) -> BufferId {
-        let mesh = &self.tiled.mesh;
-        let (input, result) = (halo.local_shape(&tile, mesh), tile.local_shape(mesh));
-        let low = halo.before.map(|it| -i32::try_from(it).expect("a halo is a few pixels"));
-        let own = self.buffer(value, tile.tiling, false);
-        let crop = Padding { input, result, low, fill: 0.0 };
-        self.step(crop.into(), vec![computed], vec![own]);
-        own
-    }
-
-    /// Returns the kernel for these parts of the operands, with their shapes, and of the result.
-    fn kernel(
-        &self,
-        operator: &Operator,
-        operands: &[(Tile, Shape)],
-        result: &Tile,
-    ) -> Option<Kernel> {
-        let mesh = &self.tiled.mesh;
-        let (tiles, shapes): (Vec<Tile>, Vec<Shape>) = operands.iter().copied().unzip();
-        let kernel = operator.kernel(&shapes, &result.local_shape(mesh))?;
-        Some(operator.on_busiest_rank(kernel, &tiles, mesh))
-    }
-
-    /// Computes the gradients of attention by one kernel, and returns where that of queries is,
-    /// which is the first that is computed.
-    fn run_gradients(&mut self, gradients: [Value; 3]) -> BufferId {
-        let value = gradients[0];
-        let attend: Option<&Attend> = self.tiled.network.graph.operator_as(value);
-        let operator = attend.expect("attention has these gradients").joined().into();
-        let (operands, parts) = self.operands(value);
-        let result_tile = |this: &Self, value| {
-            let (signature, form) = this.tiled.signature(value);
-            this.tile(value, signature.result_tiling(form))
-        };
-        let kernel = self.kernel(&operator, &parts, &result_tile(self, gradients[0]));
-        let results = gradients.map(|it| self.buffer(it, result_tile(self, it).tiling, false));
-        self.step(kernel.expect("attention has a kernel"), operands, results.to_vec());
-        self.joined.extend(gradients.into_iter().zip(results).skip(1));
-        results[0]
-    }
-
-    /// Returns the operand that this phase selects, in the tiling of the partitioning.
-    fn operand_of_phase(&mut self, value: Value) -> BufferId {
-        let (signature, form) = self.tiled.signature(value);
-        let position = PhaseSelect::operand(self.phase);
-        let operand = self.tiled.network.graph.operands(value)[position];
-        self.in_tiling(operand, signature.operand_tiling(position, form))
-    }
-
     /// Adds a step.
     fn step(&mut self, kernel: Kernel, inputs: Vec<BufferId>, results: Vec<BufferId>) {
         let kernel = number(&mut self.kernels, kernel);
         self.steps.push(Step { kernel, inputs, results });
-    }
-
-    /// Returns the operands in the tilings and with the halos of the partitioning, and the tile of
-    /// each and the shape of the rank's part with its halo.
-    fn operands(&mut self, value: Value) -> (Vec<BufferId>, Vec<(Tile, Shape)>) {
-        let (signature, form) = self.tiled.signature(value);
-        let operands = self.tiled.network.graph.operands(value).into_iter().enumerate();
-        operands
-            .map(|(position, operand)| {
-                let tiling = signature.operand_tiling(position, form);
-                let halo = signature.halo(Some(position), &tiling);
-                let node = self.tiled.network.graph.node(operand);
-                let tile = self.tile(operand, tiling);
-                let shape = halo.local_shape(&tile, &self.tiled.mesh);
-                let part = self.in_tiling(operand, tiling);
-                let outside = self.tiled.outside(value, position);
-                let exchange = halo_exchange(node.shape, node.dtype, outside, tiling, halo);
-                let Some(exchange) = exchange else { return (part, (tile, shape)) };
-                (self.communicate(operand, &[exchange], part, None), (tile, shape))
-            })
-            .unzip()
     }
 
     /// Returns the buffer of a tensor in this tiling, after a conversion if needed.
@@ -362,7 +269,7 @@ impl<'a> Lowering<'a> {
         let (from, to) = (signature.result_tiling(form), self.tiled.tilings[value.index()]);
         let collectives = self.route(value, from, to, signature.combine);
         let result = self.communicate(value, &collectives, result, target);
-        // What is kept, and so has a target, is never a partial sum.
+        // What is divided is not in its target.
         self.divided(value, result, from, to)
     }
 

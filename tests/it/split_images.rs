@@ -4,7 +4,7 @@
 use soybean_compiler::{Argument, SearchRequest, Strategy, Value};
 use soybean_plan::{Collective, CollectiveKind, Kernel, Program};
 
-use crate::random_models::{Model, compare, finished};
+use crate::random_models::{compare, finished, model::Model};
 
 fn integers(numbers: &[usize]) -> Vec<Argument> {
     numbers.iter().map(|&it| Argument::Integer(i64::try_from(it).unwrap())).collect()
