@@ -219,9 +219,8 @@ fn embeddings() -> impl Iterator<Item = Trial> {
 fn attentions() -> impl Iterator<Item = Trial> {
     // Heads, queries and keys, features.
     let sizes = [[4, 32, 16], [16, 64, 32], [32, 64, 32], [16, 256, 32], [12, 512, 64]];
-    let forms = [AttentionForm::Forward, AttentionForm::Gradient];
     sizes.into_iter().flat_map(move |[heads, length, features]| {
-        forms.map(|form| {
+        AttentionForm::ALL.iter().map(move |&form| {
             let kernel = Attention {
                 form,
                 heads,
