@@ -70,10 +70,6 @@ impl BoundedPlan {
     pub(super) fn unproved(self) -> Self {
         Self { lower_bound: 0, largest_table: 0, ..self }
     }
-
-    pub(super) fn is_optimal(&self) -> bool {
-        self.lower_bound == self.cost
-    }
 }
 
 /// The depth of a search.

@@ -148,7 +148,8 @@ impl From<Strategy> for SearchRequest {
 pub struct SearchResult {
     /// The plan.
     pub tiled: TiledNetwork,
-    /// True if no plan is better by the objective; only `auto` proves that.
+    /// True if no plan is better by the objective. Of plans that cost anything, only `auto` proves
+    /// that.
     pub is_optimal: bool,
     /// A lower bound on the bytes of all plans; 0 if the objective is not bytes.
     pub lower_bound_bytes: u64,
@@ -283,11 +284,8 @@ pub(crate) fn search_with_baselines(
     let of_strategies = [&recursive, &data, &model].map(|it| problem.tiled(&it.plan));
     let found = SearchResult {
         times: times(),
-        // Of plans that move as few bytes, another one may take less memory.
-        is_optimal: match request.objective {
-            Objective::Bytes => problem.whole(chosen.lower_bound) == problem.whole(chosen.cost),
-            Objective::Time => chosen.is_optimal(),
-        },
+        // Of plans that are as good by the objective, another one may take less memory.
+        is_optimal: problem.whole(chosen.lower_bound) == problem.whole(chosen.cost),
         lower_bound_bytes: match request.objective {
             Objective::Bytes => problem.whole(chosen.lower_bound),
             Objective::Time => 0,
