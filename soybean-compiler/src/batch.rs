@@ -109,7 +109,9 @@ fn of_result(signature: &Signature, operands: &[(usize, Rows)], n_rows: usize) -
 /// Returns the dim of the result that has the rows of this dim of an operand.
 fn carried(signature: &Signature, operand: usize, dim: usize, n_rows: usize) -> Option<usize> {
     let of_operand = &signature.operands[operand][dim];
-    if signature.has_parts(of_operand) {
+    // Slices take other rows, and windows several.
+    let is_mixed = |it: &Dim| signature.has_parts(it) || it.has_halo();
+    if is_mixed(of_operand) {
         return None;
     }
     let Some(factor) = of_operand.factor else {
@@ -120,7 +122,7 @@ fn carried(signature: &Signature, operand: usize, dim: usize, n_rows: usize) -> 
     };
     // The factor is the outermost part of a dim: it must not hold fewer parts than there are rows.
     let is_whole = signature.factors[usize::from(factor)].is_multiple_of(n_rows);
-    let carries = |it: &Dim| it.factor == Some(factor) && !signature.has_parts(it);
+    let carries = |it: &Dim| it.factor == Some(factor) && !is_mixed(it);
     signature.result.iter().position(carries).filter(|_| is_whole)
 }
 
@@ -168,6 +170,27 @@ mod tests {
         check(|it, x| call(it, "sum", &[x, Argument::Integer(1)]), own(0));
         check(|it, x| call(it, "sum", &[x, Argument::Integer(0)]), Rows::Mixed);
         check(|it, x| call(it, "cumsum", &[x, Argument::Integer(0)]), Rows::Mixed);
+        let convolved = |window: usize, padding: i64| {
+            move |it: &mut Builder, x: Argument| {
+                let image = call(it, "reshape", &[x, list(&[1, 1, 6, 8])]);
+                let init = it.init("zeros", &[], &[1, 1, window, window]).unwrap();
+                let filter = it.parameter("w", &[1, 1, window, window], init);
+                let settings = [1, padding, 1, 1].map(Argument::Integer);
+                let operands = [image, filter].map(Argument::Tensor);
+                call(it, "conv2d", &[&operands[..], &settings].concat())
+            }
+        };
+        check(convolved(1, 0), own(2));
+        check(convolved(3, 1), Rows::Mixed);
+        check(convolved(3, 0), Rows::Mixed);
+        let part = |start: i64, end: i64| {
+            move |it: &mut Builder, x: Argument| {
+                let range = [0, start, end].map(Argument::Integer);
+                call(it, "slice", &[&[x][..], &range].concat())
+            }
+        };
+        check(part(0, 3), Rows::Mixed);
+        check(part(1, 3), Rows::Mixed);
         let gram = |it: &mut Builder, x: Argument| {
             let transposed = Argument::Tensor(call(it, "transpose", std::slice::from_ref(&x)));
             call(it, "matmul", &[x, transposed])

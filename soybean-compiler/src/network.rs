@@ -211,12 +211,9 @@ impl Network {
 
     /// Returns the numbers that must be finite for a training step to set sums of gradients to
     /// zero. A step whose loss is not finite leaves them as they are; a total that is not finite is
-    /// dropped, unless training stops.
+    /// dropped.
     pub(crate) fn guards_of_clearing(&self) -> Vec<Value> {
-        match self.optimizer.non_finite {
-            NonFinite::Stop => self.loss.into_iter().chain(self.gradient_norm).collect(),
-            NonFinite::Skip | NonFinite::Scale => self.loss.into_iter().collect(),
-        }
+        self.loss.into_iter().collect()
     }
 
     /// Returns the next values of buffers, parameters and states.

@@ -20,6 +20,7 @@ impl Lowering<'_> {
             return joined;
         }
         if let Some(gradients) = Attend::gradients(&self.tiled.network.graph, value) {
+            debug_assert_eq!(value, gradients[0], "the gradient of queries comes first");
             return self.run_gradients(gradients);
         }
         let (signature, form) = self.tiled.signature(value);

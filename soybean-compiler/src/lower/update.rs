@@ -56,10 +56,13 @@ impl Lowering<'_> {
         let mut cleared = *cleared;
         let fresh: Vec<Fresh> = match self.joined(updates) {
             Some(joined) => {
-                // One kernel reads the sum and sets it to zero, if it has the elements.
+                // One kernel reads the sum and sets it to zero, if it has the elements and nothing
+                // else must be finite.
                 let (signature, form) = self.tiled.signature(updates[0].1);
                 let tiling = signature.result_tiling(form);
-                let with = cleared.take_if(|it| self.tiled.tilings[it.index()] == tiling);
+                let has_guards = is_guarded || guards == self.tiled.network.guards_of_clearing();
+                let is_with = |it: &mut Value| self.tiled.tilings[it.index()] == tiling;
+                let with = cleared.take_if(|it| has_guards && is_with(it));
                 self.run_joined(updates, &joined, with, &guards)
             }
             None => {

@@ -47,7 +47,9 @@ impl Rules for Pad {
             let (part, low) = (usize::min(before, after), self.low[dim].unsigned_abs() as usize);
             let is_part = match before == after {
                 true => low == 0,
-                false => (before.max(after)).is_multiple_of(part) && low.is_multiple_of(part),
+                false => {
+                    part > 1 && before.max(after).is_multiple_of(part) && low.is_multiple_of(part)
+                }
             };
             let dim = |extent: usize| match is_part {
                 true => Dim::of_parts(extent, factor_id(factors.len())),

@@ -86,7 +86,8 @@ fn much_work(report: &Report) -> Option<String> {
     let help = match cause {
         Cause::Padded { user, stored } if user != batch => format!("{stored} in its place"),
         Cause::Unbalanced(_) => {
-            format!("a length that {} divides", n_ranks * tiled.mesh.free_radix())
+            let divisor = n_ranks * tiled.mesh.free_radix();
+            format!("a length that {divisor} divides, and that no other dim has,")
         }
         _ if batch.is_multiple_of(n_ranks) => format!("a width that {n_ranks} divides"),
         _ => nearest(batch, n_ranks),

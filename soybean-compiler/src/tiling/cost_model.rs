@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     network::Network,
-    operator::{Operator, Rules},
+    operator::Operator,
     operators::{addition::Addition, attend::Attend},
     signature::{Dim, Partitioning},
     value::Value,
@@ -330,11 +330,23 @@ fn kernel_seconds(
         .filter_map(|it| Some(graph.operator(*it)?.signature(&graph.operand_shapes(*it)).result))
         .map(|dims| local(&dims))
         .collect();
-    let kernel = match operator.downcast_ref::<Attend>().filter(|_| joined.len() > 1) {
-        Some(attend) => attend.joined().kernel(&operands, &results[0]),
-        None => operator.kernel(&operands, &results[0]),
+    let of_all: Option<Operator> = operator
+        .downcast_ref::<Attend>()
+        .filter(|_| joined.len() > 1)
+        .map(|attend| attend.joined().into());
+    let operator = of_all.as_ref().unwrap_or(operator);
+    let Some(kernel) = operator.kernel(&operands, &results[0]) else { return 0.0 };
+    let kernel = match partitioning {
+        Some(partitioning) => {
+            let tile = |at: usize| {
+                let whole = signature.operands[at].iter().map(|it| it.extent).collect();
+                Tile::new(whole, signature.operand_tiling(at, partitioning))
+            };
+            let tiles: Vec<Tile> = (0..operands.len()).map(tile).collect();
+            operator.on_busiest_rank(kernel, &tiles, &topology.mesh())
+        }
+        None => kernel,
     };
-    let Some(kernel) = kernel else { return 0.0 };
     let bytes_of =
         |value: Value, shape: &Shape| (shape.n_elements() * graph.node(value).dtype.bytes()) as u64;
     let read: u64 = graph

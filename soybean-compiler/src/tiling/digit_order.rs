@@ -55,8 +55,12 @@ fn first_axes(pairs: &[PartialFactor], mesh: &Mesh) -> BTreeMap<usize, u8> {
     if mesh.sizes().any(|it| it != mesh.size(0)) {
         return BTreeMap::new();
     }
+    let is_split = |it: &&PartialFactor| {
+        it.place == Place::Outermost || !mesh.axes_with_digits(it.factor).is_empty()
+    };
+    let pairs: Vec<&PartialFactor> = pairs.iter().filter(is_split).collect();
     let mut group_of: BTreeMap<usize, usize> = BTreeMap::new();
-    for &PartialFactor { factor, whole, .. } in pairs {
+    for &&PartialFactor { factor, whole, .. } in &pairs {
         let [one, other] = [factor, whole].map(|it| group_of.get(&it).copied().unwrap_or(it));
         let (least, most) = (usize::min(one, other), usize::max(one, other));
         group_of.entry(factor).or_insert(least);
@@ -65,7 +69,7 @@ fn first_axes(pairs: &[PartialFactor], mesh: &Mesh) -> BTreeMap<usize, u8> {
     }
     let mut starts: BTreeMap<usize, usize> = BTreeMap::new();
     let mut end = mesh.n_axes();
-    for pair in pairs {
+    for pair in &pairs {
         let group = group_of[&pair.factor];
         let members = pairs.iter().map(|it| it.factor).filter(|it| group_of[it] == group);
         let n_digits =
@@ -122,9 +126,17 @@ fn balanced(network: &Network, pairs: &[PartialFactor], mesh: &Mesh) -> BTreeSet
 }
 
 /// Returns the number of parts that dims of this extent consist of. Dims are one part if parts have
-/// fewer digits.
+/// fewer digits, or if another factor is a part of the dim, or the dim of another: those splits
+/// would be lost.
 fn n_parts(pairs: &[PartialFactor], extent: usize, mesh: &Mesh) -> u16 {
     let n_digits = |extent: usize| mesh.axes_with_digits(extent).iter().count();
+    let is_flattened = |it: &PartialFactor| {
+        let is_of_extent = it.factor == extent || it.whole == extent;
+        it.place == Place::Outermost && is_of_extent && n_digits(it.factor) > 0
+    };
+    if pairs.iter().any(is_flattened) {
+        return 1;
+    }
     let of_parts = pairs.iter().filter(|it| it.whole == extent && it.place == Place::Innermost);
     let n_parts = of_parts
         .filter(|it| n_digits(it.factor) > 0 && n_digits(it.factor) == n_digits(extent))

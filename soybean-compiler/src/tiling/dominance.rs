@@ -52,8 +52,11 @@ pub(super) fn needless_splits(network: &Network, mesh: &Mesh) -> Vec<Vec<bool>> 
             if variables_of[number].last() != Some(&variable) {
                 variables_of[number].push(variable);
             }
-            can_split[number] &=
-                this.splits_along_all_axes(variable, at) && !this.has_halo(variable, at);
+            // Images that stay whole lose these splits afterwards.
+            let stays_whole = network.keeps_images_whole && this.is_windowed(variable, at);
+            can_split[number] &= !stays_whole
+                && this.splits_along_all_axes(variable, at)
+                && !this.has_halo(variable, at);
             is_kept[number] |= this.is_pinned_along(variable, at)
                 || this.is_whole(variable)
                 || this.leaves_terms(variable, at);

@@ -139,7 +139,7 @@ impl Placing<'_> {
     fn can_place(&mut self, axis: usize, class: usize, split: Option<FactorId>) -> bool {
         let before = split.map(|it| self.sets.get(&it).copied().unwrap_or(AxisSet::EMPTY));
         if let (Some(split), Some(before)) = (split, before) {
-            // Every part of a legal set is legal.
+            // A legal set without its last axis is legal.
             if !(self.may_split)(split, before.with(axis)) {
                 return false;
             }

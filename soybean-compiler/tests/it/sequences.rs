@@ -80,7 +80,7 @@ fn work_is_that_of_the_rank_with_the_last_queries() {
     assert!(work[0] <= 1.001 && work[1] > 1.1, "{work:?}");
     let text = unbalanced.report.text();
     assert!(text.contains("on the GPUs with the last positions"), "{text}");
-    assert!(text.contains("a length that 16 divides may need less"), "{text}");
+    assert!(text.contains("16 divides, and that no other dim has, may need less"), "{text}");
     assert!(!balanced.report.text().contains("last positions"));
 }
 

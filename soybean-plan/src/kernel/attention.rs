@@ -10,7 +10,8 @@ descriptor! {
     ///
     /// Reads queries `[heads, queries, features]`, keys `[heads, keys, features]` and values
     /// `[heads, keys, width]`. Forms with gradients then read the gradient of the result, and
-    /// causal attention the positions of the queries in the whole sequence, increasing, as `i32`.
+    /// causal attention the positions of the queries in the whole sequence, increasing, as `i32`,
+    /// which matter if [`Self::is_part`].
     /// All are dense and row-major. The computation is in `f32`, and the matrix of scores is never
     /// in memory as a whole.
     #[derive(Clone, Copy, Debug, PartialEq)]

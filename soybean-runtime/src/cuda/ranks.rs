@@ -42,6 +42,8 @@ use crate::{
 
 /// Time for which the host polls for the end of a step without yielding its core.
 const SPIN_TIME: Duration = Duration::from_micros(500);
+/// Why there is a phase for accumulating steps.
+const HAS_ACCUMULATING_STEPS: &str = "steps share updates, so all but the last accumulate";
 
 /// The ranks of a model, or those of this process, on GPUs.
 pub(crate) struct CudaRanks {
@@ -192,9 +194,11 @@ impl CudaRanks {
         };
         match trace_from {
             None => {
-                let runner = match (kind, &mut self.accumulate) {
-                    (TrainingStep::Accumulating, Some(accumulate)) => accumulate,
-                    (TrainingStep::Updating | TrainingStep::Accumulating, _) => &mut self.train,
+                let runner = match kind {
+                    TrainingStep::Updating => &mut self.train,
+                    TrainingStep::Accumulating => {
+                        self.accumulate.as_mut().expect(HAS_ACCUMULATING_STEPS)
+                    }
                 };
                 runner.run(&self.devices, slot, self.uses_graphs, &self.done)?;
             }
@@ -226,9 +230,9 @@ impl CudaRanks {
     }
 
     fn runner(&self, kind: TrainingStep) -> &PhaseRunner {
-        match (kind, &self.accumulate) {
-            (TrainingStep::Accumulating, Some(accumulate)) => accumulate,
-            (TrainingStep::Updating | TrainingStep::Accumulating, _) => &self.train,
+        match kind {
+            TrainingStep::Updating => &self.train,
+            TrainingStep::Accumulating => self.accumulate.as_ref().expect(HAS_ACCUMULATING_STEPS),
         }
     }
 

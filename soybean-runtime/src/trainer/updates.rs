@@ -127,11 +127,10 @@ impl Trainer {
         };
         let is_tolerated = is_skipped && n_skipped.max(n_dropped) < MAX_SKIPPED;
         if !(is_finite || is_tolerated) {
-            // The step has changed nothing and can be computed again, unless it was skipped and
-            // has dropped the gradients of the steps before it.
-            if is_skipped {
-                self.history.counters.n_accumulated = counters.n_accumulated;
-            }
+            // The step can be computed again. If its loss is finite, it has dropped the gradients
+            // of the steps before it.
+            let after = after_skip(before, self.tables(), loss);
+            self.history.counters.n_accumulated = after.n_accumulated;
             return Err(self.non_finite_error(loss, norm, n_skipped));
         }
         self.history = History { counters, gradient_norm: norm, is_skipped, n_skipped, n_dropped };
