@@ -129,7 +129,7 @@ impl Writer<'_> {
     }
 
     /// Returns the arguments for the function of a part: operands, positions, tables and results.
-    /// What is missing is null.
+    /// An argument that this kernel does not have is a null pointer.
     fn arguments<'a>(&self, part: Part, parameters: &'a [Parameter]) -> Vec<&'a str> {
         let mut names: Vec<&str> = parameters.iter().map(|it| name(&it.declaration)).collect();
         let n_operands = self.it.input_lengths().len();
@@ -239,6 +239,7 @@ impl Writer<'_> {
         for (name, dtype) in types.chain(gradient).chain(results) {
             text.line(format!("typedef {} {name};", c_type(dtype)));
         }
+        text.line(include_str!("attention/positions.cu"));
         for it in tiling.texts {
             text.line(it);
         }

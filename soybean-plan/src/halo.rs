@@ -1,8 +1,9 @@
 //! Halos: the elements around its own part of a tensor that a rank reads, too.
 //!
 //! A rank that computes some rows of a convolution reads the rows of the image that its windows
-//! reach. Those beyond its own part lie on its neighbors, or outside the image. Along a dim with a
-//! halo, parts are blocks of consecutive indices: [`splits_into_blocks`](crate::splits_into_blocks).
+//! reach. Those beyond its own part lie on its neighbors, or outside the image. A dim with a halo
+//! is split into blocks of consecutive indices: see
+//! [`splits_into_blocks`](crate::splits_into_blocks).
 
 use std::{fmt, ops::Range};
 

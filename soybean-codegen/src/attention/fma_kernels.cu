@@ -7,36 +7,6 @@ constexpr int R = TILE_QUERIES / SIDE;
 constexpr int C = TILE_KEYS / SIDE;
 constexpr int FEATURE_GROUPS = (FEATURES + 4 * SIDE - 1) / (4 * SIDE);
 constexpr int WIDTH_GROUPS = (WIDTH + 4 * SIDE - 1) / (4 * SIDE);
-constexpr int KEYS_SEEN_LAST = IS_CAUSAL ? (QUERIES < KEYS ? QUERIES : KEYS) : KEYS;
-
-// Returns the position of a query. Those past the last one are where the last one is.
-__device__ __forceinline__ int position(const int* positions, int query) {
-  return HAS_POSITIONS ? positions[query < QUERIES ? query : QUERIES - 1] : query;
-}
-
-// Returns the number of keys that the queries before `end` see.
-__device__ __forceinline__ int n_seen(const int* positions, int end) {
-  if (!HAS_POSITIONS) return IS_CAUSAL && end < KEYS_SEEN_LAST ? end : KEYS_SEEN_LAST;
-  int last = position(positions, end - 1);
-  return last < KEYS ? last + 1 : KEYS;
-}
-
-// Returns true if a query at this position sees a key.
-__device__ __forceinline__ bool is_seen(int position, int key) { return key < KEYS && (!IS_CAUSAL || key <= position); }
-
-// Returns true if every query from `query` on sees all keys of the tile that begins with `key`.
-__device__ __forceinline__ bool is_whole(const int* positions, int query, int key) {
-  return key + TILE_KEYS <= KEYS && (!IS_CAUSAL || key + TILE_KEYS <= position(positions, query) + 1);
-}
-
-// Returns the first of the tiles of `n_rows` queries of which any sees this key or a later one.
-__device__ __forceinline__ int first_seeing(const int* positions, int key, int n_rows) {
-  if (!IS_CAUSAL) return 0;
-  if (!HAS_POSITIONS) return key / n_rows * n_rows;
-  int start = 0;
-  while (start + n_rows < QUERIES && positions[start + n_rows - 1] < key) start += n_rows;
-  return start;
-}
 
 // The running statistics of the rows of a tile of queries.
 struct Rows {
@@ -66,7 +36,7 @@ __device__ __forceinline__ void attend(Rows& rows, const Query* query, const Key
     __syncthreads();
     float scores[R][C];
     dot_rows<R, C, FEATURES, FEATURE_STRIDE>(scores, queries, keys);
-    bool whole = is_whole(positions, first, start);
+    bool whole = is_whole(positions, first, start, TILE_KEYS);
 #pragma unroll
     for (int r = 0; r < R; ++r) {
       int row = R * thread_row() + r, at = position(positions, first + row);
@@ -149,7 +119,7 @@ __device__ __forceinline__ void statistics(const Query* query, const Key* key, c
 // weights.
 __device__ __forceinline__ void grade(float (&scores)[R][C], float (&slopes)[R][C], const int* positions, int query, int key, const float (&logarithm)[R],
                                       const float (&mean)[R]) {
-  bool whole = is_whole(positions, query, key);
+  bool whole = is_whole(positions, query, key, TILE_KEYS);
 #pragma unroll
   for (int r = 0; r < R; ++r) {
     int at = position(positions, query + R * thread_row() + r);
