@@ -17,6 +17,7 @@ use soybean_runtime::{Config, Error};
 
 use collectives::{CollectiveTrials, groups};
 use suite::suite;
+pub(crate) use timer::Times;
 use timer::{Measured, Timer};
 use trial::Trial;
 
@@ -29,7 +30,7 @@ const MOVING: [CollectiveKind; 4] = [
 ];
 
 /// The measurements of each kernel. Those of a round are far apart in time, so that other programs
-/// of the machine hardly disturb all of them. The least time counts.
+/// of the machine hardly disturb all of them. The median counts.
 const N_ROUNDS: usize = 3;
 
 /// The devices to calibrate.
@@ -42,20 +43,34 @@ pub(crate) struct Calibration<'a> {
     pub(crate) config: &'a Config,
     /// The most bytes that a measured kernel reads and writes on a rank.
     pub(crate) max_bytes: u64,
+    /// The memory of the program on each rank, in bytes. Its kernels find as much of their tensors
+    /// in caches as trials do that use as much memory in turn.
+    pub(crate) program_bytes: u64,
 }
 
+/// The most bytes that a trial uses in turn: more than any cache.
+const MAX_FOOTPRINT: u64 = 256 << 20;
+
 impl Calibration<'_> {
-    /// Measures the devices. `progress` is called with a line before each part.
+    /// Measures the devices, and the program itself by `measure_program` between. `progress` is
+    /// called with a line before each part.
     ///
     /// # Errors
     /// If the devices cannot be used, or a rank fails.
-    pub(crate) fn run(&self, progress: &mut dyn FnMut(&str)) -> Result<Cluster, Error> {
-        let mut timer = Timer::new(self.mesh, self.precision, self.config.clone())?;
+    pub(crate) fn run(
+        &self,
+        measure_program: &mut dyn FnMut() -> Result<(), Error>,
+        progress: &mut dyn FnMut(&str),
+    ) -> Result<Cluster, Error> {
+        let footprint = self.program_bytes.min(MAX_FOOTPRINT);
+        let mut timer = Timer::new(self.mesh, self.precision, self.config.clone(), footprint)?;
         let mut kernels: Vec<Measured> = self.kernels().into_iter().map(Measured::new).collect();
         let mut collectives = self.collectives();
         for round in 1..=N_ROUNDS {
             let of_all = format!("(round {round} of {N_ROUNDS})");
             timer.measure_step()?;
+            progress(&format!("the program {of_all}"));
+            measure_program()?;
             let mut name = "";
             for measured in &mut kernels {
                 if name != measured.trial.work().name {
@@ -108,7 +123,7 @@ impl Calibration<'_> {
     ) -> Cluster {
         let kernel = |it: &Measured| {
             let work = it.trial.work();
-            let (operations, bytes, seconds) = (work.operations, work.bytes, it.seconds);
+            let (operations, bytes, seconds) = (work.operations, work.bytes, it.seconds());
             MeasuredKernel { name: work.name.into(), operations, bytes, seconds }
         };
         let kernels: Vec<MeasuredKernel> = kernels.iter().map(kernel).collect();
@@ -117,7 +132,7 @@ impl Calibration<'_> {
             levels: level(&self.mesh, &collectives).into_iter().collect::<Vec<_>>().into(),
             device: device(timer, &kernels),
             measurements: Measurements {
-                step_seconds: timer.step_seconds,
+                step_seconds: timer.step_seconds(),
                 kernels: kernels.into(),
                 collectives: collectives.into(),
             },
@@ -165,7 +180,13 @@ mod tests {
     fn the_suite_has_every_kernel_in_small_sizes() {
         let config = Config::default();
         let (mesh, precision) = (Mesh::new(4), Precision::F32);
-        let calibration = Calibration { mesh, precision, config: &config, max_bytes: 64_000 };
+        let calibration = Calibration {
+            mesh,
+            precision,
+            config: &config,
+            max_bytes: 64_000,
+            program_bytes: 1 << 20,
+        };
         let measured: BTreeSet<&str> =
             calibration.kernels().iter().map(|it| it.work().name).collect();
         assert_eq!(measured, measured_names().collect());
@@ -178,9 +199,15 @@ mod tests {
     fn programs_of_trials_have_buffers_of_the_size_of_their_work() {
         let config = Config::default();
         let (mesh, precision) = (Mesh::new(2), Precision::F32);
-        let calibration = Calibration { mesh, precision, config: &config, max_bytes: 64_000 };
+        let calibration = Calibration {
+            mesh,
+            precision,
+            config: &config,
+            max_bytes: 64_000,
+            program_bytes: 1 << 20,
+        };
         for trial in calibration.kernels() {
-            let (program, batch) = trial.program(mesh, precision, 3);
+            let (program, batch) = trial.program(mesh, precision, 1 << 20, 3);
             assert_eq!((program.train.len(), batch.len()), (3, program.tables.inputs.len()));
             let bytes = |buffers: &[usize]| -> u64 {
                 let buffers = buffers.iter().map(|&it| program.tables.buffers[it]);

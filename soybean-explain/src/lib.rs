@@ -12,6 +12,8 @@ mod why;
 pub use again::{Changes, PassText, compile_again, json, pass_texts};
 pub use diff::{Side, diff};
 pub use saved::{SavedConversion, SavedOperator, SavedPlan, SavedTensor};
-pub use soybean_compiler::{Compiled, Objective, SearchEffort, Strategy, is_max_work};
+pub use soybean_compiler::{
+    Compiled, Objective, SearchEffort, Strategy, is_max_work, readable_seconds,
+};
 pub use tensor::describe_tensor;
 pub use why::{Choice, Watch, Why, why, why_watched};

@@ -42,7 +42,7 @@ impl CollectiveTrials {
 
     /// Returns the speed that fits the measured times.
     pub(super) fn fit(&self) -> MeasuredCollective {
-        let times: Vec<_> = self.times.iter().map(|(it, bytes)| [*bytes, it.seconds]).collect();
+        let times: Vec<_> = self.times.iter().map(|(it, bytes)| [*bytes, it.seconds()]).collect();
         fit(self.kind, self.n_ranks, &times)
     }
 }

@@ -1,9 +1,6 @@
 //! The time of one repetition of a trial while all ranks run it.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Instant};
 
 use soybean_plan::{Mesh, Permutation, Precision, Shape, Strides};
 use soybean_runtime::{Config, Error, Trainer, View};
@@ -15,8 +12,10 @@ pub(super) struct Timer {
     mesh: Mesh,
     precision: Precision,
     config: Config,
-    /// The time of a step without trials.
-    pub(super) step_seconds: f64,
+    /// The bytes of the tensors that a trial uses in turn, on each rank.
+    footprint: u64,
+    /// The times of a step without trials.
+    steps: Times,
     /// The memory of the largest trial on each rank.
     pub(super) memory_bytes: usize,
     /// The devices of all ranks.
@@ -26,20 +25,55 @@ pub(super) struct Timer {
 /// A trial and its measured time.
 pub(super) struct Measured {
     pub(super) trial: Trial,
-    /// The least time of one repetition so far, in seconds.
-    pub(super) seconds: f64,
+    /// The measured times of one repetition.
+    times: Times,
     /// The repetitions in a step; 1 before the first measurement.
     n_repetitions: usize,
 }
 
 impl Measured {
     pub(super) const fn new(trial: Trial) -> Self {
-        Self { trial, seconds: f64::INFINITY, n_repetitions: 1 }
+        Self { trial, times: Times(Vec::new()), n_repetitions: 1 }
+    }
+
+    /// Returns the time of one repetition in seconds.
+    pub(super) fn seconds(&self) -> f64 {
+        self.times.seconds()
+    }
+}
+
+/// Measured times in seconds.
+#[derive(Default)]
+pub(crate) struct Times(Vec<f64>);
+
+impl Times {
+    /// Repeats an operation, and adds the time of each repetition after the warm-up.
+    pub(crate) fn measure(
+        &mut self,
+        n_times: usize,
+        mut work: impl FnMut() -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        for _ in 0..N_WARM_UP {
+            work()?;
+        }
+        for _ in 0..n_times {
+            let started = Instant::now();
+            work()?;
+            self.0.push(started.elapsed().as_secs_f64());
+        }
+        Ok(())
+    }
+
+    /// Returns the median; infinity if nothing was measured.
+    pub(crate) fn seconds(&self) -> f64 {
+        let mut sorted = self.0.clone();
+        sorted.sort_unstable_by(f64::total_cmp);
+        sorted.get(sorted.len() / 2).copied().unwrap_or(f64::INFINITY)
     }
 }
 
 /// A measured step should take this long, so that the start of a step hardly counts.
-const LONG: Duration = Duration::from_millis(3);
+const LONG_SECONDS: f64 = 3e-3;
 
 /// The most repetitions in a step.
 const MAX_REPETITIONS: usize = 1 << 14;
@@ -54,10 +88,15 @@ const N_STEPS: usize = 6;
 const N_EMPTY_STEPS: usize = 100;
 
 impl Timer {
-    pub(super) fn new(mesh: Mesh, precision: Precision, config: Config) -> Result<Self, Error> {
-        let (device_line, step_seconds) = (String::new(), f64::INFINITY);
+    pub(super) fn new(
+        mesh: Mesh,
+        precision: Precision,
+        config: Config,
+        footprint: u64,
+    ) -> Result<Self, Error> {
+        let (device_line, steps) = (String::new(), Times::default());
         let mut timer =
-            Self { mesh, precision, config, step_seconds, memory_bytes: 0, device_line };
+            Self { mesh, precision, config, footprint, steps, memory_bytes: 0, device_line };
         timer.measure_step()?;
         Ok(timer)
     }
@@ -66,27 +105,32 @@ impl Timer {
     pub(super) fn measure_step(&mut self) -> Result<(), Error> {
         let (mut trainer, _) = self.start(&nothing(), 0)?;
         self.device_line = trainer.device_line();
-        let seconds = least(&mut trainer, &[], N_EMPTY_STEPS)?.as_secs_f64();
-        self.step_seconds = self.step_seconds.min(seconds);
-        Ok(())
+        self.steps.measure(N_EMPTY_STEPS, || trainer.step(&[]).map(drop))
     }
 
-    /// Measures a trial. Its time becomes the least of all measurements.
+    /// Returns the time of a step without trials in seconds.
+    pub(super) fn step_seconds(&self) -> f64 {
+        self.steps.seconds()
+    }
+
+    /// Measures a trial, besides what was measured of it before.
     pub(super) fn measure(&mut self, measured: &mut Measured) -> Result<(), Error> {
         loop {
             let n_repetitions = measured.n_repetitions;
             let (mut trainer, batch) = self.start(&measured.trial, n_repetitions)?;
             let views: Vec<View<'_>> = batch.iter().map(|it| View::I32(it)).collect();
-            let spent = least(&mut trainer, &views, 1)?;
-            let is_short = trainer.any(spent < LONG / 2)?;
-            if !is_short || n_repetitions >= MAX_REPETITIONS {
-                let spent = least(&mut trainer, &views, N_STEPS)?.min(spent).as_secs_f64();
+            let mut spent = Times::default();
+            spent.measure(1, || trainer.step(&views).map(drop))?;
+            let is_short = spent.seconds() < LONG_SECONDS / 2.0;
+            if !trainer.any(is_short)? || n_repetitions >= MAX_REPETITIONS {
+                spent.measure(N_STEPS, || trainer.step(&views).map(drop))?;
+                let start = self.step_seconds();
                 // The start of a step is at most half of a step with trials.
-                let spent = (spent - self.step_seconds).max(spent / 2.0);
-                measured.seconds = measured.seconds.min(spent / n_repetitions as f64);
+                let of_one = |spent: &f64| (spent - start).max(spent / 2.0) / n_repetitions as f64;
+                measured.times.0.extend(spent.0.iter().map(of_one));
                 return Ok(());
             }
-            let missing = (LONG.as_secs_f64() / spent.as_secs_f64()).max(2.0);
+            let missing = (LONG_SECONDS / spent.seconds()).max(2.0);
             // All processes repeat as often.
             let wanted = (n_repetitions as f64 * missing).ceil().to_string();
             let wanted = trainer.text_of_first(&wanted)?.parse().unwrap_or(MAX_REPETITIONS);
@@ -99,7 +143,8 @@ impl Timer {
         trial: &Trial,
         n_repetitions: usize,
     ) -> Result<(Trainer, Vec<Vec<i32>>), Error> {
-        let (program, batch) = trial.program(self.mesh, self.precision, n_repetitions);
+        let (program, batch) =
+            trial.program(self.mesh, self.precision, self.footprint, n_repetitions);
         self.memory_bytes = self.memory_bytes.max(program.tables.arena_bytes);
         Ok((Trainer::new_shared(Arc::new(program), self.config.clone())?, batch))
     }
@@ -109,18 +154,4 @@ impl Timer {
 fn nothing() -> Trial {
     let kernel = Permutation { extents: Shape::new(&[1]), input: Strides::new(&[1]) };
     Trial::new(kernel, &[1], &[1])
-}
-
-/// Returns the least time of some steps.
-fn least(trainer: &mut Trainer, batch: &[View<'_>], n_steps: usize) -> Result<Duration, Error> {
-    for _ in 0..N_WARM_UP {
-        trainer.step(batch)?;
-    }
-    let mut least = Duration::MAX;
-    for _ in 0..n_steps {
-        let started = Instant::now();
-        trainer.step(batch)?;
-        least = least.min(started.elapsed());
-    }
-    Ok(least)
 }

@@ -32,12 +32,8 @@ impl Operand {
     }
 }
 
-/// The bytes that the copies of a trial's tensors occupy at least. A step of a network that repeats
-/// a kernel finds some of its tensors in caches and others not, and so do the copies.
-const FOOTPRINT: u64 = 4 << 20;
-
 /// The most copies of a trial's tensors.
-const MAX_COPIES: u64 = 64;
+const MAX_COPIES: u64 = 256;
 
 impl Trial {
     /// Returns a trial of a kernel on numbers.
@@ -57,17 +53,19 @@ impl Trial {
         KernelWork::new(&self.kernel, read + written)
     }
 
-    /// Returns the number of copies of the tensors.
-    fn n_copies(&self) -> usize {
-        let copies = (FOOTPRINT / self.work().bytes.max(1)).clamp(1, MAX_COPIES);
+    /// Returns the number of copies of the tensors that together have about `footprint` bytes.
+    fn n_copies(&self, footprint: u64) -> usize {
+        let copies = (footprint / self.work().bytes.max(1)).clamp(1, MAX_COPIES);
         usize::try_from(copies).unwrap_or(1)
     }
 
-    /// Returns a program whose training step repeats the trial, and its batch.
+    /// Returns a program whose training step repeats the trial on copies of its tensors in turn,
+    /// and its batch. The copies have about `footprint` bytes.
     pub(super) fn program(
         &self,
         mesh: Mesh,
         precision: Precision,
+        footprint: u64,
         n_repetitions: usize,
     ) -> (Program, Vec<Vec<i32>>) {
         let mut layout = Layout::new(mesh);
@@ -75,7 +73,7 @@ impl Trial {
         let indices: Vec<Option<usize>> =
             self.inputs.iter().map(|it| layout.indices(*it)).collect();
         let mut copies = Vec::new();
-        for _ in 0..self.n_copies().min(n_repetitions) {
+        for _ in 0..self.n_copies(footprint).min(n_repetitions) {
             let operand = |(operand, indices): (&Operand, &Option<usize>)| {
                 indices.unwrap_or_else(|| layout.numbers(operand.n_elements(), RANDOM))
             };

@@ -163,6 +163,9 @@ fn a_calibrated_cluster_predicts_plans() {
     assert_eq!(code, Some(0), "{errors}");
     assert!(output.contains("8 virtual devices on the CPU"), "{output}");
     assert!(errors.contains("measuring all-to-all of 8 ranks (round 3 of 3)"), "{errors}");
+    let error = output.lines().last().unwrap();
+    assert!(error.starts_with("update ") && error.contains(" measured, "), "{output}");
+    assert!(error.contains(" predicted (") && error.ends_with(" %)"), "{output}");
     let text = fs::read_to_string(&file).unwrap();
     assert!(text.starts_with("# Measured by `bench --calibrate` of a program for 8 ranks"));
     let cluster = soybean_cluster::read("calibrated", &file, &text).unwrap();
@@ -177,6 +180,10 @@ fn a_calibrated_cluster_predicts_plans() {
     let (code, text, errors) = digits(&format!("plan --cluster {file} --objective time --gpus 4"));
     assert_eq!((code, errors.as_str()), (Some(0), ""));
     assert!(text.contains("predicted for calibrated"), "{text}");
+}
+
+#[test]
+fn calibrations_refuse_bad_arguments() {
     for (arguments, expected, message) in [
         ("bench --device cpu --calibrate /nowhere/cluster.toml", 1, "cannot write /nowhere/"),
         ("bench --calibrate x.toml --max-kernel 1kB", 2, "expected at least 64kB, found `1kB`"),
