@@ -2,7 +2,7 @@
 
 use soybean_compiler::{
     Network, Optimizer, Strategy, Value, build_network, optimizer, replicate, round,
-    signature::{Partitioning, TERMS},
+    signature::Partitioning,
     tiling::{search, search_alone},
 };
 use soybean_plan::{Mesh, NonFinite, Placement, Precision, Tiling};
@@ -82,8 +82,7 @@ fn best_of(network: Network, n_ranks: usize, sizes: &Sizes, seed: u64) -> Option
     assert_eq!(found.lower_bound_bytes, least, "{}", case());
     let others = found.baselines;
     assert!(others.data.min(others.model).min(others.recursive) >= least, "{}", case());
-    let of_terms = |it: &Partitioning| it.0.contains(&Some(TERMS));
-    let has_terms = found.tiled.forms.iter().flatten().any(of_terms);
+    let has_terms = found.tiled.forms.iter().flatten().any(Partitioning::has_terms);
     let graph = &network.graph;
     let computed = graph.values().filter(|it| graph.operator(*it).is_some());
     let mut conversions = computed.flat_map(|it| found.tiled.conversions(it));
