@@ -129,7 +129,7 @@ impl Sums<'_> {
             (map, operands) = compose(&map, &operands, at, scaled, &values);
         }
         let (map, operands, n_terms) = with_first(&map, &operands, &found.partial);
-        let is_linear = scalar::is_linear_in(&map.program, &(0..n_terms).collect::<Vec<_>>());
+        let is_linear = scalar::is_linear_in_first(&map.program, n_terms);
         let inner = [inner, &found.inner].concat();
         let operator = Combination { map, n_terms }.into();
         (n_terms > 1 && is_linear && operands.len() <= MAX_INPUTS).then_some(Gathered {

@@ -13,7 +13,7 @@ use crate::{
         reduce::Reduce,
     },
     partial_sums::keeps_types,
-    scalar::{has_right_kinds, is_linear_in},
+    scalar::{has_right_kinds, is_linear_in_first},
     signature::{Signature, set_of_terms},
     tiling::TiledNetwork,
     unplaced::Storage,
@@ -76,7 +76,7 @@ fn verify_value(network: &Network, value: Value) -> Result<(), String> {
     }
     verify_types(network, value, operator)?;
     if let Some(Combination { map, n_terms }) = operator.downcast_ref()
-        && !is_linear_in(&map.program, &(0..*n_terms).collect::<Vec<_>>())
+        && !is_linear_in_first(&map.program, *n_terms)
     {
         return Err(format!("{value}: {operator} is not linear in its {n_terms} terms"));
     }

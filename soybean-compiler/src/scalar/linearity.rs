@@ -1,98 +1,91 @@
 //! Sets of inputs in which a scalar program is linear: `f(x + y) = f(x) + f(y)` in them together,
 //! whatever the other inputs are. Ranks may then compute it on their own terms of sums.
 
-use std::collections::BTreeSet;
-
 use soybean_plan::{Binary, Instruction, Register, ScalarProgram, Unary};
 
-/// How a register depends on a set of inputs.
-#[derive(Clone, Copy, PartialEq)]
-enum Dependence {
-    /// Not at all.
-    Free,
-    /// It is zero, which is linear in any inputs.
-    Zero,
-    Linear,
-    Other,
+/// The sets of inputs in which a register is linear, and those on which it does not depend, each as
+/// a bit. Zero is both.
+#[derive(Clone, Copy)]
+struct Dependence {
+    linear: u64,
+    free: u64,
 }
+
+/// The bit of all inputs together that are numbers. Other bits are each for the input alone.
+const ALL: u8 = 63;
 
 /// Returns the sets of inputs, each in increasing order, in which a program is linear: all inputs
 /// together that are numbers, and each alone. Further sets are not looked for.
 pub(crate) fn linear_inputs(program: &ScalarProgram) -> Vec<Vec<usize>> {
+    let bits = linear_in(program, |input| 1 << ALL | 1_u64.checked_shl(input.into()).unwrap_or(0));
+    if bits == 0 {
+        return Vec::new();
+    }
     let number = |it: &Instruction| match it {
-        Instruction::Input(input) => Some(usize::from(*input)),
+        Instruction::Input(input) => Some(*input),
         _ => None,
     };
-    let all: BTreeSet<usize> = program.instructions.iter().filter_map(number).collect();
-    let all: Vec<usize> = all.into_iter().collect();
-    let each = all.iter().filter(|_| all.len() > 1).map(|it| vec![*it]);
-    let sets = [all.clone()].into_iter().chain(each);
-    sets.filter(|it| is_linear_in(program, it)).collect()
+    let mut inputs: Vec<u8> = program.instructions.iter().filter_map(number).collect();
+    inputs.sort_unstable();
+    inputs.dedup();
+    let is_linear = |bit: u8| bits >> bit & 1 == 1;
+    let all = is_linear(ALL).then(|| inputs.iter().map(|it| usize::from(*it)).collect());
+    let is_alone = |it: &&u8| inputs.len() > 1 && **it < ALL && is_linear(**it);
+    let each = inputs.iter().filter(is_alone).map(|it| vec![usize::from(*it)]);
+    all.into_iter().chain(each).collect()
 }
 
-/// Returns whether a program with one result is linear in these inputs together.
-pub(crate) fn is_linear_in(program: &ScalarProgram, inputs: &[usize]) -> bool {
+/// Returns whether a program is linear in its first inputs together, so many of them.
+pub(crate) fn is_linear_in_first(program: &ScalarProgram, n_inputs: usize) -> bool {
+    linear_in(program, |input| u64::from(usize::from(input) < n_inputs)) & 1 == 1
+}
+
+/// Returns the sets in which a program with one result is linear, given those with each input.
+fn linear_in(program: &ScalarProgram, sets_with: impl Fn(u8) -> u64) -> u64 {
     let mut registers: Vec<Dependence> = Vec::with_capacity(program.instructions.len());
     for instruction in program.instructions.iter() {
-        let next = of_instruction(instruction, inputs, &registers);
+        let next = of_instruction(instruction, &sets_with, &registers);
         registers.push(next);
     }
-    let is_linear = |it: &Register| registers[usize::from(*it)] == Dependence::Linear;
-    matches!(&program.results[..], [result] if is_linear(result))
+    let [result] = program.results[..] else { return 0 };
+    let Dependence { linear, free } = registers[usize::from(result)];
+    linear & !free
 }
 
 fn of_instruction(
     instruction: &Instruction,
-    inputs: &[usize],
+    with: impl Fn(u8) -> u64,
     registers: &[Dependence],
 ) -> Dependence {
-    use Dependence::{Free, Linear, Other, Zero};
+    const FREE: Dependence = Dependence { linear: 0, free: u64::MAX };
     let of = |register: Register| registers[usize::from(register)];
-    let is_free = |register: Register| matches!(of(register), Free | Zero);
-    let is_of_set = |input: u8| inputs.contains(&usize::from(input));
     match *instruction {
-        Instruction::Input(input) if is_of_set(input) => Linear,
-        Instruction::Integer(input) if is_of_set(input) => Other,
-        Instruction::Constant(0.0) => Zero,
-        Instruction::Input(_)
-        | Instruction::Integer(_)
-        | Instruction::Constant(_)
-        | Instruction::Scalar(_)
-        | Instruction::IntegerConstant(_) => Free,
+        Instruction::Input(input) => Dependence { linear: with(input), free: !with(input) },
+        Instruction::Integer(input) => Dependence { linear: 0, free: !with(input) },
+        Instruction::Constant(0.0) => Dependence { linear: u64::MAX, free: u64::MAX },
+        Instruction::Constant(_) | Instruction::Scalar(_) | Instruction::IntegerConstant(_) => FREE,
         Instruction::Unary(Unary::Negate | Unary::Detach, x) => of(x),
-        Instruction::Unary(_, x) => {
-            if is_free(x) {
-                Free
-            } else {
-                Other
-            }
+        Instruction::Unary(_, x) => Dependence { linear: 0, free: of(x).free },
+        Instruction::Binary(function, x, y) => {
+            let (x, y) = (of(x), of(y));
+            let linear = match function {
+                Binary::Add | Binary::Subtract => x.linear & y.linear,
+                Binary::Multiply => x.linear & y.free | x.free & y.linear,
+                Binary::Divide => x.linear & y.free,
+                Binary::Maximum
+                | Binary::Equal
+                | Binary::Greater
+                | Binary::EqualIntegers
+                | Binary::GreaterInteger
+                | Binary::Noise => 0,
+            };
+            Dependence { linear, free: x.free & y.free }
         }
-        Instruction::Binary(Binary::Add | Binary::Subtract, x, y) => match (of(x), of(y)) {
-            (Zero, other) | (other, Zero) => other,
-            (Free, Free) => Free,
-            (Linear, Linear) => Linear,
-            (Free | Linear | Other, Free | Linear | Other) => Other,
-        },
-        Instruction::Binary(Binary::Multiply, x, y) => match (of(x), of(y)) {
-            (Linear, Free | Zero) | (Free | Zero, Linear) => Linear,
-            (Free | Zero, Free | Zero) => Free,
-            (Linear | Other, _) | (_, Other) => Other,
-        },
-        Instruction::Binary(Binary::Divide, x, y) if of(x) == Linear && is_free(y) => Linear,
-        Instruction::Binary(_, x, y) => {
-            if is_free(x) && is_free(y) {
-                Free
-            } else {
-                Other
-            }
+        Instruction::Select(condition, x, y) => {
+            let (condition, x, y) = (of(condition), of(x), of(y));
+            let linear = condition.free & x.linear & y.linear;
+            Dependence { linear, free: condition.free & x.free & y.free }
         }
-        Instruction::Select(condition, ..) if !is_free(condition) => Other,
-        Instruction::Select(_, x, y) => match (of(x), of(y)) {
-            (Zero, Zero) => Zero,
-            (Free | Zero, Free | Zero) => Free,
-            (Linear, Linear | Zero) | (Zero, Linear) => Linear,
-            (Linear | Other, _) | (Free, Linear) | (_, Other) => Other,
-        },
     }
 }
 
@@ -132,7 +125,9 @@ mod tests {
                 // Double precision rounds at 1e-16; quotients by small numbers lose some digits.
                 is_linear &= (x + y - both).abs() <= 1e-9 * (x.abs() + y.abs() + 1.0);
             }
-            assert_eq!(is_linear_in(program, &set), is_linear, "{program} in {set:?}");
+            let with = |input: u8| u64::from(set.contains(&usize::from(input)));
+            let found = linear_in(program, with) & 1 == 1;
+            assert_eq!(found, is_linear, "{program} in {set:?}");
         }
     }
 
