@@ -327,3 +327,6 @@ impl<'a> Arena<'a> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
