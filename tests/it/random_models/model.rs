@@ -155,7 +155,7 @@ impl Model {
             }
             2 => self.apply("sum", &[integer(self.shape().len() - 2)]),
             3 => {
-                let weight = self.parameter(&[width, 1]);
+                let weight = self.column_of_input(width);
                 self.apply("matmul", &[weight]);
             }
             _ => {}
@@ -163,6 +163,25 @@ impl Model {
         if is_set(8) {
             self.apply("tanh", &[]);
         }
+    }
+
+    /// Returns a matrix of one column: numbers of the input, so that no gradient reads what is
+    /// multiplied with it, or a parameter if the input has too few.
+    fn column_of_input(&mut self, length: usize) -> Argument {
+        let x = self.before[0];
+        let shape = self.builder.shape(x);
+        if shape.len() != 2 || shape[1] < length {
+            return self.parameter(&[length, 1]);
+        }
+        let builder = &mut self.builder;
+        let mut cut = |from: Value, dim: usize, length: usize| {
+            let range = [dim, 0, length].map(integer);
+            call(builder, "slice", &[&[Argument::Tensor(from)][..], &range].concat())
+        };
+        let row = cut(x, 0, 1);
+        let row = cut(row, 1, length);
+        let column = integers(&[length, 1]);
+        Argument::Tensor(call(builder, "reshape", &[Argument::Tensor(row), column]))
     }
 
     /// Adds attention to products of one tensor, or from those to parameters, causal or not.
