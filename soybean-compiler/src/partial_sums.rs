@@ -8,16 +8,20 @@
 //! | tensor or operator | partial sums |
 //! | --- | --- |
 //! | a number that totals alone read | always, along all axes |
-//! | a sum over a factor that one of the operators below alone reads, or an addition | where cheaper |
-//! | an addition; a combination of several such sums: scaled, added and subtracted | where cheaper |
+//! | a sum over a factor that an addition or one of the operators below reads | where cheaper |
+//! | an addition; a combination of such sums: scaled, added and subtracted | where cheaper |
 //! | the sum of the gradients of several steps, which is kept between them | where cheaper |
-//! | a change of shape, slice, pad with zeros, concatenation, linear map, sum or light product of
-//! such sums, if its result is smaller, or another one of these operators reads it | where cheaper |
+//! | a change of shape, slice, pad with zeros or concatenation of such sums \* | where cheaper |
+//! | a linear map, a sum over dims or a light product of such sums \* | where cheaper |
 //! | everything else, such as a convolution or a heavy product of such a sum | never |
 //!
+//! \* If its result is smaller, or another one of these operators reads it, and if nothing else
+//! reads the sums.
+//!
 //! A *light* product has at most 1/16 of the multiplications of the network's largest one, as those
-//! of a low-rank adapter do. Linear maps stand alone where fusion leaves them so; those between sums
-//! and an addition become part of a combination (`additions.rs`).
+//! of a low-rank adapter do. In training, the gradient of its other operand reads the sum, too, so
+//! it stays whole unless that operand has no gradient. Linear maps stand alone where fusion leaves
+//! them so; those between sums and an addition become part of a combination (`additions.rs`).
 //!
 //! Maxima, integers, pinned tensors and results of a step are never stored so. A sum of partial
 //! sums in `bf16` is rounded on every rank, as the partial results of products are; terms of `f32`

@@ -290,7 +290,8 @@ impl fmt::Display for Signature {
 
 /// The partitioning of an operator: for each axis of the mesh the factor that is split along it.
 /// `None` means that the ranks along the axis repeat the work, or hold parts of sums; [`TERMS`]
-/// that the operator works on partial sums. Source: GSPMD, Xu et al. 2021; the `Partial` of DTensor.
+/// that the operator works on partial sums. Source: GSPMD, Xu et al. 2021; the `Partial` of
+/// DTensor.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Partitioning(pub Vec<Option<FactorId>>);
 
