@@ -10,7 +10,7 @@ use crate::{
     graph::{Graph, Source},
     network::Network,
     operator::{Operator, Phase},
-    operators::{elementwise::Elementwise, iota::Iota, reduce::Reduce},
+    operators::{combination::Combination, elementwise::Elementwise, iota::Iota, reduce::Reduce},
     scalar,
     signature::{Dim, Signature, factor_id},
     value::Value,
@@ -77,6 +77,7 @@ fn rows(graph: &Graph, n_rows: Option<usize>) -> Vec<Rows> {
 fn is_of_noise(operator: &Operator, operand: usize) -> bool {
     let map = operator.downcast_ref::<Elementwise>();
     let map = map.or_else(|| operator.downcast_ref::<Reduce>().map(|it| &it.map));
+    let map = map.or_else(|| operator.downcast_ref::<Combination>().map(|it| &it.map));
     map.is_some_and(|it| scalar::is_of_noise(&it.program, factor_id(operand)))
 }
 

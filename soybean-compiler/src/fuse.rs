@@ -15,7 +15,7 @@ use crate::{
     graph::Graph,
     network::Network,
     operator::Operator,
-    operators::{elementwise::Elementwise, reduce::Reduce},
+    operators::{combination::Combination, elementwise::Elementwise, reduce::Reduce},
     rewrite::rewrite,
     scalar,
     signature::{FactorId, factor_id},
@@ -88,7 +88,8 @@ fn sources_by_next(network: &Network) -> BTreeMap<Value, BTreeSet<Value>> {
 }
 
 fn reads_elementwise(graph: &Graph, value: Value) -> bool {
-    graph.operator(value).is_some_and(|it| it.is::<Elementwise>() || it.is::<Reduce>())
+    let is_map = |it: &Operator| it.is::<Elementwise>() || it.is::<Combination>();
+    graph.operator(value).is_some_and(|it| is_map(it) || it.is::<Reduce>())
 }
 
 /// A kernel into which its operands may move.
@@ -104,6 +105,11 @@ impl Reader<'_> {
         if let Some(map) = operator.downcast_ref::<Elementwise>() {
             let (map, operands) = self.absorb(map.clone(), operands, &[]);
             return (map.into(), operands);
+        }
+        // The terms of a combination are no maps, and stay the first operands.
+        if let Some(Combination { map, n_terms }) = operator.downcast_ref::<Combination>() {
+            let (map, operands) = self.absorb(map.clone(), operands, &[]);
+            return (Combination { map, n_terms: *n_terms }.into(), operands);
         }
         if let Some(reduce) = operator.downcast_ref::<Reduce>() {
             let reduced: Vec<FactorId> = (0..reduce.map.extents.len())

@@ -15,7 +15,9 @@ use crate::{
     graph::{Graph, Source},
     model::Model,
     operator::{Operator, Phase},
-    operators::{addition::Addition, elementwise::Elementwise, permute::Permute},
+    operators::{
+        addition::Addition, combination::Combination, elementwise::Elementwise, permute::Permute,
+    },
     optimizer::Optimizer,
     pin,
     value::Value,
@@ -254,7 +256,8 @@ impl Network {
         }
         let is_light = |it: &Operator| {
             let changes_nothing = it.is_alias() || it.is::<Permute>();
-            changes_nothing || it.is::<Elementwise>() || it.is::<Addition>()
+            let is_sum = it.is::<Addition>() || it.is::<Combination>();
+            changes_nothing || it.is::<Elementwise>() || is_sum
         };
         let may_repeat = |value: Value| {
             let is_fixed = self.mode() == Mode::Inference && is_of_weights[value.index()];

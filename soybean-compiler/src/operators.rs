@@ -3,6 +3,7 @@
 pub mod accumulate;
 pub mod addition;
 pub mod attend;
+pub mod combination;
 pub mod concatenate;
 pub mod contract;
 pub mod convolve;

@@ -21,7 +21,7 @@ use crate::{
     graph::{Graph, Node},
     network::Network,
     operator::Operator,
-    operators::{elementwise::Elementwise, iota::Iota, reduce::Reduce},
+    operators::{combination::Combination, elementwise::Elementwise, iota::Iota, reduce::Reduce},
     rewrite::rewrite,
     scalar::{self, masked, result_in_padding},
     signature::{FactorId, Signature, factor_id},
@@ -83,7 +83,8 @@ fn needed_zeros(network: &Network, classes: &DimClasses, units: &PaddedUnits) ->
         graph.values().map(|it| vec![false; graph.shape(it).len()]).collect();
     for value in graph.values() {
         let Some(operator) = graph.operator(value) else { continue };
-        if operator.is::<Elementwise>() || operator.is::<Reduce>() || operator.is::<Iota>() {
+        let is_map = operator.is::<Elementwise>() || operator.is::<Combination>();
+        if is_map || operator.is::<Reduce>() || operator.is::<Iota>() {
             continue;
         }
         let signature = operator.signature(&graph.operand_shapes(value));
@@ -180,13 +181,20 @@ impl Pass<'_> {
         let masks = |zeros: &[bool]| -> Vec<usize> {
             (0..zeros.len()).filter(|&it| is_needed[it] && !zeros[it]).collect()
         };
-        if let Some(map) = operator.downcast_ref::<Elementwise>() {
+        let combination = operator.downcast_ref::<Combination>();
+        let map = operator.downcast_ref::<Elementwise>().or(combination.map(|it| &it.map));
+        if let Some(map) = map {
             let mut map = map.clone();
             let mut zeros = self.zeros_of_map(value, &map, &operands, 0.0);
             let masked = masks(&zeros);
             self.mask(graph, &mut map, &mut operands, signature, &masked, 0.0);
             masked.iter().for_each(|&it| zeros[it] = true);
-            let new = graph.add_like(node, map.into(), &operands);
+            // A mask selects zero, so the map is still linear in the terms.
+            let operator = match combination {
+                Some(Combination { n_terms, .. }) => Combination { map, n_terms: *n_terms }.into(),
+                None => map.into(),
+            };
+            let new = graph.add_like(node, operator, &operands);
             self.set_zeros(new, zeros);
             return new;
         }

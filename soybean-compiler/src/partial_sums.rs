@@ -1,13 +1,27 @@
 //! Partial sums in the tiling search: which tensors may be stored so, and which operators may read
 //! and give them.
 //!
+//! Operators that are linear in some of their operands may work on terms of them. The other
+//! operands are then whole on each rank. All ranks do all of the work, so products do so only where
+//! it is little.
+//!
 //! | tensor or operator | partial sums |
 //! | --- | --- |
 //! | a number that totals alone read | always, along all axes |
-//! | a sum over a factor that additions read, at once or through changes of shape | where cheaper |
-//! | an addition; a change of shape of such a tensor | where cheaper |
+//! | a sum over a factor that an addition or one of the operators below reads | where cheaper |
+//! | an addition; a combination of such sums: scaled, added and subtracted | where cheaper |
 //! | the sum of the gradients of several steps, which is kept between them | where cheaper |
-//! | everything else | never |
+//! | a change of shape, slice, pad with zeros or concatenation of such sums \* | where cheaper |
+//! | a linear map, a sum over dims or a light product of such sums \* | where cheaper |
+//! | everything else, such as a convolution or a heavy product of such a sum | never |
+//!
+//! \* If its result is smaller, or another one of these operators reads it, and if nothing else
+//! reads the sums.
+//!
+//! A *light* product has at most 1/16 of the multiplications of the network's largest one, as those
+//! of a low-rank adapter do. In training, the gradient of its other operand reads the sum, too, so
+//! it stays whole unless that operand has no gradient. Linear maps stand alone where fusion leaves
+//! them so; those between sums and an addition become part of a combination (`additions.rs`).
 //!
 //! Maxima, integers, pinned tensors and results of a step are never stored so. A sum of partial
 //! sums in `bf16` is rounded on every rank, as the partial results of products are; terms of `f32`
@@ -21,10 +35,16 @@ use crate::{
     graph::Graph,
     network::Network,
     operator::Operator,
-    operators::{accumulate::Accumulate, addition::Addition, total::Total},
-    signature::{Signature, factor_id},
+    operators::{
+        accumulate::Accumulate, addition::Addition, combination::Combination, contract::Contract,
+        total::Total,
+    },
+    signature::{FactorId, Signature, factor_id, terms},
     value::Value,
 };
+
+/// How many times as many multiplications as a light product the largest one has.
+const LIGHT: u64 = 16;
 
 /// How a tensor is stored along an axis that splits none of its dims.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -42,57 +62,128 @@ pub(crate) enum Idle {
 pub(crate) struct PartialSums {
     /// For each tensor, how it may be stored.
     pub(crate) idle: Vec<Idle>,
-    /// For each tensor, whether its operator may read and give partial sums.
-    pub(crate) may_be_terms: Vec<bool>,
+    /// For each tensor, the terms on which its operator may work, in increasing order.
+    pub(crate) terms: Vec<Vec<FactorId>>,
 }
 
 impl PartialSums {
     pub(crate) fn of(network: &Network) -> Self {
+        let sums = Sums::of(network);
         let graph = &network.graph;
-        let roots: BTreeSet<Value> = network.roots().into_iter().collect();
-        let is_bound = |it: Value| roots.contains(&it) || graph.node(it).pinned.is_some();
-        let is_sum = sums(network);
         let mut idle = vec![Idle::Replicated; graph.n_values()];
-        let mut may_be_terms = vec![false; graph.n_values()];
+        let mut all = vec![Vec::new(); graph.n_values()];
+        // For each tensor, whether an operator may read terms of it.
+        let mut is_read_so = vec![false; graph.n_values()];
         // Readers come after what they read.
         for value in graph.values().rev() {
             let users = graph.users(value);
             let is_total = |it: &Value| graph.operator_as::<Total>(*it).is_some();
             let is_of_totals = !users.is_empty() && users.iter().all(is_total);
-            let is_read_so = users.iter().any(|it| may_be_terms[it.index()]);
             let at = value.index();
             let is_number = graph.shape(value).is_empty();
-            if is_number && is_of_totals && is_combined_by_sum(graph, value) && !is_bound(value) {
+            if is_number
+                && is_of_totals
+                && is_combined_by_sum(graph, value)
+                && !sums.is_bound(value)
+            {
                 idle[at] = Idle::Partial;
             }
-            if is_read_so && is_sum[at] && !is_bound(value) {
+            if is_read_so[at] && sums.is_sum[at] && !sums.is_bound(value) {
                 idle[at] = Idle::Either;
             }
-            let is_sum_of = |it: &Operator| it.is::<Addition>() || it.is::<Accumulate>();
-            let is_addition = graph.operator(value).is_some_and(is_sum_of);
-            may_be_terms[at] = is_sum[at]
-                && is_additive(graph, value)
-                && (is_addition || idle[at] == Idle::Either);
+            if !sums.is_sum[at] {
+                continue;
+            }
+            let is_passed_on = idle[at] == Idle::Either;
+            for (set, operands) in sums.linear[at].iter().enumerate().rev() {
+                if sums.is_useful(value, operands, is_passed_on) {
+                    let values = graph.operands(value);
+                    operands.iter().for_each(|it| is_read_so[values[*it].index()] = true);
+                    all[at].push(terms(set));
+                }
+            }
         }
-        Self { idle, may_be_terms }
+        Self { idle, terms: all }
     }
 }
 
-/// Marks the tensors that operators can give as partial sums. The sum of the gradients of several
-/// steps is one if their gradients are.
-fn sums(network: &Network) -> Vec<bool> {
-    let graph = &network.graph;
-    let mut marks = vec![false; graph.n_values()];
-    for value in graph.values() {
-        let Some(operator) = graph.operator(value) else { continue };
-        let signature = operator.signature(&graph.operand_shapes(value));
-        let reads_sums = || graph.operands(value).iter().any(|it| marks[it.index()]);
-        marks[value.index()] = adds_up(&signature) || is_additive(graph, value) && reads_sums();
+/// The sums of a network.
+struct Sums<'a> {
+    graph: &'a Graph,
+    roots: BTreeSet<Value>,
+    /// Marks the tensors that operators can give as partial sums. The sum of the gradients of
+    /// several steps is one if their gradients are.
+    is_sum: Vec<bool>,
+    /// For each tensor, the sets of operands whose terms its operator can read; empty where these
+    /// are no sums.
+    linear: Vec<Vec<Vec<usize>>>,
+}
+
+impl<'a> Sums<'a> {
+    fn of(network: &'a Network) -> Self {
+        let graph = &network.graph;
+        let signatures: Vec<Option<Signature>> = graph
+            .values()
+            .map(|it| Some(graph.operator(it)?.signature(&graph.operand_shapes(it))))
+            .collect();
+        let is_product = |it: &Value| graph.operator_as::<Contract>(*it).is_some();
+        let work = |it: Value| signatures[it.index()].as_ref().map_or(0, Signature::n_points);
+        let most = graph.values().filter(is_product).map(work).max().unwrap_or(0);
+        let (mut is_sum, mut linear) = (vec![false; graph.n_values()], Vec::new());
+        for value in graph.values() {
+            let Some(signature) = &signatures[value.index()] else {
+                linear.push(Vec::new());
+                continue;
+            };
+            let is_heavy = is_product(&value) && work(value).saturating_mul(LIGHT) > most;
+            let operator = graph.operator(value).expect("it has a signature");
+            let operands = graph.operands(value);
+            let is_sum_at = |at: &usize| is_sum[operands[*at].index()];
+            let is_read_so = |set: &[usize]| {
+                keeps_types(graph, value, set)
+                    && match adds_terms(operator) {
+                        true => set.iter().any(is_sum_at),
+                        false => !is_heavy && set.iter().all(is_sum_at),
+                    }
+            };
+            let kept = |set: &Vec<usize>| if is_read_so(set) { set.clone() } else { Vec::new() };
+            let sets: Vec<Vec<usize>> = signature.linear.iter().map(kept).collect();
+            is_sum[value.index()] = adds_up(signature) || sets.iter().any(|it| !it.is_empty());
+            linear.push(sets);
+        }
+        for sum in &network.gradient_sums {
+            is_sum[sum.state.index()] = is_sum[sum.next.index()];
+        }
+        Self { graph, roots: network.roots().into_iter().collect(), is_sum, linear }
     }
-    for sum in &network.gradient_sums {
-        marks[sum.state.index()] = marks[sum.next.index()];
+
+    fn is_bound(&self, value: Value) -> bool {
+        self.roots.contains(&value) || self.graph.node(value).pinned.is_some()
     }
-    marks
+
+    /// Returns whether an operator may work on terms of these operands. Additions always may. The
+    /// others must be the only readers of what they reduce later: a second reader would need the
+    /// sum itself. They must pass the terms on, or give less than they read.
+    fn is_useful(&self, value: Value, set: &[usize], is_passed_on: bool) -> bool {
+        if set.is_empty() || self.graph.operator(value).is_some_and(adds_terms) {
+            return !set.is_empty();
+        }
+        let operands = self.graph.operands(value);
+        let read: BTreeSet<Value> = set.iter().map(|it| operands[*it]).collect();
+        let is_own = |it: &Value| self.graph.users(*it).len() == 1 && !self.is_bound(*it);
+        let bytes = |it: Value| {
+            let node = self.graph.node(it);
+            node.shape.n_elements() * node.dtype.bytes()
+        };
+        let is_less = bytes(value) < read.iter().map(|it| bytes(*it)).sum();
+        let is_of_numbers = read.iter().all(|it| self.graph.shape(*it).is_empty());
+        read.iter().all(is_own) && (is_passed_on || is_less && !is_of_numbers)
+    }
+}
+
+/// Returns whether an operator adds up what may be partial sums.
+fn adds_terms(operator: &Operator) -> bool {
+    operator.is::<Addition>() || operator.is::<Accumulate>() || operator.is::<Combination>()
 }
 
 fn is_combined_by_sum(graph: &Graph, value: Value) -> bool {
@@ -106,12 +197,13 @@ pub(crate) fn adds_up(signature: &Signature) -> bool {
     signature.combine == Combine::Sum && (0..signature.factors.len()).any(is_reduced)
 }
 
-/// Returns whether the operator that computes a tensor gives partial sums of partial sums. Its
-/// result has the type of the operands, so that no term is rounded more often than the sum.
-fn is_additive(graph: &Graph, value: Value) -> bool {
-    let Some(operator) = graph.operator(value) else { return false };
-    let dtype = graph.node(value).dtype;
-    operator.signature(&graph.operand_shapes(value)).is_additive
-        && dtype != DType::I32
-        && graph.operands(value).iter().all(|it| graph.node(*it).dtype == dtype)
+/// Returns whether a tensor is as exact as these operands of its operator, so that no term is
+/// rounded more often than the sum.
+pub(crate) fn keeps_types(graph: &Graph, value: Value, set: &[usize]) -> bool {
+    let (dtype, operands) = (graph.node(value).dtype, graph.operands(value));
+    let is_kept = |at: &usize| match (graph.node(operands[*at]).dtype, dtype) {
+        (DType::F32, DType::F32) | (DType::Bf16, DType::F32 | DType::Bf16) => true,
+        (DType::F32, DType::Bf16) | (DType::I32, _) | (_, DType::I32) => false,
+    };
+    set.iter().all(is_kept)
 }

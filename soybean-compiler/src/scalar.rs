@@ -2,6 +2,7 @@
 
 mod derivative;
 mod guard;
+mod linearity;
 mod padding;
 mod properties;
 
@@ -11,6 +12,7 @@ use soybean_plan::{Binary, Instruction, Register, RunScalar, ScalarProgram, Unar
 
 pub use derivative::derivative;
 pub(crate) use guard::guarded;
+pub(crate) use linearity::{is_linear_in_first, linear_inputs};
 pub(crate) use padding::{masked, result_in_padding};
 pub(crate) use properties::{has_right_kinds, is_of_noise};
 pub use properties::{inputs, is_cheap, n_flops};

@@ -15,8 +15,27 @@ use soybean_plan::{
 pub type FactorId = u8;
 
 /// In a [`Partitioning`], the index of the terms of a sum, which is no factor: along the axis, each
-/// rank reads and gives terms that are still to be added up.
+/// rank reads and gives terms that are still to be added up. The operands in the first set of
+/// [`Signature::linear`] are terms; the other operands are replicated. Lower indices are for
+/// further sets ([`terms`]).
 pub const TERMS: FactorId = FactorId::MAX;
+
+/// The most sets of [`Signature::linear`]. Operators have far fewer factors than there are indices
+/// below these.
+const MAX_LINEAR_SETS: usize = 16;
+
+/// Returns the index of the terms of this set of [`Signature::linear`].
+#[must_use]
+pub fn terms(set: usize) -> FactorId {
+    debug_assert!(set < MAX_LINEAR_SETS, "operators have few sets");
+    TERMS - factor_id(set)
+}
+
+/// Returns the set of [`Signature::linear`] whose terms have this index; `None` for a factor.
+#[must_use]
+pub fn set_of_terms(factor: FactorId) -> Option<usize> {
+    Some(usize::from(TERMS - factor)).filter(|it| *it < MAX_LINEAR_SETS)
+}
 
 /// An operator's signature, bound to the shapes of its operands.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,9 +51,10 @@ pub struct Signature {
     /// The placement of operands and result along an axis that splits no factor: replicated, or
     /// partial if ranks add up their own parts.
     pub idle: Placement,
-    /// True if `f(x + y) = f(x) + f(y)`, for all operands together. Such an operator computes
-    /// partial sums from partial sums.
-    pub is_additive: bool,
+    /// Sets of operands, each in increasing order, in which the operator is linear:
+    /// `f(x + y) = f(x) + f(y)` for all operands of the set together, whatever the others are. From
+    /// partial sums of a set, it computes partial sums.
+    pub linear: Vec<Vec<usize>>,
 }
 
 /// One dim of an operand or result.
@@ -102,20 +122,40 @@ impl Signature {
         result: Vec<Dim>,
         combine: Combine,
     ) -> Self {
-        let (idle, is_additive) = (Placement::Replicated, false);
-        Self { factors, operands, result, combine, idle, is_additive }
+        let (idle, linear) = (Placement::Replicated, Vec::new());
+        Self { factors, operands, result, combine, idle, linear }
     }
 
-    /// Returns the signature of an operator that may read and give partial sums.
+    /// Returns the signature of an operator that is linear in all its operands together.
     #[must_use]
     pub fn additive(self) -> Self {
-        Self { is_additive: true, ..self }
+        let all = (0..self.operands.len()).collect();
+        self.linear_in(vec![all])
+    }
+
+    /// Returns the signature of an operator that is linear in each of these sets of operands.
+    #[must_use]
+    pub fn linear_in(self, mut linear: Vec<Vec<usize>>) -> Self {
+        linear.truncate(MAX_LINEAR_SETS);
+        Self { linear, ..self }
     }
 
     /// Returns whether every rank computes all of the result. Such a result is best stored so, and
     /// read in any tiling at no cost.
     pub(crate) fn is_known_everywhere(&self) -> bool {
         self.factors.is_empty() && self.idle == Placement::Replicated
+    }
+
+    /// Returns the text of an entry of a partitioning: the letter of a factor, or `-` for none. The
+    /// terms of sums are `+`, with the numbers of the operands that are terms if others are not:
+    /// `+0,2`.
+    pub(crate) fn entry(&self, factor: Option<FactorId>) -> String {
+        let Some(factor) = factor else { return "-".to_owned() };
+        let Some(set) = set_of_terms(factor) else { return letter(factor).to_string() };
+        let set = &self.linear[set];
+        let numbers: Vec<String> = set.iter().map(ToString::to_string).collect();
+        let is_all = set.len() == self.operands.len();
+        if is_all { "+".to_owned() } else { format!("+{}", numbers.join(",")) }
     }
 
     /// Returns the shape of the result.
@@ -167,13 +207,14 @@ impl Signature {
     /// Returns the tiling that this partitioning requires of an operand.
     #[must_use]
     pub fn operand_tiling(&self, operand: usize, form: &Partitioning) -> Tiling {
-        self.tiling(&self.operands[operand], form, Placement::Replicated)
+        let is_of_terms = |set: usize| self.linear.get(set).is_some_and(|it| it.contains(&operand));
+        self.tiling(&self.operands[operand], form, Placement::Replicated, is_of_terms)
     }
 
     /// Returns the tiling that this partitioning produces for the result.
     #[must_use]
     pub fn result_tiling(&self, form: &Partitioning) -> Tiling {
-        self.tiling(&self.result, form, Placement::Partial)
+        self.tiling(&self.result, form, Placement::Partial, |_| true)
     }
 
     /// Returns the elements around its own part of an operand that a rank reads, given the tiling
@@ -187,16 +228,23 @@ impl Signature {
     }
 
     /// Returns the tiling of a tensor with these dims. An axis whose factor no dim carries is
-    /// placed as `absent`, and an axis of terms as a partial sum.
-    fn tiling(&self, dims: &[Dim], form: &Partitioning, absent: Placement) -> Tiling {
-        let placement = |factor: &Option<FactorId>| match factor {
-            None => self.idle,
-            Some(TERMS) => Placement::Partial,
-            Some(_) => match dims.iter().position(|dim| dim.factor == *factor) {
+    /// placed as `absent`. An axis of terms is one of partial sums if the tensor is of that set.
+    fn tiling(
+        &self,
+        dims: &[Dim],
+        form: &Partitioning,
+        absent: Placement,
+        is_of_terms: impl Fn(usize) -> bool,
+    ) -> Tiling {
+        let of_factor = |factor: FactorId| match set_of_terms(factor) {
+            Some(set) if is_of_terms(set) => Placement::Partial,
+            Some(_) => Placement::Replicated,
+            None => match dims.iter().position(|dim| dim.factor == Some(factor)) {
                 Some(dim) => Placement::Split(factor_id(dim)),
                 None => absent,
             },
         };
+        let placement = |factor: &Option<FactorId>| factor.map_or(self.idle, of_factor);
         let tiling = Tiling::replicated(form.0.len());
         let place = |tiling: Tiling, axis: usize| tiling.with(axis, placement(&form.0[axis]));
         (0..form.0.len()).fold(tiling, place)
@@ -211,13 +259,8 @@ pub(crate) fn factor_id(factor: usize) -> FactorId {
 /// The letters of the factors in the text form.
 const LETTERS: &[u8] = b"ijklmnopqrstuvwxyzabcdefgh";
 
-/// Returns the letter of a factor in the text form; `+` for the terms of sums.
-#[must_use]
-pub fn letter(factor: FactorId) -> char {
-    match factor {
-        TERMS => '+',
-        _ => LETTERS[factor as usize % LETTERS.len()] as char,
-    }
+fn letter(factor: FactorId) -> char {
+    LETTERS[factor as usize % LETTERS.len()] as char
 }
 
 impl fmt::Display for Signature {
@@ -247,7 +290,7 @@ impl fmt::Display for Signature {
 
 /// The partitioning of an operator: for each axis of the mesh the factor that is split along it.
 /// `None` means that the ranks along the axis repeat the work, or hold parts of sums; [`TERMS`]
-/// that an additive operator works on partial sums. Source: GSPMD, Xu et al. 2021; the `Partial` of
+/// that the operator works on partial sums. Source: GSPMD, Xu et al. 2021; the `Partial` of
 /// DTensor.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Partitioning(pub Vec<Option<FactorId>>);
@@ -257,5 +300,11 @@ impl Partitioning {
     #[must_use]
     pub fn axes_of(&self, factor: FactorId) -> AxisSet {
         (0..self.0.len()).filter(|&axis| self.0[axis] == Some(factor)).collect()
+    }
+
+    /// Returns whether the operator works on partial sums along some axis.
+    #[must_use]
+    pub fn has_terms(&self) -> bool {
+        self.0.iter().flatten().any(|it| set_of_terms(*it).is_some())
     }
 }

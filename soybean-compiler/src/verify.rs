@@ -8,9 +8,13 @@ use crate::{
     graph::Source,
     network::Network,
     operator::{Operator, Rounding},
-    operators::{attend::Attend, contract::Contract, elementwise::Elementwise, reduce::Reduce},
-    scalar::has_right_kinds,
-    signature::TERMS,
+    operators::{
+        attend::Attend, combination::Combination, contract::Contract, elementwise::Elementwise,
+        reduce::Reduce,
+    },
+    partial_sums::keeps_types,
+    scalar::{has_right_kinds, is_linear_in_first},
+    signature::{Signature, set_of_terms},
     tiling::TiledNetwork,
     unplaced::Storage,
     value::Value,
@@ -71,6 +75,11 @@ fn verify_value(network: &Network, value: Value) -> Result<(), String> {
         ));
     }
     verify_types(network, value, operator)?;
+    if let Some(Combination { map, n_terms }) = operator.downcast_ref()
+        && !is_linear_in_first(&map.program, *n_terms)
+    {
+        return Err(format!("{value}: {operator} is not linear in its {n_terms} terms"));
+    }
     if let Some(contract) = operator.downcast_ref::<Contract>()
         && contract.as_matrices(&shapes[0], &shapes[1], &graph.shape(value)).is_none()
     {
@@ -100,14 +109,15 @@ fn verify_types(network: &Network, value: Value, operator: &Operator) -> Result<
     let program = operator
         .downcast_ref::<Elementwise>()
         .or_else(|| operator.downcast_ref::<Reduce>().map(|it| &it.map))
+        .or_else(|| operator.downcast_ref::<Combination>().map(|it| &it.map))
         .map(|it| &it.program);
     let is_integer: Vec<bool> = found.iter().map(|it| *it == DType::I32).collect();
     let is_right = is_right && program.is_none_or(|it| has_right_kinds(it, &is_integer));
     if is_right { Ok(()) } else { Err(format!("{value}: {operator} of {found:?} gives {dtype}")) }
 }
 
-/// Checks that partial sums reach additive operators alone, and are not the results of a step,
-/// apart from sums of gradients.
+/// Checks that operators work on partial sums only where they are linear, and that these are not
+/// the results of a step, apart from sums of gradients.
 ///
 /// # Errors
 /// Returns the first violation.
@@ -125,8 +135,9 @@ pub(crate) fn verify_partial_sums(tiled: &TiledNetwork) -> Result<(), String> {
             return Err(format!("{value} is not computed, but stored as {tiling}"));
         };
         let (signature, _) = tiled.signature(value);
-        if form.0.contains(&Some(TERMS)) && !signature.is_additive {
-            return Err(format!("{value}: {signature} is not additive, but reads partial sums"));
+        let terms = form.0.iter().flatten().filter_map(|it| set_of_terms(*it));
+        if terms.clone().any(|set| !may_be_terms(network, value, &signature, set)) {
+            return Err(format!("{value}: {signature} is not linear in the partial sums it reads"));
         }
         let is_sum = signature.combine == Combine::Sum;
         if !tiling.partial_axes().is_empty() && (roots.contains(&value) || !is_sum) {
@@ -134,6 +145,12 @@ pub(crate) fn verify_partial_sums(tiled: &TiledNetwork) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// Returns whether the operator of a tensor has this set of linear operands, and their types keep
+/// terms as exact as their sum.
+fn may_be_terms(network: &Network, value: Value, signature: &Signature, set: usize) -> bool {
+    signature.linear.get(set).is_some_and(|set| keeps_types(&network.graph, value, set))
 }
 
 /// Checks that steps whose buffers have no offsets read only what is kept from step to step or was
@@ -310,3 +327,6 @@ impl<'a> Arena<'a> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -12,7 +12,7 @@ use proptest::prelude::*;
 use soybean::runtime::{Array, View};
 use soybean_compiler::{
     Compiled, ModelDiagnostic, Network, Optimizer, Padding, SearchRequest, Strategy, Value, fuse,
-    signature::TERMS, simplify, training_step, verify, verify_program,
+    signature::Partitioning, simplify, training_step, verify, verify_program,
 };
 use soybean_plan::{AttentionForm, Kernel, Precision};
 use soybean_test_support::models::{numbers, single, trainer};
@@ -156,7 +156,7 @@ proptest! {
 
     #[test]
     fn programs_mean_what_their_graphs_mean(
-        operators in prop::collection::vec((0..23_u8, 0..1000_usize), 1..9),
+        operators in prop::collection::vec((0..24_u8, 0..1000_usize), 1..9),
         shape in prop::collection::vec(prop::sample::select(EXTENTS.to_vec()), 1..4),
         n_gpus in 1..14_usize,
         strategy in prop::sample::select(Strategy::NAMES.map(|(_, it)| it).to_vec()),
@@ -173,7 +173,7 @@ proptest! {
 
     #[test]
     fn every_model_is_planned(
-        operators in prop::collection::vec((0..23_u8, 0..1000_usize), 1..12),
+        operators in prop::collection::vec((0..24_u8, 0..1000_usize), 1..12),
         shape in prop::collection::vec(prop::sample::select(EXTENTS.to_vec()), 1..5),
         n_gpus in prop::sample::select(vec![5_usize, 8, 16, 24, 36, 64]),
         strategy in prop::sample::select(Strategy::NAMES.map(|(_, it)| it).to_vec()),
@@ -192,7 +192,7 @@ proptest! {
     #[test]
     fn sequences_may_be_split_in_fused_attention(
         first in 0..1000_usize,
-        operators in prop::collection::vec((0..23_u8, 0..1000_usize), 0..4),
+        operators in prop::collection::vec((0..24_u8, 0..1000_usize), 0..4),
         shape in prop::sample::select(SEQUENCES.to_vec()),
         n_gpus in 1..10_usize,
         strategy in prop::sample::select(Strategy::NAMES.map(|(_, it)| it).to_vec()),
@@ -252,11 +252,43 @@ fn plans_that_add_up_partial_sums() {
             let search = SearchRequest { padding, ..SearchRequest::default() };
             let planned = planned(&operators, &shape, n_gpus, search, Pin::None).unwrap().unwrap();
             compare(&planned, &shape).unwrap();
-            let forms = planned.compiled.report.search().tiled.forms.iter().flatten();
-            n_with_terms += usize::from(forms.flat_map(|it| &it.0).any(|it| *it == Some(TERMS)));
+            n_with_terms += usize::from(kinds_on_terms(&planned).next().is_some());
         }
     }
     assert!(n_with_terms >= 8, "{n_with_terms} plans");
+}
+
+/// Returns the kinds of the operators that work on terms.
+fn kinds_on_terms(planned: &Planned) -> impl Iterator<Item = String> {
+    let tiled = &planned.compiled.report.search().tiled;
+    let of_terms =
+        |it: &Value| tiled.forms[it.index()].as_ref().is_some_and(Partitioning::has_terms);
+    let operators = tiled.network.graph.values().filter(of_terms);
+    operators.map(|it| tiled.network.graph.operator(it).unwrap().kind())
+}
+
+/// Products over a long dim are scaled, added, subtracted, cut, summed up and multiplied before one
+/// reduction, with dims that no device divides and padded ones.
+#[test]
+fn plans_of_linear_operators_on_partial_sums() {
+    let mut kinds: BTreeMap<String, usize> = BTreeMap::new();
+    for n_gpus in [2, 4, 6] {
+        for detail in (0..512).step_by(7) {
+            let shape = [[3, 48], [5, 96], [1, 48]][detail % 3];
+            let (padding, poison) = match detail % 2 {
+                0 => (Padding::Off, None),
+                _ => (Padding::All, Some(POISONS[detail % 3])),
+            };
+            let search = SearchRequest { padding, poison, ..SearchRequest::default() };
+            let planned = planned(&[(23, detail)], &shape, n_gpus, search, Pin::None).unwrap();
+            let Some(planned) = planned else { continue };
+            compare(&planned, &shape).unwrap();
+            kinds_on_terms(&planned).for_each(|it| *kinds.entry(it).or_default() += 1);
+        }
+    }
+    for kind in ["add", "combine", "sum", "pad", "contract"] {
+        assert!(kinds.get(kind).is_some_and(|it| *it >= 3), "{kind}: {kinds:?}");
+    }
 }
 
 /// Models of little batches split the columns of products. Where these have parts, each is split.

@@ -42,6 +42,7 @@ impl Rules for Concatenate {
             dims(&first.with(self.dim, total)),
             Combine::Sum,
         )
+        .additive()
     }
 
     // Each operand has its part of the gradient.

@@ -115,6 +115,7 @@ impl Rules for Contract {
             &self.result,
             Combine::Sum,
         )
+        .linear_in(vec![vec![0], vec![1]])
     }
 
     // d left = gradient * right, d right = left * gradient, each summed over what the operand lacks

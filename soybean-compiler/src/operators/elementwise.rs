@@ -83,9 +83,18 @@ pub(crate) fn add_elementwise(
 
 /// Returns the sum of two tensors of one shape.
 pub(crate) fn add(graph: &mut Graph, x: Value, y: Value) -> Value {
+    add_binary(graph, Binary::Add, x, y)
+}
+
+/// Returns the difference of two tensors of one shape.
+pub(crate) fn sub(graph: &mut Graph, x: Value, y: Value) -> Value {
+    add_binary(graph, Binary::Subtract, x, y)
+}
+
+fn add_binary(graph: &mut Graph, function: Binary, x: Value, y: Value) -> Value {
     let shape = graph.shape(x);
     let space = all_dims(&shape);
-    add_elementwise(graph, shape, &[space.clone(), space], &scalar::binary(Binary::Add), &[x, y])
+    add_elementwise(graph, shape, &[space.clone(), space], &scalar::binary(function), &[x, y])
 }
 
 impl Rules for Elementwise {
@@ -96,6 +105,7 @@ impl Rules for Elementwise {
             &all_dims(&self.extents),
             Combine::Sum,
         )
+        .linear_in(scalar::linear_inputs(&self.program))
     }
 
     // The chain rule through the scalar program, then the sum over the dims along which the operand

@@ -59,7 +59,8 @@ impl Rules for Pad {
             result.push(dim(after));
             factors.extend(is_part.then_some(part));
         }
-        Signature::new(factors, vec![operand], result, Combine::Sum)
+        let signature = Signature::new(factors, vec![operand], result, Combine::Sum);
+        if self.fill == 0.0 { signature.additive() } else { signature }
     }
 
     // d pad(x) = pad back, with zeros where the window left elements out

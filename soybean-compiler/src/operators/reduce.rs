@@ -33,7 +33,12 @@ impl Reduce {
 
 impl Rules for Reduce {
     fn signature(&self, _operands: &[Shape]) -> Signature {
-        Signature::plain(self.map.extents.to_vec(), &self.map.operands, &self.kept, self.combine)
+        let (extents, operands) = (self.map.extents.to_vec(), &self.map.operands);
+        let signature = Signature::plain(extents, operands, &self.kept, self.combine);
+        match self.combine {
+            Combine::Sum => signature.linear_in(scalar::linear_inputs(&self.map.program)),
+            Combine::Max => signature,
+        }
     }
 
     // d sum(x) = gradient, repeated

@@ -8,7 +8,7 @@ use super::{LevelLoad, Pass, Report};
 use crate::{
     graph::Node,
     peak::Content,
-    signature::{Partitioning, letter},
+    signature::{Partitioning, Signature},
     tiling::Conversion,
     value::Value,
 };
@@ -188,7 +188,7 @@ fn operator(
         string(&operator.to_string()),
         string(&signature.to_string()),
         inputs.join(", "),
-        factors(form),
+        factors(&signature, form),
         conversions.join(", "),
         graph.flops(value),
         string(layer),
@@ -214,8 +214,8 @@ fn tiling(tiling: &Tiling) -> String {
 }
 
 /// Returns a partitioning as a list of factors; `-` where work is repeated.
-fn factors(form: &Partitioning) -> String {
-    let factor = |it: &Option<u8>| format!("\"{}\"", it.map_or('-', letter));
+fn factors(signature: &Signature, form: &Partitioning) -> String {
+    let factor = |it: &Option<u8>| format!("\"{}\"", signature.entry(*it));
     format!("[{}]", form.0.iter().map(factor).collect::<Vec<_>>().join(", "))
 }
 

@@ -17,7 +17,7 @@ use crate::{
         attend::Attend, contract::Contract, convolve::Convolve, embed::Embed, permute::Permute,
         pool::Pool,
     },
-    signature::{FactorId, Partitioning, Signature, TERMS},
+    signature::{FactorId, Partitioning, Signature, set_of_terms},
     tiling::TiledNetwork,
     value::Value,
 };
@@ -103,7 +103,7 @@ impl<'a> Roles<'a> {
     pub(super) fn of_form(&self, value: Value, form: &Partitioning) -> Vec<Option<Role>> {
         let (signature, _) = self.tiled.signature(value);
         let role = |factor: FactorId| self.of_factor(value, &signature, factor);
-        let split = form.0.iter().map(|it| it.filter(|it| *it != TERMS));
+        let split = form.0.iter().map(|it| it.filter(|it| set_of_terms(*it).is_none()));
         split.map(|factor| factor.map(role)).collect()
     }
 

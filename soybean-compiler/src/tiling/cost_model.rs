@@ -15,7 +15,7 @@ use super::{
 use crate::{
     network::Network,
     operator::Operator,
-    operators::{addition::Addition, attend::Attend},
+    operators::{addition::Addition, attend::Attend, combination::Combination},
     signature::{Dim, Partitioning},
     value::Value,
 };
@@ -271,7 +271,7 @@ fn most_seconds(network: &Network, topology: &Topology, value: Value) -> f64 {
 /// operands of equal shapes and types, computed equally often, have the same task. The next values
 /// of optimizer states have none, because the kernel of their parameter computes them, too, and
 /// neither have the gradients of keys and values, which the kernel of that of queries computes.
-/// Additions have none, because most of them move back into their readers.
+/// Additions and combinations have none, because most of them move back into their readers.
 fn tasks(network: &Network, weights: &[u64]) -> Vec<Option<usize>> {
     let graph = &network.graph;
     let mut known = Vec::new();
@@ -279,11 +279,12 @@ fn tasks(network: &Network, weights: &[u64]) -> Vec<Option<usize>> {
     let of_states: BTreeSet<Value> =
         groups.iter().flat_map(|group| group[1..].iter().map(|&(_, next)| next)).collect();
     let task = |value: Value| {
-        let is_addition = graph.operator_as::<Addition>(value).is_some();
+        let operator = graph.operator(value);
+        let is_addition = operator.is_some_and(|it| it.is::<Addition>() || it.is::<Combination>());
         let is_joined = Attend::gradients(graph, value).is_some_and(|it| it[0] != value);
         let is_made_elsewhere = of_states.contains(&value) || is_addition || is_joined;
         let is_computed = weights[value.index()] > 0 && !is_made_elsewhere;
-        let operator = graph.operator(value).filter(|_| is_computed)?;
+        let operator = operator.filter(|_| is_computed)?;
         let tensors = graph.operands(value).into_iter().chain([value]);
         let types: Vec<DType> = tensors.map(|it| graph.node(it).dtype).collect();
         let weight = weights[value.index()];

@@ -27,7 +27,7 @@ use super::problem::{
 use crate::{
     network::Network,
     partial_sums::{Idle, PartialSums},
-    signature::{Dim, Signature, factor_id},
+    signature::{Dim, FactorId, Signature, factor_id},
     value::Value,
 };
 
@@ -129,11 +129,11 @@ impl<'a> Loops<'a> {
             NetworkVariable::Operator(value) => Some((value, signature.as_ref()?)),
             NetworkVariable::Tensor(_) => None,
         });
-        let PartialSums { idle, may_be_terms } = PartialSums::of(network);
+        let PartialSums { idle, terms } = PartialSums::of(network);
         let mut is_known_everywhere = vec![false; network.graph.n_values()];
         for (value, signature) in operators {
             let at = value.index();
-            is_known_everywhere[at] = is_known(signature, may_be_terms[at]);
+            is_known_everywhere[at] = is_known(signature, &terms[at]);
         }
         let loops = Vec::new();
         let mut this = Self {
@@ -284,10 +284,10 @@ impl<'a> Loops<'a> {
     }
 }
 
-/// Returns whether every rank computes the whole result of an operator. A change of shape that may
-/// give partial sums gives no such result.
-pub(super) fn is_known(signature: &Signature, may_be_terms: bool) -> bool {
-    signature.is_known_everywhere() && !may_be_terms
+/// Returns whether every rank computes the whole result of an operator. One that may work on terms
+/// gives no such result.
+pub(super) fn is_known(signature: &Signature, terms: &[FactorId]) -> bool {
+    signature.is_known_everywhere() && terms.is_empty()
 }
 
 /// Returns the representative of a set, and halves the path to it.

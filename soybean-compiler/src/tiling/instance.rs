@@ -136,7 +136,7 @@ impl<'a> Instance<'a> {
             if let &Variable::Operator { value, operator_kind } = of_variable {
                 let kind = &problem.operator_kinds[operator_kind];
                 is_known_everywhere[value.index()] =
-                    is_known(&kind.signature, kind.splittable.may_be_terms());
+                    is_known(&kind.signature, kind.splittable.terms());
             }
         }
         let pinned = |variable: usize, tensor_kind: usize| {

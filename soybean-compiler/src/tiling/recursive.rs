@@ -15,7 +15,7 @@ use super::{
     problem::{Access, AccessEdge, Label, Plan, TableKey, TilingProblem, Variable},
     splittable::Redundancy,
 };
-use crate::signature::{FactorId, Partitioning, Signature, TERMS};
+use crate::signature::{FactorId, Partitioning, Signature};
 
 /// The work for one cut, in table entries.
 const WORK: u64 = 1 << 25;
@@ -48,7 +48,7 @@ pub(super) fn recursive(problem: &TilingProblem<'_>, effort: SearchEffort) -> Pl
 enum CutOptions {
     /// The number of parts that earlier cuts left of the tensor, and its placements.
     Tensor(u64, Vec<Placement>),
-    /// The factors of the operator that can be split, and [`TERMS`].
+    /// The factors of the operator that can be split, and its terms.
     Operator(Vec<Option<FactorId>>),
 }
 
@@ -78,9 +78,7 @@ impl CutOptions {
                 if factors.is_empty() || operator_kind.redundancy == Redundancy::Free {
                     factors.push(None);
                 }
-                if splittable.may_be_terms() {
-                    factors.push(Some(TERMS));
-                }
+                factors.extend(splittable.terms().iter().copied().map(Some));
                 Self::Operator(factors)
             }
             _ => unreachable!("a label is of the kind of its variable"),

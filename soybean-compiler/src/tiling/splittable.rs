@@ -8,7 +8,7 @@ use std::{
 use soybean_plan::{AxisSet, Mesh, carried_axes, splits_into_blocks, splitting_sets};
 
 use super::resolution::Resolution;
-use crate::signature::{FactorId, Partitioning, Signature, TERMS, factor_id};
+use crate::signature::{FactorId, Partitioning, Signature, factor_id, set_of_terms};
 
 /// The conditions under which several ranks may compute the same elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,8 +60,8 @@ impl SplittingSets {
 #[derive(Clone, Debug)]
 pub(super) struct SplittableFactors {
     of_factors: Vec<Vec<bool>>,
-    /// True if the operator may read and give partial sums, along any axes.
-    may_be_terms: bool,
+    /// The terms on which the operator may work, along any axes, in increasing order.
+    terms: Vec<FactorId>,
 }
 
 impl SplittableFactors {
@@ -83,7 +83,7 @@ impl SplittableFactors {
             (0..sets.len()).map(is_legal).collect()
         };
         let of_factors = (0..signature.factors.len()).map(&mut of_factor).collect();
-        Self { of_factors, may_be_terms: false }
+        Self { of_factors, terms: Vec::new() }
     }
 
     /// Returns the same without splits of needless factors.
@@ -95,13 +95,13 @@ impl SplittableFactors {
         self
     }
 
-    /// Returns the same for an operator that may work on partial sums, or may not.
-    pub(super) fn with_terms(self, may_be_terms: bool) -> Self {
-        Self { may_be_terms, ..self }
+    /// Returns the same for an operator that may work on these terms, in increasing order.
+    pub(super) fn with_terms(self, terms: &[FactorId]) -> Self {
+        Self { terms: terms.to_vec(), ..self }
     }
 
-    pub(super) fn may_be_terms(&self) -> bool {
-        self.may_be_terms
+    pub(super) fn terms(&self) -> &[FactorId] {
+        &self.terms
     }
 
     /// Returns all factors.
@@ -109,22 +109,22 @@ impl SplittableFactors {
         (0..self.of_factors.len()).map(factor_id)
     }
 
-    /// Returns all factors, and [`TERMS`] if the operator may work on partial sums.
-    pub(super) fn choices(&self) -> impl Iterator<Item = FactorId> + use<> {
-        self.factors().chain(self.may_be_terms.then_some(TERMS))
+    /// Returns all factors, and the terms on which the operator may work.
+    pub(super) fn choices(&self) -> impl Iterator<Item = FactorId> + use<'_> {
+        self.factors().chain(self.terms.iter().copied())
     }
 
     /// Returns whether this factor can be split along these axes.
     pub(super) fn may_split(&self, factor: FactorId, axes: AxisSet) -> bool {
-        match factor {
-            TERMS => self.may_be_terms,
-            _ => self.of_factors[factor as usize][axes.0 as usize],
+        match set_of_terms(factor) {
+            Some(_) => self.terms.contains(&factor),
+            None => self.of_factors[factor as usize][axes.0 as usize],
         }
     }
 
     fn at_resolution(&self, see: impl Fn(&[bool]) -> Vec<bool>) -> Self {
         let of_factors = self.of_factors.iter().map(|marks| see(marks)).collect();
-        Self { of_factors, ..*self }
+        Self { of_factors, terms: self.terms.clone() }
     }
 }
 

@@ -9,7 +9,7 @@ use crate::{
     network::Network,
     operator::Rules,
     operators::attend::Attend,
-    signature::{Partitioning, Signature, TERMS, letter},
+    signature::{Partitioning, Signature, set_of_terms},
     value::Value,
     weights::Weights,
 };
@@ -164,7 +164,7 @@ impl TiledNetwork {
 
     /// Returns the number of ranks over which a partitioning splits an operator's work.
     pub(crate) fn ranks_at_work(&self, form: &Partitioning) -> usize {
-        let is_split = |axis: &usize| form.0[*axis].is_some_and(|it| it != TERMS);
+        let is_split = |axis: &usize| form.0[*axis].is_some_and(|it| set_of_terms(it).is_none());
         self.mesh.group_size((0..form.0.len()).filter(is_split).collect())
     }
 
@@ -214,11 +214,9 @@ impl fmt::Display for TiledNetwork {
         for value in self.network.graph.values() {
             write!(f, "{} {}", self.network.graph.line(value), self.tilings[value.index()])?;
             if let Some(partitioning) = &self.forms[value.index()] {
-                let text: Vec<String> = partitioning
-                    .0
-                    .iter()
-                    .map(|it| it.map_or("-".to_owned(), |factor| letter(factor).to_string()))
-                    .collect();
+                let (signature, _) = self.signature(value);
+                let text: Vec<String> =
+                    partitioning.0.iter().map(|it| signature.entry(*it)).collect();
                 write!(f, " by [{}]", text.join(" "))?;
                 for it in self.conversions(value).iter().filter(|it| !it.is_identity()) {
                     let with = if it.halo.is_none() { "" } else { &format!(" with {}", it.halo) };

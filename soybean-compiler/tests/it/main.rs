@@ -15,6 +15,7 @@ mod figures;
 mod graph;
 mod halos;
 mod inference;
+mod linear_operators;
 mod lowering;
 mod memory;
 mod networks;

@@ -77,7 +77,9 @@ fn pinned_tensors_are_stored_so_under_every_strategy() {
 #[test]
 fn the_best_pin_costs_nothing_and_no_pin_is_better() {
     let free = network([None; 3]);
-    let best = searched(&free, 4, Strategy::Auto).tiled.bytes();
+    let found = searched(&free, 4, Strategy::Auto).tiled;
+    let best = found.bytes();
+    let mut n_partial = 0;
     let mesh = Mesh::new(4);
     for value in free.graph.values() {
         let rank = u8::try_from(free.graph.shape(value).len()).unwrap();
@@ -95,8 +97,12 @@ fn the_best_pin_costs_nothing_and_no_pin_is_better() {
                 least = least.min(found.tiled.bytes());
             }
         }
-        assert_eq!(least, best, "{value}");
+        // A pinned tensor is no partial sum.
+        let is_partial = !found.tilings[value.index()].partial_axes().is_empty();
+        n_partial += usize::from(is_partial);
+        assert!(least == best || is_partial && least > best, "{value}: {least}, {best}");
     }
+    assert_eq!(n_partial, 1, "{found}");
 }
 
 #[test]

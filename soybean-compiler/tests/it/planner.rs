@@ -7,7 +7,10 @@ use soybean_compiler::{
 };
 use soybean_plan::{AxisSet, Combine, Mesh, Placement, Tiling};
 
-use crate::support::{self, averaged::averaged_mlp};
+use crate::support::{
+    self,
+    averaged::{averaged_mlp, averaged_mlp_with_output},
+};
 
 fn searched(network: &Network, n_ranks: usize, strategy: Strategy) -> SearchResult {
     search(network, Mesh::new(n_ranks), &strategy.into())
@@ -47,7 +50,8 @@ fn reference_optima_of_mlps() {
         (4096, &[128, 4096, 64], 8, 44.040, 12.583),
     ];
     for (batch, widths, n_ranks, data, optimum) in references {
-        let found = searched(&averaged_mlp(batch, widths, false), n_ranks, Strategy::Auto);
+        let network = averaged_mlp_with_output(batch, widths);
+        let found = searched(&network, n_ranks, Strategy::Auto);
         let megabytes = |bytes: u64| bytes as f64 / 1e6;
         assert!(found.is_optimal, "{widths:?}");
         assert!(

@@ -17,7 +17,11 @@ use soybean_plan::{
 };
 use soybean_zoo::{Model, Transformer};
 
-use crate::support::{self, averaged::averaged_mlp, forms::all_forms};
+use crate::support::{
+    self,
+    averaged::averaged_mlp,
+    forms::{all_forms, may_be_stored_so},
+};
 
 pub(crate) fn level(count: usize, link_bytes_per_second: f64, latency_seconds: f64) -> Level {
     let name = Cow::Borrowed("groups");
@@ -182,8 +186,10 @@ fn all_tilings(network: &Network, topology: &Topology, value: Value) -> Vec<Tili
     let mut tilings = vec![Tiling::replicated(mesh.n_axes())];
     for axis in 0..mesh.n_axes() {
         let with = |it: &Tiling| {
-            let split = (0..rank).map(|dim| it.with(axis, Placement::Split(dim)));
-            [*it].into_iter().chain(split).collect::<Vec<_>>()
+            let split = (0..rank).map(Placement::Split);
+            let sum = may_be_stored_so(network, value).then_some(Placement::Partial);
+            let placed = split.chain(sum).map(|placement| it.with(axis, placement));
+            [*it].into_iter().chain(placed).collect::<Vec<_>>()
         };
         tilings = tilings.iter().flat_map(with).collect();
     }

@@ -96,6 +96,7 @@ impl Model {
             20 if rank >= 2 => self.add_branches(detail),
             21 if rank >= 2 => self.gate(detail),
             22 if rank >= 2 => self.add_attention(detail),
+            23 if rank >= 2 => self.combine(detail),
             _ => self.change_layout(choice, detail),
         }
     }
@@ -121,6 +122,66 @@ impl Model {
         branches[..n_branches - 1]
             .iter()
             .for_each(|it| self.apply("add", std::slice::from_ref(it)));
+    }
+
+    /// Scales two products of one tensor, adds or subtracts them, and applies a linear operator.
+    pub(crate) fn combine(&mut self, detail: usize) {
+        let (here, last) = (self.here, self.shape()[self.shape().len() - 1]);
+        let width = [3, 5, 7, 2][detail % 4];
+        let is_set = |bit: usize| detail >> bit & 1 == 1;
+        let mut products = [false, true].map(|is_second| {
+            self.here = here;
+            let weight = self.parameter(&[last, width]);
+            self.apply("matmul", &[weight]);
+            if is_set(2) && !is_second {
+                let scale = self.parameter(&[width]);
+                self.apply(if is_set(3) { "mul" } else { "add" }, &[scale]);
+            }
+            if is_set(4) && is_second {
+                self.apply("mul", &[Argument::Float(-0.5)]);
+            }
+            self.here
+        });
+        products.rotate_left(usize::from(is_set(3)));
+        self.here = products[0];
+        self.apply(if is_set(5) { "sub" } else { "add" }, &[Argument::Tensor(products[1])]);
+        match detail >> 6 & 3 {
+            1 => {
+                let Argument::List(range) = integers(&[self.shape().len() - 1, 0, width - 1])
+                else {
+                    unreachable!("integers are a list")
+                };
+                self.apply("slice", &range);
+            }
+            2 => self.apply("sum", &[integer(self.shape().len() - 2)]),
+            3 => {
+                let weight = self.column_of_input(width);
+                self.apply("matmul", &[weight]);
+            }
+            _ => {}
+        }
+        if is_set(8) {
+            self.apply("tanh", &[]);
+        }
+    }
+
+    /// Returns a matrix of one column: numbers of the input, so that no gradient reads what is
+    /// multiplied with it, or a parameter if the input has too few.
+    fn column_of_input(&mut self, length: usize) -> Argument {
+        let x = self.before[0];
+        let shape = self.builder.shape(x);
+        if shape.len() != 2 || shape[1] < length {
+            return self.parameter(&[length, 1]);
+        }
+        let builder = &mut self.builder;
+        let mut cut = |from: Value, dim: usize, length: usize| {
+            let range = [dim, 0, length].map(integer);
+            call(builder, "slice", &[&[Argument::Tensor(from)][..], &range].concat())
+        };
+        let row = cut(x, 0, 1);
+        let row = cut(row, 1, length);
+        let column = integers(&[length, 1]);
+        Argument::Tensor(call(builder, "reshape", &[Argument::Tensor(row), column]))
     }
 
     /// Adds attention to products of one tensor, or from those to parameters, causal or not.
@@ -243,9 +304,12 @@ impl Model {
     }
 }
 
+fn integer(number: usize) -> Argument {
+    Argument::Integer(i64::try_from(number).unwrap())
+}
+
 fn integers(numbers: &[usize]) -> Argument {
-    let integer = |it: &usize| Argument::Integer(i64::try_from(*it).unwrap());
-    Argument::List(numbers.iter().map(integer).collect())
+    Argument::List(numbers.iter().map(|it| integer(*it)).collect())
 }
 
 /// Returns another shape of as many elements: the primes of the extents in another order, in one to

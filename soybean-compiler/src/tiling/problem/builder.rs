@@ -136,18 +136,20 @@ impl ProblemBuilder<'_> {
             true => Redundancy::Free,
             false => Redundancy::Unavoidable,
         };
-        let may_be_terms = self.partial_sums.may_be_terms[value.index()];
+        let terms = &self.partial_sums.terms[value.index()];
+        // Operators that work on no terms are of one kind, whether they are linear or not.
+        let signature = if terms.is_empty() { signature.linear_in(Vec::new()) } else { signature };
         let is_same = |it: &OperatorKind| {
             it.signature == signature
                 && it.redundancy == redundancy
                 && it.is_needless == is_needless
-                && it.splittable.may_be_terms() == may_be_terms
+                && it.splittable.terms() == terms
         };
         let operator_kinds = &mut self.problem.operator_kinds;
         operator_kinds.iter().position(is_same).unwrap_or_else(|| {
             let splittable = SplittableFactors::new(&signature, &mut self.sets)
                 .without(is_needless)
-                .with_terms(may_be_terms);
+                .with_terms(terms);
             let is_needless = is_needless.to_vec();
             operator_kinds.push(OperatorKind { signature, splittable, redundancy, is_needless });
             operator_kinds.len() - 1

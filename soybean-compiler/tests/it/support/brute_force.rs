@@ -24,6 +24,12 @@ pub(crate) fn least_bytes(network: &Network, mesh: &Mesh, limit: usize) -> Optio
     least(&Tensors::new(network, mesh), limit)
 }
 
+/// Returns the least bytes of the plans in which no operator works on partial sums.
+pub(crate) fn least_bytes_without_terms(network: &Network, mesh: &Mesh) -> u64 {
+    let all = Tensors { has_terms: false, ..Tensors::new(network, mesh) };
+    least(&all, usize::MAX).expect("there is no limit")
+}
+
 /// Returns the least bytes of the plans whose first cut moves the least, among all ways to cut in
 /// two. This is what the best of all greedy choices reaches, however ties are broken.
 pub(crate) fn least_bytes_of_greedy_cuts(network: &Network, mesh: &Mesh) -> u64 {
@@ -87,6 +93,8 @@ struct Tensors<'a> {
     phases: Vec<(Phase, u64, Vec<bool>)>,
     /// True if the bytes along the first axis count before all others.
     is_greedy: bool,
+    /// True if operators may work on partial sums.
+    has_terms: bool,
 }
 
 /// An access of a value: as an operand at a position, or as a result, and how often an update has
@@ -127,7 +135,7 @@ impl<'a> Tensors<'a> {
         let tensor_of = values.iter().map(|it| source_of.get(it).unwrap_or(it).index()).collect();
         let tilings = values.iter().map(|&it| all_tilings(network, mesh, it)).collect();
         let (known, phases) = (RefCell::default(), phases(network));
-        Self { network, mesh, tensor_of, tilings, known, phases, is_greedy: false }
+        Self { network, mesh, tensor_of, tilings, known, phases, is_greedy: false, has_terms: true }
     }
 
     /// Returns the operands that an operator reads in training, by position, and the value that it
@@ -264,7 +272,9 @@ impl Table {
 fn least_of_operator(all: &Tensors<'_>, value: Value) -> Table {
     let tensors = all.accessed_by(value);
     let mut table = Table { least: vec![u64::MAX; all.n_entries(&tensors)], tensors };
-    for form in all_forms(all.network, value, all.mesh) {
+    let mut forms = all_forms(all.network, value, all.mesh);
+    forms.retain(|it| all.has_terms || !it.has_terms());
+    for form in forms {
         let nothing = Table { tensors: Vec::new(), least: vec![0] };
         let of_tensors = table.tensors.iter().map(|&it| of_tensor(all, value, &form, it));
         let sum = of_tensors.fold(nothing, |sum, it| sum.with(&it, all, &|_| true));

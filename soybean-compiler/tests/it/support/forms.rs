@@ -1,10 +1,12 @@
 //! The partitionings of an operator, from their definition.
 
+use std::collections::BTreeSet;
+
 use soybean_compiler::{
     Network, Value,
-    signature::{FactorId, Partitioning, TERMS},
+    signature::{FactorId, Partitioning, Signature, terms},
 };
-use soybean_plan::{DType, Mesh};
+use soybean_plan::{Combine, DType, Mesh};
 
 /// Returns all partitionings of an operator: along each axis a factor that may be split there,
 /// terms of sums, or none. None is for work that ranks may repeat, and for axes along which nothing
@@ -23,19 +25,19 @@ pub(crate) fn all_forms(network: &Network, value: Value, mesh: &Mesh) -> Vec<Par
         };
         factors.clone().filter(may_split).map(with).collect()
     };
-    let may_be_terms = may_be_terms(network, value);
+    let all_terms = all_terms(network, value);
     let mut forms = vec![Partitioning(vec![None; mesh.n_axes()])];
     for axis in 0..mesh.n_axes() {
         let split: Vec<Partitioning> = forms.iter().flat_map(|it| extended(it, axis)).collect();
         let of_terms = |it: &Partitioning| {
-            let mut form = it.clone();
-            form.0[axis] = Some(TERMS);
-            form
+            let with = |terms: &FactorId| {
+                let mut form = it.clone();
+                form.0[axis] = Some(*terms);
+                form
+            };
+            all_terms.iter().map(with).collect::<Vec<_>>()
         };
-        let of_terms: Vec<Partitioning> = match may_be_terms {
-            true => forms.iter().map(of_terms).collect(),
-            false => Vec::new(),
-        };
+        let of_terms: Vec<Partitioning> = forms.iter().flat_map(of_terms).collect();
         forms.extend(split);
         forms.extend(of_terms);
     }
@@ -48,32 +50,98 @@ pub(crate) fn all_forms(network: &Network, value: Value, mesh: &Mesh) -> Vec<Par
     forms
 }
 
-/// Returns whether a tensor may be stored as partial sums where that is cheaper: additions read it,
-/// at once or in other shapes, it is not kept or returned, and users did not pin it. Of kept
+/// Returns whether a tensor may be stored as partial sums where that is cheaper: it is a sum of
+/// which an operator may read terms, it is not kept or returned, and users did not pin it. Of kept
 /// tensors, only sums of gradients may be.
 pub(crate) fn may_be_stored_so(network: &Network, value: Value) -> bool {
     let graph = &network.graph;
-    let is_bound = network.roots().contains(&value) || graph.node(value).pinned.is_some();
-    let reads_terms = |it: &Value| may_be_terms(network, *it);
-    let is_sum = network.gradient_sums.iter().any(|it| it.state == value);
-    (graph.operator(value).is_some() || is_sum)
-        && !is_bound
+    let reads_terms = |reader: &Value| {
+        let operands = graph.operands(*reader);
+        let sets = sets_of_terms(network, *reader);
+        sets.iter().any(|(_, set)| set.iter().any(|at| operands[*at] == value))
+    };
+    is_sum(network, value)
+        && !is_bound(network, value)
         && graph.users(value).iter().any(reads_terms)
 }
 
-/// Returns whether an operator may work on partial sums: an addition, the sum of gradients, or a
-/// change of shape of what an addition reads, of tensors that have the type of the result.
-fn may_be_terms(network: &Network, value: Value) -> bool {
+fn is_bound(network: &Network, value: Value) -> bool {
+    network.roots().contains(&value) || network.graph.node(value).pinned.is_some()
+}
+
+fn signature(network: &Network, value: Value) -> Option<Signature> {
     let graph = &network.graph;
-    let Some(operator) = graph.operator(value) else { return false };
-    let dtype = graph.node(value).dtype;
-    let has_one_type = graph.operands(value).iter().all(|it| graph.node(*it).dtype == dtype);
-    let is_of_kind = match operator.kind().as_str() {
-        "add" | "accumulate" => true,
-        "permute" | "reshape" => may_be_stored_so(network, value),
-        _ => false,
+    Some(graph.operator(value)?.signature(&graph.operand_shapes(value)))
+}
+
+/// Returns whether an operator adds up what may be partial sums.
+fn adds_terms(network: &Network, value: Value) -> bool {
+    let kind = network.graph.operator(value).unwrap().kind();
+    ["add", "accumulate", "combine"].contains(&kind.as_str())
+}
+
+/// Returns whether an operator can give a tensor as partial sums: it adds up over some factor, or
+/// is linear in such tensors. The sum of gradients is one if the gradients are.
+fn is_sum(network: &Network, value: Value) -> bool {
+    let Some(signature) = signature(network, value) else {
+        let sum = network.gradient_sums.iter().find(|it| it.state == value);
+        let added = sum.map_or(Vec::new(), |it| network.graph.operands(it.next));
+        return added.iter().any(|it| *it != value && is_sum(network, *it));
     };
-    is_of_kind && has_one_type && dtype != DType::I32
+    let is_reduced = |it: &usize| {
+        signature.factors[*it] > 1 && signature.is_reduced(FactorId::try_from(*it).unwrap())
+    };
+    let adds_up = (0..signature.factors.len()).any(|it| is_reduced(&it));
+    signature.combine == Combine::Sum && adds_up
+        || signature.linear.iter().any(|it| is_linear_in_sums(network, value, it))
+}
+
+/// Returns whether these operands of an operator can be sums whose terms it may read: all of them,
+/// or some if it adds them up. They are not more exact than the result, and if it is a product, the
+/// network's largest one has sixteen times its work.
+fn is_linear_in_sums(network: &Network, value: Value, set: &[usize]) -> bool {
+    let graph = &network.graph;
+    let operands = graph.operands(value);
+    let dtype = graph.node(value).dtype;
+    let is_exact = |at: &usize| {
+        let of_operand = graph.node(operands[*at]).dtype;
+        of_operand == dtype && dtype != DType::I32
+            || (of_operand, dtype) == (DType::Bf16, DType::F32)
+    };
+    let is_product = |it: &Value| graph.operator(*it).is_some_and(|it| it.kind() == "contract");
+    let work = |it: Value| signature(network, it).unwrap().n_points();
+    let most = graph.values().filter(is_product).map(work).max();
+    let is_light = !is_product(&value) || 16 * work(value) <= most.unwrap();
+    let mut sums = set.iter().map(|at| is_sum(network, operands[*at]));
+    let are_sums = if adds_terms(network, value) { sums.any(|it| it) } else { sums.all(|it| it) };
+    set.iter().all(is_exact) && is_light && are_sums
+}
+
+/// Returns the terms on which an operator may work, each with its operands. An operator that adds
+/// nothing up alone reads what it reads so. Its result is smaller, and no operand is a number, or
+/// it may be stored as partial sums itself.
+fn sets_of_terms(network: &Network, value: Value) -> Vec<(FactorId, Vec<usize>)> {
+    let graph = &network.graph;
+    let Some(signature) = signature(network, value) else { return Vec::new() };
+    let operands = graph.operands(value);
+    let bytes = |it: Value| graph.shape(it).n_elements() * graph.node(it).dtype.bytes();
+    let is_useful = |set: &[usize]| {
+        let read: BTreeSet<Value> = set.iter().map(|at| operands[*at]).collect();
+        let is_own = |it: &Value| graph.users(*it) == [value] && !is_bound(network, *it);
+        let is_smaller = bytes(value) < read.iter().map(|it| bytes(*it)).sum()
+            && read.iter().any(|it| !graph.shape(*it).is_empty());
+        read.iter().all(is_own) && (is_smaller || may_be_stored_so(network, value))
+    };
+    let is_open = |set: &[usize]| {
+        let is_addition = adds_terms(network, value);
+        is_linear_in_sums(network, value, set) && (is_addition || is_useful(set))
+    };
+    let sets = signature.linear.iter().enumerate().filter(|it| is_open(it.1));
+    sets.map(|(at, set)| (terms(at), set.clone())).collect()
+}
+
+fn all_terms(network: &Network, value: Value) -> Vec<FactorId> {
+    sets_of_terms(network, value).into_iter().map(|it| it.0).collect()
 }
 
 /// Returns whether ranks may repeat each other's work on a tensor. These are casts to `bf16` and
@@ -82,7 +150,8 @@ fn may_be_terms(network: &Network, value: Value) -> bool {
 fn may_repeat(network: &Network, value: Value) -> bool {
     let graph = &network.graph;
     let text = graph.operator(value).unwrap().to_string();
-    let is_light = ["map", "add", "permute", "reshape"].contains(&text.split(' ').next().unwrap());
+    let is_light =
+        ["map", "add", "combine", "permute", "reshape"].contains(&text.split(' ').next().unwrap());
     let is_ancestor = graph.ancestors(&[value]);
     let reads_batch = network.inputs.iter().any(|it| is_ancestor[it.index()]);
     text == "map {x0} to bf16"

@@ -75,6 +75,21 @@ pub(crate) fn branching_model(seed: u64, sizes: &Sizes) -> (Builder, Value) {
     (it.builder, loss)
 }
 
+/// Returns the model of a seed in which linear operators read products over a long dim, and its
+/// loss.
+pub(crate) fn combining_model(seed: u64, sizes: &Sizes) -> (Builder, Value) {
+    let mut it = Growth::combined(Mode::Training, seed, sizes);
+    let loss = it.loss();
+    (it.builder, loss)
+}
+
+/// Returns the same in mode inference, and its outputs.
+pub(crate) fn combining_predictor(seed: u64, sizes: &Sizes) -> (Builder, Vec<(String, Value)>) {
+    let it = Growth::combined(Mode::Inference, seed, sizes);
+    let ends = it.ends().into_iter().map(|it| (it.to_string(), it)).collect();
+    (it.builder, ends)
+}
+
 /// Returns a model of a few convolutions and poolings of `batch` images, and its loss.
 pub(crate) fn image_model(seed: u64, batch: usize) -> (Builder, Value) {
     let sizes = Sizes { n_operators: 0, extents: &[2, 4], is_trained: true };
@@ -140,6 +155,72 @@ impl Growth {
             tensors: Vec::new(),
             parameters: Vec::new(),
             n_operators: 0,
+        }
+    }
+
+    fn combined(mode: Mode, seed: u64, sizes: &Sizes) -> Self {
+        let mut it = Self::empty(mode, seed, sizes);
+        let [rows, columns, depth] = [it.extent(), it.extent(), 48];
+        let x = it.builder.input("x", DType::F32, &[rows, depth]);
+        let mut sums = Vec::new();
+        for _ in 0..1 + it.dice.below(3) {
+            let weight = it.source(&[depth, columns]);
+            sums.push(it.add("matmul", &[Argument::Tensor(x), weight]));
+        }
+        let mut sum = sums[0];
+        for &other in &sums[1..] {
+            let scaled = it.linear(sum);
+            // Terms are added up where their shapes are still equal.
+            sum = if it.shape(scaled) == it.shape(other) { scaled } else { sum };
+            let operands = [sum, other].map(Argument::Tensor);
+            let operator = it.dice.one_of(&["add", "sub", "add"]);
+            sum = it.add(operator, &operands);
+        }
+        for _ in 0..1 + it.dice.below(2) {
+            sum = it.linear(sum);
+        }
+        it.add("tanh", &[Argument::Tensor(sum)]);
+        it
+    }
+
+    /// Adds a linear operator that reads a matrix.
+    fn linear(&mut self, x: Value) -> Value {
+        let here = Argument::Tensor(x);
+        let shape = self.shape(x);
+        let [rows, columns] = shape[..] else { return x };
+        match self.dice.below(9) {
+            0 => self.add("mul", &[here, Argument::Float(0.3)]),
+            1 => {
+                let scale = self.source(&[columns]);
+                let operator = self.dice.one_of(&["mul", "div"]);
+                self.add(operator, &[here, scale])
+            }
+            2 => self.add("neg", &[here]),
+            3 => self.add("transpose", &[here]),
+            4 if columns > 1 => {
+                let range = [integer(1), integer(0), integer(columns - 1)];
+                self.add("slice", &[&[here][..], &range].concat())
+            }
+            5 => {
+                let pads = Argument::List([0, 0, 1, 2].map(integer).to_vec());
+                self.add("pad", &[here, pads, Argument::Float(0.0)])
+            }
+            6 => {
+                let dim = integer(self.dice.below(2));
+                self.add("sum", &[here, dim])
+            }
+            7 => {
+                let weight = self.source(&[columns, 1]);
+                self.add("matmul", &[here, weight])
+            }
+            8 => {
+                let weight = self.source(&[48, columns]);
+                let source = self.source(&[rows, 48]);
+                let other = self.add("matmul", &[source, weight]);
+                let parts = Argument::List(vec![here, Argument::Tensor(other)]);
+                self.add("concat", &[parts, integer(0)])
+            }
+            _ => x,
         }
     }
 

@@ -65,14 +65,14 @@ pub(crate) fn implied(plan: &Value) -> Vec<(u64, Vec<String>, Vec<String>, Halo)
         let inputs: Vec<u64> =
             operator["inputs"].as_array().unwrap().iter().map(|it| it.as_u64().unwrap()).collect();
         let parts = if inputs.is_empty() { vec![] } else { operands.split(',').collect() };
-        for (input, dims) in inputs.iter().zip(parts) {
+        for (at, (input, dims)) in inputs.iter().zip(parts).enumerate() {
             let (dims, mut halo) = without_halos(dims);
-            let to = tiling(&dims, &form, "r");
+            let to = tiling(&dims, &form, Some(at));
             halo.retain(|dim, _| to.contains(&format!("P{dim}")));
             all.push((*input, tensors[input].tiling.clone(), to, halo));
         }
         let output = operator["output"].as_u64().unwrap();
-        let from = tiling(&without_halos(result).0, &form, "red");
+        let from = tiling(&without_halos(result).0, &form, None);
         all.push((output, from, tensors[&output].tiling.clone(), Halo::new()));
     }
     all.retain(|(_, from, to, halo)| from != to || !halo.is_empty());
@@ -126,10 +126,12 @@ fn strings(list: &Value) -> Vec<String> {
     list.as_array().unwrap().iter().map(|it| it.as_str().unwrap().to_owned()).collect()
 }
 
-/// Returns the tiling of dims such as `i(j_)(_k)_` in a partitioning; `absent` is the placement
-/// along axes whose factor they lack. A text that ends in `+` is stored as partial sums along axes
-/// without a factor. Along axes of terms, `+`, all operands and the result are partial sums.
-fn tiling(dims: &str, form: &[String], absent: &str) -> Vec<String> {
+/// Returns the tiling of dims such as `i(j_)(_k)_` of an operand or the result in a partitioning.
+/// Along axes whose factor they lack, an operand is replicated, and a result a partial sum. A text
+/// that ends in `+` is stored as partial sums along axes without a factor. Along axes of terms, the
+/// result is a partial sum, and so are all operands of `+`, and the first and third ones of `+0,2`.
+fn tiling(dims: &str, form: &[String], operand: Option<usize>) -> Vec<String> {
+    let absent = if operand.is_some() { "r" } else { "red" };
     let idle = if dims.ends_with('+') { "red" } else { "r" };
     let mut letters: Vec<char> = Vec::new();
     let mut is_in_brackets = false;
@@ -146,7 +148,11 @@ fn tiling(dims: &str, form: &[String], absent: &str) -> Vec<String> {
         let dim = letters.iter().position(|it| factor.starts_with(*it));
         match (factor.as_str(), dim) {
             ("-", _) => idle.to_owned(),
-            ("+", _) => "red".to_owned(),
+            (terms, _) if terms.starts_with('+') => {
+                let is_of = |at: usize| terms[1..].split(',').any(|it| it == at.to_string());
+                let is_term = terms == "+" || operand.is_none_or(is_of);
+                (if is_term { "red" } else { "r" }).to_owned()
+            }
             (_, Some(dim)) => format!("P{dim}"),
             (_, None) => absent.to_owned(),
         }
