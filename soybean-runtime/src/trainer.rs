@@ -251,6 +251,15 @@ impl Trainer {
         self.ranks.reports().iter().map(moved).sum()
     }
 
+    /// Returns the bytes that the host wrote to all ranks for the batch of the last step or
+    /// evaluation: to each rank its parts of the inputs, with padding. They are counted when they
+    /// are written.
+    #[must_use]
+    pub fn fed_bytes(&self) -> u64 {
+        let fed = |report: &Mutex<Report>| lock(report).fed_bytes;
+        self.ranks.reports().iter().map(fed).sum()
+    }
+
     /// Returns the number of training steps so far.
     #[must_use]
     pub const fn n_steps(&self) -> u64 {

@@ -71,6 +71,7 @@ pub(super) fn bench(
             tables.accumulate
         )?;
     }
+    writeln!(output, "feeding           {}", feeding(tables, trainer.fed_bytes()))?;
     writeln!(output, "memory            {}", memory(tables))?;
     Ok(())
 }
@@ -145,6 +146,15 @@ impl fmt::Display for Times {
         let (median, least, n) = (sorted[sorted.len() / 2], sorted[0], sorted.len());
         write!(f, "{median:.3} ms median, {least:.3} ms least, of {n}")
     }
+}
+
+/// Returns a line about the bytes that the host writes to the ranks for a batch.
+pub(super) fn feeding(tables: &Tables, counted: u64) -> String {
+    let each = readable_bytes(tables.fed_bytes_per_rank());
+    format!(
+        "{} bytes per batch predicted, {counted} counted, {each} to each rank",
+        tables.fed_bytes()
+    )
 }
 
 /// Returns a line about the memory of a program and of the process.

@@ -73,6 +73,7 @@ fn check_on(
 
     let evaluation = trainer.evaluate(batch)?;
     report.compare_bytes("bytes of an evaluation", tables.evaluate_bytes, trainer.moved_bytes())?;
+    report.compare_bytes("bytes of feeding a batch", tables.fed_bytes(), trainer.fed_bytes())?;
     report.compare("loss of an evaluation", &expected[0].elements, &[evaluation.loss])?;
     for (index, (array, numbers)) in evaluation.outputs.iter().zip(&expected[1..]).enumerate() {
         let name = tables.outputs.get(index + 1).map_or("output", |output| &output.name);

@@ -31,6 +31,7 @@ fn train(compiled: &Compiled, what: &str) -> (Vec<f32>, Vec<u64>) {
         let predicted = trainer.bytes_of_next_step();
         let loss = trainer.step(&Batch::new(index).views()).unwrap();
         assert_eq!(trainer.moved_bytes(), predicted, "{what}, step {index}");
+        assert_eq!(trainer.fed_bytes(), compiled.report.fed_bytes, "{what}, step {index}");
         (loss, trainer.moved_bytes())
     };
     (0..2 * usize::try_from(ACCUMULATE).unwrap()).map(|it| step(&mut trainer, it)).unzip()
