@@ -127,7 +127,7 @@ impl Report<'_> {
         let (mut moved_bytes, mut accumulated) = (tables.train_bytes, tables.accumulate_bytes);
         let mut first_loss = None;
         while trainer.counters().n_updates == 0 {
-            let is_update = trainer.counters().n_accumulated + 1 == tables.accumulate;
+            let is_update = trainer.is_next_step_update();
             let predicted = trainer.bytes_of_next_step();
             let loss = trainer.step(batch)?;
             let step = trainer.n_steps();

@@ -37,13 +37,20 @@ impl Trainer {
         self.history.counters
     }
 
+    /// Returns true if the next training step updates the parameters, unless it is skipped. Other
+    /// steps only accumulate gradients.
+    #[must_use]
+    pub fn is_next_step_update(&self) -> bool {
+        is_update(self.history.counters, self.tables())
+    }
+
     /// Returns the bytes that the next training step moves between ranks, as its plan predicts.
     /// They differ between steps that update the parameters and those that only accumulate
     /// gradients.
     #[must_use]
     pub fn bytes_of_next_step(&self) -> u64 {
         let tables = self.tables();
-        match is_update(self.history.counters, tables) {
+        match self.is_next_step_update() {
             true => tables.train_bytes,
             false => tables.accumulate_bytes,
         }
