@@ -152,8 +152,9 @@ impl Trainer {
         let counters = self.history.counters;
         let context = StepContext { counters, learning_rate };
         let step = TrainStep { batch, context, trace_from, is_inspected: false };
+        let update = self.sums_at_risk()?;
         self.call(Command::Train(step))?;
-        self.finish_step()
+        self.finish_step(update)
     }
 
     /// Runs the forward computation. Returns the loss and the model's other outputs.
