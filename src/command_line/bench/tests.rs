@@ -24,7 +24,7 @@ fn output(n_steps: u64) -> String {
     type N = accumulated::Network;
     let column =
         |name: &str, row: Vec<usize>, values| Column { name: name.to_owned(), row, values };
-    let x = (0..96).map(|it| f32::from(it as u8 % 7) - 3.0).collect();
+    let x = (0..96_u8).map(|it| f32::from(it % 7) - 3.0).collect();
     let y = (0..16).map(|it| it % 4).collect();
     let table =
         Table::new(vec![column("x", vec![6], Values::F32(x)), column("y", vec![], Values::I32(y))]);
