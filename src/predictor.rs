@@ -86,6 +86,12 @@ impl<N: Network> Predictor<N> {
         self.inner.moved_bytes()
     }
 
+    /// Returns the bytes that the host wrote to all ranks for the last batch of a prediction,
+    /// counted as they were written: to each rank its parts of the inputs.
+    pub fn fed_bytes(&self) -> u64 {
+        self.inner.fed_bytes()
+    }
+
     /// Returns one line about the devices in use.
     pub fn device_line(&self) -> String {
         self.inner.device_line()

@@ -54,6 +54,11 @@ pub struct Report {
     /// The same by axis of the mesh. A transfer counts for the slowest axis along which its two
     /// ranks differ.
     pub bytes_per_axis: Vec<u64>,
+    /// The bytes of a batch's parts over all ranks, which the host writes in each step, evaluation
+    /// or prediction. [`Self::bytes_total`] does not contain them.
+    pub fed_bytes: u64,
+    /// The same for one rank; all ranks have parts of one size.
+    pub fed_bytes_per_gpu: u64,
     /// The memory that each rank needs, in bytes.
     pub peak_memory_bytes_per_gpu: u64,
     /// The operations of that step over all ranks, divided by those of one device: more than 1
@@ -111,6 +116,8 @@ impl Report {
             bytes_total: program.tables.measured_bytes(),
             accumulate_bytes: program.tables.accumulate_bytes,
             bytes_per_axis: bytes_per_axis(program, &found.tiled.mesh),
+            fed_bytes: program.tables.fed_bytes(),
+            fed_bytes_per_gpu: program.tables.fed_bytes_per_rank(),
             peak_memory_bytes_per_gpu: program.tables.arena_bytes as u64,
             prediction: found.topology.as_ref().map(|it| prediction(program, it)),
             found,

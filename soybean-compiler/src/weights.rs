@@ -31,7 +31,7 @@ impl Network {
         let n_values = self.graph.n_values();
         let marks = |phase| self.graph.ancestors_in(phase, &self.left_by(phase));
         let phases: Vec<(Phase, u64, Vec<bool>)> = match (self.mode(), self.optimizer.accumulate) {
-            (Mode::Inference, _) => vec![(Phase::Train, 1, self.forward())],
+            (Mode::Inference, _) => vec![(Phase::Evaluate, 1, marks(Phase::Evaluate))],
             (Mode::Training, 0 | 1) => vec![(Phase::Train, 1, marks(Phase::Train))],
             (Mode::Training, n) => {
                 let of = |phase, n| (phase, n, marks(phase));
@@ -66,5 +66,43 @@ impl Weights {
             n * u64::from(is_made[user.index()] && graph.reads(user, position, *phase))
         };
         self.phases.iter().map(of_phase).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use soybean_plan::{DType, Init};
+
+    use super::*;
+    use crate::{
+        Argument, Builder, Optimizer, build_network, operators::phase_select::PhaseSelect,
+    };
+
+    /// A prediction reads what an evaluation reads: the kept statistics of a batch norm, not those
+    /// of the batch.
+    #[test]
+    fn predictions_count_as_evaluations() {
+        let mut it = Builder::new();
+        let x = it.input("x", DType::F32, &[8, 4]);
+        let kept = ["mean", "var"].map(|name| it.buffer(name, &[4], Init::Constant(1.0)));
+        let own = ["weight", "bias"].map(|name| it.parameter(name, &[4], Init::Constant(1.0)));
+        let tensors = [[x].as_slice(), &kept, &own].concat().into_iter().map(Argument::Tensor);
+        let arguments: Vec<Argument> = tensors.chain([0.1, 1e-5].map(Argument::Float)).collect();
+        let y = it.call("batch_norm", &arguments).unwrap();
+        let loss = it.call("mean", &[y, Argument::All]).unwrap();
+        let Argument::Tensor(loss) = loss else { unreachable!("a mean is a tensor") };
+        let outputs = [("y".to_owned(), loss)];
+        let trained = build_network(it, loss, &outputs, &Optimizer::default()).unwrap();
+        let is_select = |graph: &Graph, it: &Value| graph.operator_as::<PhaseSelect>(*it).is_some();
+        let n_reads = |network: &Network| -> [u64; 2] {
+            let (graph, weights) = (&network.graph, network.weights());
+            let selects: Vec<Value> = graph.values().filter(|it| is_select(graph, it)).collect();
+            [0, 1].map(|at| selects.iter().map(|it| weights.of_read(graph, *it, at)).sum())
+        };
+        assert_eq!(n_reads(&trained), [2, 0]);
+        let updates = Vec::new();
+        let gradients = Vec::new();
+        let predicted = Network { loss: None, updates, gradients, ..trained };
+        assert_eq!(n_reads(&predicted), [0, 2]);
     }
 }

@@ -131,6 +131,25 @@ impl Tables {
         &self.outputs[usize::from(self.loss.is_some())..]
     }
 
+    /// Returns the bytes of a batch's parts over all ranks: what the host writes to them for each
+    /// step, evaluation or prediction.
+    #[must_use]
+    pub fn fed_bytes(&self) -> u64 {
+        self.mesh.n_ranks() as u64 * self.fed_bytes_per_rank()
+    }
+
+    /// Returns the bytes of the parts of a batch that one rank holds, with their padding. All ranks
+    /// hold equally many.
+    #[must_use]
+    pub fn fed_bytes_per_rank(&self) -> u64 {
+        let bytes = |input: &Input| {
+            let n_elements: u64 =
+                input.tile.local_shape(&self.mesh).iter().map(|it| *it as u64).product();
+            n_elements * input.dtype.bytes() as u64
+        };
+        self.inputs.iter().map(bytes).sum()
+    }
+
     /// Returns the bytes that the collectives of [`Program::measured`] move, over all ranks: in one
     /// training step together with the accumulating steps before it, or in inference in one
     /// prediction.

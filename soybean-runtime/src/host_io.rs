@@ -59,17 +59,18 @@ impl HostIo {
         Ok(())
     }
 
-    /// Writes the rank's parts of a batch to the device.
+    /// Writes the rank's parts of a batch to the device. Returns the bytes written, with padding.
     pub(crate) fn feed(
         &self,
         tables: &Tables,
         memory: &mut dyn Upload,
         batch: &[View<'_>],
-    ) -> Result<(), Error> {
+    ) -> Result<u64, Error> {
         let places = tables.inputs.iter().zip(batch).zip(&self.inputs);
         places
             .into_iter()
-            .try_for_each(|((input, view), overlap)| feed(memory, input.buffer, overlap, *view))
+            .map(|((input, view), overlap)| feed(memory, input.buffer, overlap, *view))
+            .sum()
     }
 
     /// Writes the rank's parts of tensors of the state to the device, from number `first` on. Of
@@ -86,7 +87,7 @@ impl HostIo {
             if !is_first_of_sum(&tables.mesh, &tensor.tile, self.rank) {
                 return memory.upload(tensor.buffer, &mut |words| words.fill(0));
             }
-            feed(memory, tensor.buffer, overlap, *view)
+            feed(memory, tensor.buffer, overlap, *view).map(drop)
         })
     }
 
@@ -175,13 +176,16 @@ fn fill(
 /// one is slower than the bus to a GPU.
 const CHUNK_ELEMENTS: usize = 1 << 18;
 
+/// Writes a rank's part of a tensor to the device. Returns the bytes written, with padding.
 fn feed(
     memory: &mut dyn Upload,
     buffer: BufferId,
     overlap: &TileOverlap,
     view: View<'_>,
-) -> Result<(), Error> {
+) -> Result<u64, Error> {
+    let mut n_bytes = 0;
     memory.upload(buffer, &mut |words| {
+        n_bytes += size_of_val(words) as u64;
         clear_padding(overlap, words);
         overlap.for_each(|here, there, length| {
             let (to, from) = (&mut words[here..here + length], there..there + length);
@@ -190,7 +194,8 @@ fn feed(
                 View::I32(whole) => copy(to, &whole[from], i32::cast_unsigned),
             }
         });
-    })
+    })?;
+    Ok(n_bytes)
 }
 
 fn copy<T: Copy + Sync>(to: &mut [u32], from: &[T], word: impl Fn(T) -> u32 + Sync) {

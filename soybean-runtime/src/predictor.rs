@@ -80,6 +80,13 @@ impl Predictor {
         self.inner.moved_bytes()
     }
 
+    /// Returns the bytes that the host wrote to all ranks for the last batch of a prediction: to
+    /// each rank its parts of the inputs, with padding. They are counted when they are written.
+    #[must_use]
+    pub fn fed_bytes(&self) -> u64 {
+        self.inner.fed_bytes()
+    }
+
     /// Describes the devices of all ranks, in one line.
     #[must_use]
     pub fn device_line(&self) -> String {

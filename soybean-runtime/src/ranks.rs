@@ -118,6 +118,8 @@ pub(crate) struct StepContext {
 pub(crate) struct Report {
     /// The bytes that the rank received from others.
     pub(crate) moved_bytes: u64,
+    /// The bytes of its parts of the batch that the host wrote to the rank.
+    pub(crate) fed_bytes: u64,
     /// The loss. Only rank 0 reports it.
     pub(crate) loss: f32,
     /// The norm of all gradients, if the model computes it. Only rank 0 reports it.
@@ -137,6 +139,7 @@ impl Default for Report {
     fn default() -> Self {
         Self {
             moved_bytes: 0,
+            fed_bytes: 0,
             loss: f32::NAN,
             gradient_norm: None,
             parts: Vec::new(),

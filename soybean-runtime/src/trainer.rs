@@ -152,8 +152,9 @@ impl Trainer {
         let counters = self.history.counters;
         let context = StepContext { counters, learning_rate };
         let step = TrainStep { batch, context, trace_from, is_inspected: false };
+        let update = self.sums_at_risk()?;
         self.call(Command::Train(step))?;
-        self.finish_step()
+        self.finish_step(update)
     }
 
     /// Runs the forward computation. Returns the loss and the model's other outputs.
@@ -249,6 +250,15 @@ impl Trainer {
     pub fn moved_bytes(&self) -> u64 {
         let moved = |report: &Mutex<Report>| lock(report).moved_bytes;
         self.ranks.reports().iter().map(moved).sum()
+    }
+
+    /// Returns the bytes that the host wrote to all ranks for the batch of the last step or
+    /// evaluation: to each rank its parts of the inputs, with padding. They are counted when they
+    /// are written.
+    #[must_use]
+    pub fn fed_bytes(&self) -> u64 {
+        let fed = |report: &Mutex<Report>| lock(report).fed_bytes;
+        self.ranks.reports().iter().map(fed).sum()
     }
 
     /// Returns the number of training steps so far.

@@ -139,7 +139,7 @@ impl Worker {
     ) -> Result<(), Error> {
         let start = Instant::now();
         let model = self.model.get();
-        host_io.feed(model.tables(), &mut self.cpu, batch)?;
+        let fed_bytes = host_io.feed(model.tables(), &mut self.cpu, batch)?;
         let mut profile = lock(&self.shared.reports[self.rank]).profile;
         let mut rank = Rank::new(
             model.kernels(),
@@ -159,6 +159,7 @@ impl Worker {
         let mut report = lock(&self.shared.reports[self.rank]);
         report.profile = profile;
         report.moved_bytes = moved_bytes;
+        report.fed_bytes = fed_bytes;
         report.spans = spans;
         Ok(())
     }

@@ -1,5 +1,8 @@
 //! `bench`: measures training steps, their parts, moved bytes and memory.
 
+#[cfg(test)]
+mod tests;
+
 use std::{
     fmt, fs,
     io::Write,
@@ -9,7 +12,7 @@ use std::{
 
 use soybean_plan::{Tables, readable_bytes};
 use soybean_runtime::{
-    KernelCategory, Trainer,
+    KernelCategory, Trace, Trainer,
     data::{Batch, DataLoader, Dataset, Last, LoaderOptions},
 };
 
@@ -35,63 +38,148 @@ pub(super) fn bench(
     let loader = loader("training", dataset, &tables.inputs, training)?;
     let mut supply = Supply { loader, epoch: 0, waited: Duration::ZERO };
     let mut trainer = Trainer::new(model.model, run.trainer.clone())?;
-    let n_steps = options.n_measured.unwrap_or(N_MEASURED);
-    let (times, waited) = measure_steps(&mut trainer, &mut supply, n_steps)?;
-    trainer.queue(&supply.next()?.views())?;
-    let predicted = trainer.bytes_of_next_step();
-    let (_, trace) = trainer.trace_queued(None)?;
+    let times = measure_steps(&mut trainer, &mut supply, tables, options.n_measured)?;
+    let TracedUpdate { first, last, moved } = trace_update(&mut trainer, &mut supply, tables)?;
+    let steps: Vec<&TracedStep> = first.iter().chain([&last]).collect();
     if let Some(file) = &run.trace {
-        write_trace(&trace, &model.plan, trainer.process(), file)?;
+        write_trace(&last.trace, &model.plan, trainer.process(), file)?;
     }
     writeln!(output, "model             {}, {}", tables.name, trainer.device_line())?;
-    writeln!(output, "steps per second  {:.2}", times.per_second())?;
-    writeln!(output, "step              {times} steps")?;
-    let shares: Vec<String> = KernelCategory::ALL
-        .iter()
-        .map(|work| format!("{} {:.1} %", work.name(), 100.0 * trace.share(*work)))
-        .collect();
-    writeln!(output, "time              {}", shares.join(", "))?;
+    times.write(tables, options.n_measured, output)?;
+    for step in &steps {
+        writeln!(output, "time              {}{}", step.shares(), step.suffix(tables))?;
+    }
     writeln!(
         output,
         "data              {:.2} % of the time waited for, {} for batches",
-        100.0 * waited,
+        100.0 * times.waited,
         readable_bytes(supply.loader.n_bytes() as u64)
     )?;
-    writeln!(
-        output,
-        "bytes per step    {} predicted, {} counted",
-        predicted,
-        trainer.moved_bytes()
-    )?;
-    if tables.accumulate > 1 {
-        writeln!(
-            output,
-            "bytes per update  {} predicted, in {} steps",
-            tables.measured_bytes(),
-            tables.accumulate
-        )?;
+    for step in &steps {
+        let (TracedStep { predicted, moved, .. }, suffix) = (step, step.suffix(tables));
+        writeln!(output, "bytes per step    {predicted} predicted, {moved} counted{suffix}")?;
     }
+    if tables.accumulate > 1 {
+        let (predicted, n) = (tables.measured_bytes(), tables.accumulate);
+        writeln!(output, "bytes per update  {predicted} predicted, {moved} counted, in {n} steps")?;
+    }
+    writeln!(output, "feeding           {}", feeding(tables, trainer.fed_bytes()))?;
     writeln!(output, "memory            {}", memory(tables))?;
     Ok(())
 }
 
-/// Returns the times of training steps, and the fraction of the time spent waiting for data.
+/// The times of measured steps.
+#[derive(Default)]
+struct StepTimes {
+    steps: Times,
+    /// The fraction of the time spent waiting for data.
+    waited: f64,
+}
+
+impl StepTimes {
+    fn write(
+        &self,
+        tables: &Tables,
+        n_wanted: Option<u64>,
+        output: &mut dyn Write,
+    ) -> Result<(), CommandError> {
+        let n_wanted = n_wanted.unwrap_or(N_MEASURED);
+        writeln!(output, "steps per second  {:.2}", self.steps.per_second())?;
+        let rounded = match n_wanted.is_multiple_of(tables.accumulate) {
+            true => String::new(),
+            false => format!(", which are whole updates, instead of {n_wanted}"),
+        };
+        writeln!(output, "step              {} steps{rounded}", self.steps)?;
+        if tables.accumulate > 1 {
+            let updates = self.steps.sums_of(tables.accumulate);
+            writeln!(output, "update            {updates} updates")?;
+        }
+        Ok(())
+    }
+}
+
+/// Measures the training steps of whole updates, at least as many as wanted, after those of other
+/// updates. Steps that update take longer than those that only accumulate gradients.
 fn measure_steps(
     trainer: &mut Trainer,
     supply: &mut Supply,
-    n_steps: u64,
-) -> Result<(Times, f64), CommandError> {
-    for _ in 0..N_WARM_UP {
+    tables: &Tables,
+    n_wanted: Option<u64>,
+) -> Result<StepTimes, CommandError> {
+    let of_updates = |n_steps: u64| n_steps.next_multiple_of(tables.accumulate);
+    for _ in 0..of_updates(N_WARM_UP as u64) {
         trainer.step(&supply.next()?.views())?;
     }
     let (started, waited) = (Instant::now(), supply.waited());
-    let mut times = Times::default();
-    for _ in 0..n_steps {
+    let mut times = StepTimes::default();
+    for _ in 0..of_updates(n_wanted.unwrap_or(N_MEASURED)) {
         let batch = supply.next()?;
-        times.time(|| trainer.step(&batch.views()))?;
+        times.steps.time(|| trainer.step(&batch.views()))?;
     }
     let waited = supply.waited().saturating_sub(waited);
-    Ok((times, waited.as_secs_f64() / started.elapsed().as_secs_f64()))
+    times.waited = waited.as_secs_f64() / started.elapsed().as_secs_f64();
+    Ok(times)
+}
+
+/// A training step that was traced.
+struct TracedStep {
+    is_update: bool,
+    predicted: u64,
+    moved: u64,
+    trace: Trace,
+}
+
+impl TracedStep {
+    /// Returns the shares of the time by categories of kernels.
+    fn shares(&self) -> String {
+        let share = |work: &KernelCategory| {
+            format!("{} {:.1} %", work.name(), 100.0 * self.trace.share(*work))
+        };
+        KernelCategory::ALL.iter().map(share).collect::<Vec<_>>().join(", ")
+    }
+
+    /// Says which step of an update it is, if several steps share one.
+    fn suffix(&self, tables: &Tables) -> &'static str {
+        match (tables.accumulate, self.is_update) {
+            (0 | 1, _) => "",
+            (_, false) => ", while accumulating",
+            (_, true) => ", while updating",
+        }
+    }
+}
+
+/// One of each kind of the steps of an update.
+struct TracedUpdate {
+    /// The first step, if it only accumulates gradients.
+    first: Option<TracedStep>,
+    last: TracedStep,
+    /// The bytes that all steps moved.
+    moved: u64,
+}
+
+/// Runs the steps of an update, and traces the first and the last one.
+fn trace_update(
+    trainer: &mut Trainer,
+    supply: &mut Supply,
+    tables: &Tables,
+) -> Result<TracedUpdate, CommandError> {
+    let n_accumulating = tables.accumulate.saturating_sub(1);
+    let first = (n_accumulating > 0).then(|| trace_step(trainer, supply)).transpose()?;
+    let mut moved = first.as_ref().map_or(0, |it| it.moved);
+    for _ in 1..n_accumulating {
+        trainer.step(&supply.next()?.views())?;
+        moved += trainer.moved_bytes();
+    }
+    let last = trace_step(trainer, supply)?;
+    moved += last.moved;
+    Ok(TracedUpdate { first, last, moved })
+}
+
+fn trace_step(trainer: &mut Trainer, supply: &mut Supply) -> Result<TracedStep, CommandError> {
+    trainer.queue(&supply.next()?.views())?;
+    let (is_update, predicted) = (trainer.is_next_step_update(), trainer.bytes_of_next_step());
+    let (_, trace) = trainer.trace_queued(None)?;
+    Ok(TracedStep { is_update, predicted, moved: trainer.moved_bytes(), trace })
 }
 
 /// Batches of all epochs without end.
@@ -132,6 +220,12 @@ impl Times {
         result
     }
 
+    /// Returns the durations of `n` operations in a row, which are one update.
+    fn sums_of(&self, n: u64) -> Self {
+        let n = usize::try_from(n).unwrap_or(usize::MAX);
+        Self(self.0.chunks(n).map(|it| it.iter().sum()).collect())
+    }
+
     pub(super) fn per_second(&self) -> f64 {
         1e3 * self.0.len() as f64 / self.0.iter().sum::<f64>()
     }
@@ -145,6 +239,15 @@ impl fmt::Display for Times {
         let (median, least, n) = (sorted[sorted.len() / 2], sorted[0], sorted.len());
         write!(f, "{median:.3} ms median, {least:.3} ms least, of {n}")
     }
+}
+
+/// Returns a line about the bytes that the host writes to the ranks for a batch.
+pub(super) fn feeding(tables: &Tables, counted: u64) -> String {
+    let each = readable_bytes(tables.fed_bytes_per_rank());
+    format!(
+        "{} bytes per batch predicted, {counted} counted, {each} to each rank",
+        tables.fed_bytes()
+    )
 }
 
 /// Returns a line about the memory of a program and of the process.

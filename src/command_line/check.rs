@@ -73,6 +73,7 @@ fn check_on(
 
     let evaluation = trainer.evaluate(batch)?;
     report.compare_bytes("bytes of an evaluation", tables.evaluate_bytes, trainer.moved_bytes())?;
+    report.compare_bytes("bytes of feeding a batch", tables.fed_bytes(), trainer.fed_bytes())?;
     report.compare("loss of an evaluation", &expected[0].elements, &[evaluation.loss])?;
     for (index, (array, numbers)) in evaluation.outputs.iter().zip(&expected[1..]).enumerate() {
         let name = tables.outputs.get(index + 1).map_or("output", |output| &output.name);
@@ -126,7 +127,7 @@ impl Report<'_> {
         let (mut moved_bytes, mut accumulated) = (tables.train_bytes, tables.accumulate_bytes);
         let mut first_loss = None;
         while trainer.counters().n_updates == 0 {
-            let is_update = trainer.counters().n_accumulated + 1 == tables.accumulate;
+            let is_update = trainer.is_next_step_update();
             let predicted = trainer.bytes_of_next_step();
             let loss = trainer.step(batch)?;
             let step = trainer.n_steps();

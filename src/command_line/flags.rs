@@ -72,7 +72,7 @@ pub(super) struct Options {
 }
 
 impl Options {
-    fn new(run: TrainConfig) -> Self {
+    pub(super) fn new(run: TrainConfig) -> Self {
         Self {
             command: Command::Train,
             run,

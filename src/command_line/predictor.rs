@@ -6,7 +6,7 @@ use soybean_runtime::{Predictor, data::Values};
 
 use super::{
     CommandError, CommandModel,
-    bench::{N_MEASURED, N_WARM_UP, Times, memory},
+    bench::{N_MEASURED, N_WARM_UP, Times, feeding, memory},
     check::Report,
     flags::Options,
     random::random_inputs,
@@ -30,6 +30,7 @@ pub(super) fn check(
     let found = predictor.predict(&batch)?;
     let (predicted, counted) = (tables.evaluate_bytes, predictor.moved_bytes());
     report.compare_bytes("bytes of a prediction", predicted, counted)?;
+    report.compare_bytes("bytes of feeding a batch", tables.fed_bytes(), predictor.fed_bytes())?;
     for ((output, numbers), array) in tables.predictions().iter().zip(&expected).zip(&found) {
         report.compare(&format!("output `{}`", output.name), &numbers.elements, &array.data)?;
     }
@@ -62,6 +63,7 @@ pub(super) fn bench(
         tables.evaluate_bytes,
         predictor.moved_bytes()
     )?;
+    writeln!(output, "feeding           {}", feeding(tables, predictor.fed_bytes()))?;
     writeln!(output, "memory            {}", memory(tables))?;
     Ok(())
 }

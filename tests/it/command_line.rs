@@ -341,6 +341,10 @@ fn bench_reports_time_and_bytes() {
     {
         assert!(output.contains(word), "{word} in {output}");
     }
+    let feeding = output.lines().find_map(|it| it.strip_prefix("feeding ")).unwrap();
+    let mut numbers = feeding.split_whitespace().filter_map(|it| it.parse::<u64>().ok());
+    let [predicted, counted] = [(); 2].map(|()| numbers.next().unwrap());
+    assert!(predicted == counted && counted > 0, "{output}");
     assert!(!output.contains("-0.0"), "{output}");
 }
 

@@ -142,6 +142,7 @@ fn check<N: Network>(with_batch: WithBatch<N>) {
         let classes: Vec<f32> = found[0].data.chunks(5).map(|it| largest(it) as f32).collect();
         assert_eq!(found[2].data, classes, "{what}");
         assert_eq!(predictor.moved_bytes(), N::PLAN.bytes_total, "{what}");
+        assert_eq!(predictor.fed_bytes(), N::model().tables().fed_bytes(), "{what}");
     }
     check_plan::<N>(n_rows);
 }

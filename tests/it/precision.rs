@@ -35,6 +35,7 @@ fn every_plan_trains_alike_and_moves_its_bytes() {
         let step = |index| {
             let loss = trainer.step(&Batch::new(index).views()).unwrap();
             assert_eq!(trainer.moved_bytes(), tables.train_bytes, "{what}");
+            assert_eq!(trainer.fed_bytes(), compiled.report.fed_bytes, "{what}");
             loss
         };
         let losses = (0..10).map(step).collect();

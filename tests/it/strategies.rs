@@ -25,11 +25,13 @@ fn strategies() -> impl Iterator<Item = (&'static str, Strategy)> {
     ["auto", "recursive", "data", "model"].into_iter().map(|name| (name, name.parse().unwrap()))
 }
 
-/// Trains 20 steps; returns the loss and the moved bytes of each.
+/// Trains 20 steps; returns the loss and the moved bytes of each. Each step feeds the bytes that
+/// the plan reports.
 fn train(compiled: &Compiled, learning_rate: f32) -> Vec<(f32, u64)> {
     let mut trainer = trainer(compiled, learning_rate);
     let step = |index| {
         let loss = trainer.step(&Batch::new(index).views()).unwrap();
+        assert_eq!(trainer.fed_bytes(), compiled.report.fed_bytes);
         (loss, trainer.moved_bytes())
     };
     (0..20).map(step).collect()
@@ -129,6 +131,7 @@ fn evaluations_move_the_predicted_bytes_and_give_the_same_logits() {
             let found = trainer.evaluate(&batch.views()).unwrap();
             let what = format!("{n_gpus} devices, {name}");
             assert_eq!(trainer.moved_bytes(), compiled.program.tables.evaluate_bytes, "{what}");
+            assert_eq!(trainer.fed_bytes(), compiled.report.fed_bytes, "{what}");
             assert_close(found.loss, expected.loss, &what);
             for (found, expected) in found.outputs[0].data.iter().zip(&expected.outputs[0].data) {
                 assert!((found - expected).abs() < 1e-4, "{what}: {found}, {expected}");

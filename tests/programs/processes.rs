@@ -133,6 +133,7 @@ fn run(
     let program = program(model, n_ranks, strategy)?;
     let kinds: BTreeSet<&str> = program.kernels.iter().filter_map(collective).collect();
     let (predicted, of_steps) = (program.tables.evaluate_bytes, program.tables.train_bytes);
+    let to_feed = program.tables.fed_bytes();
     let panics_at = fault.filter(|it| (&*it.what, it.process) == ("panic", process.number));
     let panics_at = panics_at.map(|it| it.step * n_ranks / process.count);
     let faulty = Faulty { program, panics_at, n_calls: AtomicUsize::new(0) };
@@ -157,6 +158,9 @@ fn run(
     let batches = [Batch::new(0), Batch::new(1)];
     let evaluation = trainer.evaluate(&batches[0].views())?;
     tell(format!("bytes of an evaluation {} of {predicted}", trainer.moved_bytes()));
+    if trainer.fed_bytes() != to_feed {
+        return Err(format!("expected to feed {to_feed} bytes: {}", trainer.fed_bytes()).into());
+    }
     let outputs: Vec<String> = evaluation.outputs.iter().map(bits).collect();
     tell(format!("evaluation {:08x} {}", evaluation.loss.to_bits(), outputs.join(" ")));
     let parameters = trainer.parameters()?;

@@ -44,6 +44,7 @@ pub(super) fn json(report: &Report) -> String {
     let _ = write!(
         text,
         "\"bytes_total\": {}, \"bytes_per_axis\": [{}], \"work\": {:.4}, \"warnings\": [{}], \"peak_memory_bytes_per_gpu\": {}, \"memory\": {},\n\
+         \"feeding\": {{ \"step_bytes\": {}, \"step_bytes_per_gpu\": {}, \"bytes_total\": {} }},\n\
          \"baselines\": {{ \"data\": {}, \"model\": {}, \"recursive\": {}{} }}",
         report.bytes_total,
         per_axis.join(", "),
@@ -51,6 +52,9 @@ pub(super) fn json(report: &Report) -> String {
         warnings.join(", "),
         report.peak_memory_bytes_per_gpu,
         memory(report),
+        report.fed_bytes,
+        report.fed_bytes_per_gpu,
+        report.accumulate() * report.fed_bytes,
         baselines.data,
         baselines.model,
         baselines.recursive,

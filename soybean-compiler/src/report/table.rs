@@ -183,6 +183,7 @@ fn figures(report: &Report) -> String {
         };
         let _ = writeln!(text, "  {label:<32}  {:>10}{ratio}", readable_bytes(bytes));
     }
+    text.push_str(&feeding(report));
     text.push_str(&work(report));
     text.push_str(&predicted(report));
     let limit = |it| format!("  of {}", readable_bytes(it));
@@ -212,6 +213,18 @@ fn bytes_of_steps(report: &Report) -> String {
     let of_each = format!("in {n_accumulating} accumulating step{plural}");
     let of_all = n_accumulating * report.accumulate_bytes;
     row(of_each, of_all) + &row("in the step that updates".to_owned(), report.bytes_total - of_all)
+}
+
+/// Writes the bytes of a batch that the host sends to the ranks.
+fn feeding(report: &Report) -> String {
+    let label = format!("fed to GPUs in one {}", report.mode().unit());
+    let (bytes, each) =
+        (readable_bytes(report.fed_bytes), readable_bytes(report.fed_bytes_per_gpu));
+    let of_update = match report.accumulate() {
+        1 => String::new(),
+        n => format!(", {} in {n} steps", readable_bytes(n * report.fed_bytes)),
+    };
+    format!("  {label:<32}  {bytes:>10}  {each} to each GPU{of_update}\n")
 }
 
 /// Writes the operations of all ranks over those of one device.

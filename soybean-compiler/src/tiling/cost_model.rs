@@ -5,6 +5,9 @@
 //! 2^42 ticks. Sums of costs are then exact in 63 bits with [`UNIT`] per tick. Times are rounded by
 //! at most a thousandth of a microsecond unless a step takes hours.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeSet;
 
 use soybean_plan::{AxisSet, CollectiveKind, DType, KernelWork, Shape, Tile, Topology};
@@ -76,8 +79,10 @@ impl CostModel {
         let (mut measured, mut evaluated) = (0.0, 0.0);
         for value in network.graph.values() {
             let operands = network.graph.operands(value);
-            let moved =
-                operands.iter().chain([&value]).map(|&it| most_seconds(network, topology, it));
+            let moved = operands.iter().chain([&value]).map(|&it| {
+                let node = network.graph.node(it);
+                most_seconds(topology, node.shape.n_elements() * node.dtype.bytes())
+            });
             let sum = moved.sum::<f64>() + whole_seconds(network, topology, value);
             match weights[value.index()] {
                 0 => evaluated += sum,
@@ -255,15 +260,16 @@ impl TimeModel {
     }
 }
 
-/// Returns a time that no conversion of a tensor exceeds: four steps, each of which sends the whole
-/// tensor twice over the slowest level.
-fn most_seconds(network: &Network, topology: &Topology, value: Value) -> f64 {
-    let latency = topology.cluster().levels.iter().map(|it| it.latency_seconds).fold(0.0, f64::max);
-    let slowest = (0..topology.n_levels())
-        .map(|it| topology.bytes_per_second(it))
-        .fold(f64::INFINITY, f64::min);
-    let node = network.graph.node(value);
-    let bytes = node.shape.n_elements() * node.dtype.bytes();
+/// Returns a time that no conversion of a tensor of this size exceeds: three steps, which send the
+/// whole tensor four times over the slowest level, and an exchange of halos, for which each rank
+/// receives at most the whole tensor. Measured collectives may be slower than their level.
+fn most_seconds(topology: &Topology, bytes: usize) -> f64 {
+    let measured = &topology.cluster().measurements.collectives;
+    let latencies = topology.cluster().levels.iter().map(|it| it.latency_seconds);
+    let latency = latencies.chain(measured.iter().map(|it| it.latency_seconds)).fold(0.0, f64::max);
+    let speeds = (0..topology.n_levels()).map(|it| topology.bytes_per_second(it));
+    let slowest =
+        speeds.chain(measured.iter().map(|it| it.bytes_per_second)).fold(f64::INFINITY, f64::min);
     8.0 * (latency + bytes as f64 / slowest)
 }
 

@@ -39,11 +39,16 @@ pub struct Conversion {
     pub to: Tiling,
     /// The elements around its part that a rank has after.
     pub halo: Halo,
-    /// The combination of partial results; for a halo, the one whose identity lies outside.
+    /// The combination of partial results.
     pub combine: Combine,
+    /// The function whose identity the halo holds outside the tensor.
+    pub outside: Combine,
     /// The bytes moved between ranks, over all ranks.
     pub bytes: u64,
 }
+
+/// No halo, and what would lie outside the tensor.
+const NO_HALO: (Halo, Combine) = (Halo::NONE, Combine::Sum);
 
 impl Conversion {
     /// Returns whether a rank has the same elements before and after.
@@ -81,16 +86,17 @@ impl TiledNetwork {
         let operand = |(position, &operand): (usize, &Value)| {
             let from = self.tilings[operand.index()];
             if is_computed_elsewhere {
-                return self.conversion(operand, [from, from], Halo::NONE, Combine::Sum);
+                return self.conversion(operand, [from, from], Combine::Sum, NO_HALO);
             }
             let to = signature.operand_tiling(position, partitioning);
-            let halo = signature.halo(Some(position), &to);
-            self.conversion(operand, [from, to], halo, self.outside(value, position))
+            let halo = (signature.halo(Some(position), &to), self.outside(value, position));
+            // What is stored as partial results is a sum.
+            self.conversion(operand, [from, to], Combine::Sum, halo)
         };
         let mut conversions: Vec<Conversion> = operands.iter().enumerate().map(operand).collect();
         let from = signature.result_tiling(partitioning);
         let to = self.tilings[value.index()];
-        conversions.push(self.conversion(value, [from, to], Halo::NONE, signature.combine));
+        conversions.push(self.conversion(value, [from, to], signature.combine, NO_HALO));
         conversions
     }
 
@@ -178,10 +184,10 @@ impl TiledNetwork {
         &self,
         value: Value,
         [from, to]: [Tiling; 2],
-        halo: Halo,
         combine: Combine,
+        (halo, outside): (Halo, Combine),
     ) -> Conversion {
-        let conversion = Conversion { value, from, to, halo, combine, bytes: 0 };
+        let conversion = Conversion { value, from, to, halo, combine, outside, bytes: 0 };
         let collectives = self.collectives(&conversion);
         Conversion { bytes: collectives.iter().map(|it| it.bytes(&self.mesh)).sum(), ..conversion }
     }
@@ -189,10 +195,10 @@ impl TiledNetwork {
     /// Returns the collectives of a conversion, one after another.
     #[must_use]
     pub fn collectives(&self, conversion: &Conversion) -> Vec<Collective> {
-        let &Conversion { value, from, to, halo, combine, .. } = conversion;
+        let &Conversion { value, from, to, halo, combine, outside, .. } = conversion;
         let node = self.network.graph.node(value);
         let mut collectives = route(&self.mesh, node.shape, node.dtype, combine, from, to);
-        collectives.extend(halo_exchange(node.shape, node.dtype, combine, to, halo));
+        collectives.extend(halo_exchange(node.shape, node.dtype, outside, to, halo));
         collectives
     }
 
@@ -226,5 +232,49 @@ impl fmt::Display for TiledNetwork {
             writeln!(f)?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use soybean_plan::{CollectiveKind, DType, Init, Placement, Shape};
+
+    use super::*;
+    use crate::{Argument, Builder, Optimizer, build_network, operators::pool::Pool};
+
+    /// Terms of a sum are added up before a maximum over windows reads their borders.
+    #[test]
+    fn partial_sums_with_a_halo_of_maxima_are_sums() {
+        let mut it = Builder::new();
+        let x = Argument::Tensor(it.input("x", DType::F32, &[2, 1, 8, 8]));
+        let w = Argument::Tensor(it.parameter("w", &[1, 1, 8, 8], Init::Constant(1.0)));
+        let h = it.call("mul", &[x, w]).unwrap();
+        let settings = [3, 1, 1].map(Argument::Integer);
+        let pooled = it.call("max_pool2d", &[&[h][..], &settings].concat()).unwrap();
+        let Argument::Tensor(loss) = it.call("mean", &[pooled, Argument::All]).unwrap() else {
+            unreachable!("a mean is a tensor")
+        };
+        let network = build_network(it, loss, &[], &Optimizer::default()).unwrap();
+        let graph = &network.graph;
+        let is_pool = |it: &Value| graph.operator_as::<Pool>(*it).is_some();
+        let value = graph.values().find(is_pool).expect("the model has a pooling");
+        let stored = graph.operands(value)[0];
+        let tilings = graph.values().map(|it| match it == stored {
+            true => Tiling::new(&[Placement::Partial]),
+            false => Tiling::replicated(1),
+        });
+        let tilings: Vec<Tiling> = tilings.collect();
+        let shapes: Vec<Shape> = graph.operand_shapes(value);
+        let signature = graph.operator(value).expect("a pooling").signature(&shapes);
+        let rows = signature.operands[0][2].factor;
+        let forms = graph.values().map(|it| (it == value).then(|| Partitioning(vec![rows])));
+        let forms = forms.collect();
+        let mesh = Mesh::new(2);
+        let tiled = TiledNetwork { network: network.clone(), mesh, tilings, forms };
+        let conversion = tiled.conversions(value)[0];
+        let collectives = tiled.collectives(&conversion);
+        let found: Vec<_> = collectives.iter().map(|it| (it.kind, it.combine)).collect();
+        let scatter = (CollectiveKind::ReduceScatter, Combine::Sum);
+        assert_eq!(found, [scatter, (CollectiveKind::HaloExchange, Combine::Max)]);
     }
 }

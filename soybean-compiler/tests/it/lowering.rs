@@ -208,6 +208,7 @@ fn text_report() {
           with strategy data                    4.6 kB  1.00 x
           with strategy model                   2.6 kB  0.57 x
           with strategy recursive               1.6 kB  0.34 x
+          fed to GPUs in one training step       160 B  40 B to each GPU
           work over that of one device            1.00
           memory of each GPU                    2.2 kB
             parameters                           768 B

@@ -1,7 +1,10 @@
 //! The texts of reports about plans.
 
 use expect_test::expect;
-use soybean_compiler::{Argument, Builder, Optimizer, Options, Pass, Report, Strategy, compile};
+use soybean_compiler::{
+    Argument, Builder, Compiled, Optimizer, Options, Padding, Pass, Report, SearchRequest,
+    Strategy, compile,
+};
 use soybean_plan::{DType, Init, NonFinite, Precision};
 
 use crate::support;
@@ -116,6 +119,7 @@ fn the_norm_of_the_gradients_belongs_to_the_updates() {
           with strategy data                    5.3 kB  1.00 x
           with strategy model                   5.3 kB  1.01 x
           with strategy recursive               3.2 kB  0.62 x
+          fed to GPUs in one training step       160 B  40 B to each GPU, 320 B in 2 steps
           work over that of one device            1.04
           memory of each GPU                    3.7 kB
             parameters                           896 B
@@ -127,4 +131,48 @@ fn the_norm_of_the_gradients_belongs_to_the_updates() {
           search                                0.0 ms
     "#]]
     .assert_eq(&compiled.report.text());
+}
+
+/// Checks the bytes of a batch that the host writes to all of some ranks, and to each of them.
+fn check_feeding(pin: Option<&str>, padding: Padding, n_gpus: usize, expected: (u64, u64)) {
+    let mut it = Builder::new();
+    let mut x = it.input("x", DType::F32, &[6, 4]);
+    if let Some(pin) = pin {
+        let arguments = [Argument::Tensor(x), Argument::Text(pin.to_owned())];
+        x = support::call(&mut it, "tiled", &arguments);
+    }
+    let w = it.parameter("w", &[4, 6], Init::Constant(0.5));
+    let h = support::call(&mut it, "matmul", &[x, w].map(Argument::Tensor));
+    let y = it.input("y", DType::I32, &[6]);
+    let loss = support::call(&mut it, "cross_entropy", &[h, y].map(Argument::Tensor));
+    let options = Options {
+        name: "fed".to_owned(),
+        n_gpus,
+        search: SearchRequest { padding, ..Strategy::Data.into() },
+        precision: Precision::Bf16,
+        optimizer: Optimizer { accumulate: 3, ..Optimizer::default() },
+    };
+    let Compiled { program, report } = compile(it, loss, &[], &options, &|| 0.0).unwrap();
+    assert_eq!((report.fed_bytes, report.fed_bytes_per_gpu), expected, "{}", report.text());
+    let buffers = program.tables.inputs.iter().map(|it| program.tables.buffers[it.buffer]);
+    let held: usize = buffers.map(|it| it.n_elements * it.dtype.bytes()).sum();
+    assert_eq!(held as u64, expected.1, "what is written is what a rank holds");
+    let json = format!(
+        "\"feeding\": {{ \"step_bytes\": {}, \"step_bytes_per_gpu\": {}, \"bytes_total\": {} }}",
+        expected.0,
+        expected.1,
+        3 * expected.0
+    );
+    assert!(report.json().contains(&json), "{}", report.json());
+}
+
+/// `x` has 24 elements and `y` 6, of 4 bytes each.
+#[test]
+fn each_rank_is_fed_its_part_of_the_batch() {
+    check_feeding(None, Padding::Off, 1, (120, 120));
+    check_feeding(None, Padding::Off, 2, (120, 60));
+    // Both ranks have all of `x`, and half of `y`.
+    check_feeding(Some("r"), Padding::Off, 2, (2 * 96 + 24, 96 + 12));
+    // Of 8 rows, two are padding.
+    check_feeding(None, Padding::All, 4, (160, 40));
 }

@@ -28,6 +28,8 @@ pub(crate) struct BatchSlot {
     host: PinnedWords,
     device: DeviceMemory,
     stream: Stream,
+    /// The bytes of the batch that were copied to the device.
+    pub(crate) fed_bytes: u64,
     /// Recorded when the copy to the device is complete.
     pub(crate) ready: Event,
 }
@@ -59,6 +61,7 @@ impl BatchSlot {
             host: PinnedWords::zeroed(gpu, n_words)?,
             device: DeviceMemory::zeroed(gpu, 4 * n_words, &format!("a batch of rank {rank}"))?,
             stream: Stream::new(gpu, Priority::Normal)?,
+            fed_bytes: 0,
             ready: Event::new(gpu)?,
         })
     }
@@ -73,10 +76,15 @@ impl BatchSlot {
         // The previous copy must complete before the host overwrites its source.
         self.stream.synchronize()?;
         host_io.feed(tables, self, batch)?;
-        let n_words = self.inputs.last().map_or(0, |it| it.first_word + it.n_words);
-        // SAFETY: both sides have these words; the host writes them again only after the copy, and
-        // both live until then.
-        unsafe { self.host.copy_to(self.device.address(0), n_words, &self.stream) }?;
+        self.fed_bytes = 0;
+        for SlotInput { first_word, n_words, .. } in self.inputs.iter().copied() {
+            let to = self.device.address(4 * first_word);
+            let words = first_word..first_word + n_words;
+            // SAFETY: both sides have these words; the host writes them again only after the copy,
+            // and both live until then.
+            unsafe { self.host.copy_to(to, words, &self.stream) }?;
+            self.fed_bytes += 4 * n_words as u64;
+        }
         self.ready.record(&self.stream)
     }
 

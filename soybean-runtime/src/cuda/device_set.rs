@@ -246,7 +246,7 @@ impl DeviceSet {
                 if n_scalars > 0 {
                     // SAFETY: both sides have these words, and the host does not write them before
                     // the step ends.
-                    unsafe { self.scalars.copy_to(scalars, n_scalars, stream) }?;
+                    unsafe { self.scalars.copy_to(scalars, 0..n_scalars, stream) }?;
                 }
                 context.slots[slot].copy_to_arena(context.address(MemoryBlock::Arena, 0), stream)
             }

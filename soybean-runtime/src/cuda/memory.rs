@@ -1,7 +1,7 @@
 //! Device memory and pinned host memory.
 #![expect(unsafe_code, reason = "the driver is a C library")]
 
-use std::{ptr::NonNull, sync::Arc};
+use std::{ops::Range, ptr::NonNull, sync::Arc};
 
 use cudarc::driver::{DriverError, result, sys};
 
@@ -138,21 +138,24 @@ impl PinnedWords {
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.n_words) }
     }
 
-    /// Queues a copy of the first words to the device.
+    /// Queues a copy of a range of the words to the device.
     ///
     /// # Safety
     /// The memory at `to` belongs to the stream's GPU and has that many words. Until the copy
     /// completes, the words do not change, and this value lives.
+    ///
+    /// # Panics
+    /// If the words end before the range does.
     pub(crate) unsafe fn copy_to(
         &self,
         to: sys::CUdeviceptr,
-        n_words: usize,
+        range: Range<usize>,
         stream: &Stream,
     ) -> Result<(), Error> {
         let raw = stream.raw()?;
         // SAFETY: the words are initialized.
-        let words =
-            unsafe { std::slice::from_raw_parts(self.start.as_ptr(), n_words.min(self.n_words)) };
+        let words = unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.n_words) };
+        let words = &words[range];
         // SAFETY: required of the caller.
         unsafe { result::memcpy_htod_async(to, words, raw) }
             .map_err(|error| self.gpu.error("copying to the device", error))

@@ -144,7 +144,7 @@ impl CudaRanks {
                 self.fill(slot, batch)?;
                 self.evaluate.run(&self.devices, slot, self.uses_graphs, &self.done)?;
                 self.wait()?;
-                self.report_bytes(&self.evaluate);
+                self.report_bytes(&self.evaluate, slot);
                 let model = self.devices.model.clone();
                 let outputs = model.get().tables().outputs.iter();
                 self.report_parts(&outputs.map(|it| (it.tile, it.buffer)).collect::<Vec<_>>())
@@ -219,7 +219,7 @@ impl CudaRanks {
         }
         self.wait()?;
         self.report_numbers(kind);
-        self.report_bytes(self.runner(kind));
+        self.report_bytes(self.runner(kind), slot);
         for report in self.local.reports_here() {
             let profile = &mut lock(report).profile;
             profile.n_steps += 1;
@@ -290,9 +290,13 @@ impl CudaRanks {
         failure
     }
 
-    fn report_bytes(&self, runner: &PhaseRunner) {
-        for rank in self.local.ranks.clone() {
-            lock(&self.local.reports[rank]).moved_bytes = runner.phase.received[rank];
+    /// Reports the bytes of a step on the batch of a slot. The ranks may have the next batch
+    /// already, in the other slot.
+    fn report_bytes(&self, runner: &PhaseRunner, slot: usize) {
+        for (rank, context) in self.local.ranks.clone().zip(&self.devices.contexts) {
+            let mut report = lock(&self.local.reports[rank]);
+            report.moved_bytes = runner.phase.received[rank];
+            report.fed_bytes = context.slots[slot].fed_bytes;
         }
     }
 

@@ -18,7 +18,7 @@ pub(super) struct ReportHeader {
 }
 
 const HEADER_BYTES: usize = 8 + OPERATION_BYTES + 1 + 8;
-const REPORT_BYTES: usize = 8 + 4 + 5 + 8 * Profile::N_WORDS;
+const REPORT_BYTES: usize = 8 + 8 + 4 + 5 + 8 * Profile::N_WORDS;
 
 /// Returns the length of the reports of a process with this many ranks.
 pub(super) const fn n_bytes(n_ranks: usize) -> usize {
@@ -36,9 +36,18 @@ pub(super) fn write_header(header: &ReportHeader, bytes: &mut Vec<u8>) {
 /// Writes the fixed part of a report.
 pub(super) fn write(report: &Report, bytes: &mut Vec<u8>) {
     // Several processes do not inspect steps.
-    let Report { moved_bytes, loss, gradient_norm, profile, parts: _, spans: _, inspection: _ } =
-        report;
+    let Report {
+        moved_bytes,
+        fed_bytes,
+        loss,
+        gradient_norm,
+        profile,
+        parts: _,
+        spans: _,
+        inspection: _,
+    } = report;
     bytes.extend_from_slice(&moved_bytes.to_le_bytes());
+    bytes.extend_from_slice(&fed_bytes.to_le_bytes());
     bytes.extend_from_slice(&loss.to_le_bytes());
     bytes.push(u8::from(gradient_norm.is_some()));
     bytes.extend_from_slice(&gradient_norm.unwrap_or(0.0).to_le_bytes());
@@ -111,6 +120,7 @@ impl ReportReader<'_> {
     /// Reads the output of [`write()`].
     pub(super) fn report(&mut self, report: &mut Report) -> Result<(), Error> {
         report.moved_bytes = self.word()?;
+        report.fed_bytes = self.word()?;
         report.loss = self.bytes().map(f32::from_le_bytes)?;
         let [has_norm] = self.bytes()?;
         let norm = self.bytes().map(f32::from_le_bytes)?;
@@ -176,6 +186,7 @@ mod tests {
         };
         let sent = Report {
             moved_bytes: 77,
+            fed_bytes: 88,
             loss: 0.25,
             gradient_norm: Some(2.5),
             parts: vec![vec![], vec![1.0, f32::NAN, -0.0]],
@@ -199,7 +210,8 @@ mod tests {
         assert_eq!(reader.header().unwrap(), header);
         reader.report(&mut found).unwrap();
         ReportReader(&extra).extra(&mut found).unwrap();
-        assert_eq!((found.moved_bytes, found.loss, found.profile), (77, 0.25, profile));
+        assert_eq!((found.moved_bytes, found.fed_bytes), (77, 88));
+        assert_eq!((found.loss, found.profile), (0.25, profile));
         assert_eq!(found.gradient_norm, Some(2.5));
         assert_eq!(found.spans, sent.spans);
         let bits = |report: &Report| -> Vec<Vec<u32>> {

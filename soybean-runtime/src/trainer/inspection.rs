@@ -1,8 +1,8 @@
 //! Inspected training steps.
 
-use super::Trainer;
+use super::{Trainer, updates::DroppedUpdate};
 use crate::{
-    Array, Config, Device, Error, ErrorKind, NonFiniteTensor, Process, View,
+    Array, Config, Counters, Device, Error, ErrorKind, NonFiniteTensor, Process, View,
     abort::lock,
     inspection::Inspection,
     ranks::{BatchSource, Command, StepContext, TrainStep},
@@ -15,6 +15,10 @@ impl Trainer {
     /// There is no error if the loss is not finite.
     ///
     /// On GPUs, a copy of the trainer on the CPU runs the step, and this trainer does not change.
+    /// The same holds if several steps share an update and the last step was one that failed: the
+    /// copy runs the update again. It has the sums of the gradients of the steps before if that
+    /// update was the last of many that were skipped, and otherwise zeros, as the failed step left
+    /// them.
     ///
     /// # Errors
     /// If the batch does not fit the model, a rank fails, or there are several processes.
@@ -22,6 +26,12 @@ impl Trainer {
         if self.process() != Process::ONLY {
             let message = "expected one process, which can look at all tensors, found several";
             return Err(Error::new(ErrorKind::Process, message));
+        }
+        if let Some(update) = self.history.dropped.take() {
+            let mut copy = self.copy_on_cpu()?;
+            copy.return_to(&update)?;
+            self.history.dropped = Some(update);
+            return copy.inspect_step(batch);
         }
         if !self.ranks.can_inspect() {
             return self.copy_on_cpu()?.inspect_step(batch);
@@ -32,7 +42,7 @@ impl Trainer {
         let step = TrainStep { batch, context, trace_from: None, is_inspected: true };
         self.call(Command::Train(step))?;
         // The caller learns the reason why the loss is not finite.
-        let _ = self.finish_step();
+        let _ = self.finish_step(DroppedUpdate::default());
         let inspections = self.ranks.reports().iter().map(|it| lock(it).inspection.clone());
         let inspections: Vec<Inspection> = inspections.collect();
         let first = |of: fn(&Inspection) -> Option<NonFiniteTensor>| {
@@ -41,6 +51,16 @@ impl Trainer {
         let (first, first_nan) = (first(|it| it.first), first(|it| it.first_nan));
         let is_other = |it: &NonFiniteTensor| first.is_some_and(|first| first.call != it.call);
         Ok(first.into_iter().chain(first_nan.filter(is_other)).collect())
+    }
+
+    /// Makes the next step the update that was dropped.
+    fn return_to(&mut self, update: &DroppedUpdate) -> Result<(), Error> {
+        for (number, sum) in &update.sums {
+            self.load(*number, &[View::F32(&sum.data)])?;
+        }
+        let n_accumulated = self.tables().accumulate - 1;
+        self.set_counters(Counters { n_accumulated, ..self.counters() });
+        Ok(())
     }
 
     /// Returns a trainer on the CPU with the same state.

@@ -6,10 +6,10 @@ use soybean_plan::Tables;
 
 use super::Trainer;
 use crate::{
-    Array, Counters, Error, ErrorKind,
+    Array, Counters, Error, ErrorKind, Process,
     abort::lock,
     counters::{after_skip, after_step, is_update},
-    state::fetch_ranges,
+    state::{TensorRange, fetch_ranges},
 };
 
 /// The counters and the outcome of the last steps.
@@ -25,6 +25,16 @@ pub(super) struct History {
     /// The number of consecutive updates that were skipped because the total of the gradients of
     /// their steps was not finite.
     n_dropped: u32,
+    /// The update that the last step dropped, if that was an error.
+    pub(super) dropped: Option<DroppedUpdate>,
+}
+
+/// An update that was dropped because the total of the gradients of its steps was not finite.
+#[derive(Default)]
+pub(super) struct DroppedUpdate {
+    /// The sums of the gradients of the steps before it, by the numbers of their tensors, if they
+    /// were kept.
+    pub(super) sums: Vec<(usize, Array)>,
 }
 
 /// The limit for consecutive steps, or updates, that are skipped.
@@ -37,13 +47,20 @@ impl Trainer {
         self.history.counters
     }
 
+    /// Returns true if the next training step updates the parameters, unless it is skipped. Other
+    /// steps only accumulate gradients.
+    #[must_use]
+    pub fn is_next_step_update(&self) -> bool {
+        is_update(self.history.counters, self.tables())
+    }
+
     /// Returns the bytes that the next training step moves between ranks, as its plan predicts.
     /// They differ between steps that update the parameters and those that only accumulate
     /// gradients.
     #[must_use]
     pub fn bytes_of_next_step(&self) -> u64 {
         let tables = self.tables();
-        match is_update(self.history.counters, tables) {
+        match self.is_next_step_update() {
             true => tables.train_bytes,
             false => tables.accumulate_bytes,
         }
@@ -104,8 +121,34 @@ impl Trainer {
         Ok(names.into_iter().zip(averages.into_iter().flatten()).collect())
     }
 
-    /// Updates the counters after a step. Returns its loss.
-    pub(super) fn finish_step(&mut self) -> Result<f32, Error> {
+    /// Returns the sums of gradients, by the numbers of their tensors, if the next step is an
+    /// update that must not be dropped, because as many as are tolerated were dropped before. Such
+    /// a step sets the sums to zero, and they are needed to inspect it.
+    pub(super) fn sums_at_risk(&mut self) -> Result<DroppedUpdate, Error> {
+        let tables = self.tables();
+        let is_at_risk = tables.accumulate > 1
+            && self.is_next_step_update()
+            && tables.non_finite.skips()
+            && self.history.n_dropped + 1 >= MAX_SKIPPED
+            && self.process() == Process::ONLY;
+        if !is_at_risk {
+            return Ok(DroppedUpdate::default());
+        }
+        let states = tables.states.iter().zip(tables.parameters.len()..);
+        let is_sum = |name: &str| name.ends_with(".gradient_sum");
+        let numbers = states.filter(|(it, _)| is_sum(&it.name)).map(|(_, number)| number);
+        let numbers: Vec<usize> = numbers.collect();
+        let mut sums = Vec::new();
+        for first in numbers {
+            let array = self.fetch(TensorRange { first, n_tensors: 1 })?.pop();
+            sums.extend(array.map(|it| (first, it)));
+        }
+        Ok(DroppedUpdate { sums })
+    }
+
+    /// Updates the counters after a step. Returns its loss. `update` has the sums that the step
+    /// may have cleared.
+    pub(super) fn finish_step(&mut self, update: DroppedUpdate) -> Result<f32, Error> {
         let (loss, norm) = {
             let report = lock(&self.ranks.reports()[0]);
             (report.loss, report.gradient_norm)
@@ -131,9 +174,20 @@ impl Trainer {
             // of the steps before it.
             let after = after_skip(before, self.tables(), loss);
             self.history.counters.n_accumulated = after.n_accumulated;
+            let is_dropped = self.tables().accumulate > 1
+                && is_update(before, self.tables())
+                && loss.is_finite();
+            self.history.dropped = is_dropped.then_some(update);
             return Err(self.non_finite_error(loss, norm, n_skipped));
         }
-        self.history = History { counters, gradient_norm: norm, is_skipped, n_skipped, n_dropped };
+        self.history = History {
+            counters,
+            gradient_norm: norm,
+            is_skipped,
+            n_skipped,
+            n_dropped,
+            dropped: None,
+        };
         Ok(loss)
     }
 

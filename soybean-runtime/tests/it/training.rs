@@ -42,6 +42,8 @@ fn losses_and_parameters_are_those_of_plain_loops_on_any_number_of_ranks() {
                 program(n_ranks).tables.train_bytes,
                 "{n_ranks} ranks"
             );
+            // The batch is split over all ranks.
+            assert_eq!(trainer.fed_bytes(), 4 * (x.len() + y.len()) as u64, "{n_ranks} ranks");
         }
         let found = &trainer.parameters().unwrap()[0];
         assert_eq!((found.0.as_str(), &found.1.shape[..]), ("w", &[FEATURES, 1][..]));

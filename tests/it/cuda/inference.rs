@@ -58,6 +58,7 @@ fn predictions<N: Network>(device: Device) -> Vec<Vec<Array>> {
         let outputs = predictor.predict(batch).unwrap();
         assert_eq!(predictor.moved_bytes(), tables.evaluate_bytes, "{}", tables.name);
         assert_eq!(predictor.moved_bytes(), N::PLAN.bytes_total, "{}", tables.name);
+        assert_eq!(predictor.fed_bytes(), tables.fed_bytes(), "{}", tables.name);
         outputs
     };
     let mut found: Vec<_> =

@@ -11,7 +11,7 @@ use soybean_test_support::models::{Batch, finish, perceptron, perceptron_of, tra
 
 use super::{
     assert_close,
-    updates::{DEVICES, assert_near, bits, compiled, everything, tensors},
+    updates::{DEVICES, assert_near, bits, compiled, everything, state, tensors},
 };
 
 /// The number of steps that share an update.
@@ -31,6 +31,7 @@ fn train(compiled: &Compiled, what: &str) -> (Vec<f32>, Vec<u64>) {
         let predicted = trainer.bytes_of_next_step();
         let loss = trainer.step(&Batch::new(index).views()).unwrap();
         assert_eq!(trainer.moved_bytes(), predicted, "{what}, step {index}");
+        assert_eq!(trainer.fed_bytes(), compiled.report.fed_bytes, "{what}, step {index}");
         (loss, trainer.moved_bytes())
     };
     (0..2 * usize::try_from(ACCUMULATE).unwrap()).map(|it| step(&mut trainer, it)).unzip()
@@ -180,4 +181,33 @@ fn a_hundred_skipped_updates_in_a_row_are_an_error() {
         "expected finite gradients, found that the norm of the gradients is infinite in step 300 (learning rate 0.02), and 100 updates in a row were skipped"
     );
     assert_eq!(trainer.counters().n_accumulated, 0);
+}
+
+/// Only the first batches of each update have gradients whose squares overflow, and the update sets
+/// their sum to zero when it drops it.
+#[test]
+fn the_inspection_after_dropped_updates_looks_at_what_was_dropped() {
+    for n_gpus in [1, 4] {
+        let optimizer = Optimizer { non_finite: NonFinite::Skip, ..everything() };
+        let compiled = perceptron(n_gpus, Strategy::Auto, optimizer);
+        let mut trainer = trainer(&compiled, 0.02);
+        let small = Batch::new(1);
+        let mut large = Batch::new(1);
+        large.x.iter_mut().for_each(|it| *it *= 1e25);
+        for step in 1..300 {
+            let batch = if step % 3 == 0 { &small } else { &large };
+            assert!(trainer.step(&batch.views()).unwrap().is_finite());
+        }
+        trainer.step(&small.views()).unwrap_err();
+        let (before, counters) = (state(&mut trainer), trainer.counters());
+        // A second look finds the same.
+        for _ in 0..2 {
+            let found = trainer.inspect_step(&small.views()).unwrap();
+            let name = found.first().and_then(|it| compiled.report.value_of_buffer(it.buffer));
+            let name = name.map(|it| compiled.report.names()[&it].clone());
+            assert!(name.is_some_and(|it| it.ends_with("square_sum")), "{n_gpus}: {found:?}");
+        }
+        assert_eq!(state(&mut trainer), before);
+        assert_eq!(trainer.counters(), counters);
+    }
 }

@@ -127,6 +127,7 @@ fn check(optimizer: &Optimizer, rate: f32, n_steps: usize) -> Expected {
                 let found = trainer.step(&batch.views()).unwrap();
                 assert_close(found, *loss as f32, &what);
                 assert_eq!(trainer.moved_bytes(), predicted, "{what}");
+                assert_eq!(trainer.fed_bytes(), compiled.report.fed_bytes, "{what}");
                 norms.extend(trainer.gradient_norm());
             }
             assert_eq!(norms.is_empty(), compiled.program.tables.gradient_norm.is_none(), "{what}");
@@ -255,6 +256,7 @@ fn check_skips(trainer: &mut Trainer, compiled: &Compiled, what: &str) {
         let is_norm_infinite = trainer.gradient_norm().map(|it| !it.is_finite());
         assert_eq!(is_norm_infinite, is_update.then_some(true), "{what}");
         assert_eq!(trainer.moved_bytes(), predicted, "{what}");
+        assert_eq!(trainer.fed_bytes(), tables.fed_bytes(), "{what}");
     }
     assert_eq!(state(trainer), before, "{what}");
     let (loss_scale, n_good) = match (tables.non_finite, tables.accumulate) {
