@@ -16,6 +16,7 @@
     reason = "as in array libraries, mismatched operands are a bug of the caller, and panic"
 )]
 
+mod activation;
 mod arena;
 mod arithmetic;
 mod attention;

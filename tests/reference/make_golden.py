@@ -205,8 +205,13 @@ def split(x, sizes, dim):
 
 sigmoid = lambda x: 1 / (1 + np.exp(-x))
 erf = np.vectorize(math.erf)
+softplus = lambda x: np.logaddexp(x, 0)
+hard_sigmoid = lambda x: np.clip(x + 3, 0, 6) / 6
+elu = lambda x, alpha: np.where(x > 0, x, alpha * np.expm1(x))
 cube_root = math.sqrt(2 / math.pi)
 matrix = lambda: tensor(3, 5)
+# None of these is a whole number, nor the half of one.
+between = lambda: 4 * matrix() + 1 / 512
 
 CASES = [
     ("add", lambda x, y: x + y, matrix(), tensor(5)),
@@ -296,6 +301,28 @@ CASES = [
     ("to_f32", lambda y: np.asarray(y), labels(2, 3, classes=5)),
     ("to_i32", np.trunc, tensor(3, 5)),
     ("relu6", lambda x: np.clip(x, 0, 6), 4 * matrix()),
+    ("pow", np.power, positive(3, 5), tensor(5)),
+    ("pow", np.power, positive(3, 5), 1.75),
+    ("pow", np.power, matrix(), 3),
+    ("pow", lambda x, y: x**y, matrix(), 6),
+    ("reciprocal", np.reciprocal, positive(3, 5)),
+    ("expm1", np.expm1, matrix()),
+    ("log1p", np.log1p, positive(3, 5)),
+    ("sin", np.sin, 8 * matrix()),
+    ("cos", np.cos, 8 * matrix()),
+    ("erf", erf, matrix()),
+    ("softplus", softplus, 4 * matrix()),
+    ("logsigmoid", lambda x: np.log(sigmoid(x)), 4 * matrix()),
+    ("mish", lambda x: x * np.tanh(softplus(x)), 4 * matrix()),
+    ("softsign", lambda x: x / (1 + np.abs(x)), matrix()),
+    ("hardsigmoid", hard_sigmoid, between()),
+    ("hardswish", lambda x: x * hard_sigmoid(x), between()),
+    ("elu", elu, matrix(), 0.75),
+    ("celu", lambda x, alpha: np.where(x > 0, x, alpha * np.expm1(x / alpha)), matrix(), 1.5),
+    ("selu", lambda x: 1.0507009873554805 * elu(x, 1.6732632423543772), matrix()),
+    ("floor", np.floor, between()),
+    ("ceil", np.ceil, between()),
+    ("round", np.round, between()),
 ]
 
 

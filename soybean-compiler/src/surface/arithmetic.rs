@@ -1,8 +1,8 @@
 //! Arithmetic with `NumPy` broadcasting.
 
-use soybean_plan::{Binary, Unary};
+use soybean_plan::{Binary, ScalarProgram, Unary};
 
-use super::{Arguments, Row, SampleArgument, broadcast::broadcast, map_one};
+use super::{Arguments, Row, SampleArgument, activation, broadcast::broadcast, map_one};
 use crate::{
     builder::{Argument, Builder},
     diagnostic::CallDiagnostic,
@@ -73,6 +73,33 @@ pub(super) const TABLE: &[Row] = &[
         build: powi,
         samples: POWI_SAMPLES,
     },
+    Row {
+        name: "pow",
+        doc: "`x^y` for a number or a tensor `y`; broadcast. NaN where `x < 0` and `y` is no integer.",
+        arguments: &["input", "exponent"],
+        build: pow,
+        samples: POW_SAMPLES,
+    },
+    Row {
+        name: "reciprocal",
+        doc: "`1 / x`.",
+        arguments: &["input"],
+        build: |builder, arguments| {
+            let value = arguments.tensor(builder, 0)?;
+            Ok(Argument::Tensor(map_one(builder, value, &power(-1))))
+        },
+        samples: &[&[SampleArgument::positive(&[4, 6])]],
+    },
+];
+
+const POW_SAMPLES: &[&[SampleArgument]] = &[
+    &[SampleArgument::positive(&[4, 6]), SampleArgument::Float(2.5)],
+    &[SampleArgument::positive(&[4, 6]), tensor(&[6])],
+    &[tensor(&[4, 6]), SampleArgument::Integer(3)],
+    &[tensor(&[4, 6]), SampleArgument::Integer(5)],
+    &[SampleArgument::positive(&[5]), SampleArgument::Float(0.5)],
+    &[SampleArgument::positive(&[5]), SampleArgument::Float(-0.5)],
+    &[SampleArgument::Float(1.5), tensor(&[3, 5])],
 ];
 
 const POWI_SAMPLES: &[&[SampleArgument]] = &[
@@ -96,9 +123,35 @@ fn powi(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, Ca
         return Err(arguments
             .fault(1, format!("the exponent must lie between -64 and 64, found {exponent}")));
     }
+    Ok(Argument::Tensor(map_one(builder, value, &power(exponent))))
+}
+
+/// Returns the program of an integer power, by products.
+fn power(exponent: i64) -> ScalarProgram {
     let mut it = ScalarBuilder::default();
     let (x, one) = (it.input(0), it.constant(1.0));
     let power = (0..exponent.unsigned_abs()).fold(one, |power, _| it.mul(power, x));
     let result = if exponent < 0 { it.div(one, power) } else { power };
-    Ok(Argument::Tensor(map_one(builder, value, &it.finish(result))))
+    it.finish(result)
+}
+
+// Common exponents have faster programs, as in PyTorch.
+fn pow(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, CallDiagnostic> {
+    let program = match arguments.get(1).as_number() {
+        Some(exponent) if exponent.abs() <= 4.0 && exponent.fract() == 0.0 =>
+        {
+            #[expect(clippy::cast_possible_truncation, reason = "a small whole number")]
+            power(exponent as i64)
+        }
+        Some(0.5) => scalar::unary(Unary::Sqrt),
+        Some(-0.5) => {
+            let mut it = ScalarBuilder::default();
+            let x = it.input(0);
+            let result = activation::rsqrt(&mut it, x);
+            it.finish(result)
+        }
+        Some(_) | None => return binary(builder, arguments, Binary::Power),
+    };
+    let value = arguments.tensor(builder, 0)?;
+    Ok(Argument::Tensor(map_one(builder, value, &program)))
 }

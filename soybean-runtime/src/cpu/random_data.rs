@@ -84,6 +84,8 @@ impl Dice {
                 Unary::Tanh,
                 Unary::Sigmoid,
                 Unary::Erf,
+                Unary::Sin,
+                Unary::Cos,
                 Unary::Detach,
             ];
             let binary =
