@@ -23,6 +23,7 @@ mod attention;
 mod by_name;
 mod comparison;
 mod convolution;
+mod cross_entropy;
 mod dims;
 mod dropout;
 mod einsum;

@@ -10,6 +10,7 @@ mod broadcast;
 mod comparison;
 mod conversion;
 mod convolution;
+mod cross_entropy;
 mod dropout;
 mod einsum;
 mod joining;
@@ -102,7 +103,8 @@ families! {
     "Normalization over the batch", batch_norm, Method;
     "Dropout", dropout, Method;
     "Attention", attention, Method;
-    "Losses", loss, Method;
+    "Losses of classes", cross_entropy, Method;
+    "Losses and similarities", loss, Method;
     "Labels and indices", labels, Method;
     "Shapes", layout, Method;
     "Parts of tensors", slicing, Method;

@@ -130,6 +130,24 @@ const OPERATORS: &[Operator] = &[
         it.tensor(0).scaled_dot_product_attention(it.tensor(1), it.tensor(2), it.boolean(3))
     }),
     ("cross_entropy", |it| it.tensor(0).cross_entropy(it.tensor(1))),
+    ("cross_entropy_with", |it| {
+        let (labels, weight, reduction) = (it.tensor(1), it.tensor(2), it.text(4));
+        it.tensor(0).cross_entropy_with(labels, weight, it.integer(3), reduction, it.number(5))
+    }),
+    ("nll_loss", |it| it.tensor(0).nll_loss(it.tensor(1))),
+    ("sigmoid_focal_loss", |it| {
+        it.tensor(0).sigmoid_focal_loss(it.tensor(1), it.number(2), it.number(3))
+    }),
+    ("kl_div", |it| it.tensor(0).kl_div(it.tensor(1))),
+    ("cosine_similarity", |it| {
+        it.tensor(0).cosine_similarity(it.tensor(1), it.integer(2), it.number(3))
+    }),
+    ("cosine_embedding_loss", |it| {
+        it.tensor(0).cosine_embedding_loss(it.tensor(1), it.tensor(2), it.number(3))
+    }),
+    ("triplet_margin_loss", |it| {
+        it.tensor(0).triplet_margin_loss(it.tensor(1), it.tensor(2), it.number(3))
+    }),
     ("mse", |it| it.tensor(0).mse(it.tensor(1))),
     ("conv2d", |it| {
         let groups = it.pair(5)[0];

@@ -304,9 +304,9 @@ impl Tensor {
         self.map(|x| x.powi(n))
     }
 
-    /// Computes `x^y` for a number or a tensor `y`; both are broadcast. The result is NaN where `x <
-    /// 0` and `y` is not an integer. The gradient by `x` is 0 where `y` is 0, and the one by `y` is 0
-    /// where `x` is 0 and `y >= 0`, as in PyTorch.
+    /// Computes `x^y` for a number or a tensor `y`; both are broadcast. The result is NaN where `x`
+    /// is negative and `y` is not an integer. The gradient by `x` is 0 where `y` is 0, and the one
+    /// by `y` is 0 where `x` is 0 and `y` is not negative, as in PyTorch.
     ///
     /// ```
     /// # use soybean::Tensor;

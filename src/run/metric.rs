@@ -151,6 +151,8 @@ pub(crate) struct ModelFacts<'m> {
 struct Labels {
     column: usize,
     n_classes: usize,
+    /// Labels that are not counted.
+    ignored: Option<i32>,
 }
 
 impl<'m> ModelFacts<'m> {
@@ -167,7 +169,8 @@ impl<'m> ModelFacts<'m> {
                 input.n_classes == Some(*n_classes) && input.tile.shape.n_elements() == n_rows
             };
             let column = inputs.iter().rposition(is_labels)?;
-            Some(Labels { column, n_classes: *n_classes })
+            let ignored = inputs[column].ignored_label;
+            Some(Labels { column, n_classes: *n_classes, ignored })
         });
         Self { inputs, labels }
     }
@@ -271,11 +274,12 @@ fn top(
     n: usize,
 ) -> Option<(f64, f64)> {
     let (logits, of_rows) = (evaluation.outputs.first()?, batch.i32_column(labels.column)?);
-    Some((count_top(logits, labels.n_classes, of_rows, n) as f64, of_rows.len() as f64))
+    let n_counted = of_rows.iter().filter(|it| labels.ignored != Some(**it)).count();
+    Some((count_top(logits, labels, of_rows, n) as f64, n_counted as f64))
 }
 
 /// Counts the labels with fewer than `n` larger logits in their row; `logits: [.., classes]`.
-fn count_top(logits: &Array, n_classes: usize, labels: &[i32], n: usize) -> usize {
+fn count_top(logits: &Array, kind: Labels, labels: &[i32], n: usize) -> usize {
     let is_top = |(row, label): &(&[f32], &i32)| {
         let label = usize::try_from(**label).ok().and_then(|label| row.get(label));
         // NaN is never a hit, and no label of its row is one.
@@ -283,7 +287,8 @@ fn count_top(logits: &Array, n_classes: usize, labels: &[i32], n: usize) -> usiz
             |label: f32, it: &f32| it.partial_cmp(&label).is_none_or(std::cmp::Ordering::is_gt);
         label.is_some_and(|label| row.iter().filter(|it| is_above(*label, it)).count() < n)
     };
-    logits.data.chunks_exact(n_classes.max(1)).zip(labels).filter(is_top).count()
+    let rows = logits.data.chunks_exact(kind.n_classes.max(1)).zip(labels);
+    rows.filter(|(_, label)| kind.ignored != Some(**label)).filter(is_top).count()
 }
 
 #[cfg(test)]
@@ -299,6 +304,7 @@ mod tests {
             tile: Tile::new(Shape::new(&[&[3], row].concat()), Tiling::new(&[])),
             buffer: 0,
             n_classes,
+            ignored_label: None,
             is_queried: name == "x",
         };
         [input("x", &[2], DType::F32, None), input("y", labels_of_row, DType::I32, Some(n_classes))]

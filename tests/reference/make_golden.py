@@ -73,6 +73,47 @@ def cross_entropy(logits, y):
     return np.mean(log_sum_exp(logits, -1) - chosen)
 
 
+def cross_entropy_with(logits, y, weight, ignored, reduction, smoothing):
+    """As PyTorch's cross_entropy, row by row."""
+    classes = logits.shape[-1]
+    weight = np.broadcast_to(weight, classes)
+    losses, total = np.zeros(np.shape(y)), 0.0
+    for at in np.ndindex(losses.shape):
+        label = int(y[at])
+        if label == ignored:
+            continue
+        logarithms = np.log(softmax(logits[at], -1))
+        losses[at] = -(1 - smoothing) * weight[label] * logarithms[label] - smoothing * np.mean(weight * logarithms)
+        total += weight[label]
+    return {"mean": np.sum(losses) / total, "sum": np.sum(losses), "none": losses}[reduction]
+
+
+def nll_loss(x, y):
+    return -np.mean(np.take_along_axis(x, np.asarray(y, dtype=int)[..., None], -1))
+
+
+def focal(x, t, alpha, gamma):
+    p = 1 / (1 + np.exp(-x))
+    losses = -t * np.log(p) - (1 - t) * np.log(1 - p)
+    miss = 1 - (p * t + (1 - p) * (1 - t))
+    return np.mean((alpha * t + (1 - alpha) * (1 - t)) * miss**gamma * losses)
+
+
+def cosine(x, y, dim, eps):
+    lengths = [np.maximum(np.linalg.norm(it, axis=dim), eps) for it in (x, y)]
+    return np.sum(x * y, dim) / (lengths[0] * lengths[1])
+
+
+def cosine_embedding(x, y, t, margin):
+    c, t = cosine(x, y, -1, 0), np.asarray(t)
+    return np.mean(np.where(t == 1, 1 - c, np.maximum(c - margin, 0)))
+
+
+def triplet(x, y, z, margin):
+    distance = lambda other: np.linalg.norm(x - other + 1e-6, axis=-1)
+    return np.mean(np.maximum(distance(y) - distance(z) + margin, 0))
+
+
 def layer_norm(x, weight, bias, eps):
     mean, variance = x.mean(-1, keepdims=True), x.var(-1, keepdims=True)
     return (x - mean) / np.sqrt(variance + eps) * weight + bias
@@ -323,6 +364,17 @@ CASES = [
     ("floor", np.floor, between()),
     ("ceil", np.ceil, between()),
     ("round", np.round, between()),
+    ("cross_entropy_with", cross_entropy_with, tensor(5, 4), labels(5, classes=4), positive(4), 2, "mean", 0.125),
+    ("cross_entropy_with", cross_entropy_with, tensor(5, 4), labels(5, classes=5) - 1, 1, -1, "mean", 0),
+    ("cross_entropy_with", cross_entropy_with, tensor(2, 3, 5), labels(2, 3, classes=5), positive(5), 0, "none", 0.25),
+    ("cross_entropy_with", cross_entropy_with, tensor(7, 3), labels(7, classes=3), 2.0, -100, "sum", 0.5),
+    ("nll_loss", nll_loss, tensor(2, 3, 5), labels(2, 3, classes=5)),
+    ("sigmoid_focal_loss", focal, matrix(), tensor(3, 5, low=0.0, high=1.0), 0.25, 2),
+    ("sigmoid_focal_loss", focal, matrix(), tensor(3, 5, low=0.0, high=1.0), 0.5, 1.5),
+    ("kl_div", lambda x, t: np.sum(t * (np.log(t) - x)) / 3, matrix(), positive(3, 5)),
+    ("cosine_similarity", cosine, tensor(2, 5, 3), tensor(2, 5, 3), 1, 1e-8),
+    ("cosine_embedding_loss", cosine_embedding, matrix(), matrix(), 2 * labels(3, classes=2) - 1, -0.25),
+    ("triplet_margin_loss", triplet, matrix(), matrix(), matrix(), 1.5),
 ]
 
 

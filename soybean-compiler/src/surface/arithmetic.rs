@@ -1,6 +1,6 @@
 //! Arithmetic with `NumPy` broadcasting.
 
-use soybean_plan::{Binary, ScalarProgram, Unary};
+use soybean_plan::{Binary, Register, ScalarProgram, Unary};
 
 use super::{Arguments, Row, SampleArgument, activation, broadcast::broadcast, map_one};
 use crate::{
@@ -86,7 +86,7 @@ pub(super) const TABLE: &[Row] = &[
         arguments: &["input"],
         build: |builder, arguments| {
             let value = arguments.tensor(builder, 0)?;
-            Ok(Argument::Tensor(map_one(builder, value, &power(-1))))
+            Ok(Argument::Tensor(map_one(builder, value, &integer_power(-1))))
         },
         samples: &[&[SampleArgument::positive(&[4, 6])]],
     },
@@ -123,35 +123,46 @@ fn powi(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, Ca
         return Err(arguments
             .fault(1, format!("the exponent must lie between -64 and 64, found {exponent}")));
     }
-    Ok(Argument::Tensor(map_one(builder, value, &power(exponent))))
+    Ok(Argument::Tensor(map_one(builder, value, &integer_power(exponent))))
 }
 
 /// Returns the program of an integer power, by products.
-fn power(exponent: i64) -> ScalarProgram {
+fn integer_power(exponent: i64) -> ScalarProgram {
     let mut it = ScalarBuilder::default();
-    let (x, one) = (it.input(0), it.constant(1.0));
-    let power = (0..exponent.unsigned_abs()).fold(one, |power, _| it.mul(power, x));
-    let result = if exponent < 0 { it.div(one, power) } else { power };
+    let x = it.input(0);
+    let result = product(&mut it, x, exponent);
     it.finish(result)
 }
 
-// Common exponents have faster programs, as in PyTorch.
+fn product(it: &mut ScalarBuilder, x: Register, exponent: i64) -> Register {
+    let one = it.constant(1.0);
+    let power = (0..exponent.unsigned_abs()).fold(one, |power, _| it.mul(power, x));
+    if exponent < 0 { it.div(one, power) } else { power }
+}
+
+/// Returns `x^exponent`. Common exponents have faster programs, as in PyTorch.
+pub(super) fn power(it: &mut ScalarBuilder, x: Register, exponent: f64) -> Register {
+    if exponent.abs() <= 4.0 && exponent.fract() == 0.0 {
+        #[expect(clippy::cast_possible_truncation, reason = "a small whole number")]
+        return product(it, x, exponent as i64);
+    }
+    if exponent == 0.5 {
+        return it.unary(Unary::Sqrt, x);
+    }
+    if exponent == -0.5 {
+        return activation::rsqrt(it, x);
+    }
+    let exponent = it.constant(exponent);
+    it.binary(Binary::Power, x, exponent)
+}
+
 fn pow(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, CallDiagnostic> {
-    let program = match arguments.get(1).as_number() {
-        Some(exponent) if exponent.abs() <= 4.0 && exponent.fract() == 0.0 =>
-        {
-            #[expect(clippy::cast_possible_truncation, reason = "a small whole number")]
-            power(exponent as i64)
-        }
-        Some(0.5) => scalar::unary(Unary::Sqrt),
-        Some(-0.5) => {
-            let mut it = ScalarBuilder::default();
-            let x = it.input(0);
-            let result = activation::rsqrt(&mut it, x);
-            it.finish(result)
-        }
-        Some(_) | None => return binary(builder, arguments, Binary::Power),
+    let Some(exponent) = arguments.get(1).as_number() else {
+        return binary(builder, arguments, Binary::Power);
     };
     let value = arguments.tensor(builder, 0)?;
-    Ok(Argument::Tensor(map_one(builder, value, &program)))
+    let mut it = ScalarBuilder::default();
+    let x = it.input(0);
+    let result = power(&mut it, x, exponent);
+    Ok(Argument::Tensor(map_one(builder, value, &it.finish(result))))
 }

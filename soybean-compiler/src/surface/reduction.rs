@@ -289,6 +289,14 @@ impl Shifted {
         })
     }
 
+    /// Returns `x - log(sum(e^x))`.
+    pub(super) fn log_softmax(&self, builder: &mut Builder) -> Value {
+        self.map(builder, |it, shifted, sum| {
+            let log = it.unary(Unary::Log, sum);
+            it.sub(shifted, log)
+        })
+    }
+
     /// Returns a map of the shifted elements and the sums.
     fn map(
         &self,
@@ -340,10 +348,5 @@ fn log_softmax(
     builder: &mut Builder,
     arguments: &Arguments<'_>,
 ) -> Result<Argument, CallDiagnostic> {
-    let shifted = shifted(builder, arguments)?;
-    let result = shifted.map(builder, |it, shifted, sum| {
-        let log = it.unary(Unary::Log, sum);
-        it.sub(shifted, log)
-    });
-    Ok(Argument::Tensor(result))
+    Ok(Argument::Tensor(shifted(builder, arguments)?.log_softmax(builder)))
 }

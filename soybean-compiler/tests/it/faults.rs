@@ -352,6 +352,41 @@ fn losses() {
         &[Tensor(&[2, 3]), integer(4)],
         "1: the labels must be a tensor, found an integer",
     );
+    check("celu", &[x(), integer(0)], "1: `alpha` must be a number other than 0, found 0");
+    check(
+        "sigmoid_focal_loss",
+        &[x(), x(), float(0.5), float(-1.0)],
+        "3: `gamma` must be at least 0, found -1",
+    );
+    check(
+        "triplet_margin_loss",
+        &[x(), x(), Tensor(&[3]), float(1.0)],
+        "2: the negative tensor must have the input's shape [2], found [3]",
+    );
+    check(
+        "cosine_embedding_loss",
+        &[Tensor(&[2, 3]), Tensor(&[2, 3]), Labels(&[3]), float(0.0)],
+        "2: the target must be [2], one for each row, found [3]",
+    );
+    check(
+        "cosine_similarity",
+        &[x(), x(), integer(0), integer(0)],
+        "3: `eps` must be positive, found 0",
+    );
+}
+
+#[test]
+fn options_of_cross_entropy() {
+    let with = |weight: Given, reduction: &str, smoothing: f64, expected: &str| {
+        let (logits, labels) = (Tensor(&[2, 3]), Labels(&[2]));
+        let given = [logits, labels, weight, integer(-100), text(reduction), float(smoothing)];
+        check("cross_entropy_with", &given, expected);
+    };
+    let shape = "2: the weight must be a number or [3], one for each class, found [2]";
+    with(Tensor(&[2]), "mean", 0.0, shape);
+    let reduction = "4: `reduction` must be `\"mean\"`, `\"sum\"` or `\"none\"`, found \"average\"";
+    with(float(1.0), "average", 0.0, reduction);
+    with(float(1.0), "mean", 1.5, "5: `label_smoothing` must be a number from 0 to 1, found 1.5");
 }
 
 #[test]

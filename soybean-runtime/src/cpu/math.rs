@@ -143,8 +143,8 @@ pub(crate) fn log<M: MultiplyAdd>(x: f32) -> f32 {
     if x == 0.0 { f32::NEG_INFINITY } else { known }
 }
 
-/// Computes `log(1 + x)`: the logarithm of the rounded sum, plus what rounding lost of it divided by
-/// it. Source: Higham 2002, section 1.14.1.
+/// Computes `log(1 + x)`: the logarithm of the rounded sum, plus what rounding lost divided by the
+/// sum. Source: Higham 2002, section 1.14.1.
 #[inline(always)]
 pub(crate) fn log1p<M: MultiplyAdd>(x: f32) -> f32 {
     let sum = 1.0 + x;
