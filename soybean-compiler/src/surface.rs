@@ -10,6 +10,7 @@ mod broadcast;
 mod comparison;
 mod conversion;
 mod convolution;
+mod creation;
 mod cross_entropy;
 mod dropout;
 mod einsum;
@@ -109,6 +110,7 @@ families! {
     "Shapes", layout, Method;
     "Parts of tensors", slicing, Method;
     "Tensors joined", joining, Function;
+    "Tensors of numbers", creation, Function;
     "Types", conversion, Method;
     "Storage", storage, Method;
 }

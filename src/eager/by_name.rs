@@ -1,7 +1,11 @@
 //! Operators by name, so that tests can compare every operator of the compiler's list with its
 //! eager form.
 
-use super::{Dims, Tensor, concat, stack};
+use super::{
+    Dim, Dims, Tensor,
+    creation::{arange, filled},
+    slicing::{concat, stack},
+};
 
 /// An argument of an operator; argument 0 is the receiver.
 #[derive(Clone, Debug)]
@@ -24,7 +28,8 @@ pub enum Argument {
     All,
 }
 
-/// Calls the operator of this name; returns its results, one for all operators except `split`.
+/// Calls the operator of this name; returns its results, one for all operators except `split` and
+/// `chunk`.
 ///
 /// # Panics
 /// If there is no such operator, or the arguments do not fit it.
@@ -34,18 +39,23 @@ pub fn call(name: &str, arguments: &[Argument]) -> Vec<Tensor> {
         let arguments = Arguments { name, list: arguments };
         return arguments.tensor(0).parts(&arguments.extents(1), arguments.integer(2));
     }
+    if name == CHUNK {
+        let arguments = Arguments { name, list: arguments };
+        return arguments.tensor(0).chunks(arguments.extent(1), arguments.integer(2));
+    }
     let operator = OPERATORS.iter().find(|operator| operator.0 == name);
     let (name, function) = operator.unwrap_or_else(|| panic!("no eager operator `{name}`"));
     vec![function(&Arguments { name, list: arguments })]
 }
 
-/// The operator with several results.
+/// The operators with several results.
 const SPLIT: &str = "split";
+const CHUNK: &str = "chunk";
 
 /// Returns the names that [`call`] knows.
 #[must_use]
 pub fn operator_names() -> Vec<&'static str> {
-    OPERATORS.iter().map(|operator| operator.0).chain([SPLIT]).collect()
+    OPERATORS.iter().map(|operator| operator.0).chain([SPLIT, CHUNK]).collect()
 }
 
 /// The name of an operator, and the call of its method.
@@ -174,10 +184,29 @@ const OPERATORS: &[Operator] = &[
     ("embedding", |it| it.tensor(0).embedding(it.tensor(1))),
     ("argmax", |it| it.tensor(0).argmax(it.integer(1))),
     ("cumsum", |it| it.tensor(0).cumsum(it.integer(1))),
-    ("reshape", |it| it.tensor(0).reshaped(&it.extents(1))),
+    ("reshape", |it| {
+        let x = it.tensor(0);
+        x.reshaped(&x.inferred(it.integers(1)))
+    }),
+    ("repeat", |it| it.tensor(0).repeated(&it.extents(1))),
+    ("repeat_interleave", |it| it.tensor(0).repeat_interleave(it.extent(1), it.integer(2))),
+    ("roll", |it| it.tensor(0).roll(it.integer(1), it.integer(2))),
+    ("flip", |it| it.tensor(0).flip(it.integer(1))),
+    ("tril", |it| it.tensor(0).tril(it.integer(1))),
+    ("triu", |it| it.tensor(0).triu(it.integer(1))),
+    ("arange", |it| arange(it.extent(0))),
+    ("full", |it| filled(&it.extents(0), it.number(1))),
+    ("masked_fill", |it| it.tensor(0).masked_fill(it.tensor(1), it.number(2))),
+    ("norm", |it| it.tensor(0).norm(it.dims(1))),
+    ("normalize", |it| it.tensor(0).normalize(it.integer(1), it.number(2))),
     ("flatten", |it| it.tensor(0).flatten()),
     ("transpose", |it| it.tensor(0).transpose()),
-    ("permute", |it| it.tensor(0).permuted(&it.extents(1))),
+    ("permute", |it| {
+        let (x, order) = (it.tensor(0), it.integers(1));
+        let rank = x.shape().len();
+        let order: Vec<usize> = order.iter().map(|dim| dim.index("permute", rank)).collect();
+        x.permuted(&order)
+    }),
     ("unsqueeze", |it| it.tensor(0).unsqueeze(it.integer(1))),
     ("squeeze", |it| it.tensor(0).squeeze(it.integer(1))),
     ("expand", |it| it.tensor(0).expanded(&it.extents(1))),

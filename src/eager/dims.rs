@@ -25,6 +25,30 @@ macro_rules! impl_dim {
 
 impl_dim!(i32, i64, usize);
 
+/// An extent of a shape; -1 stands for what the other extents leave.
+pub trait Extent: Copy {
+    /// Returns the extent, or `None` for -1.
+    ///
+    /// # Panics
+    /// If the number is another negative one; the message names `operator`.
+    fn given(self, operator: &str) -> Option<usize>;
+}
+
+macro_rules! impl_extent {
+    ($($integer:ty),*) => {
+        $(impl Extent for $integer {
+            fn given(self, operator: &str) -> Option<usize> {
+                let is_open = i64::try_from(self) == Ok(-1);
+                (!is_open).then(|| usize::try_from(self).unwrap_or_else(|_| {
+                    panic!("`{operator}`: an extent is positive or -1, found {self}")
+                }))
+            }
+        })*
+    };
+}
+
+impl_extent!(i32, i64, usize);
+
 fn from_either_end(dim: i64, rank: usize) -> Option<usize> {
     let rank = i64::try_from(rank).ok()?;
     let counted = if dim < 0 { dim + rank } else { dim };

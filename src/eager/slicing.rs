@@ -45,6 +45,38 @@ impl Tensor {
         sizes.map(|_| parts.next().expect("one part for each size"))
     }
 
+    /// Splits into so many parts along a dim, as `let [q, k, v] = x.chunk(3, -1);`. They are equal,
+    /// but the last one may be smaller.
+    ///
+    /// ```
+    /// # use soybean::Tensor;
+    /// let x = Tensor::new([5], &[1.0, 2.0, 3.0, 4.0, 5.0]);
+    /// let [left, right] = x.chunk(2, 0);
+    /// assert_eq!((left.to_vec(), right.to_vec()), (vec![1.0, 2.0, 3.0], vec![4.0, 5.0]));
+    /// ```
+    ///
+    /// # Panics
+    /// If there is no such dim, or it has no so many parts (PyTorch returns fewer), or the pattern
+    /// has another number of them.
+    #[must_use]
+    pub fn chunk<const N: usize>(self, chunks: usize, dim: impl Dim) -> [Self; N] {
+        self.chunks(chunks, dim).try_into().unwrap_or_else(|parts: Vec<Self>| {
+            panic!("`chunk`: {} parts, but {N} are taken", parts.len())
+        })
+    }
+
+    pub(super) fn chunks(self, chunks: usize, dim: impl Dim) -> Vec<Self> {
+        let shape = self.shape();
+        let extent = shape[dim.index("chunk", shape.len())];
+        let size = extent.div_ceil(chunks.max(1));
+        assert!(
+            extent.div_ceil(size) == chunks,
+            "`chunk`: a dim of {extent} elements has no {chunks} parts of {size}"
+        );
+        let sizes: Vec<usize> = (0..chunks).map(|at| size.min(extent - at * size)).collect();
+        self.parts(&sizes, dim)
+    }
+
     pub(super) fn parts(self, sizes: &[usize], dim: impl Dim) -> Vec<Self> {
         let shape = self.shape();
         let dim = dim.index("split", shape.len());

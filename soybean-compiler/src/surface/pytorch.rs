@@ -16,8 +16,10 @@ use Counterpart::{Operator, Text};
 const NAMES: &[(&str, Counterpart)] = &[
     ("absolute", Operator("abs")),
     ("addmm", Text("`x.matmul(w) + b`")),
+    ("all", Text("`x.ne(0).min(dims)`")),
     ("amax", Operator("max")),
     ("amin", Operator("min")),
+    ("any", Text("`x.ne(0).max(dims)`")),
     ("argmin", Text("`(-x).argmax(dim)`")),
     ("backward", Text("nothing: the trainer computes the gradients of the returned loss")),
     ("bce_with_logits", Operator("binary_cross_entropy_with_logits")),
@@ -28,7 +30,6 @@ const NAMES: &[(&str, Counterpart)] = &[
     ("bmm", Operator("matmul")),
     ("broadcast_to", Operator("expand")),
     ("cat", Operator("concat")),
-    ("chunk", Text("`x.split([n, n], dim)`, with the size of each part")),
     ("clamp_max", Operator("minimum")),
     ("clamp_min", Operator("maximum")),
     ("clip", Operator("clamp")),
@@ -42,9 +43,12 @@ const NAMES: &[(&str, Counterpart)] = &[
     ("exp2", Text("`(x * 2f64.ln()).exp()`")),
     ("expand_as", Operator("expand")),
     ("fix", Text("`x.to_i32().to_f32()`")),
+    ("fliplr", Text("`x.flip(1)`")),
+    ("flipud", Text("`x.flip(0)`")),
     ("float", Operator("to_f32")),
     ("float_power", Operator("pow")),
     ("frac", Text("`x - x.to_i32().to_f32()`")),
+    ("full_like", Operator("full")),
     ("gather", Text("`indices.embedding(table)` for rows, or `(x * indices.one_hot(n)).sum(dim)`")),
     ("greater", Operator("gt")),
     ("greater_equal", Operator("ge")),
@@ -67,7 +71,6 @@ const NAMES: &[(&str, Counterpart)] = &[
     ("logical_not", Text("`x.eq(0)`")),
     ("logical_or", Text("`a.maximum(b)` for masks of 0 and 1")),
     ("long", Operator("to_i32")),
-    ("masked_fill", Text("`x.where_(mask.eq(0), value)`")),
     ("mm", Operator("matmul")),
     ("movedim", Operator("permute")),
     ("mse_loss", Operator("mse")),
@@ -77,14 +80,12 @@ const NAMES: &[(&str, Counterpart)] = &[
     ("ndim", Text("the number itself: ranks are known when the model is built")),
     ("negative", Text("`-x`")),
     ("nll_loss2d", Operator("nll_loss")),
-    ("norm", Text("`(x.square().sum(dims) + 1e-12).sqrt()`")),
     ("not_equal", Operator("ne")),
     ("numel", Text("`x.dim(0) * x.dim(1)`, the product of the extents")),
     ("outer", Text("`x.einsum(\"i,j->ij\", y)`")),
     ("pairwise_distance", Text("`(x - y + 1e-6).square().sum(dim).sqrt()`")),
     ("prelu", Text("`x.where_(x.gt(0.0), x * weight)`")),
     ("ravel", Operator("reshape")),
-    ("repeat", Operator("expand")),
     ("reshape_as", Operator("reshape")),
     ("select", Text("`x.slice(dim, i, i + 1).squeeze(dim)`")),
     ("sgn", Operator("sign")),
@@ -100,12 +101,13 @@ const NAMES: &[(&str, Counterpart)] = &[
     ("tan", Text("`x.sin() / x.cos()`")),
     ("tanhshrink", Text("`x - x.tanh()`")),
     ("tensor_split", Operator("split")),
-    ("tile", Operator("expand")),
+    ("tile", Operator("repeat")),
     ("to", Text("`x.to_f32()` or `x.to_i32()`; the plan places the tensors")),
     ("true_divide", Text("`x / y`")),
     ("trunc", Text("`x.to_i32().to_f32()`")),
     ("type_as", Text("`x.to_f32()` or `x.to_i32()`")),
     ("unbind", Text("`x.split([1, 1], dim)`, and `squeeze(dim)` of each part")),
+    ("vector_norm", Operator("norm")),
     ("view", Operator("reshape")),
     ("view_as", Operator("reshape")),
     ("vstack", Operator("concat")),
@@ -172,7 +174,7 @@ mod tests {
         };
         check("view", "PyTorch's `view` is `x.reshape(shape)`");
         check("cat", "PyTorch's `cat` is `concat(tensors, dim)`");
-        check("masked_fill", "for PyTorch's `masked_fill`, write `x.where_(mask.eq(0), value)`");
+        check("trunc", "for PyTorch's `trunc`, write `x.to_i32().to_f32()`");
         check("relu_", "operators change no tensor in place: write `x = x.relu()`");
         assert_eq!(pytorch_counterpart("relu"), None);
         assert_eq!(pytorch_counterpart("rellu"), None);

@@ -51,6 +51,17 @@ pub(super) const TABLE: &[Row] = &[
         ],
     },
     Row {
+        name: "chunk",
+        doc: "So many parts along a dim, an array of tensors: equal ones, and a last one that may be smaller.",
+        arguments: &["input", "chunks", "dim"],
+        build: chunk,
+        samples: &[
+            &[tensor(&[4, 6]), integer(3), integer(-1)],
+            &[tensor(&[7, 2]), integer(2), integer(0)],
+            &[tensor(&[4, 6]), integer(1), integer(0)],
+        ],
+    },
+    Row {
         name: "pad",
         doc: "With `value` around it: two numbers of elements, before and after, for the last dim, then for the one before it, and so on.",
         arguments: &["input", "padding", "value"],
@@ -94,17 +105,45 @@ fn split(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, C
             format!("sizes {sizes:?} add up to {total}, but dim {dim} has {} elements", shape[dim]);
         return Err(arguments.fault(1, message));
     }
+    Ok(parts(builder, value, dim, sizes))
+}
+
+// As in PyTorch, but for numbers of parts that do not come about, which are faults.
+fn chunk(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, CallDiagnostic> {
+    let (value, n) = (arguments.any_tensor(0)?, arguments.size(1, 1)?);
+    let shape = builder.shape(value);
+    let dim = arguments.dim(2, shape.len())?;
+    let extent = shape[dim];
+    let size = extent.div_ceil(n);
+    if extent.div_ceil(size) != n {
+        let message = format!(
+            "dim {dim} of {extent} elements has no {n} parts of {size}, the last one smaller"
+        );
+        return Err(arguments.fault(1, message));
+    }
+    let sizes = (0..n).map(|at| size.min(extent - at * size)).collect();
+    Ok(parts(builder, value, dim, sizes))
+}
+
+/// Returns the parts of these sizes along a dim.
+fn parts(builder: &mut Builder, value: Value, dim: usize, sizes: Vec<usize>) -> Argument {
     let mut start = 0;
     let mut parts = Vec::with_capacity(sizes.len());
     for size in sizes {
         parts.push(Argument::Tensor(part(builder, value, dim, start, size)));
         start += size;
     }
-    Ok(Argument::List(parts))
+    Argument::List(parts)
 }
 
 /// Returns the elements of one dim from `start` on.
-fn part(builder: &mut Builder, value: Value, dim: usize, start: usize, length: usize) -> Value {
+pub(super) fn part(
+    builder: &mut Builder,
+    value: Value,
+    dim: usize,
+    start: usize,
+    length: usize,
+) -> Value {
     let crop = Pad::crop(builder.shape(value), dim, start, length);
     windowed(builder, value, crop)
 }

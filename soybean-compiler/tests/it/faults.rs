@@ -376,6 +376,33 @@ fn losses() {
 }
 
 #[test]
+fn inferred_repeated_and_broadcast_shapes() {
+    let x = || Tensor(&[4, 6]);
+    check("reshape", &[x(), list(&[-1, -1])], "1: only one extent can be -1, found [-1, -1]");
+    check(
+        "reshape",
+        &[x(), list(&[-1, 5])],
+        "1: [4, 6] has 24 elements, which the others, 5, do not divide",
+    );
+    check("reshape", &[x(), list(&[-2, 12])], "1: extents must be positive, found [-2, 12]");
+    check("repeat", &[x(), list(&[2])], "1: a number for each dim of [4, 6] is needed, found [2]");
+    check(
+        "matmul",
+        &[Tensor(&[2, 3, 4]), Tensor(&[3, 4, 5])],
+        "1: batch dimensions differ: [2] vs [3]; help: aligned at the last one, leading dims must be equal, or one of them 1 or missing",
+    );
+    check("tril", &[Tensor(&[3]), integer(0)], "0: takes tensors of at least 2 dims, found 1");
+    check(
+        "chunk",
+        &[Tensor(&[6]), integer(4), integer(0)],
+        "1: dim 0 of 6 elements has no 4 parts of 2, the last one smaller",
+    );
+    check("arange", &[integer(0)], "0: `end` must be at least 1, found 0");
+    check("full", &[list(&[2, 0]), float(1.0)], "0: extents must be positive, found [2, 0]");
+    check("normalize", &[x(), integer(0), float(0.0)], "2: `eps` must be positive, found 0");
+}
+
+#[test]
 fn options_of_cross_entropy() {
     let with = |weight: Given, reduction: &str, smoothing: f64, expected: &str| {
         let (logits, labels) = (Tensor(&[2, 3]), Labels(&[2]));
