@@ -49,6 +49,49 @@ macro_rules! impl_extent {
 
 impl_extent!(i32, i64, usize);
 
+/// The extents of a shape: an array of numbers of one type, or a tuple, in which -1 may stand
+/// beside constants of type `usize`.
+pub trait Extents {
+    /// Returns the extents, with `None` for -1.
+    ///
+    /// # Panics
+    /// If a number is another negative one; the message names `operator`.
+    fn given(self, operator: &str) -> Vec<Option<usize>>;
+}
+
+impl<E: Extent, const R: usize> Extents for [E; R] {
+    fn given(self, operator: &str) -> Vec<Option<usize>> {
+        self.as_slice().given(operator)
+    }
+}
+
+impl<E: Extent> Extents for &[E] {
+    fn given(self, operator: &str) -> Vec<Option<usize>> {
+        self.iter().map(|it| it.given(operator)).collect()
+    }
+}
+
+macro_rules! impl_extents {
+    ($($name:ident)*) => {
+        impl<$($name: Extent),*> Extents for ($($name,)*) {
+            #[expect(non_snake_case, reason = "a name for each type")]
+            fn given(self, operator: &str) -> Vec<Option<usize>> {
+                let ($($name,)*) = self;
+                vec![$($name.given(operator)),*]
+            }
+        }
+    };
+}
+
+impl_extents!(A);
+impl_extents!(A B);
+impl_extents!(A B C);
+impl_extents!(A B C D);
+impl_extents!(A B C D E);
+impl_extents!(A B C D E F);
+impl_extents!(A B C D E F G);
+impl_extents!(A B C D E F G H);
+
 fn from_either_end(dim: i64, rank: usize) -> Option<usize> {
     let rank = i64::try_from(rank).ok()?;
     let counted = if dim < 0 { dim + rank } else { dim };

@@ -1,7 +1,7 @@
 //! Operators that rearrange elements.
 
 use super::{
-    Dim, Extent, Tensor,
+    Dim, Extents, Tensor,
     arena::Value,
     arithmetic::{broadcast, broadcast_shape},
     slicing::stack,
@@ -10,7 +10,7 @@ use super::{
 
 impl Tensor {
     /// Returns the same elements in another shape. One extent may be -1: it becomes what the others
-    /// leave.
+    /// leave. A tuple takes -1 beside constants of type `usize`.
     ///
     /// ```
     /// # use soybean::Tensor;
@@ -18,18 +18,20 @@ impl Tensor {
     /// assert_eq!(x.reshape([3, 2]).to_vec(), x.to_vec());
     /// assert_eq!(x.reshape([2, 1, x.dim(1)]).shape(), [2, 1, 3]);
     /// assert_eq!(x.reshape([3, 1, -1]).shape(), [3, 1, 2]);
+    /// const WIDTH: usize = 2;
+    /// assert_eq!(x.reshape((-1, WIDTH)).shape(), [3, 2]);
     /// ```
     ///
     /// # Panics
     /// If the numbers of elements differ, or several extents are -1.
     #[must_use]
-    pub fn reshape<const R: usize>(self, shape: [impl Extent; R]) -> Self {
-        self.reshaped(&self.inferred(&shape))
+    pub fn reshape(self, shape: impl Extents) -> Self {
+        self.reshaped(&self.inferred(shape))
     }
 
     /// Returns the extents with what the others leave in place of -1.
-    pub(super) fn inferred(self, shape: &[impl Extent]) -> Vec<usize> {
-        let given: Vec<Option<usize>> = shape.iter().map(|it| it.given("reshape")).collect();
+    pub(super) fn inferred(self, shape: impl Extents) -> Vec<usize> {
+        let given = shape.given("reshape");
         let n_open = given.iter().filter(|it| it.is_none()).count();
         assert!(n_open <= 1, "`reshape`: only one extent can be -1, found {n_open}");
         let others: usize = given.iter().flatten().product();

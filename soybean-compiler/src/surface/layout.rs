@@ -25,7 +25,7 @@ const LABELS: SampleArgument = SampleArgument::Labels { shape: &[2, 3], n_classe
 pub(super) const TABLE: &[Row] = &[
     Row {
         name: "reshape",
-        doc: "The same elements in another shape; one extent may be -1, which is what the others leave.",
+        doc: "The same elements in another shape; one extent may be -1, which is what the others leave. A tuple takes -1 beside constants.",
         arguments: &["input", "shape"],
         build: reshape,
         samples: &[
