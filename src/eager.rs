@@ -47,7 +47,7 @@ pub use arithmetic::Operand;
 pub use by_name::{Argument, call, operator_names};
 pub use convolution::Pair;
 pub use creation::{arange, full};
-pub use dims::{Dim, Dims, Extent, Extents};
+pub use dims::{Dim, Dims, Extent, Extents, Position};
 pub use parameters::{
     Init, buffer, constant, he_normal, he_uniform, normal, ones, param, trunc_normal, uniform,
     with_parameters, xavier_normal, xavier_uniform, zeros,

@@ -210,7 +210,7 @@ const OPERATORS: &[Operator] = &[
     ("unsqueeze", |it| it.tensor(0).unsqueeze(it.integer(1))),
     ("squeeze", |it| it.tensor(0).squeeze(it.integer(1))),
     ("expand", |it| it.tensor(0).expanded(&it.extents(1))),
-    ("slice", |it| it.tensor(0).slice(it.integer(1), it.extent(2), it.extent(3))),
+    ("slice", |it| it.tensor(0).slice(it.integer(1), it.integer(2), it.integer(3))),
     ("pad", |it| it.tensor(0).padded(it.integers(1), it.number(2))),
     ("concat", |it| concat(it.tensors(0), it.integer(1))),
     ("stack", |it| stack(it.tensors(0), it.integer(1))),

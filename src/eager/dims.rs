@@ -25,6 +25,32 @@ macro_rules! impl_dim {
 
 impl_dim!(i32, i64, usize);
 
+/// A position along a dim; negative numbers count from its end.
+pub trait Position: Copy {
+    /// Returns the position from the first element of a dim of `extent` elements.
+    ///
+    /// # Panics
+    /// If a negative number is below `-extent`; the message names `operator`.
+    fn position(self, operator: &str, extent: usize) -> usize;
+}
+
+macro_rules! impl_position {
+    ($($integer:ty),*) => {
+        $(impl Position for $integer {
+            fn position(self, operator: &str, extent: usize) -> usize {
+                let from_end = |it: i64| it.checked_add(i64::try_from(extent).ok()?);
+                let given = i64::try_from(self).ok();
+                let counted = given.and_then(|it| if it < 0 { from_end(it) } else { Some(it) });
+                counted.and_then(|it| usize::try_from(it).ok()).unwrap_or_else(|| {
+                    panic!("`{operator}`: no position {self} in a dim of {extent} elements")
+                })
+            }
+        })*
+    };
+}
+
+impl_position!(i32, i64, usize);
+
 /// An extent of a shape; -1 stands for what the other extents leave.
 pub trait Extent: Copy {
     /// Returns the extent, or `None` for -1.

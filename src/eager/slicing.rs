@@ -1,24 +1,26 @@
 //! Slices, padding, and concatenation of tensors.
 
-use super::{Dim, Tensor, arena::Value, strides::dense_strides};
+use super::{Dim, Position, Tensor, arena::Value, strides::dense_strides};
 
 impl Tensor {
     /// Returns the elements `start..end` along a dim: PyTorch's `narrow(dim, start, end - start)`.
-    /// There are no negative indices and no steps.
+    /// Negative numbers count from the end of the dim. There are no steps.
     ///
     /// ```
     /// # use soybean::Tensor;
     /// let x = Tensor::new([2, 3], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
     /// let part = x.slice(1, 1, 3);
     /// assert_eq!((part.shape(), part.to_vec()), (vec![2, 2], vec![2.0, 3.0, 5.0, 6.0]));
+    /// assert_eq!(x.slice(-1, -2, x.dim(-1)).to_vec(), part.to_vec());
     /// ```
     ///
     /// # Panics
     /// If the dim has no such elements, or the range is empty.
     #[must_use]
-    pub fn slice(self, dim: impl Dim, start: usize, end: usize) -> Self {
+    pub fn slice(self, dim: impl Dim, start: impl Position, end: impl Position) -> Self {
         let shape = self.shape();
         let dim = dim.index("slice", shape.len());
+        let (start, end) = (start.position("slice", shape[dim]), end.position("slice", shape[dim]));
         assert!(
             start < end && end <= shape[dim],
             "`slice`: {start}..{end} is not a part of dim {dim} of {shape:?}"

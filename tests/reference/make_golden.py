@@ -374,6 +374,7 @@ CASES = [
     ("flip", np.flip, tensor(2, 5, 3), 1),
     ("tril", np.tril, tensor(2, 4, 3), -1),
     ("triu", np.triu, tensor(3, 6), 2),
+    ("slice", lambda x, dim, start, end: x[:, start:end], tensor(2, 5, 3), 1, -4, -1),
     ("arange", lambda n: np.arange(n, dtype=np.float64), 7),
     ("full", np.full, [3, 4], 1.25),
     ("masked_fill", lambda x, m, value: np.where(m != 0, value, x), matrix(), labels(3, 5, classes=2), -1.5),

@@ -27,7 +27,7 @@ const LABELS: SampleArgument = SampleArgument::Labels { shape: &[2, 5], n_classe
 pub(super) const TABLE: &[Row] = &[
     Row {
         name: "slice",
-        doc: "The elements `start..end` along a dim.",
+        doc: "The elements `start..end` along a dim; negative numbers count from its end.",
         arguments: &["input", "dim", "start", "end"],
         build: slice,
         samples: &[
@@ -35,6 +35,8 @@ pub(super) const TABLE: &[Row] = &[
             &[tensor(&[5, 2, 4]), integer(-3), integer(0), integer(1)],
             &[tensor(&[4, 6]), integer(0), integer(0), integer(4)],
             &[LABELS, integer(1), integer(2), integer(4)],
+            &[tensor(&[4, 6]), integer(1), integer(-3), integer(6)],
+            &[tensor(&[4, 6]), integer(0), integer(1), integer(-1)],
         ],
     },
     Row {
@@ -81,7 +83,9 @@ fn slice(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, C
     let shape = builder.shape(value);
     let dim = arguments.dim(1, shape.len())?;
     let (start, end) = (arguments.integer(2)?, arguments.integer(3)?);
-    let range = usize::try_from(start).ok().zip(usize::try_from(end).ok());
+    let extent = i64::try_from(shape[dim]).expect("extents are far below 2^63");
+    let from_start = |at: i64| usize::try_from(if at < 0 { at + extent } else { at }).ok();
+    let range = from_start(start).zip(from_start(end));
     let Some((start, end)) = range.filter(|&(start, end)| start < end && end <= shape[dim]) else {
         let message =
             format!("{start}..{end} is not a part of dim {dim}, which has {} elements", shape[dim]);

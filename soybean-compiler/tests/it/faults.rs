@@ -288,6 +288,11 @@ fn parts_and_joined_tensors() {
         "3: -1..2 is not a part of dim 1, which has 3 elements; help: a part has at least 1 element",
     );
     check(
+        "slice",
+        &[Tensor(&[2, 3]), integer(1), integer(-4), integer(2)],
+        "3: -4..2 is not a part of dim 1, which has 3 elements; help: a part has at least 1 element",
+    );
+    check(
         "split",
         &[Tensor(&[2, 3]), list(&[3, 0]), integer(1)],
         "1: sizes must be positive, found [3, 0]",
