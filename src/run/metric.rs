@@ -266,6 +266,9 @@ impl<'m> MetricAccumulator<'m> {
     }
 }
 
+/// A label that is among the largest logits of no row.
+const NO_CLASS: i32 = -1;
+
 /// Returns the number of labels among the `n` largest logits, and the number of labels.
 fn top(
     evaluation: &Evaluation,
@@ -274,12 +277,14 @@ fn top(
     n: usize,
 ) -> Option<(f64, f64)> {
     let (logits, of_rows) = (evaluation.outputs.first()?, batch.i32_column(labels.column)?);
-    let n_counted = of_rows.iter().filter(|it| labels.ignored != Some(**it)).count();
-    Some((count_top(logits, labels, of_rows, n) as f64, n_counted as f64))
+    let counted: Vec<i32> =
+        of_rows.iter().map(|it| if labels.ignored == Some(*it) { NO_CLASS } else { *it }).collect();
+    let n_counted = counted.iter().filter(|it| **it != NO_CLASS).count();
+    Some((count_top(logits, labels.n_classes, &counted, n) as f64, n_counted as f64))
 }
 
 /// Counts the labels with fewer than `n` larger logits in their row; `logits: [.., classes]`.
-fn count_top(logits: &Array, kind: Labels, labels: &[i32], n: usize) -> usize {
+fn count_top(logits: &Array, n_classes: usize, labels: &[i32], n: usize) -> usize {
     let is_top = |(row, label): &(&[f32], &i32)| {
         let label = usize::try_from(**label).ok().and_then(|label| row.get(label));
         // NaN is never a hit, and no label of its row is one.
@@ -287,8 +292,7 @@ fn count_top(logits: &Array, kind: Labels, labels: &[i32], n: usize) -> usize {
             |label: f32, it: &f32| it.partial_cmp(&label).is_none_or(std::cmp::Ordering::is_gt);
         label.is_some_and(|label| row.iter().filter(|it| is_above(*label, it)).count() < n)
     };
-    let rows = logits.data.chunks_exact(kind.n_classes.max(1)).zip(labels);
-    rows.filter(|(_, label)| kind.ignored != Some(**label)).filter(is_top).count()
+    logits.data.chunks_exact(n_classes.max(1)).zip(labels).filter(is_top).count()
 }
 
 #[cfg(test)]
@@ -308,6 +312,20 @@ mod tests {
             is_queried: name == "x",
         };
         [input("x", &[2], DType::F32, None), input("y", labels_of_row, DType::I32, Some(n_classes))]
+    }
+
+    #[test]
+    fn ignored_labels_are_not_counted() {
+        let mut inputs = inputs(&[], 3);
+        inputs[1].ignored_label = Some(0);
+        let metrics = [Metric::accuracy()];
+        let mut accumulator = MetricAccumulator::new(&metrics, &ModelFacts::of(&inputs, &[3, 3]));
+        // The labels are a hit, ignored though it would be one, and a miss.
+        let logits = vec![0.0, 1.0, 0.0, 1.0, 0.0, 0.0, 1.0, 0.0, 0.0];
+        let outputs = vec![Array { shape: vec![3, 3], data: logits, ..Array::default() }];
+        let views = [View::F32(&[0.0; 6]), View::I32(&[1, 0, 2])];
+        accumulator.add(&Evaluation { loss: 0.0, outputs }, &HeldOutBatch::new(&inputs, &views, 3));
+        assert_eq!(accumulator.values(0.0), [("accuracy".to_owned(), 0.5)]);
     }
 
     /// Evaluates two batches of three rows; the second has one sample and padding.
