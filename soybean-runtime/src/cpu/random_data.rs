@@ -84,8 +84,6 @@ impl Dice {
                 Unary::Tanh,
                 Unary::Sigmoid,
                 Unary::Erf,
-                Unary::Sin,
-                Unary::Cos,
                 Unary::Detach,
             ];
             let binary =

@@ -113,7 +113,7 @@ mod tests {
         };
         let check = |labels: &[i32]| {
             let views = [View::I32(labels)];
-            let checked = check_batch(slice::from_ref(&input), &[0..3], &views);
+            let checked = check_batch(slice::from_ref(&input), &[0..1, 1..3], &views);
             checked.map_err(|error| error.to_string())
         };
         assert_eq!(check(&[2, -100, 0]), Ok(()));
