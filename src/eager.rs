@@ -16,12 +16,15 @@
     reason = "as in array libraries, mismatched operands are a bug of the caller, and panic"
 )]
 
+mod activation;
 mod arena;
 mod arithmetic;
 mod attention;
 mod by_name;
 mod comparison;
 mod convolution;
+mod creation;
+mod cross_entropy;
 mod dims;
 mod dropout;
 mod einsum;
@@ -43,7 +46,8 @@ pub use arena::scope;
 pub use arithmetic::Operand;
 pub use by_name::{Argument, call, operator_names};
 pub use convolution::Pair;
-pub use dims::{Dim, Dims};
+pub use creation::{arange, full};
+pub use dims::{Dim, Dims, Extent, Extents, Position};
 pub use parameters::{
     Init, buffer, constant, he_normal, he_uniform, normal, ones, param, trunc_normal, uniform,
     with_parameters, xavier_normal, xavier_uniform, zeros,

@@ -284,7 +284,7 @@ pub use trainer::Trainer;
 /// The items that a model's function uses.
 pub mod prelude {
     pub use crate::eager::{
-        Init, Tensor, buffer, concat, constant, he_normal, he_uniform, normal, ones, param, stack,
-        trunc_normal, uniform, xavier_normal, xavier_uniform, zeros,
+        Init, Tensor, arange, buffer, concat, constant, full, he_normal, he_uniform, normal, ones,
+        param, stack, trunc_normal, uniform, xavier_normal, xavier_uniform, zeros,
     };
 }

@@ -139,7 +139,7 @@ impl Builder {
     /// # Panics
     /// If the shape has more than [`soybean_plan::MAX_RANK`] dims.
     pub fn input(&mut self, name: &str, dtype: DType, shape: &[usize]) -> Value {
-        self.source(name, dtype, shape, Source::Input { n_classes: None })
+        self.source(name, dtype, shape, Source::Input { n_classes: None, ignored_label: None })
     }
 
     /// Adds a trained tensor.

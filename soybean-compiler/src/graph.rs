@@ -58,6 +58,8 @@ pub enum Source {
     Input {
         /// For class labels, the number of classes.
         n_classes: Option<usize>,
+        /// A label that all readers ignore, and that need not be a class.
+        ignored_label: Option<i32>,
     },
     /// Trained.
     Parameter(Init),

@@ -171,10 +171,17 @@ impl<'a> Lowering<'a> {
             let buffer = self.buffer(value, tile.tiling, true);
             self.stored.insert(value, buffer);
             match &node.source {
-                &Source::Input { n_classes } => {
+                &Source::Input { n_classes, ignored_label } => {
                     let (dtype, is_queried) = (node.dtype, self.batch.is_queried(value));
-                    let input = Input { name, dtype, tile, buffer, n_classes, is_queried };
-                    self.inputs.push(input);
+                    self.inputs.push(Input {
+                        name,
+                        dtype,
+                        tile,
+                        buffer,
+                        n_classes,
+                        ignored_label,
+                        is_queried,
+                    });
                 }
                 &(Source::Parameter(init) | Source::Buffer(init)) => {
                     let is_trained = matches!(node.source, Source::Parameter(_));

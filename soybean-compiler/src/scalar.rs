@@ -109,9 +109,10 @@ impl ScalarBuilder {
             (Binary::Subtract, Some(a), Some(b)) => self.constant(a - b),
             (Binary::Multiply, Some(a), Some(b)) => self.constant(a * b),
             (Binary::Divide, Some(a), Some(b)) => self.constant(a / b),
+            (Binary::Equal, Some(a), Some(b)) => self.constant(f64::from(a == b)),
             (Binary::Add, Some(0.0), _) | (Binary::Multiply, Some(1.0), _) => y,
             (Binary::Add | Binary::Subtract, _, Some(0.0))
-            | (Binary::Multiply | Binary::Divide, _, Some(1.0)) => x,
+            | (Binary::Multiply | Binary::Divide | Binary::Power, _, Some(1.0)) => x,
             (Binary::Subtract, Some(0.0), _) => self.unary(Unary::Negate, y),
             _ => self.push(Instruction::Binary(function, x, y)),
         }
@@ -161,7 +162,12 @@ impl ScalarBuilder {
 
     /// Returns `x` where the condition is not 0, else `y`.
     pub fn select(&mut self, condition: Register, x: Register, y: Register) -> Register {
-        if x == y { x } else { self.push(Instruction::Select(condition, x, y)) }
+        match self.as_constant(condition) {
+            _ if x == y => x,
+            Some(0.0) => y,
+            Some(_) => x,
+            None => self.push(Instruction::Select(condition, x, y)),
+        }
     }
 
     /// Returns `x` times a constant.

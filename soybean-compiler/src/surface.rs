@@ -10,6 +10,8 @@ mod broadcast;
 mod comparison;
 mod conversion;
 mod convolution;
+mod creation;
+mod cross_entropy;
 mod dropout;
 mod einsum;
 mod joining;
@@ -102,11 +104,13 @@ families! {
     "Normalization over the batch", batch_norm, Method;
     "Dropout", dropout, Method;
     "Attention", attention, Method;
-    "Losses", loss, Method;
+    "Losses of classes", cross_entropy, Method;
+    "Losses and similarities", loss, Method;
     "Labels and indices", labels, Method;
     "Shapes", layout, Method;
     "Parts of tensors", slicing, Method;
     "Tensors joined", joining, Function;
+    "Tensors of numbers", creation, Function;
     "Types", conversion, Method;
     "Storage", storage, Method;
 }

@@ -188,6 +188,8 @@ pub struct Input {
     pub buffer: BufferId,
     /// The number of classes if the input is a class label: values must be in `0..n_classes`.
     pub n_classes: Option<usize>,
+    /// A class label without a loss, which need not be in `0..n_classes`.
+    pub ignored_label: Option<i32>,
     /// True if predictions depend on it. Other inputs, such as labels, serve only the loss.
     pub is_queried: bool,
 }

@@ -176,6 +176,18 @@ functions! {
         Sigmoid = "sigmoid",
         /// The error function.
         Erf = "erf",
+        /// `e^x - 1`, exact near 0
+        Expm1 = "expm1",
+        /// `log(1 + x)`, exact near 0
+        Log1p = "log1p",
+        /// The sine.
+        Sin = "sin",
+        /// The cosine.
+        Cos = "cos",
+        /// The largest integer that is not above `x`.
+        Floor = "floor",
+        /// The nearest integer; halves go to the even one.
+        Round = "round",
         /// `x`, through which no gradient flows.
         Detach = "detach",
         /// An integer as a number.
@@ -196,6 +208,8 @@ functions! {
         Divide = "div",
         /// The larger of the two.
         Maximum = "maximum",
+        /// `x^y`
+        Power = "pow",
         /// 1 where `x == y`, else 0.
         Equal = "eq",
         /// 1 where `x > y`, else 0.

@@ -33,7 +33,10 @@ fn main() {
         Instruction::Binary(Binary::Subtract, 0, 3),
     ];
     map("w - 0.01 g, 1024 x 1024", &[1024, 1024], &[columns[0]; 2], update);
-    for unary in [Unary::Exp, Unary::Log, Unary::Tanh, Unary::Sigmoid, Unary::Erf] {
+    let slow = [Unary::Expm1, Unary::Log1p, Unary::Sin, Unary::Cos];
+    for unary in
+        [Unary::Exp, Unary::Log, Unary::Tanh, Unary::Sigmoid, Unary::Erf].into_iter().chain(slow)
+    {
         let program = vec![Instruction::Input(0), Instruction::Unary(unary, 0)];
         map(&format!("{}, 512 x 1024", unary.name()), &[512, 1024], &columns[..1], program);
     }

@@ -134,6 +134,7 @@ impl Layout {
             tile: self.tile(n_elements),
             buffer,
             n_classes: None,
+            ignored_label: None,
             is_queried: false,
         });
         self.limits.push(limit);

@@ -1,7 +1,11 @@
 //! Operators by name, so that tests can compare every operator of the compiler's list with its
 //! eager form.
 
-use super::{Dims, Tensor, concat, stack};
+use super::{
+    Dim, Dims, Tensor,
+    creation::{arange, filled},
+    slicing::{concat, stack},
+};
 
 /// An argument of an operator; argument 0 is the receiver.
 #[derive(Clone, Debug)]
@@ -24,7 +28,8 @@ pub enum Argument {
     All,
 }
 
-/// Calls the operator of this name; returns its results, one for all operators except `split`.
+/// Calls the operator of this name; returns its results, one for all operators except `split` and
+/// `chunk`.
 ///
 /// # Panics
 /// If there is no such operator, or the arguments do not fit it.
@@ -34,18 +39,23 @@ pub fn call(name: &str, arguments: &[Argument]) -> Vec<Tensor> {
         let arguments = Arguments { name, list: arguments };
         return arguments.tensor(0).parts(&arguments.extents(1), arguments.integer(2));
     }
+    if name == CHUNK {
+        let arguments = Arguments { name, list: arguments };
+        return arguments.tensor(0).chunks(arguments.extent(1), arguments.integer(2));
+    }
     let operator = OPERATORS.iter().find(|operator| operator.0 == name);
     let (name, function) = operator.unwrap_or_else(|| panic!("no eager operator `{name}`"));
     vec![function(&Arguments { name, list: arguments })]
 }
 
-/// The operator with several results.
+/// The operators with several results.
 const SPLIT: &str = "split";
+const CHUNK: &str = "chunk";
 
 /// Returns the names that [`call`] knows.
 #[must_use]
 pub fn operator_names() -> Vec<&'static str> {
-    OPERATORS.iter().map(|operator| operator.0).chain([SPLIT]).collect()
+    OPERATORS.iter().map(|operator| operator.0).chain([SPLIT, CHUNK]).collect()
 }
 
 /// The name of an operator, and the call of its method.
@@ -73,6 +83,25 @@ const OPERATORS: &[Operator] = &[
     ("square", |it| it.tensor(0).square()),
     ("abs", |it| it.tensor(0).abs()),
     ("sign", |it| it.tensor(0).sign()),
+    ("expm1", |it| it.tensor(0).expm1()),
+    ("log1p", |it| it.tensor(0).log1p()),
+    ("sin", |it| it.tensor(0).sin()),
+    ("cos", |it| it.tensor(0).cos()),
+    ("erf", |it| it.tensor(0).erf()),
+    ("floor", |it| it.tensor(0).floor()),
+    ("ceil", |it| it.tensor(0).ceil()),
+    ("round", |it| it.tensor(0).round()),
+    ("reciprocal", |it| it.tensor(0).reciprocal()),
+    ("softplus", |it| it.tensor(0).softplus()),
+    ("logsigmoid", |it| it.tensor(0).logsigmoid()),
+    ("mish", |it| it.tensor(0).mish()),
+    ("softsign", |it| it.tensor(0).softsign()),
+    ("hardsigmoid", |it| it.tensor(0).hardsigmoid()),
+    ("hardswish", |it| it.tensor(0).hardswish()),
+    ("selu", |it| it.tensor(0).selu()),
+    ("elu", |it| it.tensor(0).elu(it.number(1))),
+    ("celu", |it| it.tensor(0).celu(it.number(1))),
+    ("pow", |it| it.tensor(0).pow(it.tensor(1))),
     ("eq", |it| it.tensor(0).eq(it.tensor(1))),
     ("ne", |it| it.tensor(0).ne(it.tensor(1))),
     ("lt", |it| it.tensor(0).lt(it.tensor(1))),
@@ -111,6 +140,24 @@ const OPERATORS: &[Operator] = &[
         it.tensor(0).scaled_dot_product_attention(it.tensor(1), it.tensor(2), it.boolean(3))
     }),
     ("cross_entropy", |it| it.tensor(0).cross_entropy(it.tensor(1))),
+    ("cross_entropy_with", |it| {
+        let (labels, weight, reduction) = (it.tensor(1), it.tensor(2), it.text(4));
+        it.tensor(0).cross_entropy_with(labels, weight, it.integer(3), reduction, it.number(5))
+    }),
+    ("nll_loss", |it| it.tensor(0).nll_loss(it.tensor(1))),
+    ("sigmoid_focal_loss", |it| {
+        it.tensor(0).sigmoid_focal_loss(it.tensor(1), it.number(2), it.number(3))
+    }),
+    ("kl_div", |it| it.tensor(0).kl_div(it.tensor(1))),
+    ("cosine_similarity", |it| {
+        it.tensor(0).cosine_similarity(it.tensor(1), it.integer(2), it.number(3))
+    }),
+    ("cosine_embedding_loss", |it| {
+        it.tensor(0).cosine_embedding_loss(it.tensor(1), it.tensor(2), it.number(3))
+    }),
+    ("triplet_margin_loss", |it| {
+        it.tensor(0).triplet_margin_loss(it.tensor(1), it.tensor(2), it.number(3))
+    }),
     ("mse", |it| it.tensor(0).mse(it.tensor(1))),
     ("conv2d", |it| {
         let groups = it.pair(5)[0];
@@ -137,14 +184,33 @@ const OPERATORS: &[Operator] = &[
     ("embedding", |it| it.tensor(0).embedding(it.tensor(1))),
     ("argmax", |it| it.tensor(0).argmax(it.integer(1))),
     ("cumsum", |it| it.tensor(0).cumsum(it.integer(1))),
-    ("reshape", |it| it.tensor(0).reshaped(&it.extents(1))),
+    ("reshape", |it| {
+        let x = it.tensor(0);
+        x.reshaped(&x.inferred(it.integers(1)))
+    }),
+    ("repeat", |it| it.tensor(0).repeated(&it.extents(1))),
+    ("repeat_interleave", |it| it.tensor(0).repeat_interleave(it.extent(1), it.integer(2))),
+    ("roll", |it| it.tensor(0).roll(it.integer(1), it.integer(2))),
+    ("flip", |it| it.tensor(0).flip(it.integer(1))),
+    ("tril", |it| it.tensor(0).tril(it.integer(1))),
+    ("triu", |it| it.tensor(0).triu(it.integer(1))),
+    ("arange", |it| arange(it.extent(0))),
+    ("full", |it| filled(&it.extents(0), it.number(1))),
+    ("masked_fill", |it| it.tensor(0).masked_fill(it.tensor(1), it.number(2))),
+    ("norm", |it| it.tensor(0).norm(it.dims(1))),
+    ("normalize", |it| it.tensor(0).normalize(it.integer(1), it.number(2))),
     ("flatten", |it| it.tensor(0).flatten()),
     ("transpose", |it| it.tensor(0).transpose()),
-    ("permute", |it| it.tensor(0).permuted(&it.extents(1))),
+    ("permute", |it| {
+        let (x, order) = (it.tensor(0), it.integers(1));
+        let rank = x.shape().len();
+        let order: Vec<usize> = order.iter().map(|dim| dim.index("permute", rank)).collect();
+        x.permuted(&order)
+    }),
     ("unsqueeze", |it| it.tensor(0).unsqueeze(it.integer(1))),
     ("squeeze", |it| it.tensor(0).squeeze(it.integer(1))),
     ("expand", |it| it.tensor(0).expanded(&it.extents(1))),
-    ("slice", |it| it.tensor(0).slice(it.integer(1), it.extent(2), it.extent(3))),
+    ("slice", |it| it.tensor(0).slice(it.integer(1), it.integer(2), it.integer(3))),
     ("pad", |it| it.tensor(0).padded(it.integers(1), it.number(2))),
     ("concat", |it| concat(it.tensors(0), it.integer(1))),
     ("stack", |it| stack(it.tensors(0), it.integer(1))),

@@ -137,6 +137,21 @@ impl Tensor {
         self.map(|x| x.clamp(low, high))
     }
 
+    /// Returns `value` where `mask` is not 0, else `x`; both are broadcast.
+    ///
+    /// ```
+    /// # use soybean::Tensor;
+    /// let x = Tensor::new([3], &[1.0, 2.0, 3.0]);
+    /// assert_eq!(x.masked_fill(x.gt(1.5), -1.0).to_vec(), [1.0, -1.0, -1.0]);
+    /// ```
+    ///
+    /// # Panics
+    /// If the shapes do not broadcast.
+    #[must_use]
+    pub fn masked_fill(self, mask: Self, value: f64) -> Self {
+        zip("masked_fill", self, mask, |x, mask| if mask != 0.0 { value } else { x })
+    }
+
     /// Returns `x` where `condition` is not 0, else `other`, a tensor or a number; all are
     /// broadcast. This is PyTorch's `where`, which is a keyword in Rust.
     ///

@@ -2,7 +2,7 @@
 
 use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_PI};
 
-use super::{Tensor, arena::Value};
+use super::{Operand, Tensor, arena::Value, arithmetic::zip};
 
 impl Tensor {
     /// Computes `max(x, 0)`.
@@ -135,6 +135,66 @@ impl Tensor {
         self.map(f64::ln)
     }
 
+    /// Computes `e^x - 1`, exact also near 0.
+    ///
+    /// ```
+    /// # use soybean::Tensor;
+    /// let x = Tensor::scalar(1e-12);
+    /// assert_eq!(format!("{:.6e}", x.expm1().item()), "1.000000e-12");
+    /// ```
+    #[must_use]
+    pub fn expm1(self) -> Self {
+        self.map(f64::exp_m1)
+    }
+
+    /// Computes `log(1 + x)`, exact also near 0.
+    ///
+    /// ```
+    /// # use soybean::Tensor;
+    /// let x = Tensor::scalar(1e-12);
+    /// assert_eq!(format!("{:.6e}", x.log1p().item()), "1.000000e-12");
+    /// ```
+    #[must_use]
+    pub fn log1p(self) -> Self {
+        self.map(f64::ln_1p)
+    }
+
+    /// Computes the sine.
+    ///
+    /// ```
+    /// # use soybean::Tensor;
+    /// let x = Tensor::new([2], &[0.0, 1.0]);
+    /// assert_eq!(format!("{:.3?}", x.sin().to_vec()), "[0.000, 0.841]");
+    /// ```
+    #[must_use]
+    pub fn sin(self) -> Self {
+        self.map(f64::sin)
+    }
+
+    /// Computes the cosine.
+    ///
+    /// ```
+    /// # use soybean::Tensor;
+    /// let x = Tensor::new([2], &[0.0, 1.0]);
+    /// assert_eq!(format!("{:.3?}", x.cos().to_vec()), "[1.000, 0.540]");
+    /// ```
+    #[must_use]
+    pub fn cos(self) -> Self {
+        self.map(f64::cos)
+    }
+
+    /// Computes the error function.
+    ///
+    /// ```
+    /// # use soybean::Tensor;
+    /// let x = Tensor::new([2], &[0.0, 1.0]);
+    /// assert_eq!(format!("{:.3?}", x.erf().to_vec()), "[0.000, 0.843]");
+    /// ```
+    #[must_use]
+    pub fn erf(self) -> Self {
+        self.map(libm::erf)
+    }
+
     /// Computes the square root.
     ///
     /// ```
@@ -195,6 +255,42 @@ impl Tensor {
         self.map(|x| f64::from(i8::from(x > 0.0) - i8::from(x < 0.0)))
     }
 
+    /// Returns the largest integer that is not above `x`. No gradient flows through it.
+    ///
+    /// ```
+    /// # use soybean::Tensor;
+    /// let x = Tensor::new([4], &[-1.5, 0.5, 1.25, 2.5]);
+    /// assert_eq!(x.floor().to_vec(), [-2.0, 0.0, 1.0, 2.0]);
+    /// ```
+    #[must_use]
+    pub fn floor(self) -> Self {
+        self.map(f64::floor)
+    }
+
+    /// Returns the smallest integer that is not below `x`. No gradient flows through it.
+    ///
+    /// ```
+    /// # use soybean::Tensor;
+    /// let x = Tensor::new([4], &[-1.5, 0.5, 1.25, 2.5]);
+    /// assert_eq!(x.ceil().to_vec(), [-1.0, 1.0, 2.0, 3.0]);
+    /// ```
+    #[must_use]
+    pub fn ceil(self) -> Self {
+        self.map(f64::ceil)
+    }
+
+    /// Returns the nearest integer, the even one of two. No gradient flows through it.
+    ///
+    /// ```
+    /// # use soybean::Tensor;
+    /// let x = Tensor::new([4], &[-1.5, 0.5, 1.25, 2.5]);
+    /// assert_eq!(x.round().to_vec(), [-2.0, 0.0, 1.0, 2.0]);
+    /// ```
+    #[must_use]
+    pub fn round(self) -> Self {
+        self.map(f64::round_ties_even)
+    }
+
     /// Computes `x^n` for an integer `n`.
     ///
     /// ```
@@ -206,6 +302,38 @@ impl Tensor {
     #[must_use]
     pub fn powi(self, n: i32) -> Self {
         self.map(|x| x.powi(n))
+    }
+
+    /// Computes `x^y` for a number or a tensor `y`; both are broadcast. The result is NaN where `x`
+    /// is negative and `y` is not an integer. The gradient by `x` is 0 where `y` is 0, and the one
+    /// by `y` is 0 where `x` is 0 and `y` is not negative, as in PyTorch.
+    ///
+    /// ```
+    /// # use soybean::Tensor;
+    /// let x = Tensor::new([3], &[1.0, 4.0, 9.0]);
+    /// assert_eq!(x.pow(1.5).to_vec(), [1.0, 8.0, 27.0]);
+    /// assert_eq!((-x).pow(2).to_vec(), [1.0, 16.0, 81.0]);
+    /// let exponents = Tensor::new([3], &[5.0, -1.0, 0.5]);
+    /// assert_eq!(x.pow(exponents).to_vec(), [1.0, 0.25, 3.0]);
+    /// ```
+    ///
+    /// # Panics
+    /// If the shapes do not broadcast.
+    #[must_use]
+    pub fn pow(self, exponent: impl Operand) -> Self {
+        zip("pow", self, exponent.into_tensor(), f64::powf)
+    }
+
+    /// Computes `1 / x`.
+    ///
+    /// ```
+    /// # use soybean::Tensor;
+    /// let x = Tensor::new([2], &[4.0, -0.5]);
+    /// assert_eq!(x.reciprocal().to_vec(), [0.25, -2.0]);
+    /// ```
+    #[must_use]
+    pub fn reciprocal(self) -> Self {
+        self.map(|x| 1.0 / x)
     }
 
     /// Returns the same elements; in a trainer, no gradient flows through it.

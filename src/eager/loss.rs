@@ -1,46 +1,8 @@
-//! Losses, and labels and indices as vectors.
+//! Losses of numbers, and similarities.
 
-use super::Tensor;
+use super::{Dim, Tensor, arithmetic::zip};
 
 impl Tensor {
-    /// Computes the cross-entropy of logits `[.., classes]` and integer labels `[..]`: the mean
-    /// over all rows of `-log(softmax(logits)[label])`. Classes are always the last dim; in PyTorch
-    /// they are dim 1. A label out of range makes the result NaN; a trainer rejects batches with
-    /// such labels.
-    ///
-    /// ```
-    /// # use soybean::Tensor;
-    /// let logits = Tensor::new([2, 2], &[0.0, 0.0, 0.0, 3.0_f64.ln()]);
-    /// let labels = Tensor::new([2], &[1.0, 0.0]);
-    /// // The probabilities of the labels are 1/2 and 1/4: (log 2 + log 4) / 2.
-    /// assert_eq!(format!("{:.3}", logits.cross_entropy(labels).item()), "1.040");
-    /// // Logits of sequences, `[batch, length, classes]`, have labels `[batch, length]`.
-    /// let (logits, labels) = (Tensor::new([2, 3, 4], &[0.0; 24]), Tensor::new([2, 3], &[3.0; 6]));
-    /// assert_eq!(format!("{:.3}", logits.cross_entropy(labels).item()), "1.386");
-    /// ```
-    ///
-    /// # Panics
-    /// If the shapes do not fit, or a label is not an integer.
-    #[must_use]
-    pub fn cross_entropy(self, labels: Self) -> Self {
-        let (logits_shape, labels) = (self.shape(), labels.value());
-        let Some((&n_classes, leading)) = logits_shape.split_last() else {
-            panic!("`cross_entropy`: logits are [.., classes], found {logits_shape:?}")
-        };
-        assert!(
-            labels.shape == leading,
-            "`cross_entropy`: labels for logits {logits_shape:?} are {leading:?}, found {:?}",
-            labels.shape
-        );
-        let logarithms = self.log_softmax(-1).value();
-        let rows = logarithms.data.chunks(n_classes).zip(&labels.data);
-        let loss = |(row, label): (&[f64], &f64)| {
-            class("cross_entropy", *label, n_classes).map_or(f64::NAN, |it| -row[it])
-        };
-        let losses = rows.map(loss);
-        Self::scalar(losses.sum::<f64>() / labels.data.len() as f64)
-    }
-
     /// Computes the mean of `(x - target)^2` over all elements.
     ///
     /// ```
@@ -130,55 +92,125 @@ impl Tensor {
         (softplus - target * self).mean(..)
     }
 
-    /// Appends a dim of `n_classes` to integer labels: 1 at the label and 0 elsewhere. No gradient
-    /// flows through it. A label out of range has no 1; a trainer rejects batches with such labels.
+    /// Computes the focal loss of logits and targets in `0..=1`: the mean of [the cross-entropy
+    /// ](Self::binary_cross_entropy_with_logits) times `(1 - p)^gamma`, with `p` the probability of
+    /// the target, times `alpha` for targets 1 and `1 - alpha` for targets 0. It is torchvision's
+    /// function with `reduction="mean"`. Source: Lin et al. 2017.
     ///
     /// ```
     /// # use soybean::Tensor;
-    /// let labels = Tensor::new([2], &[2.0, 0.0]);
-    /// assert_eq!(labels.one_hot(3).shape(), [2, 3]);
-    /// assert_eq!(labels.one_hot(3).to_vec(), [0.0, 0.0, 1.0, 1.0, 0.0, 0.0]);
+    /// let (logits, target) = (Tensor::new([2], &[2.0, -2.0]), Tensor::new([2], &[1.0, 0.0]));
+    /// // Both losses are 0.127 (1 - 0.881)^2; the weights are 1/4 and 3/4.
+    /// let loss = logits.sigmoid_focal_loss(target, 0.25, 2.0);
+    /// assert_eq!(format!("{:.6}", loss.item()), "0.000902");
     /// ```
     ///
     /// # Panics
-    /// If a label is not an integer.
+    /// If the shapes differ, or `gamma` is negative.
     #[must_use]
-    pub fn one_hot(self, n_classes: usize) -> Self {
-        let labels = self.value();
-        let classes = labels.data.iter().map(|label| class("one_hot", *label, n_classes));
-        let one = |chosen| (0..n_classes).map(move |it| f64::from(u8::from(Some(it) == chosen)));
-        let elements: Vec<f64> = classes.flat_map(one).collect();
-        Self::new([&labels.shape[..], &[n_classes]].concat(), &elements)
+    pub fn sigmoid_focal_loss(self, target: Self, alpha: f64, gamma: f64) -> Self {
+        assert!(gamma >= 0.0, "`sigmoid_focal_loss`: `gamma` must be at least 0, found {gamma}");
+        let _ = self.difference("sigmoid_focal_loss", target);
+        let focal = |x: f64, t: f64| {
+            let loss = x.max(0.0) + (-x.abs()).exp().ln_1p() - t * x;
+            let p = 1.0 / (1.0 + (-x).exp());
+            let of_target = p * t + (1.0 - p) * (1.0 - t);
+            (alpha * t + (1.0 - alpha) * (1.0 - t)) * (1.0 - of_target).powf(gamma) * loss
+        };
+        zip("sigmoid_focal_loss", self, target, focal).mean(..)
     }
 
-    /// Looks up rows of `weight: [v, d]` for integers `[..]`, and returns `[.., d]`: PyTorch's
-    /// `F.embedding(input, weight)` without further options. An index out of range gives zeros; a
-    /// trainer rejects batches with such indices.
+    /// Computes the Kullback-Leibler divergence of log-probabilities `x` from probabilities `t`:
+    /// the sum of `t (log(t) - x)`, which is 0 where `t` is, divided by the extent of dim 0. It is
+    /// PyTorch's function with `reduction="batchmean"`.
     ///
     /// ```
     /// # use soybean::Tensor;
-    /// let weight = Tensor::new([3, 2], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
-    /// let tokens = Tensor::new([2], &[2.0, 0.0]);
-    /// assert_eq!(tokens.embedding(weight).to_vec(), [5.0, 6.0, 1.0, 2.0]);
-    /// assert_eq!(Tensor::new([4, 8], &[0.0; 32]).embedding(weight).shape(), [4, 8, 2]);
+    /// let x = Tensor::new([1, 2], &[0.5, 0.5]).log();
+    /// let target = Tensor::new([1, 2], &[1.0, 0.0]);
+    /// assert_eq!(format!("{:.3}", x.kl_div(target).item()), "0.693");
     /// ```
     ///
     /// # Panics
-    /// If the weight does not have two dims, or an index is not an integer.
+    /// If the shapes differ or have no dims.
     #[must_use]
-    pub fn embedding(self, weight: Self) -> Self {
-        let (indices, table) = (self.value(), weight.value());
-        let [n_rows, width] = table.shape[..] else {
-            panic!("`embedding`: the weight is [rows, width], found {:?}", table.shape)
+    pub fn kl_div(self, target: Self) -> Self {
+        let _ = self.difference("kl_div", target);
+        let term = |x: f64, t: f64| if t == 0.0 { -t * x } else { t * (t.ln() - x) };
+        zip("kl_div", self, target, term).sum(..) / self.dim(0) as f64
+    }
+
+    /// Computes the cosine of the angle between vectors along a dim: their product divided by both
+    /// lengths, each of which counts as at least `eps` (1e-8 in PyTorch).
+    ///
+    /// ```
+    /// # use soybean::Tensor;
+    /// let x = Tensor::new([2, 2], &[3.0, 4.0, 0.0, 0.0]);
+    /// let y = Tensor::new([2, 2], &[1.0, 0.0, 1.0, 0.0]);
+    /// assert_eq!(x.cosine_similarity(y, -1, 1e-8).to_vec(), [0.6, 0.0]);
+    /// ```
+    ///
+    /// # Panics
+    /// If the shapes differ, there is no such dim, or `eps` is not positive.
+    #[must_use]
+    pub fn cosine_similarity(self, other: Self, dim: impl Dim, eps: f64) -> Self {
+        assert!(eps > 0.0, "`cosine_similarity`: `eps` must be positive, found {eps}");
+        let _ = self.difference("cosine_similarity", other);
+        let length = |it: Self| it.square().sum(dim).sqrt().maximum(eps);
+        (self * other).sum(dim) / (length(self) * length(other))
+    }
+
+    /// Computes the mean over rows `[.., d]` of `1 - c` where the target `[..]` is 1, and of
+    /// `max(c - margin, 0)` where it is -1, with `c` the cosine of the angle between the rows.
+    ///
+    /// ```
+    /// # use soybean::Tensor;
+    /// let x = Tensor::new([2, 2], &[3.0, 4.0, 3.0, 4.0]);
+    /// let y = Tensor::new([2, 2], &[1.0, 0.0, 1.0, 0.0]);
+    /// let target = Tensor::new([2], &[1.0, -1.0]);
+    /// // (0.4 + 0.6 - 0.2) / 2
+    /// let loss = x.cosine_embedding_loss(y, target, 0.2);
+    /// assert_eq!(format!("{:.3}", loss.item()), "0.400");
+    /// ```
+    ///
+    /// # Panics
+    /// If the shapes do not fit.
+    #[must_use]
+    pub fn cosine_embedding_loss(self, other: Self, target: Self, margin: f64) -> Self {
+        let name = "cosine_embedding_loss";
+        let _ = self.difference(name, other);
+        let length = |it: Self| (it.square().sum(-1) + 1e-12).sqrt();
+        let cosine = (self * other).sum(-1) / (length(self) * length(other));
+        let _ = cosine.difference(name, target);
+        let loss = |cosine: f64, target: f64| match target {
+            1.0 => 1.0 - cosine,
+            -1.0 => (cosine - margin).max(0.0),
+            _ => 0.0,
         };
-        let rows = indices.data.iter().map(|index| class("embedding", *index, n_rows));
-        let zeros = vec![0.0; width];
-        let row = |row: Option<usize>| match row {
-            Some(row) => &table.data[row * width..(row + 1) * width],
-            None => &zeros,
+        zip(name, cosine, target, loss).mean(..)
+    }
+
+    /// Computes the mean over rows `[.., d]` of `max(d(x, positive) - d(x, negative) + margin, 0)`,
+    /// where `d(x, y)` is the length of `x - y + 1e-6`.
+    ///
+    /// ```
+    /// # use soybean::Tensor;
+    /// let x = Tensor::new([1, 2], &[0.0, 0.0]);
+    /// let near = Tensor::new([1, 2], &[3.0, 4.0]);
+    /// let far = Tensor::new([1, 2], &[0.0, 5.5]);
+    /// let loss = x.triplet_margin_loss(near, far, 1.0);
+    /// assert_eq!(format!("{:.3}", loss.item()), "0.500");
+    /// ```
+    ///
+    /// # Panics
+    /// If the shapes differ.
+    #[must_use]
+    pub fn triplet_margin_loss(self, positive: Self, negative: Self, margin: f64) -> Self {
+        let distance = |other: Self| {
+            let difference = self.difference("triplet_margin_loss", other);
+            (difference + 1e-6).square().sum(-1).sqrt()
         };
-        let elements: Vec<f64> = rows.flat_map(row).copied().collect();
-        Self::new([&indices.shape[..], &[width]].concat(), &elements)
+        (distance(positive) - distance(negative) + margin).relu().mean(..)
     }
 
     fn difference(self, name: &str, target: Self) -> Self {
@@ -191,11 +223,4 @@ impl Tensor {
 fn huber(difference: f64, delta: f64) -> f64 {
     let distance = difference.abs();
     if distance <= delta { distance * distance / 2.0 } else { delta * (distance - delta / 2.0) }
-}
-
-/// Returns the class of a label, or none if it is out of range.
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a whole number below")]
-fn class(name: &str, label: f64, n_classes: usize) -> Option<usize> {
-    assert!(label.fract() == 0.0, "`{name}`: expected an integer, found {label}");
-    (0.0..n_classes as f64).contains(&label).then_some(label as usize)
 }

@@ -1,10 +1,10 @@
 //! The matrix product.
 
-use super::{Tensor, arena::Value};
+use super::{Tensor, arena::Value, arithmetic::broadcast_shape};
 
 impl Tensor {
     /// Multiplies matrices over the last two dims: `[m, k]` with `[k, n]` gives `[m, n]`. Leading
-    /// dims are equal on both sides, or only on the left.
+    /// dims are broadcast.
     ///
     /// ```
     /// # use soybean::Tensor;
@@ -14,12 +14,17 @@ impl Tensor {
     /// // Weights are `[out, in]`, as in PyTorch. A batch shares one weight.
     /// let (batch, weight) = (Tensor::new([4, 2, 3], &[1.0; 24]), Tensor::new([5, 3], &[1.0; 15]));
     /// assert_eq!(batch.matmul(weight.transpose()).shape(), [4, 2, 5]);
+    /// // Leading dims broadcast: one matrix of keys for each pair of heads.
+    /// let heads = Tensor::new([3, 2, 4, 6], &[1.0; 144]);
+    /// let keys = Tensor::new([3, 1, 6, 5], &[1.0; 90]);
+    /// assert_eq!(heads.matmul(keys).shape(), [3, 2, 4, 5]);
     /// ```
     ///
     /// # Panics
-    /// If an operand has fewer than 2 dims, or inner or leading dims differ.
+    /// If an operand has fewer than 2 dims, inner dims differ, or leading dims do not broadcast.
     #[must_use]
     pub fn matmul(self, right: Self) -> Self {
+        let operands = [self, right];
         let (left, right) = (self.value(), right.value());
         let both = format!("{:?} and {:?}", left.shape, right.shape);
         let [left_batch @ .., rows, depth] = left.shape.as_slice() else {
@@ -30,7 +35,14 @@ impl Tensor {
         };
         assert!(depth == inner, "`matmul`: inner dims differ: {depth} and {inner} in {both}");
         let is_shared = right_batch.is_empty();
-        assert!(is_shared || left_batch == right_batch, "`matmul`: leading dims differ in {both}");
+        if !is_shared && left_batch != right_batch {
+            let batch = broadcast_shape(left_batch, right_batch)
+                .unwrap_or_else(|| panic!("`matmul`: leading dims differ in {both}"));
+            let expanded =
+                |it: Self, matrix: [usize; 2]| it.expanded(&[&batch, &matrix[..]].concat());
+            let [left, right] = operands;
+            return expanded(left, [*rows, *depth]).matmul(expanded(right, [*inner, *columns]));
+        }
         let mut data = Vec::with_capacity(left_batch.iter().product::<usize>() * rows * columns);
         for batch in 0..left_batch.iter().product() {
             let right_start = if is_shared { 0 } else { batch * depth * columns };

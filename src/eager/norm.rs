@@ -1,8 +1,26 @@
 //! Normalization.
 
-use super::{Tensor, training::is_training};
+use super::{Dim, Tensor, training::is_training};
 
 impl Tensor {
+    /// Divides by the length along a dim, the square root of the sum of squares, which counts as at
+    /// least `eps` (1e-12 in PyTorch).
+    ///
+    /// ```
+    /// # use soybean::Tensor;
+    /// let x = Tensor::new([2, 2], &[3.0, 4.0, 0.0, 0.0]);
+    /// assert_eq!(x.normalize(-1, 1e-12).to_vec(), [0.6, 0.8, 0.0, 0.0]);
+    /// ```
+    ///
+    /// # Panics
+    /// If there is no such dim, or `eps` is not positive.
+    #[must_use]
+    pub fn normalize(self, dim: impl Dim, eps: f64) -> Self {
+        assert!(eps > 0.0, "`normalize`: `eps` must be positive, found {eps}");
+        let dim = dim.index("normalize", self.shape().len());
+        self / self.norm(dim).maximum(eps).unsqueeze(dim)
+    }
+
     /// Computes `(x - mean(x)) / sqrt(var(x) + eps) * weight + bias` over the last dim, with the
     /// variance of correction 0; `x: [.., n]`, `weight` and `bias: [n]`. PyTorch's
     /// `normalized_shape` is always the last dim. Source: Ba et al. 2016.

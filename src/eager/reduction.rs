@@ -116,6 +116,24 @@ impl Tensor {
         squares / (n_reduced - correction) as f64
     }
 
+    /// Computes the square root of the sum of squares over the dims, and drops them: PyTorch's
+    /// `norm` with `p = 2`. Its gradient at 0 is 0.
+    ///
+    /// ```
+    /// # use soybean::Tensor;
+    /// let x = Tensor::new([2, 2], &[3.0, 4.0, 0.0, 0.0]);
+    /// assert_eq!(x.norm(1).to_vec(), [5.0, 0.0]);
+    /// assert_eq!(x.norm(..).item(), 5.0);
+    /// ```
+    ///
+    /// # Panics
+    /// If a dim does not exist or is named twice.
+    #[must_use]
+    pub fn norm(self, dims: impl Dims) -> Self {
+        let mask = dims.mask("norm", self.value().shape.len());
+        self.square().reduced(&mask, 0.0, |left, right| left + right).without(&mask).sqrt()
+    }
+
     /// Computes the square root of [`var`](Self::var).
     ///
     /// ```

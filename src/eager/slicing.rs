@@ -1,24 +1,26 @@
 //! Slices, padding, and concatenation of tensors.
 
-use super::{Dim, Tensor, arena::Value, strides::dense_strides};
+use super::{Dim, Position, Tensor, arena::Value, strides::dense_strides};
 
 impl Tensor {
     /// Returns the elements `start..end` along a dim: PyTorch's `narrow(dim, start, end - start)`.
-    /// There are no negative indices and no steps.
+    /// Negative numbers count from the end of the dim. There are no steps.
     ///
     /// ```
     /// # use soybean::Tensor;
     /// let x = Tensor::new([2, 3], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
     /// let part = x.slice(1, 1, 3);
     /// assert_eq!((part.shape(), part.to_vec()), (vec![2, 2], vec![2.0, 3.0, 5.0, 6.0]));
+    /// assert_eq!(x.slice(-1, -2, x.dim(-1)).to_vec(), part.to_vec());
     /// ```
     ///
     /// # Panics
     /// If the dim has no such elements, or the range is empty.
     #[must_use]
-    pub fn slice(self, dim: impl Dim, start: usize, end: usize) -> Self {
+    pub fn slice(self, dim: impl Dim, start: impl Position, end: impl Position) -> Self {
         let shape = self.shape();
         let dim = dim.index("slice", shape.len());
+        let (start, end) = (start.position("slice", shape[dim]), end.position("slice", shape[dim]));
         assert!(
             start < end && end <= shape[dim],
             "`slice`: {start}..{end} is not a part of dim {dim} of {shape:?}"
@@ -43,6 +45,38 @@ impl Tensor {
     pub fn split<const N: usize>(self, sizes: [usize; N], dim: impl Dim) -> [Self; N] {
         let mut parts = self.parts(&sizes, dim).into_iter();
         sizes.map(|_| parts.next().expect("one part for each size"))
+    }
+
+    /// Splits into so many parts along a dim, as `let [q, k, v] = x.chunk(3, -1);`. They are equal,
+    /// but the last one may be smaller.
+    ///
+    /// ```
+    /// # use soybean::Tensor;
+    /// let x = Tensor::new([5], &[1.0, 2.0, 3.0, 4.0, 5.0]);
+    /// let [left, right] = x.chunk(2, 0);
+    /// assert_eq!((left.to_vec(), right.to_vec()), (vec![1.0, 2.0, 3.0], vec![4.0, 5.0]));
+    /// ```
+    ///
+    /// # Panics
+    /// If there is no such dim, or it has no so many parts (PyTorch returns fewer), or the pattern
+    /// has another number of them.
+    #[must_use]
+    pub fn chunk<const N: usize>(self, chunks: usize, dim: impl Dim) -> [Self; N] {
+        self.chunks(chunks, dim).try_into().unwrap_or_else(|parts: Vec<Self>| {
+            panic!("`chunk`: {} parts, but {N} are taken", parts.len())
+        })
+    }
+
+    pub(super) fn chunks(self, chunks: usize, dim: impl Dim) -> Vec<Self> {
+        let shape = self.shape();
+        let extent = shape[dim.index("chunk", shape.len())];
+        let size = extent.div_ceil(chunks.max(1));
+        assert!(
+            extent.div_ceil(size) == chunks,
+            "`chunk`: a dim of {extent} elements has no {chunks} parts of {size}"
+        );
+        let sizes: Vec<usize> = (0..chunks).map(|at| size.min(extent - at * size)).collect();
+        self.parts(&sizes, dim)
     }
 
     pub(super) fn parts(self, sizes: &[usize], dim: impl Dim) -> Vec<Self> {

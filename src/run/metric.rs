@@ -151,6 +151,8 @@ pub(crate) struct ModelFacts<'m> {
 struct Labels {
     column: usize,
     n_classes: usize,
+    /// Labels that are not counted.
+    ignored: Option<i32>,
 }
 
 impl<'m> ModelFacts<'m> {
@@ -167,7 +169,8 @@ impl<'m> ModelFacts<'m> {
                 input.n_classes == Some(*n_classes) && input.tile.shape.n_elements() == n_rows
             };
             let column = inputs.iter().rposition(is_labels)?;
-            Some(Labels { column, n_classes: *n_classes })
+            let ignored = inputs[column].ignored_label;
+            Some(Labels { column, n_classes: *n_classes, ignored })
         });
         Self { inputs, labels }
     }
@@ -263,6 +266,9 @@ impl<'m> MetricAccumulator<'m> {
     }
 }
 
+/// A label that is among the largest logits of no row.
+const NO_CLASS: i32 = -1;
+
 /// Returns the number of labels among the `n` largest logits, and the number of labels.
 fn top(
     evaluation: &Evaluation,
@@ -271,7 +277,10 @@ fn top(
     n: usize,
 ) -> Option<(f64, f64)> {
     let (logits, of_rows) = (evaluation.outputs.first()?, batch.i32_column(labels.column)?);
-    Some((count_top(logits, labels.n_classes, of_rows, n) as f64, of_rows.len() as f64))
+    let counted: Vec<i32> =
+        of_rows.iter().map(|it| if labels.ignored == Some(*it) { NO_CLASS } else { *it }).collect();
+    let n_counted = counted.iter().filter(|it| **it != NO_CLASS).count();
+    Some((count_top(logits, labels.n_classes, &counted, n) as f64, n_counted as f64))
 }
 
 /// Counts the labels with fewer than `n` larger logits in their row; `logits: [.., classes]`.
@@ -299,9 +308,24 @@ mod tests {
             tile: Tile::new(Shape::new(&[&[3], row].concat()), Tiling::new(&[])),
             buffer: 0,
             n_classes,
+            ignored_label: None,
             is_queried: name == "x",
         };
         [input("x", &[2], DType::F32, None), input("y", labels_of_row, DType::I32, Some(n_classes))]
+    }
+
+    #[test]
+    fn ignored_labels_are_not_counted() {
+        let mut inputs = inputs(&[], 3);
+        inputs[1].ignored_label = Some(0);
+        let metrics = [Metric::accuracy()];
+        let mut accumulator = MetricAccumulator::new(&metrics, &ModelFacts::of(&inputs, &[3, 3]));
+        // The labels are a hit, ignored though it would be one, and a miss.
+        let logits = vec![0.0, 1.0, 0.0, 1.0, 0.0, 0.0, 1.0, 0.0, 0.0];
+        let outputs = vec![Array { shape: vec![3, 3], data: logits, ..Array::default() }];
+        let views = [View::F32(&[0.0; 6]), View::I32(&[1, 0, 2])];
+        accumulator.add(&Evaluation { loss: 0.0, outputs }, &HeldOutBatch::new(&inputs, &views, 3));
+        assert_eq!(accumulator.values(0.0), [("accuracy".to_owned(), 0.5)]);
     }
 
     /// Evaluates two batches of three rows; the second has one sample and padding.

@@ -73,6 +73,47 @@ def cross_entropy(logits, y):
     return np.mean(log_sum_exp(logits, -1) - chosen)
 
 
+def cross_entropy_with(logits, y, weight, ignored, reduction, smoothing):
+    """As PyTorch's cross_entropy, row by row."""
+    classes = logits.shape[-1]
+    weight = np.broadcast_to(weight, classes)
+    losses, total = np.zeros(np.shape(y)), 0.0
+    for at in np.ndindex(losses.shape):
+        label = int(y[at])
+        if label == ignored:
+            continue
+        logarithms = np.log(softmax(logits[at], -1))
+        losses[at] = -(1 - smoothing) * weight[label] * logarithms[label] - smoothing * np.mean(weight * logarithms)
+        total += weight[label]
+    return {"mean": np.sum(losses) / total, "sum": np.sum(losses), "none": losses}[reduction]
+
+
+def nll_loss(x, y):
+    return -np.mean(np.take_along_axis(x, np.asarray(y, dtype=int)[..., None], -1))
+
+
+def focal(x, t, alpha, gamma):
+    p = 1 / (1 + np.exp(-x))
+    losses = -t * np.log(p) - (1 - t) * np.log(1 - p)
+    miss = 1 - (p * t + (1 - p) * (1 - t))
+    return np.mean((alpha * t + (1 - alpha) * (1 - t)) * miss**gamma * losses)
+
+
+def cosine(x, y, dim, eps):
+    lengths = [np.maximum(np.linalg.norm(it, axis=dim), eps) for it in (x, y)]
+    return np.sum(x * y, dim) / (lengths[0] * lengths[1])
+
+
+def cosine_embedding(x, y, t, margin):
+    c, t = cosine(x, y, -1, 0), np.asarray(t)
+    return np.mean(np.where(t == 1, 1 - c, np.maximum(c - margin, 0)))
+
+
+def triplet(x, y, z, margin):
+    distance = lambda other: np.linalg.norm(x - other + 1e-6, axis=-1)
+    return np.mean(np.maximum(distance(y) - distance(z) + margin, 0))
+
+
 def layer_norm(x, weight, bias, eps):
     mean, variance = x.mean(-1, keepdims=True), x.var(-1, keepdims=True)
     return (x - mean) / np.sqrt(variance + eps) * weight + bias
@@ -205,8 +246,13 @@ def split(x, sizes, dim):
 
 sigmoid = lambda x: 1 / (1 + np.exp(-x))
 erf = np.vectorize(math.erf)
+softplus = lambda x: np.logaddexp(x, 0)
+hard_sigmoid = lambda x: np.clip(x + 3, 0, 6) / 6
+elu = lambda x, alpha: np.where(x > 0, x, alpha * np.expm1(x))
 cube_root = math.sqrt(2 / math.pi)
 matrix = lambda: tensor(3, 5)
+# None of these is a whole number, nor the half of one.
+between = lambda: 4 * matrix() + 1 / 512
 
 CASES = [
     ("add", lambda x, y: x + y, matrix(), tensor(5)),
@@ -296,6 +342,56 @@ CASES = [
     ("to_f32", lambda y: np.asarray(y), labels(2, 3, classes=5)),
     ("to_i32", np.trunc, tensor(3, 5)),
     ("relu6", lambda x: np.clip(x, 0, 6), 4 * matrix()),
+    ("pow", np.power, positive(3, 5), tensor(5)),
+    ("pow", np.power, positive(3, 5), 1.75),
+    ("pow", np.power, matrix(), 3),
+    ("pow", lambda x, y: x**y, matrix(), 6),
+    ("reciprocal", np.reciprocal, positive(3, 5)),
+    ("expm1", np.expm1, matrix()),
+    ("log1p", np.log1p, positive(3, 5)),
+    ("sin", np.sin, 8 * matrix()),
+    ("cos", np.cos, 8 * matrix()),
+    ("erf", erf, matrix()),
+    ("softplus", softplus, 4 * matrix()),
+    ("logsigmoid", lambda x: np.log(sigmoid(x)), 4 * matrix()),
+    ("mish", lambda x: x * np.tanh(softplus(x)), 4 * matrix()),
+    ("softsign", lambda x: x / (1 + np.abs(x)), matrix()),
+    ("hardsigmoid", hard_sigmoid, between()),
+    ("hardswish", lambda x: x * hard_sigmoid(x), between()),
+    ("elu", elu, matrix(), 0.75),
+    ("celu", lambda x, alpha: np.where(x > 0, x, alpha * np.expm1(x / alpha)), matrix(), 1.5),
+    ("selu", lambda x: 1.0507009873554805 * elu(x, 1.6732632423543772), matrix()),
+    ("floor", np.floor, between()),
+    ("ceil", np.ceil, between()),
+    ("round", np.round, between()),
+    ("reshape", lambda x, shape: x.reshape(shape), tensor(4, 6), [3, -1, 2]),
+    ("permute", np.transpose, tensor(2, 3, 5), [0, -1, -2]),
+    ("matmul", np.matmul, tensor(3, 5), tensor(2, 5, 4)),
+    ("matmul", np.matmul, tensor(2, 1, 3, 5), tensor(1, 4, 5, 2)),
+    ("repeat", np.tile, tensor(2, 3), [4, 1, 2]),
+    ("repeat_interleave", np.repeat, tensor(2, 3, 2), 2, 1),
+    ("roll", np.roll, tensor(2, 5, 3), -2, 1),
+    ("flip", np.flip, tensor(2, 5, 3), 1),
+    ("tril", np.tril, tensor(2, 4, 3), -1),
+    ("triu", np.triu, tensor(3, 6), 2),
+    ("slice", lambda x, dim, start, end: x[:, start:end], tensor(2, 5, 3), 1, -4, -1),
+    ("arange", lambda n: np.arange(n, dtype=np.float64), 7),
+    ("full", np.full, [3, 4], 1.25),
+    ("masked_fill", lambda x, m, value: np.where(m != 0, value, x), matrix(), labels(3, 5, classes=2), -1.5),
+    ("chunk", lambda x, n, dim: np.concatenate([it.ravel() for it in np.array_split(x, n, dim)]), tensor(5, 3), 2, 0),
+    ("norm", lambda x, dims: np.sqrt(np.sum(x * x, axis=axes(dims))), tensor(2, 3, 5), [0, 2]),
+    ("normalize", lambda x, dim, eps: x / np.maximum(np.linalg.norm(x, axis=dim, keepdims=True), eps), tensor(2, 3, 5), 1, 1.5),
+    ("cross_entropy_with", cross_entropy_with, tensor(5, 4), labels(5, classes=4), positive(4), 2, "mean", 0.125),
+    ("cross_entropy_with", cross_entropy_with, tensor(5, 4), labels(5, classes=5) - 1, 1, -1, "mean", 0),
+    ("cross_entropy_with", cross_entropy_with, tensor(2, 3, 5), labels(2, 3, classes=5), positive(5), 0, "none", 0.25),
+    ("cross_entropy_with", cross_entropy_with, tensor(7, 3), labels(7, classes=3), 2.0, -100, "sum", 0.5),
+    ("nll_loss", nll_loss, tensor(2, 3, 5), labels(2, 3, classes=5)),
+    ("sigmoid_focal_loss", focal, matrix(), tensor(3, 5, low=0.0, high=1.0), 0.25, 2),
+    ("sigmoid_focal_loss", focal, matrix(), tensor(3, 5, low=0.0, high=1.0), 0.5, 1.5),
+    ("kl_div", lambda x, t: np.sum(t * (np.log(t) - x)) / 3, matrix(), positive(3, 5)),
+    ("cosine_similarity", cosine, tensor(2, 5, 3), tensor(2, 5, 3), 1, 1e-8),
+    ("cosine_embedding_loss", cosine_embedding, matrix(), matrix(), 2 * labels(3, classes=2) - 1, -0.25),
+    ("triplet_margin_loss", triplet, matrix(), matrix(), matrix(), 1.5),
 ]
 
 

@@ -4,8 +4,8 @@ use soybean::prelude::*;
 fn model(x: Tensor<f32, 64, 784>) -> Tensor {
     let a = x.view([64, 28, 28]);
     let b = x.t();
-    let [c, d] = x.chunk(2, 1);
-    let e = x.masked_fill(x, 0.0);
+    let [c, d] = x.unbind(1);
+    let e = x.trunc();
     let f = x.size(0);
     let g = cat([x, x], 1);
     let h = relu(x);

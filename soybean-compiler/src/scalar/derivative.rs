@@ -76,7 +76,7 @@ fn unary_term(
 ) -> Option<Register> {
     let (zero, one) = (b.constant(0.0), b.constant(1.0));
     Some(match function {
-        Unary::Detach | Unary::Float => return None,
+        Unary::Detach | Unary::Float | Unary::Floor | Unary::Round => return None,
         Unary::Negate => b.unary(Unary::Negate, g),
         // d relu(x) = g where relu(x) > 0
         Unary::Relu => {
@@ -102,6 +102,27 @@ fn unary_term(
         Unary::Sigmoid => {
             let rest = b.sub(one, y);
             let slope = b.mul(y, rest);
+            b.mul(g, slope)
+        }
+        // d (e^x - 1) = e^x g
+        Unary::Expm1 => {
+            let power = b.add(y, one);
+            b.mul(g, power)
+        }
+        // d log(1 + x) = g / (1 + x)
+        Unary::Log1p => {
+            let sum = b.add(x, one);
+            b.div(g, sum)
+        }
+        // d sin(x) = cos(x) g
+        Unary::Sin => {
+            let slope = b.unary(Unary::Cos, x);
+            b.mul(g, slope)
+        }
+        // d cos(x) = -sin(x) g
+        Unary::Cos => {
+            let sine = b.unary(Unary::Sin, x);
+            let slope = b.unary(Unary::Negate, sine);
             b.mul(g, slope)
         }
         // d erf(x) = 2 / sqrt(pi) e^(-x^2) g
@@ -140,12 +161,30 @@ fn binary_terms(
             let (by_x, by_z) = (b.select(is_greater, g, zero), b.select(is_greater, zero, g));
             [Some(b.select(is_equal, half, by_x)), Some(b.select(is_equal, half, by_z))]
         }
+        Binary::Power => {
+            let [by_x, by_z] = power_terms(b, x, z, y).map(|slope| b.mul(g, slope));
+            [Some(by_x), Some(by_z)]
+        }
         Binary::Equal
         | Binary::Greater
         | Binary::EqualIntegers
         | Binary::GreaterInteger
         | Binary::Noise => [None, None],
     }
+}
+
+/// Returns the derivatives of `y = x^z`: `z x^(z - 1)` by `x`, which is 0 where `z` is 0, and
+/// `y log(x)` by `z`, which is 0 where `x` is 0 and `z` is not negative, as in PyTorch.
+fn power_terms(b: &mut ScalarBuilder, x: Register, z: Register, y: Register) -> [Register; 2] {
+    let (zero, one) = (b.constant(0.0), b.constant(1.0));
+    let rest = b.sub(z, one);
+    let lower = b.binary(Binary::Power, x, rest);
+    let (by_x, is_constant) = (b.mul(z, lower), b.equal(z, zero));
+    let (logarithm, is_zero) = (b.unary(Unary::Log, x), b.equal(x, zero));
+    let is_negative = b.greater(zero, z);
+    let by_z = b.mul(y, logarithm);
+    let of_zero = b.select(is_negative, by_z, zero);
+    [b.select(is_constant, zero, by_x), b.select(is_zero, of_zero, by_z)]
 }
 
 #[cfg(test)]
@@ -166,5 +205,28 @@ mod tests {
         check(&unary(Unary::Relu), ["select(gt(x2, 0), x3, 0)", "none"]);
         check(&unary(Unary::Detach), ["none", "none"]);
         check(&binary(Binary::Divide), ["div(x3, x1)", "neg(mul(div(x3, x1), x2))"]);
+    }
+
+    #[test]
+    fn gradients_of_powers_are_those_of_pytorch() {
+        let program = binary(Binary::Power);
+        let slopes = [0, 1].map(|input| derivative(&program, input, 2).expect("both are read"));
+        // x, y, then the derivatives of x^y by both.
+        for (x, y, by_x, by_y) in [
+            (2.0, 3.0, 12.0, 8.0 * 2.0_f64.ln()),
+            (0.0, 3.0, 0.0, 0.0),
+            (0.0, 1.0, 1.0, 0.0),
+            (0.0, 0.0, 0.0, 0.0),
+            (5.0, 0.0, 0.0, 5.0_f64.ln()),
+            (-2.0, 2.0, -4.0, f64::NAN),
+            (0.0, -1.0, f64::NEG_INFINITY, f64::NEG_INFINITY),
+        ] {
+            let inputs = [x, y, program.evaluate(&[x, y], &[])[0], 1.0];
+            let found = slopes.each_ref().map(|it| it.evaluate(&inputs, &[])[0]);
+            for (found, expected) in found.into_iter().zip([by_x, by_y]) {
+                let is_same = found == expected || found.is_nan() && expected.is_nan();
+                assert!(is_same, "{x}^{y}: {found}, expected {expected}");
+            }
+        }
     }
 }

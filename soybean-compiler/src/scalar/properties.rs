@@ -23,14 +23,16 @@ pub fn n_flops(program: &ScalarProgram) -> u64 {
         | Instruction::Constant(_)
         | Instruction::IntegerConstant(_) => 0,
         Instruction::Unary(function, _) => match function {
-            Unary::Negate | Unary::Relu => 1,
+            Unary::Negate | Unary::Relu | Unary::Floor | Unary::Round => 1,
             Unary::Detach | Unary::Float => 0,
             Unary::Sqrt => 4,
             Unary::Exp | Unary::Log | Unary::Tanh | Unary::Sigmoid | Unary::Erf => 10,
+            Unary::Expm1 | Unary::Log1p | Unary::Sin | Unary::Cos => 10,
         },
         Instruction::Binary(Binary::Divide, _, divisor) if is_constant(*divisor) => 2,
         Instruction::Binary(Binary::Divide, ..) => 4,
         Instruction::Binary(Binary::Noise, ..) => 10,
+        Instruction::Binary(Binary::Power, ..) => 20,
         Instruction::Binary(..) | Instruction::Select(..) => 1,
     };
     program.instructions.iter().map(flops).sum()

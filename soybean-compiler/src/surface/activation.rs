@@ -10,6 +10,8 @@ use crate::{
 };
 
 const TENSOR: &[SampleArgument] = &[SampleArgument::tensor(&[4, 6])];
+/// Beyond the kinks of functions that are linear or constant outside of `-3..3`.
+const WIDE: &[SampleArgument] = &[SampleArgument::Tensor { shape: &[4, 6], low: -5.0, high: 5.0 }];
 const POSITIVE: &[SampleArgument] = &[SampleArgument::positive(&[4, 6])];
 
 /// The row of a function of one element without settings.
@@ -34,14 +36,67 @@ pub(super) const TABLE: &[Row] = &[
     row!("log", "The natural logarithm.", POSITIVE, |it, x| it.unary(Unary::Log, x)),
     row!("sqrt", "The square root.", POSITIVE, |it, x| it.unary(Unary::Sqrt, x)),
     row!("rsqrt", "`1 / sqrt(x)`.", POSITIVE, rsqrt),
+    row!("expm1", "`e^x - 1`, exact near 0.", TENSOR, |it, x| it.unary(Unary::Expm1, x)),
+    row!("log1p", "`log(1 + x)`, exact near 0.", POSITIVE, |it, x| it.unary(Unary::Log1p, x)),
+    row!("sin", "The sine.", WIDE, |it, x| it.unary(Unary::Sin, x)),
+    row!("cos", "The cosine.", WIDE, |it, x| it.unary(Unary::Cos, x)),
+    row!("erf", "The error function.", TENSOR, |it, x| it.unary(Unary::Erf, x)),
     row!("square", "`x^2`.", TENSOR, |it, x| it.mul(x, x)),
     row!("abs", "The absolute value; its gradient at 0 is 0.", TENSOR, absolute),
     row!("sign", "1 where `x > 0`, -1 where `x < 0`, else 0.", TENSOR, sign),
     row!("gelu", "`x (1 + erf(x / sqrt(2))) / 2`.", TENSOR, gelu),
     row!("gelu_tanh", "The approximation of `gelu` by a hyperbolic tangent.", TENSOR, gelu_tanh),
     row!("silu", "`x sigmoid(x)`.", TENSOR, silu),
+    row!("softplus", "`log(1 + e^x)`.", WIDE, softplus),
+    row!("logsigmoid", "`log(sigmoid(x))`.", WIDE, log_sigmoid),
+    row!("mish", "`x tanh(log(1 + e^x))`.", WIDE, mish),
+    row!("softsign", "`x / (1 + |x|)`.", TENSOR, softsign),
+    row!("hardsigmoid", "`min(max(x + 3, 0), 6) / 6`.", WIDE, hard_sigmoid),
+    row!("hardswish", "`x min(max(x + 3, 0), 6) / 6`.", WIDE, hard_swish),
+    row!("selu", "`elu` of `alpha = 1.673`, times 1.051.", TENSOR, selu),
+    row!(
+        "floor",
+        "The largest integer that is not above `x`; no gradient flows through it.",
+        WIDE,
+        |it, x| it.unary(Unary::Floor, x)
+    ),
+    row!(
+        "ceil",
+        "The smallest integer that is not below `x`; no gradient flows through it.",
+        WIDE,
+        ceil
+    ),
+    row!(
+        "round",
+        "The nearest integer, the even one of two; no gradient flows through it.",
+        WIDE,
+        |it, x| it.unary(Unary::Round, x)
+    ),
     row!("detach", "The same elements, through which no gradient flows.", TENSOR, |it, x| it
         .detach(x)),
+    Row {
+        name: "elu",
+        doc: "`x` where `x > 0`, else `alpha (e^x - 1)`.",
+        arguments: &["input", "alpha"],
+        build: |builder, arguments| {
+            let alpha = arguments.number(1)?;
+            elementwise(builder, arguments, |it, x| elu(it, x, alpha, 1.0))
+        },
+        samples: &[&[SampleArgument::tensor(&[4, 6]), SampleArgument::Float(0.75)]],
+    },
+    Row {
+        name: "celu",
+        doc: "`x` where `x > 0`, else `alpha (e^(x / alpha) - 1)`.",
+        arguments: &["input", "alpha"],
+        build: |builder, arguments| {
+            let alpha = arguments.number(1)?;
+            if alpha == 0.0 {
+                return Err(arguments.expected_number(1, "a number other than 0", alpha));
+            }
+            elementwise(builder, arguments, |it, x| elu(it, x, alpha, alpha))
+        },
+        samples: &[&[SampleArgument::tensor(&[4, 6]), SampleArgument::Float(1.5)]],
+    },
     Row {
         name: "leaky_relu",
         doc: "`x` where `x > 0`, else `slope x`.",
@@ -77,6 +132,73 @@ fn relu6(it: &mut ScalarBuilder, x: Register) -> Register {
     let (is_low, is_high) = (it.add(is_below, is_zero), it.add(is_above, is_six));
     let upper = it.select(is_high, six, x);
     it.select(is_low, zero, upper)
+}
+
+// x where x > 0, else alpha (e^(x / divisor) - 1), whose argument is never positive, so that the
+// gradient by what is not chosen is finite. Sources: Clevert et al. 2015, Barron 2017 (celu).
+fn elu(it: &mut ScalarBuilder, x: Register, alpha: f64, divisor: f64) -> Register {
+    let (is_positive, zero) = (it.is_positive(x), it.constant(0.0));
+    let negative = it.select(is_positive, zero, x);
+    let divisor = it.constant(divisor);
+    let scaled = it.div(negative, divisor);
+    let power = it.unary(Unary::Expm1, scaled);
+    let below = it.scale(power, alpha);
+    it.select(is_positive, x, below)
+}
+
+// Source: Klambauer et al. 2017.
+fn selu(it: &mut ScalarBuilder, x: Register) -> Register {
+    let elu = elu(it, x, 1.673_263_242_354_377_2, 1.0);
+    it.scale(elu, 1.050_700_987_355_480_5)
+}
+
+// log(1 + e^x) = max(x, 0) + log(1 + e^-|x|), in which nothing overflows. -|x| is chosen by the
+// same condition as the maximum, so that the gradient at 0 is 1/2.
+pub(super) fn softplus(it: &mut ScalarBuilder, x: Register) -> Register {
+    let (is_positive, negative) = (it.is_positive(x), it.unary(Unary::Negate, x));
+    let exponent = it.select(is_positive, negative, x);
+    let power = it.unary(Unary::Exp, exponent);
+    let (rest, maximum) = (it.unary(Unary::Log1p, power), it.unary(Unary::Relu, x));
+    it.add(maximum, rest)
+}
+
+// log(sigmoid(x)) = -log(1 + e^-x)
+fn log_sigmoid(it: &mut ScalarBuilder, x: Register) -> Register {
+    let negative = it.unary(Unary::Negate, x);
+    let softplus = softplus(it, negative);
+    it.unary(Unary::Negate, softplus)
+}
+
+// Source: Misra 2019.
+fn mish(it: &mut ScalarBuilder, x: Register) -> Register {
+    let softplus = softplus(it, x);
+    let tanh = it.unary(Unary::Tanh, softplus);
+    it.mul(x, tanh)
+}
+
+fn softsign(it: &mut ScalarBuilder, x: Register) -> Register {
+    let size = absolute(it, x);
+    let divisor = it.offset(size, 1.0);
+    it.div(x, divisor)
+}
+
+// min(max(x + 3, 0), 6) / 6. Source: Howard et al. 2019.
+fn hard_sigmoid(it: &mut ScalarBuilder, x: Register) -> Register {
+    let shifted = it.offset(x, 3.0);
+    let (clamped, six) = (relu6(it, shifted), it.constant(6.0));
+    it.div(clamped, six)
+}
+
+fn hard_swish(it: &mut ScalarBuilder, x: Register) -> Register {
+    let sigmoid = hard_sigmoid(it, x);
+    it.mul(x, sigmoid)
+}
+
+// ceil(x) = -floor(-x)
+fn ceil(it: &mut ScalarBuilder, x: Register) -> Register {
+    let negative = it.unary(Unary::Negate, x);
+    let floor = it.unary(Unary::Floor, negative);
+    it.unary(Unary::Negate, floor)
 }
 
 // rsqrt(x) = 1 / sqrt(x)
@@ -126,4 +248,50 @@ fn half_of(it: &mut ScalarBuilder, x: Register, y: Register) -> Register {
 fn silu(it: &mut ScalarBuilder, x: Register) -> Register {
     let sigmoid = it.unary(Unary::Sigmoid, x);
     it.mul(x, sigmoid)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scalar::derivative;
+
+    /// Checks values and derivatives at numbers of all sizes against those of double precision.
+    fn check(
+        function: impl Fn(&mut ScalarBuilder, Register) -> Register,
+        expected: &[(f64, f64, f64)],
+    ) {
+        let mut it = ScalarBuilder::default();
+        let x = it.input(0);
+        let result = function(&mut it, x);
+        let program = it.finish(result);
+        let slope = derivative(&program, 0, 1).expect("it depends on its input");
+        for &(x, value, derivative) in expected {
+            let found = program.evaluate(&[x], &[])[0];
+            let found = [found, slope.evaluate(&[x, found, 1.0], &[])[0]];
+            for (found, expected) in found.into_iter().zip([value, derivative]) {
+                let is_close = (found - expected).abs() <= 1e-12 * expected.abs();
+                assert!(found == expected || is_close, "{x}: {found}, expected {expected}");
+            }
+        }
+    }
+
+    #[test]
+    fn functions_and_their_derivatives_are_finite_far_from_zero() {
+        let tiny = (-80.0_f64).exp();
+        let all = f64::INFINITY;
+        let half = 2.0_f64.ln();
+        check(softplus, &[(-80.0, tiny, tiny), (0.0, half, 0.5), (1e4, 1e4, 1.0), (all, all, 1.0)]);
+        check(log_sigmoid, &[(-1e4, -1e4, 1.0), (0.0, -half, 0.5), (80.0, -tiny, tiny)]);
+        check(mish, &[(-1e4, 0.0, 0.0), (0.0, 0.0, 0.6), (1e4, 1e4, 1.0)]);
+        check(softsign, &[(-3.0, -0.75, 0.0625), (0.0, 0.0, 1.0)]);
+        check(|it, x| elu(it, x, 2.0, 1.0), &[(-1e4, -2.0, 0.0), (0.0, 0.0, 2.0), (1e4, 1e4, 1.0)]);
+        check(|it, x| elu(it, x, 2.0, 2.0), &[(-1e4, -2.0, 0.0), (0.0, 0.0, 1.0), (1e4, 1e4, 1.0)]);
+    }
+
+    #[test]
+    fn kinks_have_the_derivatives_of_pytorch() {
+        check(hard_sigmoid, &[(-3.0, 0.0, 0.0), (0.0, 0.5, 1.0 / 6.0), (3.0, 1.0, 0.0)]);
+        check(hard_swish, &[(-3.0, 0.0, 0.0), (0.0, 0.0, 0.5), (3.0, 3.0, 1.0)]);
+        check(relu6, &[(0.0, 0.0, 0.0), (6.0, 6.0, 0.0)]);
+    }
 }

@@ -1,13 +1,17 @@
 //! Operators that depend on an element's index along a dim.
 
-use soybean_plan::{Combine, DType, Shape, Unary};
+use soybean_plan::{Combine, DType, EmbeddingForm, Shape, Unary};
 
-use super::{Arguments, Row, SampleArgument, conversion, einsum, map, map_one, reduction};
+use super::{
+    Arguments, Row, SampleArgument, conversion, einsum, layout, map, map_one, reduction, slicing,
+};
 use crate::{
     builder::{Argument, Builder},
     diagnostic::CallDiagnostic,
     operators::{
+        concatenate::Concatenate,
         elementwise::{add, all_dims},
+        embed::Embed,
         iota::Iota,
         pad::Pad,
     },
@@ -42,6 +46,48 @@ pub(super) const TABLE: &[Row] = &[
         build: cumsum,
         samples: SAMPLES,
     },
+    Row {
+        name: "tril",
+        doc: "The elements of the last two dims up to a diagonal, and 0 above it; `diagonal` 0 is the main one.",
+        arguments: &["input", "diagonal"],
+        build: |builder, arguments| triangle(builder, arguments, Triangle::Lower),
+        samples: TRIANGLES,
+    },
+    Row {
+        name: "triu",
+        doc: "The elements of the last two dims from a diagonal on, and 0 below it; `diagonal` 0 is the main one.",
+        arguments: &["input", "diagonal"],
+        build: |builder, arguments| triangle(builder, arguments, Triangle::Upper),
+        samples: TRIANGLES,
+    },
+    Row {
+        name: "roll",
+        doc: "Moved by `shift` places along a dim; what leaves it at one end enters at the other.",
+        arguments: &["input", "shift", "dim"],
+        build: roll,
+        samples: &[
+            &[tensor(&[4, 6]), SampleArgument::Integer(2), SampleArgument::Integer(1)],
+            &[tensor(&[5, 2, 3]), SampleArgument::Integer(-1), SampleArgument::Integer(0)],
+            &[LABELS, SampleArgument::Integer(7), SampleArgument::Integer(-1)],
+        ],
+    },
+    Row {
+        name: "flip",
+        doc: "In the opposite order along a dim.",
+        arguments: &["input", "dim"],
+        build: flip,
+        samples: &[
+            &[tensor(&[4, 6]), SampleArgument::Integer(0)],
+            &[tensor(&[2, 5, 3]), SampleArgument::Integer(-2)],
+        ],
+    },
+];
+
+const LABELS: SampleArgument = SampleArgument::Labels { shape: &[2, 5], n_classes: 7 };
+const TRIANGLES: &[&[SampleArgument]] = &[
+    &[tensor(&[4, 6]), SampleArgument::Integer(0)],
+    &[tensor(&[2, 4, 3]), SampleArgument::Integer(-1)],
+    &[tensor(&[3, 6]), SampleArgument::Integer(2)],
 ];
 
 /// The most elements along the dim of `argmax`: single precision has no larger successive integers.
@@ -97,6 +143,95 @@ fn cumsum(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, 
         distance *= 2;
     }
     Ok(Argument::Tensor(sums))
+}
+
+/// The part of matrices that is kept.
+#[derive(Clone, Copy)]
+enum Triangle {
+    Lower,
+    Upper,
+}
+
+// Elements with column - row above the diagonal, or below it, are 0. Single precision holds all
+// indices up to 2^24.
+fn triangle(
+    builder: &mut Builder,
+    arguments: &Arguments<'_>,
+    kept: Triangle,
+) -> Result<Argument, CallDiagnostic> {
+    let (value, diagonal) = (arguments.tensor(builder, 0)?, arguments.integer(1)?);
+    let shape = builder.shape(value);
+    let [.., rows, columns] = shape[..] else {
+        let message = format!("takes tensors of at least 2 dims, found {}", shape.len());
+        return Err(arguments.fault(0, message));
+    };
+    if rows.max(columns) > MAX_CANDIDATES {
+        let message = format!("matrices have at most {MAX_CANDIDATES} rows and columns");
+        return Err(arguments.fault(0, message));
+    }
+    let index = [rows, columns].map(|extent| builder.graph.add(Iota::new(extent).into(), &[]));
+    let mut it = ScalarBuilder::default();
+    let (x, row, column, zero) = (it.input(0), it.float(1), it.float(2), it.constant(0.0));
+    let last = it.offset(row, diagonal as f64);
+    let is_outside = match kept {
+        Triangle::Lower => it.greater(column, last),
+        Triangle::Upper => it.greater(last, column),
+    };
+    let result = it.select(is_outside, zero, x);
+    let [of_row, of_column] = [2, 1].map(|from_end| vec![factor_id(shape.len() - from_end)]);
+    let operands = [(value, all_dims(&shape)), (index[0], of_row), (index[1], of_column)];
+    Ok(Argument::Tensor(map(builder, shape, &operands, &it.finish(result))))
+}
+
+// Two parts in the other order.
+fn roll(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, CallDiagnostic> {
+    let (value, shift) = (arguments.any_tensor(0)?, arguments.integer(1)?);
+    let shape = builder.shape(value);
+    let dim = arguments.dim(2, shape.len())?;
+    let extent = i64::try_from(shape[dim]).expect("extents are far below 2^63");
+    let n_moved = usize::try_from(shift.rem_euclid(extent)).expect("it is not negative");
+    if n_moved == 0 {
+        return Ok(Argument::Tensor(value));
+    }
+    let n_kept = shape[dim] - n_moved;
+    let parts = [(n_kept, n_moved), (0, n_kept)]
+        .map(|(start, length)| slicing::part(builder, value, dim, start, length));
+    Ok(Argument::Tensor(builder.graph.add(Concatenate { dim }.into(), &parts)))
+}
+
+// The rows of a table in the opposite order; the dim is moved to the front and back.
+fn flip(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, CallDiagnostic> {
+    let value = arguments.tensor(builder, 0)?;
+    let shape = builder.shape(value);
+    let dim = arguments.dim(1, shape.len())?;
+    let extent = shape[dim];
+    if extent > MAX_CANDIDATES {
+        let message = format!("dim {dim} has at most {MAX_CANDIDATES} elements, found {extent}");
+        return Err(arguments.fault(1, message));
+    }
+    let table = layout::permuted(builder, value, moved(shape.len(), dim, 0));
+    let of_table = builder.shape(table);
+    let flat = Shape::new(&[extent, shape.n_elements() / extent]);
+    let table = layout::reshaped(builder, table, flat);
+    let rows = builder.graph.add(Iota::new(extent).into(), &[]);
+    let mut it = ScalarBuilder::default();
+    let (last, row) = (it.constant((extent - 1) as f64), it.float(0));
+    let opposite = it.sub(last, row);
+    let program = it.finish(opposite);
+    let indices = map(builder, Shape::new(&[extent]), &[(rows, vec![0])], &program);
+    let indices = conversion::converted(builder, indices, DType::I32);
+    let embed = Embed { form: EmbeddingForm::Gather, vocabulary: extent };
+    let flipped = builder.graph.add(embed.into(), &[indices, table, rows]);
+    let flipped = layout::reshaped(builder, flipped, of_table);
+    Ok(Argument::Tensor(layout::permuted(builder, flipped, moved(shape.len(), 0, dim))))
+}
+
+/// Returns the order of dims with one dim moved to another place.
+fn moved(rank: usize, from: usize, to: usize) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..rank).collect();
+    let dim = order.remove(from);
+    order.insert(to, dim);
+    order
 }
 
 /// Returns the matrix whose elements are a function of their two indices.

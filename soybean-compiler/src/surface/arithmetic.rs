@@ -1,8 +1,8 @@
 //! Arithmetic with `NumPy` broadcasting.
 
-use soybean_plan::{Binary, Unary};
+use soybean_plan::{Binary, Register, ScalarProgram, Unary};
 
-use super::{Arguments, Row, SampleArgument, broadcast::broadcast, map_one};
+use super::{Arguments, Row, SampleArgument, activation, broadcast::broadcast, map_one};
 use crate::{
     builder::{Argument, Builder},
     diagnostic::CallDiagnostic,
@@ -73,6 +73,33 @@ pub(super) const TABLE: &[Row] = &[
         build: powi,
         samples: POWI_SAMPLES,
     },
+    Row {
+        name: "pow",
+        doc: "`x^y` for a number or a tensor `y`; broadcast. NaN where `x < 0` and `y` is no integer.",
+        arguments: &["input", "exponent"],
+        build: pow,
+        samples: POW_SAMPLES,
+    },
+    Row {
+        name: "reciprocal",
+        doc: "`1 / x`.",
+        arguments: &["input"],
+        build: |builder, arguments| {
+            let value = arguments.tensor(builder, 0)?;
+            Ok(Argument::Tensor(map_one(builder, value, &integer_power(-1))))
+        },
+        samples: &[&[SampleArgument::positive(&[4, 6])]],
+    },
+];
+
+const POW_SAMPLES: &[&[SampleArgument]] = &[
+    &[SampleArgument::positive(&[4, 6]), SampleArgument::Float(2.5)],
+    &[SampleArgument::positive(&[4, 6]), tensor(&[6])],
+    &[tensor(&[4, 6]), SampleArgument::Integer(3)],
+    &[tensor(&[4, 6]), SampleArgument::Integer(5)],
+    &[SampleArgument::positive(&[5]), SampleArgument::Float(0.5)],
+    &[SampleArgument::positive(&[5]), SampleArgument::Float(-0.5)],
+    &[SampleArgument::Float(1.5), tensor(&[3, 5])],
 ];
 
 const POWI_SAMPLES: &[&[SampleArgument]] = &[
@@ -96,9 +123,46 @@ fn powi(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, Ca
         return Err(arguments
             .fault(1, format!("the exponent must lie between -64 and 64, found {exponent}")));
     }
+    Ok(Argument::Tensor(map_one(builder, value, &integer_power(exponent))))
+}
+
+/// Returns the program of an integer power, by products.
+fn integer_power(exponent: i64) -> ScalarProgram {
     let mut it = ScalarBuilder::default();
-    let (x, one) = (it.input(0), it.constant(1.0));
+    let x = it.input(0);
+    let result = product(&mut it, x, exponent);
+    it.finish(result)
+}
+
+fn product(it: &mut ScalarBuilder, x: Register, exponent: i64) -> Register {
+    let one = it.constant(1.0);
     let power = (0..exponent.unsigned_abs()).fold(one, |power, _| it.mul(power, x));
-    let result = if exponent < 0 { it.div(one, power) } else { power };
+    if exponent < 0 { it.div(one, power) } else { power }
+}
+
+/// Returns `x^exponent`. Common exponents have faster programs, as in PyTorch.
+pub(super) fn power(it: &mut ScalarBuilder, x: Register, exponent: f64) -> Register {
+    if exponent.abs() <= 4.0 && exponent.fract() == 0.0 {
+        #[expect(clippy::cast_possible_truncation, reason = "a small whole number")]
+        return product(it, x, exponent as i64);
+    }
+    if exponent == 0.5 {
+        return it.unary(Unary::Sqrt, x);
+    }
+    if exponent == -0.5 {
+        return activation::rsqrt(it, x);
+    }
+    let exponent = it.constant(exponent);
+    it.binary(Binary::Power, x, exponent)
+}
+
+fn pow(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, CallDiagnostic> {
+    let Some(exponent) = arguments.get(1).as_number() else {
+        return binary(builder, arguments, Binary::Power);
+    };
+    let value = arguments.tensor(builder, 0)?;
+    let mut it = ScalarBuilder::default();
+    let x = it.input(0);
+    let result = power(&mut it, x, exponent);
     Ok(Argument::Tensor(map_one(builder, value, &it.finish(result))))
 }

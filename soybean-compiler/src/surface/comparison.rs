@@ -89,6 +89,16 @@ pub(super) const TABLE: &[Row] = &[
             &[tensor(&[2, 1, 5]), tensor(&[3, 1]), tensor(&[4, 1, 1, 5])],
         ],
     },
+    Row {
+        name: "masked_fill",
+        doc: "`value` where `mask` is not 0, else `x`.",
+        arguments: &["input", "mask", "value"],
+        build: masked_fill,
+        samples: &[
+            &[tensor(&[3, 4]), LABELS, SampleArgument::Float(-3.0)],
+            &[tensor(&[2, 4, 5]), tensor(&[4, 1]), SampleArgument::Integer(0)],
+        ],
+    },
 ];
 
 const EQUAL: &[&[SampleArgument]] = &[
@@ -153,4 +163,17 @@ fn where_(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, 
         (2, arguments.operand(builder, 2)?),
     ];
     broadcast(builder, arguments, &operands, |it, x| it.select(x[1], x[0], x[2]))
+}
+
+fn masked_fill(
+    builder: &mut Builder,
+    arguments: &Arguments<'_>,
+) -> Result<Argument, CallDiagnostic> {
+    let number = arguments.number(2)?;
+    let operands = [
+        (0, arguments.operand(builder, 0)?),
+        (1, arguments.comparable(builder, 1)?),
+        (2, Operand::Number(number)),
+    ];
+    broadcast(builder, arguments, &operands, |it, x| it.select(x[1], x[2], x[0]))
 }

@@ -133,12 +133,29 @@ pub(super) fn limit(
     integers: Value,
     n_classes: usize,
 ) -> Result<(), CallDiagnostic> {
+    limit_but(builder, arguments, position, integers, n_classes, None)
+}
+
+/// Limits integers in the same way but for one, if all that limit them have the same exception.
+pub(super) fn limit_but(
+    builder: &mut Builder,
+    arguments: &Arguments<'_>,
+    position: usize,
+    integers: Value,
+    n_classes: usize,
+    exception: Option<i32>,
+) -> Result<(), CallDiagnostic> {
     for value in sources(builder, integers) {
-        if let Source::Input { n_classes: limit } = &mut builder.graph.node_mut(value).source {
+        if let Source::Input { n_classes: limit, ignored_label } =
+            &mut builder.graph.node_mut(value).source
+        {
+            let is_same = limit.is_none() || *ignored_label == exception;
+            *ignored_label = exception.filter(|_| is_same);
             *limit = Some(limit.map_or(n_classes, |other| other.min(n_classes)));
         }
         if let Some(Pad { fill, .. }) = builder.graph.operator_as::<Pad>(value)
             && !(0.0..n_classes as f64).contains(fill)
+            && exception.map(f64::from) != Some(*fill)
         {
             let message = format!("integers must be in 0..{n_classes}, but are padded with {fill}");
             return Err(arguments.fault(position, message));

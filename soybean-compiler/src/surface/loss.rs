@@ -1,34 +1,18 @@
-//! Losses: scalars, each the mean over the batch.
+//! Losses of numbers: scalars, each the mean over the batch, and similarities.
 
-use soybean_plan::{Binary, Combine, Register, Unary};
+use soybean_plan::{Binary, Combine, DType, Register, Shape, Unary};
 
-use super::{Arguments, Row, SampleArgument, activation, labels, map, reduction};
+use super::{Arguments, Row, SampleArgument, activation, arithmetic, conversion, map, reduction};
 use crate::{
     builder::{Argument, Builder},
     diagnostic::CallDiagnostic,
-    operators::{elementwise::all_dims, iota::Iota},
+    operators::elementwise::all_dims,
     scalar::ScalarBuilder,
     signature::{FactorId, factor_id},
     value::Value,
 };
 
 pub(super) const TABLE: &[Row] = &[
-    Row {
-        name: "cross_entropy",
-        doc: "The mean of `-log(softmax(logits)[label])` over logits `[.., classes]` and labels `[..]`. Computed labels out of range make it NaN.",
-        arguments: &["logits", "labels"],
-        build: cross_entropy,
-        samples: &[
-            &[
-                SampleArgument::tensor(&[4, 6]),
-                SampleArgument::Labels { shape: &[4], n_classes: 6 },
-            ],
-            &[
-                SampleArgument::tensor(&[2, 3, 4]),
-                SampleArgument::Labels { shape: &[2, 3], n_classes: 4 },
-            ],
-        ],
-    },
     Row {
         name: "mse",
         doc: "The mean of `(x - target)^2`.",
@@ -64,8 +48,58 @@ pub(super) const TABLE: &[Row] = &[
         build: |builder, arguments| mean_of(builder, arguments, binary_cross_entropy),
         samples: PAIRS,
     },
+    Row {
+        name: "sigmoid_focal_loss",
+        doc: "The mean of `binary_cross_entropy_with_logits` times `(1 - p)^gamma`, with `p` the probability of the target, and times `alpha` for targets 1 and `1 - alpha` for targets 0.",
+        arguments: &["input", "target", "alpha", "gamma"],
+        build: focal,
+        samples: &[
+            &[PAIR[0], SHARES, SampleArgument::Float(0.25), SampleArgument::Integer(2)],
+            &[PAIR[0], SHARES, SampleArgument::Float(0.5), SampleArgument::Float(1.5)],
+        ],
+    },
+    Row {
+        name: "kl_div",
+        doc: "The sum of `t (log(t) - x)` over log-probabilities `x` and probabilities `t`, divided by the extent of dim 0.",
+        arguments: &["input", "target"],
+        build: kl_div,
+        samples: &[&[PAIR[0], SampleArgument::positive(&[4, 6])]],
+    },
+    Row {
+        name: "cosine_similarity",
+        doc: "The cosine of the angle between vectors along a dim, whose lengths count as at least `eps`.",
+        arguments: &["input", "other", "dim", "eps"],
+        build: cosine_similarity,
+        samples: &[
+            &[PAIR[0], PAIR[1], SampleArgument::Integer(-1), SampleArgument::Float(1e-8)],
+            &[
+                SampleArgument::tensor(&[3, 5, 2]),
+                SampleArgument::tensor(&[3, 5, 2]),
+                SampleArgument::Integer(1),
+                SampleArgument::Float(1e-8),
+            ],
+        ],
+    },
+    Row {
+        name: "cosine_embedding_loss",
+        doc: "The mean of `1 - c` where the target is 1 and of `max(c - margin, 0)` where it is -1, with `c` the cosine of the angle between rows.",
+        arguments: &["input", "other", "target", "margin"],
+        build: cosine_embedding,
+        samples: &[&[PAIR[0], PAIR[1], SIGNS, SampleArgument::Float(-0.5)]],
+    },
+    Row {
+        name: "triplet_margin_loss",
+        doc: "The mean of `max(d(x, positive) - d(x, negative) + margin, 0)`, with `d` the distance of rows.",
+        arguments: &["input", "positive", "negative", "margin"],
+        build: triplet_margin,
+        samples: &[&[PAIR[0], PAIR[1], PAIR[1], SampleArgument::Float(5.0)]],
+    },
 ];
 
+const PAIR: [SampleArgument; 2] =
+    [SampleArgument::tensor(&[4, 6]), SampleArgument::tensor(&[4, 6])];
+const SHARES: SampleArgument = SampleArgument::Tensor { shape: &[4, 6], low: 0.0, high: 1.0 };
+const SIGNS: SampleArgument = SampleArgument::Labels { shape: &[4], n_classes: 2 };
 const PAIRS: &[&[SampleArgument]] = &[
     &[SampleArgument::tensor(&[4, 6]), SampleArgument::tensor(&[4, 6])],
     &[SampleArgument::tensor(&[3, 1, 5]), SampleArgument::tensor(&[3, 1, 5])],
@@ -79,90 +113,49 @@ const LIMITED: &[&[SampleArgument]] = &[
     &[SampleArgument::tensor(&[7]), SampleArgument::tensor(&[7]), SampleArgument::Integer(2)],
 ];
 
-// mean over n of log(sum over c of e^(x[n, c] - m[n])) - (x[n, y[n]] - m[n]), with m the maximum of
-// each row
-fn cross_entropy(
-    builder: &mut Builder,
-    arguments: &Arguments<'_>,
-) -> Result<Argument, CallDiagnostic> {
-    let logits = arguments.tensor(builder, 0)?;
-    let shape = builder.shape(logits);
-    let Some((&classes, leading)) = shape.split_last() else {
-        return Err(arguments.fault(0, "the logits must be [.., classes], found a scalar"));
-    };
-    let labels = labels::integers(builder, arguments, 1, "labels")?;
-    let of_labels = builder.shape(labels);
-    if of_labels[..] != *leading {
-        let message =
-            format!("the labels must be {leading:?}, one for each row, found {of_labels}");
-        return Err(arguments.fault(1, message));
-    }
-    labels::limit(builder, arguments, 1, labels, classes)?;
-    let parts = reduction::Shifted::new(builder, logits, leading.len());
-    let chosen = chosen(builder, parts.shifted, labels);
-    let mut scalar = ScalarBuilder::default();
-    let (sum, chosen_logit) = (scalar.input(0), scalar.input(1));
-    let log = scalar.unary(Unary::Log, sum);
-    let mut loss = scalar.sub(log, chosen_logit);
-    let rows = builder.shape(parts.sum);
-    let mut operands = vec![(parts.sum, all_dims(&rows)), (chosen, all_dims(&rows))];
-    if labels::are_computed(builder, labels) {
-        loss = within_classes(&mut scalar, 2, classes, loss);
-        operands.push((labels, all_dims(&rows)));
-    }
-    let losses = map(builder, rows, &operands, &scalar.finish(loss));
-    Ok(Argument::Tensor(reduction::mean_to(builder, losses, &[])))
-}
-
-/// Returns a number where the label of an input is a class, else NaN.
-fn within_classes(it: &mut ScalarBuilder, labels: u8, classes: usize, x: Register) -> Register {
-    let last = i32::try_from(classes - 1).expect("extents are below 2^31");
-    let (label, zero, last) =
-        (it.integer(labels), it.integer_constant(0), it.integer_constant(last));
-    let (is_below, is_above) = (it.greater(zero, label), it.greater(label, last));
-    let (is_outside, nan) = (it.add(is_below, is_above), it.constant(f64::NAN));
-    it.select(is_outside, nan, x)
-}
-
-/// Returns the element of each row that its label selects: the sum over the row of the elements
-/// whose index equals the label.
-fn chosen(builder: &mut Builder, rows: Value, labels: Value) -> Value {
-    let shape = builder.shape(rows);
-    let last = shape.len() - 1;
-    let index = builder.graph.add(Iota::new(shape[last]).into(), &[]);
-    let mut scalar = ScalarBuilder::default();
-    let (x, label, index_of_x, zero) =
-        (scalar.input(0), scalar.integer(1), scalar.integer(2), scalar.constant(0.0));
-    let is_chosen = scalar.equal(label, index_of_x);
-    let result = scalar.select(is_chosen, x, zero);
-    let kept: Vec<FactorId> = (0..last).map(factor_id).collect();
-    let operands =
-        [(rows, all_dims(&shape)), (labels, kept.clone()), (index, vec![factor_id(last)])];
-    let masked = map(builder, shape, &operands, &scalar.finish(result));
-    reduction::reduce(builder, masked, Combine::Sum, &kept)
-}
-
 /// Returns the mean of a function of each element and its target.
 fn mean_of(
     builder: &mut Builder,
     arguments: &Arguments<'_>,
     program: impl Fn(&mut ScalarBuilder, Register, Register) -> Register,
 ) -> Result<Argument, CallDiagnostic> {
-    let (input, target) = (arguments.tensor(builder, 0)?, arguments.tensor(builder, 1)?);
-    let (of_input, of_target) = (builder.shape(input), builder.shape(target));
-    if of_input != of_target {
-        return Err(arguments.fault(
-            1,
-            format!("the target must have the input's shape {of_input}, found {of_target}"),
-        ));
-    }
-    let mut scalar = ScalarBuilder::default();
-    let (x, t) = (scalar.input(0), scalar.input(1));
-    let loss = program(&mut scalar, x, t);
-    let space = all_dims(&of_input);
-    let losses =
-        map(builder, of_input, &[(input, space.clone()), (target, space)], &scalar.finish(loss));
+    let [input, target] = same_shapes(builder, arguments, ["", "the target"])?;
+    let losses = map_all(builder, &[input, target], |it, x| program(it, x[0], x[1]));
     Ok(Argument::Tensor(reduction::mean_to(builder, losses, &[])))
+}
+
+/// Returns the first tensors among the arguments, all of one shape.
+fn same_shapes<const N: usize>(
+    builder: &Builder,
+    arguments: &Arguments<'_>,
+    names: [&str; N],
+) -> Result<[Value; N], CallDiagnostic> {
+    let first = arguments.tensor(builder, 0)?;
+    let mut tensors = [first; N];
+    for position in 1..N {
+        tensors[position] = arguments.tensor(builder, position)?;
+        let (shape, other) = (builder.shape(first), builder.shape(tensors[position]));
+        if shape != other {
+            let name = names[position];
+            let message = format!("{name} must have the input's shape {shape}, found {other}");
+            return Err(arguments.fault(position, message));
+        }
+    }
+    Ok(tensors)
+}
+
+/// Adds a map over tensors of one shape.
+fn map_all(
+    builder: &mut Builder,
+    values: &[Value],
+    program: impl FnOnce(&mut ScalarBuilder, &[Register]) -> Register,
+) -> Value {
+    let shape = builder.shape(values[0]);
+    let mut it = ScalarBuilder::default();
+    let inputs: Vec<Register> = (0..values.len()).map(|at| it.input(factor_id(at))).collect();
+    let result = program(&mut it, &inputs);
+    let operands: Vec<_> = values.iter().map(|it| (*it, all_dims(&shape))).collect();
+    map(builder, shape, &operands, &it.finish(result))
 }
 
 // (x - t)^2
@@ -221,4 +214,148 @@ fn binary_cross_entropy(it: &mut ScalarBuilder, x: Register, t: Register) -> Reg
     let (log, product) = (it.unary(Unary::Log, sum), it.mul(t, x));
     let softplus = it.add(log, m);
     it.sub(softplus, product)
+}
+
+// a_t (1 - p_t)^gamma l, with l the binary cross-entropy, 1 - p_t = s (1 - t) + (1 - s) t, s =
+// sigmoid(x), and a_t = alpha t + (1 - alpha) (1 - t). Source: Lin et al. 2017, torchvision.
+fn focal(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, CallDiagnostic> {
+    let (alpha, gamma) = (arguments.number(2)?, arguments.number(3)?);
+    if gamma < 0.0 {
+        return Err(arguments.expected_number(3, "at least 0", gamma));
+    }
+    mean_of(builder, arguments, |it, x, t| {
+        let (loss, one) = (binary_cross_entropy(it, x, t), it.constant(1.0));
+        let (negative, rest) = (it.unary(Unary::Negate, x), it.sub(one, t));
+        let (sigmoid, of_rest) = (it.unary(Unary::Sigmoid, x), it.unary(Unary::Sigmoid, negative));
+        let (of_zero, of_one) = (it.mul(sigmoid, rest), it.mul(of_rest, t));
+        let miss = it.add(of_zero, of_one);
+        let focus = arithmetic::power(it, miss, gamma);
+        let (of_one, of_zero) = (it.scale(t, alpha), it.scale(rest, 1.0 - alpha));
+        let (weight, focused) = (it.add(of_one, of_zero), it.mul(focus, loss));
+        it.mul(weight, focused)
+    })
+}
+
+// sum of t (log(t) - x) / n, where 0 log(0) = 0. Source: PyTorch's `kl_div` with `batchmean`.
+fn kl_div(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, CallDiagnostic> {
+    let [input, target] = same_shapes(builder, arguments, ["", "the target"])?;
+    let Some(&n) = builder.shape(input).first() else {
+        return Err(arguments.fault(0, "takes tensors of at least 1 dim, found a scalar"));
+    };
+    let terms = map_all(builder, &[input, target], |it, x| {
+        let (zero, one) = (it.constant(0.0), it.constant(1.0));
+        let is_zero = it.equal(x[1], zero);
+        let positive = it.select(is_zero, one, x[1]);
+        let logarithm = it.unary(Unary::Log, positive);
+        let difference = it.sub(logarithm, x[0]);
+        it.mul(x[1], difference)
+    });
+    let sum = reduction::reduce(builder, terms, Combine::Sum, &[]);
+    Ok(Argument::Tensor(map_all(builder, &[sum], |it, x| {
+        let n = it.constant(n as f64);
+        it.div(x[0], n)
+    })))
+}
+
+/// Returns the sums over a dim of `x y`, `x^2` and `y^2`.
+fn products(builder: &mut Builder, [x, y]: [Value; 2], dim: usize) -> [Value; 3] {
+    let kept: Vec<FactorId> =
+        (0..builder.shape(x).len()).filter(|&it| it != dim).map(factor_id).collect();
+    [[x, y], [x, x], [y, y]].map(|pair| {
+        let products = map_all(builder, &pair, |it, x| it.mul(x[0], x[1]));
+        reduction::reduce(builder, products, Combine::Sum, &kept)
+    })
+}
+
+// x y / (max(|x|, eps) max(|y|, eps)); the roots are of numbers of at least eps^2, so that the
+// gradient by vectors of zeros is finite.
+fn cosine_similarity(
+    builder: &mut Builder,
+    arguments: &Arguments<'_>,
+) -> Result<Argument, CallDiagnostic> {
+    let tensors = same_shapes(builder, arguments, ["", "the other tensor"])?;
+    let dim = arguments.dim(2, builder.shape(tensors[0]).len())?;
+    let eps = positive(arguments, 3)?;
+    let sums = products(builder, tensors, dim);
+    Ok(Argument::Tensor(map_all(builder, &sums, |it, x| {
+        let least = it.constant(eps * eps);
+        let [left, right] = [x[1], x[2]].map(|square| {
+            let limited = it.binary(Binary::Maximum, square, least);
+            it.unary(Unary::Sqrt, limited)
+        });
+        let lengths = it.mul(left, right);
+        it.div(x[0], lengths)
+    })))
+}
+
+// The squares of the lengths are increased by 1e-12, as in PyTorch.
+fn cosine_embedding(
+    builder: &mut Builder,
+    arguments: &Arguments<'_>,
+) -> Result<Argument, CallDiagnostic> {
+    let tensors = same_shapes(builder, arguments, ["", "the other tensor"])?;
+    let rows = row_shape(builder, arguments, tensors[0])?;
+    let margin = arguments.number(3)?;
+    let Argument::Tensor(target) = *arguments.get(2) else {
+        return Err(arguments.expected(2, "a tensor"));
+    };
+    let of_target = builder.shape(target);
+    if of_target != rows {
+        let message = format!("the target must be {rows}, one for each row, found {of_target}");
+        return Err(arguments.fault(2, message));
+    }
+    let target = conversion::converted(builder, target, DType::F32);
+    let [product, left, right] = products(builder, tensors, rows.len());
+    let losses = map_all(builder, &[product, left, right, target], |it, x| {
+        let [left, right] = [x[1], x[2]].map(|square| {
+            let sum = it.offset(square, 1e-12);
+            it.unary(Unary::Sqrt, sum)
+        });
+        let lengths = it.mul(left, right);
+        let (cosine, one, zero) = (it.div(x[0], lengths), it.constant(1.0), it.constant(0.0));
+        let (near, beyond) = (it.sub(one, cosine), it.offset(cosine, -margin));
+        let (far, minus_one) = (it.unary(Unary::Relu, beyond), it.constant(-1.0));
+        let (is_far, is_near) = (it.equal(x[3], minus_one), it.equal(x[3], one));
+        let of_far = it.select(is_far, far, zero);
+        it.select(is_near, near, of_far)
+    });
+    Ok(Argument::Tensor(reduction::mean_to(builder, losses, &[])))
+}
+
+/// Returns a shape without its last dim.
+fn row_shape(
+    builder: &Builder,
+    arguments: &Arguments<'_>,
+    value: Value,
+) -> Result<Shape, CallDiagnostic> {
+    match builder.shape(value).split_last() {
+        Some((_, rows)) => Ok(Shape::new(rows)),
+        None => Err(arguments.fault(0, "takes tensors of at least 1 dim, found a scalar")),
+    }
+}
+
+// d(x, y) = |x - y + 1e-6|. Source: PyTorch's triplet_margin_loss with p = 2.
+fn triplet_margin(
+    builder: &mut Builder,
+    arguments: &Arguments<'_>,
+) -> Result<Argument, CallDiagnostic> {
+    let [input, near, far] =
+        same_shapes(builder, arguments, ["", "the positive tensor", "the negative tensor"])?;
+    let rows = row_shape(builder, arguments, input)?;
+    let margin = arguments.number(3)?;
+    let squares = [near, far].map(|other| {
+        let squares = map_all(builder, &[input, other], |it, x| {
+            let difference = it.sub(x[0], x[1]);
+            let distance = it.offset(difference, 1e-6);
+            it.mul(distance, distance)
+        });
+        reduction::reduce(builder, squares, Combine::Sum, &all_dims(&rows))
+    });
+    let losses = map_all(builder, &squares, |it, x| {
+        let [near, far] = [x[0], x[1]].map(|square| it.unary(Unary::Sqrt, square));
+        let difference = it.sub(near, far);
+        let loss = it.offset(difference, margin);
+        it.unary(Unary::Relu, loss)
+    });
+    Ok(Argument::Tensor(reduction::mean_to(builder, losses, &[])))
 }

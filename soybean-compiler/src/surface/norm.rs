@@ -1,6 +1,6 @@
 //! Normalization. Variances are taken of what is already less its mean, so that nothing cancels.
 
-use soybean_plan::{MAX_RANK, PoolingForm, Shape, Unary};
+use soybean_plan::{Binary, MAX_RANK, PoolingForm, Shape, Unary};
 
 use super::{Arguments, Row, SampleArgument, activation, layout, map, map_one, reduction, slicing};
 use crate::{
@@ -44,6 +44,16 @@ pub(super) const TABLE: &[Row] = &[
         samples: &[
             &[tensor(&[4, 6]), tensor(&[6]), float(0.1)],
             &[tensor(&[5]), tensor(&[5]), float(0.01)],
+        ],
+    },
+    Row {
+        name: "normalize",
+        doc: "Divided by its length along a dim, which counts as at least `eps`.",
+        arguments: &["input", "dim", "eps"],
+        build: normalize,
+        samples: &[
+            &[tensor(&[4, 6]), integer(-1), float(1e-8)],
+            &[tensor(&[3, 4, 2]), integer(1), float(2.0)],
         ],
     },
     Row {
@@ -249,4 +259,24 @@ pub(super) fn eps(arguments: &Arguments<'_>, position: usize) -> Result<f64, Cal
         true => Ok(eps),
         false => Err(arguments.expected_number(position, "at least 0", eps)),
     }
+}
+
+// x / max(|x|, eps). The root is of a number of at least eps^2, so that the gradient by zeros is
+// finite.
+fn normalize(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, CallDiagnostic> {
+    let value = arguments.tensor(builder, 0)?;
+    let shape = builder.shape(value);
+    let (dim, eps) = (arguments.dim(1, shape.len())?, arguments.number(2)?);
+    if eps <= 0.0 {
+        return Err(arguments.expected_number(2, "positive", eps));
+    }
+    let kept: Vec<FactorId> = (0..shape.len()).filter(|&it| it != dim).map(factor_id).collect();
+    let sum = reduction::sum_of_squares(builder, value, &kept);
+    let mut it = ScalarBuilder::default();
+    let (x, sum_of_x, least) = (it.input(0), it.input(1), it.constant(eps * eps));
+    let limited = it.binary(Binary::Maximum, sum_of_x, least);
+    let length = it.unary(Unary::Sqrt, limited);
+    let result = it.div(x, length);
+    let operands = [(value, all_dims(&shape)), (sum, kept)];
+    Ok(Argument::Tensor(map(builder, shape, &operands, &it.finish(result))))
 }

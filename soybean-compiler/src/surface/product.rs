@@ -1,11 +1,14 @@
 //! Matrix products.
 
-use super::{Arguments, Row, SampleArgument};
+use soybean_plan::Shape;
+
+use super::{Arguments, Row, SampleArgument, broadcast::broadcast_shape, einsum, layout};
 use crate::{
     builder::{Argument, Builder},
     diagnostic::CallDiagnostic,
     operators::contract::Contract,
     signature::factor_id,
+    value::Value,
 };
 
 const fn tensor(shape: &'static [usize]) -> SampleArgument {
@@ -14,17 +17,20 @@ const fn tensor(shape: &'static [usize]) -> SampleArgument {
 
 pub(super) const TABLE: &[Row] = &[Row {
     name: "matmul",
-    doc: "The product of matrices `[.., m, k]` and `[k, n]` or `[.., k, n]`.",
+    doc: "The product of matrices `[.., m, k]` and `[k, n]` or `[.., k, n]`, whose leading dims are broadcast.",
     arguments: &["left", "right"],
     build: matmul,
     samples: &[
         &[tensor(&[4, 6]), tensor(&[6, 2])],
         &[tensor(&[2, 4, 6]), tensor(&[6, 8])],
         &[tensor(&[2, 4, 6]), tensor(&[2, 6, 8])],
+        &[tensor(&[4, 6]), tensor(&[2, 6, 3])],
+        &[tensor(&[2, 3, 4, 5]), tensor(&[3, 5, 2])],
+        &[tensor(&[2, 1, 4, 3]), tensor(&[1, 2, 3, 4])],
     ],
 }];
 
-/// Multiplies `[.., m, k] x [k, n]`, or `[.., m, k] x [.., k, n]` with equal leading dims.
+/// Multiplies `[.., m, k] x [k, n]`, or `[.., m, k] x [.., k, n]` with leading dims that broadcast.
 fn matmul(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, CallDiagnostic> {
     let (left, right) = (arguments.tensor(builder, 0)?, arguments.tensor(builder, 1)?);
     let (of_left, of_right) = (builder.shape(left), builder.shape(right));
@@ -50,11 +56,7 @@ fn matmul(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, 
     }
     let is_batched = of_right.len() > 2;
     if is_batched && of_left[..n_batch] != of_right[..of_right.len() - 2] {
-        let (left, right) = (&of_left[..n_batch], &of_right[..of_right.len() - 2]);
-        let message = format!("batch dimensions differ: {left:?} vs {right:?}");
-        return Err(arguments
-            .fault(1, message)
-            .with_help("[.., m, k] x [k, n] or equal leading dims"));
+        return broadcast_product(builder, arguments, [left, right]);
     }
     // Factors: batch dims first, then i, k, j; a plain product is written ik,kj->ij.
     let batch: Vec<u8> = (0..n_batch).map(|dim| factor_id(dim + 3)).collect();
@@ -64,4 +66,45 @@ fn matmul(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, 
     let contract =
         Contract { left: with(&batch, [0, 2]), right: of_right, result: with(&batch, [0, 1]) };
     Ok(Argument::Tensor(builder.graph.add(contract.into(), &[left, right])))
+}
+
+/// Multiplies matrices whose leading dims broadcast: each operand is read without the dims along
+/// which it is repeated.
+fn broadcast_product(
+    builder: &mut Builder,
+    arguments: &Arguments<'_>,
+    operands: [Value; 2],
+) -> Result<Argument, CallDiagnostic> {
+    let leading = operands.map(|it| {
+        let shape = builder.shape(it);
+        Shape::new(&shape[..shape.len() - 2])
+    });
+    let Some(batch) = broadcast_shape(&leading[0], &leading[1]) else {
+        let [left, right] = leading;
+        let message = format!("batch dimensions differ: {left} vs {right}");
+        return Err(arguments.fault(1, message).with_help(
+            "aligned at the last one, leading dims must be equal, or one of them 1 or missing",
+        ));
+    };
+    let letters: Vec<u8> = (b'a'..).take(batch.len()).collect();
+    let mut lettered = |position: usize, matrix: [u8; 2]| {
+        let (value, leading) = (operands[position], &leading[position]);
+        let n_missing = batch.len() - leading.len();
+        let kept: Vec<usize> =
+            (0..leading.len()).filter(|dim| leading[*dim] == batch[dim + n_missing]).collect();
+        let shape = builder.shape(value);
+        let extents: Shape = kept
+            .iter()
+            .map(|dim| leading[*dim])
+            .chain(shape[shape.len() - 2..].iter().copied())
+            .collect();
+        let value = match extents == shape {
+            true => value,
+            false => layout::reshaped(builder, value, extents),
+        };
+        (value, kept.iter().map(|dim| letters[dim + n_missing]).chain(matrix).collect())
+    };
+    let (left, right) = (lettered(0, *b"xy"), lettered(1, *b"yz"));
+    let result = [&letters[..], b"xz"].concat();
+    Ok(Argument::Tensor(einsum::product(builder, left, right, &result)))
 }

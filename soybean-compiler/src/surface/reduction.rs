@@ -93,6 +93,13 @@ pub(super) const TABLE: &[Row] = &[
         samples: VARIANCE_SAMPLES,
     },
     Row {
+        name: "norm",
+        doc: "The square root of the sum of squares over dims; its gradient at 0 is 0.",
+        arguments: &["input", "dims"],
+        build: norm,
+        samples: SAMPLES,
+    },
+    Row {
         name: "logsumexp",
         doc: "`log(sum(e^x))` along a dim.",
         arguments: &["input", "dim"],
@@ -179,7 +186,8 @@ fn less(
     map(builder, shape, &operands, &scalar.finish(difference))
 }
 
-/// Returns the square root of a variance. Its gradient at 0 is 0, as in PyTorch, and not infinite.
+/// Returns the square root of a variance or of a sum of squares. Its gradient at 0 is 0, as in
+/// PyTorch, and not infinite.
 fn root_of_spread() -> ScalarProgram {
     let mut it = ScalarBuilder::default();
     let (x, zero, one) = (it.input(0), it.constant(0.0), it.constant(1.0));
@@ -188,6 +196,21 @@ fn root_of_spread() -> ScalarProgram {
     let root = it.unary(Unary::Sqrt, other);
     let result = it.select(is_zero, zero, root);
     it.finish(result)
+}
+
+fn norm(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, CallDiagnostic> {
+    let (value, kept) = operand(builder, arguments)?;
+    let sum = sum_of_squares(builder, value, &kept);
+    Ok(Argument::Tensor(map_one(builder, sum, &root_of_spread())))
+}
+
+/// Returns the sum of squares over all dims but some.
+pub(super) fn sum_of_squares(builder: &mut Builder, value: Value, kept: &[FactorId]) -> Value {
+    let mut it = ScalarBuilder::default();
+    let x = it.input(0);
+    let square = it.mul(x, x);
+    let squares = map_one(builder, value, &it.finish(square));
+    reduce(builder, squares, Combine::Sum, kept)
 }
 
 // The sum of squares of what is less its mean, divided by n - correction.
@@ -222,11 +245,7 @@ pub(super) fn spread(
     degrees: usize,
 ) -> Value {
     let difference = less(builder, value, kept, ScalarBuilder::detach);
-    let mut scalar = ScalarBuilder::default();
-    let x = scalar.input(0);
-    let square = scalar.mul(x, x);
-    let squares = map_one(builder, difference, &scalar.finish(square));
-    let sum = reduce(builder, squares, Combine::Sum, kept);
+    let sum = sum_of_squares(builder, difference, kept);
     divided(builder, sum, degrees)
 }
 
@@ -289,6 +308,14 @@ impl Shifted {
         })
     }
 
+    /// Returns `x - log(sum(e^x))`.
+    pub(super) fn log_softmax(&self, builder: &mut Builder) -> Value {
+        self.map(builder, |it, shifted, sum| {
+            let log = it.unary(Unary::Log, sum);
+            it.sub(shifted, log)
+        })
+    }
+
     /// Returns a map of the shifted elements and the sums.
     fn map(
         &self,
@@ -340,10 +367,5 @@ fn log_softmax(
     builder: &mut Builder,
     arguments: &Arguments<'_>,
 ) -> Result<Argument, CallDiagnostic> {
-    let shifted = shifted(builder, arguments)?;
-    let result = shifted.map(builder, |it, shifted, sum| {
-        let log = it.unary(Unary::Log, sum);
-        it.sub(shifted, log)
-    });
-    Ok(Argument::Tensor(result))
+    Ok(Argument::Tensor(shifted(builder, arguments)?.log_softmax(builder)))
 }

@@ -27,7 +27,7 @@ const LABELS: SampleArgument = SampleArgument::Labels { shape: &[2, 5], n_classe
 pub(super) const TABLE: &[Row] = &[
     Row {
         name: "slice",
-        doc: "The elements `start..end` along a dim.",
+        doc: "The elements `start..end` along a dim; negative numbers count from its end.",
         arguments: &["input", "dim", "start", "end"],
         build: slice,
         samples: &[
@@ -35,6 +35,8 @@ pub(super) const TABLE: &[Row] = &[
             &[tensor(&[5, 2, 4]), integer(-3), integer(0), integer(1)],
             &[tensor(&[4, 6]), integer(0), integer(0), integer(4)],
             &[LABELS, integer(1), integer(2), integer(4)],
+            &[tensor(&[4, 6]), integer(1), integer(-3), integer(6)],
+            &[tensor(&[4, 6]), integer(0), integer(1), integer(-1)],
         ],
     },
     Row {
@@ -48,6 +50,17 @@ pub(super) const TABLE: &[Row] = &[
             &[tensor(&[4, 6]), list(&[6]), integer(-1)],
             &[tensor(&[4, 12]), list(&[4, 4, 4]), integer(1)],
             &[LABELS, list(&[4, 1]), integer(1)],
+        ],
+    },
+    Row {
+        name: "chunk",
+        doc: "So many parts along a dim, an array of tensors: equal ones, and a last one that may be smaller.",
+        arguments: &["input", "chunks", "dim"],
+        build: chunk,
+        samples: &[
+            &[tensor(&[4, 6]), integer(3), integer(-1)],
+            &[tensor(&[7, 2]), integer(2), integer(0)],
+            &[tensor(&[4, 6]), integer(1), integer(0)],
         ],
     },
     Row {
@@ -70,7 +83,9 @@ fn slice(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, C
     let shape = builder.shape(value);
     let dim = arguments.dim(1, shape.len())?;
     let (start, end) = (arguments.integer(2)?, arguments.integer(3)?);
-    let range = usize::try_from(start).ok().zip(usize::try_from(end).ok());
+    let extent = i64::try_from(shape[dim]).expect("extents are far below 2^63");
+    let from_start = |at: i64| usize::try_from(if at < 0 { at + extent } else { at }).ok();
+    let range = from_start(start).zip(from_start(end));
     let Some((start, end)) = range.filter(|&(start, end)| start < end && end <= shape[dim]) else {
         let message =
             format!("{start}..{end} is not a part of dim {dim}, which has {} elements", shape[dim]);
@@ -94,17 +109,45 @@ fn split(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, C
             format!("sizes {sizes:?} add up to {total}, but dim {dim} has {} elements", shape[dim]);
         return Err(arguments.fault(1, message));
     }
+    Ok(parts(builder, value, dim, sizes))
+}
+
+// As in PyTorch, but for numbers of parts that do not come about, which are faults.
+fn chunk(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, CallDiagnostic> {
+    let (value, n) = (arguments.any_tensor(0)?, arguments.size(1, 1)?);
+    let shape = builder.shape(value);
+    let dim = arguments.dim(2, shape.len())?;
+    let extent = shape[dim];
+    let size = extent.div_ceil(n);
+    if extent.div_ceil(size) != n {
+        let message = format!(
+            "dim {dim} of {extent} elements has no {n} parts of {size}, the last one smaller"
+        );
+        return Err(arguments.fault(1, message));
+    }
+    let sizes = (0..n).map(|at| size.min(extent - at * size)).collect();
+    Ok(parts(builder, value, dim, sizes))
+}
+
+/// Returns the parts of these sizes along a dim.
+fn parts(builder: &mut Builder, value: Value, dim: usize, sizes: Vec<usize>) -> Argument {
     let mut start = 0;
     let mut parts = Vec::with_capacity(sizes.len());
     for size in sizes {
         parts.push(Argument::Tensor(part(builder, value, dim, start, size)));
         start += size;
     }
-    Ok(Argument::List(parts))
+    Argument::List(parts)
 }
 
 /// Returns the elements of one dim from `start` on.
-fn part(builder: &mut Builder, value: Value, dim: usize, start: usize, length: usize) -> Value {
+pub(super) fn part(
+    builder: &mut Builder,
+    value: Value,
+    dim: usize,
+    start: usize,
+    length: usize,
+) -> Value {
     let crop = Pad::crop(builder.shape(value), dim, start, length);
     windowed(builder, value, crop)
 }

@@ -288,6 +288,11 @@ fn parts_and_joined_tensors() {
         "3: -1..2 is not a part of dim 1, which has 3 elements; help: a part has at least 1 element",
     );
     check(
+        "slice",
+        &[Tensor(&[2, 3]), integer(1), integer(-4), integer(2)],
+        "3: -4..2 is not a part of dim 1, which has 3 elements; help: a part has at least 1 element",
+    );
+    check(
         "split",
         &[Tensor(&[2, 3]), list(&[3, 0]), integer(1)],
         "1: sizes must be positive, found [3, 0]",
@@ -352,6 +357,68 @@ fn losses() {
         &[Tensor(&[2, 3]), integer(4)],
         "1: the labels must be a tensor, found an integer",
     );
+    check("celu", &[x(), integer(0)], "1: `alpha` must be a number other than 0, found 0");
+    check(
+        "sigmoid_focal_loss",
+        &[x(), x(), float(0.5), float(-1.0)],
+        "3: `gamma` must be at least 0, found -1",
+    );
+    check(
+        "triplet_margin_loss",
+        &[x(), x(), Tensor(&[3]), float(1.0)],
+        "2: the negative tensor must have the input's shape [2], found [3]",
+    );
+    check(
+        "cosine_embedding_loss",
+        &[Tensor(&[2, 3]), Tensor(&[2, 3]), Labels(&[3]), float(0.0)],
+        "2: the target must be [2], one for each row, found [3]",
+    );
+    check(
+        "cosine_similarity",
+        &[x(), x(), integer(0), integer(0)],
+        "3: `eps` must be positive, found 0",
+    );
+}
+
+#[test]
+fn inferred_repeated_and_broadcast_shapes() {
+    let x = || Tensor(&[4, 6]);
+    check("reshape", &[x(), list(&[-1, -1])], "1: only one extent can be -1, found [-1, -1]");
+    check(
+        "reshape",
+        &[x(), list(&[-1, 5])],
+        "1: [4, 6] has 24 elements, which the others, 5, do not divide",
+    );
+    check("reshape", &[x(), list(&[-2, 12])], "1: extents must be positive, found [-2, 12]");
+    check("repeat", &[x(), list(&[2])], "1: a number for each dim of [4, 6] is needed, found [2]");
+    check(
+        "matmul",
+        &[Tensor(&[2, 3, 4]), Tensor(&[3, 4, 5])],
+        "1: batch dimensions differ: [2] vs [3]; help: aligned at the last one, leading dims must be equal, or one of them 1 or missing",
+    );
+    check("tril", &[Tensor(&[3]), integer(0)], "0: takes tensors of at least 2 dims, found 1");
+    check(
+        "chunk",
+        &[Tensor(&[6]), integer(4), integer(0)],
+        "1: dim 0 of 6 elements has no 4 parts of 2, the last one smaller",
+    );
+    check("arange", &[integer(0)], "0: `end` must be at least 1, found 0");
+    check("full", &[list(&[2, 0]), float(1.0)], "0: extents must be positive, found [2, 0]");
+    check("normalize", &[x(), integer(0), float(0.0)], "2: `eps` must be positive, found 0");
+}
+
+#[test]
+fn options_of_cross_entropy() {
+    let with = |weight: Given, reduction: &str, smoothing: f64, expected: &str| {
+        let (logits, labels) = (Tensor(&[2, 3]), Labels(&[2]));
+        let given = [logits, labels, weight, integer(-100), text(reduction), float(smoothing)];
+        check("cross_entropy_with", &given, expected);
+    };
+    let shape = "2: the weight must be a number or [3], one for each class, found [2]";
+    with(Tensor(&[2]), "mean", 0.0, shape);
+    let reduction = "4: `reduction` must be `\"mean\"`, `\"sum\"` or `\"none\"`, found \"average\"";
+    with(float(1.0), "average", 0.0, reduction);
+    with(float(1.0), "mean", 1.5, "5: `label_smoothing` must be a number from 0 to 1, found 1.5");
 }
 
 #[test]

@@ -23,7 +23,7 @@ fn check(operator: &Operator, operands: &[Shape]) -> usize {
     let mut graph = Graph::default();
     let mut sources = BTreeMap::new();
     let mut add = |(at, shape): (usize, &Shape)| -> Value {
-        let source = Source::Input { n_classes: None };
+        let source = Source::Input { n_classes: None, ignored_label: None };
         let value = graph.add_source(&format!("x{at}"), DType::F32, *shape, source);
         // Few distinct numbers, so that several pixels of a window attain the maximum.
         let number = |it| (8.0 * noise(it + 1000 * at)).floor() - 3.0;

@@ -2,7 +2,7 @@
 //! compiler.
 
 use quote::ToTokens;
-use soybean_compiler::{Argument, CallPart, function_names, method_names};
+use soybean_compiler::{Argument, CallPart, function_names, method_names, operator_descriptions};
 use soybean_plan::DType;
 use syn::{BinOp, Expr, ExprBinary, ExprMethodCall, ExprUnary, UnOp};
 
@@ -115,11 +115,9 @@ impl<'a> Evaluator<'a> {
             }
             Value::Tensor(_) | Value::Poison if !is_operator => {
                 let headline = format!("unknown operator `{name}`");
-                let help = match function_names().contains(&name.as_str()) {
-                    true => {
-                        format!("it is a function of an array of tensors: `{name}([x, y], dim)`")
-                    }
-                    false => suggestion::help_with_operator(&name),
+                let help = match function_call(&name) {
+                    Some(call) => format!("it is a function: `{call}`"),
+                    None => suggestion::help_with_operator(&name),
                 };
                 Ok(self.report(&call.method, Diagnostic::new(headline).help(help)))
             }
@@ -261,6 +259,13 @@ fn described(evaluator: &Evaluator<'_>, expression: &Expr, value: &Value<'_>) ->
         Value::Integer(it) if text != it.to_string() => format!("`{text}` is {it}"),
         other => format!("`{text}` is {}", other.kind()),
     }
+}
+
+/// Returns how an operator is called that is a function, and not a method.
+fn function_call(name: &str) -> Option<String> {
+    let is_function = function_names().contains(&name);
+    let mut all = operator_descriptions().into_iter();
+    is_function.then(|| all.find(|it| it.name == name).map(|it| it.call)).flatten()
 }
 
 /// Returns the call that compares tensors as the expression would, if it is a comparison.

@@ -19,7 +19,7 @@ struct_expression! {
     }
     DigitOrder { first_axis n_parts is_balanced }
     Buffer { offset n_elements dtype }
-    Input { name dtype tile buffer n_classes is_queried }
+    Input { name dtype tile buffer n_classes ignored_label is_queried }
     Parameter { name tile buffer init is_trained }
     State { name tile buffer }
     Constant { tile buffer }

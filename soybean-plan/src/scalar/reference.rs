@@ -40,6 +40,12 @@ impl Unary {
             Self::Tanh => x.tanh(),
             Self::Sigmoid => 1.0 / (1.0 + (-x).exp()),
             Self::Erf => erf(x),
+            Self::Expm1 => x.exp_m1(),
+            Self::Log1p => x.ln_1p(),
+            Self::Sin => x.sin(),
+            Self::Cos => x.cos(),
+            Self::Floor => x.floor(),
+            Self::Round => x.round_ties_even(),
         }
     }
 }
@@ -55,6 +61,7 @@ impl Binary {
             Self::Divide => x / y,
             Self::Maximum if x.is_nan() || y.is_nan() => f64::NAN,
             Self::Maximum => x.max(y),
+            Self::Power => x.powf(y),
             Self::Equal | Self::EqualIntegers => f64::from(x == y),
             Self::Greater | Self::GreaterInteger => f64::from(x > y),
             #[expect(clippy::cast_possible_truncation, reason = "noise is of single precision")]

@@ -62,16 +62,37 @@ pub(crate) fn relu(x: f32) -> f32 {
     at_least(x, 0.0)
 }
 
-/// Computes `e^x`: `x = n ln 2 + r` with whole `n`, `e^r` by a polynomial, then times `2^n` in two
-/// factors so that results may be subnormal. Coefficients: Cephes `expf` (S. Moshier).
+/// Computes `e^x`: `e^r` as in [`reduced`], then times `2^n` in two factors so that results may be
+/// subnormal.
 #[inline(always)]
 pub(crate) fn exp<M: MultiplyAdd>(x: f32) -> f32 {
+    // Beyond these bounds the result is 0 or infinite.
+    let (power, exponent) = reduced::<M>(at_most(at_least(x, -104.0), 89.0));
+    let half = exponent >> 1;
+    (power + 1.0) * power_of_two(half) * power_of_two(exponent.wrapping_sub(half))
+}
+
+/// Computes `e^x - 1` as `(e^r - 1 + 1 - 2^-n) 2^n`, whose first difference is exact near 0.
+#[inline(always)]
+pub(crate) fn expm1<M: MultiplyAdd>(x: f32) -> f32 {
+    // Beyond these bounds the result is -1 or infinite.
+    let (power, exponent) = reduced::<M>(at_most(at_least(x, -25.0), 89.0));
+    let half = exponent >> 1;
+    // Smaller powers of 2 than 2^-126 do not change the sum.
+    let rest = 1.0 - power_of_two((-exponent).max(-126));
+    let result = (power + rest) * power_of_two(half) * power_of_two(exponent.wrapping_sub(half));
+    // The sum would lose the sign of -0.
+    if x == 0.0 { x } else { result }
+}
+
+/// Returns `e^r - 1` and `n` where `x = n ln 2 + r` with whole `n`; the exponential is a
+/// polynomial. Coefficients: Cephes `expf` (S. Moshier).
+#[inline(always)]
+fn reduced<M: MultiplyAdd>(x: f32) -> (f32, i32) {
     // Adding and subtracting this rounds to an integer, which is then in the low bits.
     const ROUND: f32 = 12_582_912.0;
     const LN_2_HIGH: f32 = 0.693_359_4;
     const LN_2_LOW: f32 = -2.121_944_4e-4;
-    // Beyond these bounds the result is 0 or infinite.
-    let x = at_most(at_least(x, -104.0), 89.0);
     let shifted = M::multiply_add(x, std::f32::consts::LOG2_E, ROUND);
     let whole = shifted - ROUND;
     let rest = M::multiply_add(whole, -LN_2_HIGH, x);
@@ -80,10 +101,8 @@ pub(crate) fn exp<M: MultiplyAdd>(x: f32) -> f32 {
         rest,
         [1.987_569_1e-4, 1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 0.166_666_65, 0.5],
     );
-    let power = M::multiply_add(tail, rest * rest, rest) + 1.0;
-    let exponent = shifted.to_bits().wrapping_sub(ROUND.to_bits()).cast_signed();
-    let half = exponent >> 1;
-    power * power_of_two(half) * power_of_two(exponent.wrapping_sub(half))
+    let power = M::multiply_add(tail, rest * rest, rest);
+    (power, shifted.to_bits().wrapping_sub(ROUND.to_bits()).cast_signed())
 }
 
 #[inline(always)]
@@ -122,6 +141,18 @@ pub(crate) fn log<M: MultiplyAdd>(x: f32) -> f32 {
     let positive = if x < f32::INFINITY { finite } else { x };
     let known = if x > 0.0 { positive } else { f32::NAN };
     if x == 0.0 { f32::NEG_INFINITY } else { known }
+}
+
+/// Computes `log(1 + x)`: the logarithm of the rounded sum, plus what rounding lost divided by the
+/// sum. Source: Higham 2002, section 1.14.1.
+#[inline(always)]
+pub(crate) fn log1p<M: MultiplyAdd>(x: f32) -> f32 {
+    let sum = 1.0 + x;
+    let lost = x - (sum - 1.0);
+    let finite = log::<M>(sum) + lost / sum;
+    // The logarithm of 0 or of an infinite sum is what it is, and that of 1 is lost entirely.
+    let known = if sum == 0.0 || sum == f32::INFINITY { log::<M>(sum) } else { finite };
+    if sum == 1.0 { x } else { known }
 }
 
 /// Computes the hyperbolic tangent: a polynomial near 0, else `1 - 2 / (e^2x + 1)`. Coefficients:
@@ -240,6 +271,8 @@ mod tests {
         check(Unary::Tanh, tanh::<Separate>, 2.0);
         check(Unary::Sigmoid, sigmoid::<Separate>, 2.5);
         check(Unary::Erf, erf::<Separate>, 2.0);
+        check(Unary::Expm1, expm1::<Separate>, 2.0);
+        check(Unary::Log1p, log1p::<Separate>, 2.0);
         check(Unary::Relu, relu, 0.0);
     }
 
@@ -251,5 +284,15 @@ mod tests {
         check(Unary::Tanh, tanh::<Fused>, 2.0);
         check(Unary::Sigmoid, sigmoid::<Fused>, 2.5);
         check(Unary::Erf, erf::<Fused>, 2.0);
+        check(Unary::Expm1, expm1::<Fused>, 2.0);
+        check(Unary::Log1p, log1p::<Fused>, 2.0);
+    }
+
+    #[test]
+    fn functions_of_the_system_are_accurate_everywhere() {
+        check(Unary::Sin, f32::sin, 1.0);
+        check(Unary::Cos, f32::cos, 1.0);
+        check(Unary::Floor, f32::floor, 0.0);
+        check(Unary::Round, f32::round_ties_even, 0.0);
     }
 }

@@ -68,12 +68,20 @@ formulas! {
     Tanh = |a, _, _| math::tanh::<M>(a);
     Sigmoid = |a, _, _| math::sigmoid::<M>(a);
     Erf = |a, _, _| math::erf::<M>(a);
+    Expm1 = |a, _, _| math::expm1::<M>(a);
+    Log1p = |a, _, _| math::log1p::<M>(a);
+    // One element at a time, by the system's library, which is exact for arguments of any size.
+    Sin = |a, _, _| a.sin();
+    Cos = |a, _, _| a.cos();
+    Floor = |a, _, _| a.floor();
+    Round = |a, _, _| a.round_ties_even();
     Float = |a, _, _| a.to_bits().cast_signed() as f32;
     Add = |a, b, _| a + b;
     Subtract = |a, b, _| a - b;
     Multiply = |a, b, _| a * b;
     Divide = |a, b, _| a / b;
     Maximum = |a, b, _| math::maximum(a, b);
+    Power = |a, b, _| a.powf(b);
     Equal = |a, b, _| if a == b { 1.0 } else { 0.0 };
     Greater = |a, b, _| if a > b { 1.0 } else { 0.0 };
     EqualIntegers = |a, b, _| if a.to_bits() == b.to_bits() { 1.0 } else { 0.0 };
@@ -99,6 +107,12 @@ pub(crate) fn loop_of(function: Function, vectors: [bool; 3], isa: Isa) -> Loop 
             Unary::Tanh => one::<Tanh>(vectors, isa),
             Unary::Sigmoid => one::<Sigmoid>(vectors, isa),
             Unary::Erf => one::<Erf>(vectors, isa),
+            Unary::Expm1 => one::<Expm1>(vectors, isa),
+            Unary::Log1p => one::<Log1p>(vectors, isa),
+            Unary::Sin => one::<Sin>(vectors, isa),
+            Unary::Cos => one::<Cos>(vectors, isa),
+            Unary::Floor => one::<Floor>(vectors, isa),
+            Unary::Round => one::<Round>(vectors, isa),
             Unary::Detach => one::<Copy>(vectors, isa),
             Unary::Float => one::<Float>(vectors, isa),
         },
@@ -108,6 +122,7 @@ pub(crate) fn loop_of(function: Function, vectors: [bool; 3], isa: Isa) -> Loop 
             Binary::Multiply => two::<Multiply>(vectors, isa),
             Binary::Divide => two::<Divide>(vectors, isa),
             Binary::Maximum => two::<Maximum>(vectors, isa),
+            Binary::Power => two::<Power>(vectors, isa),
             Binary::Equal => two::<Equal>(vectors, isa),
             Binary::Greater => two::<Greater>(vectors, isa),
             Binary::EqualIntegers => two::<EqualIntegers>(vectors, isa),

@@ -50,15 +50,18 @@ pub(crate) fn check_labels(
 ) -> Result<(), Error> {
     let (Some(n_classes), View::I32(labels)) = (input.n_classes, view) else { return Ok(()) };
     let n_each: usize = input.tile.shape.iter().skip(1).product();
-    let is_bad = |label: &i32| usize::try_from(*label).map_or(true, |label| label >= n_classes);
+    let is_class = |label: i32| usize::try_from(label).is_ok_and(|label| label < n_classes);
+    let is_bad = |label: &i32| !is_class(*label) && input.ignored_label != Some(*label);
     let bad = rows.iter().find_map(|rows| {
         let (start, end) = (rows.start * n_each, labels.len().min(rows.end * n_each));
         Some(start + labels.get(start..end)?.iter().position(is_bad)?)
     });
     let Some(bad) = bad else { return Ok(()) };
     let (name, row, label) = (&input.name, bad / n_each, labels[bad]);
-    let message =
-        format!("input `{name}`, row {row}: expected a label in 0..{n_classes}, found {label}");
+    let or_ignored = input.ignored_label.map_or_else(String::new, |it| format!(" or {it}"));
+    let message = format!(
+        "input `{name}`, row {row}: expected a label in 0..{n_classes}{or_ignored}, found {label}"
+    );
     Err(Error::new(ErrorKind::Batch, message))
 }
 
@@ -80,6 +83,7 @@ mod tests {
             tile: Tile::new(shape, Tiling::new(&whole)),
             buffer: 0,
             n_classes: Some(3),
+            ignored_label: None,
             is_queried: true,
         };
         let labels = [9, 9, 0, 1, 2, 7, 9, 9];
@@ -94,5 +98,26 @@ mod tests {
         };
         assert_eq!(check(&[1..2, 2..3]), bad(2, 7));
         assert_eq!(check(&[1..2, 3..4]), bad(3, 9));
+    }
+
+    #[test]
+    fn ignored_labels_are_no_faults() {
+        let input = Input {
+            name: "y".into(),
+            dtype: DType::I32,
+            tile: Tile::new(Shape::new(&[3]), Tiling::new(&[Placement::Replicated])),
+            buffer: 0,
+            n_classes: Some(3),
+            ignored_label: Some(-100),
+            is_queried: true,
+        };
+        let check = |labels: &[i32]| {
+            let views = [View::I32(labels)];
+            let checked = check_batch(slice::from_ref(&input), &[0..1, 1..3], &views);
+            checked.map_err(|error| error.to_string())
+        };
+        assert_eq!(check(&[2, -100, 0]), Ok(()));
+        let message = "input `y`, row 1: expected a label in 0..3 or -100, found -1";
+        assert_eq!(check(&[2, -1, -100]), Err(message.to_owned()));
     }
 }

@@ -156,6 +156,7 @@ mod tests {
             tile: Tile::new(Shape::new(shape), Tiling::new(tiling)),
             buffer: 0,
             n_classes: None,
+            ignored_label: None,
             is_queried: true,
         };
         let inputs: Vec<Input> = inputs.iter().map(input).collect();

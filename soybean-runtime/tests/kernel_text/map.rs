@@ -33,8 +33,16 @@ pub(crate) fn program(dice: &mut Dice, n_inputs: usize, n_results: usize) -> Sca
 }
 
 fn instruction(dice: &mut Dice, exact: [u16; 2], [a, b]: [u16; 2]) -> Instruction {
-    let bounded =
-        [Unary::Negate, Unary::Relu, Unary::Tanh, Unary::Sigmoid, Unary::Erf, Unary::Detach];
+    let bounded = [
+        Unary::Negate,
+        Unary::Relu,
+        Unary::Tanh,
+        Unary::Sigmoid,
+        Unary::Erf,
+        Unary::Sin,
+        Unary::Cos,
+        Unary::Detach,
+    ];
     let binary = [Binary::Add, Binary::Subtract, Binary::Multiply, Binary::Maximum];
     let comparison = [Binary::Equal, Binary::Greater, Binary::Noise];
     match dice.below(6) {

@@ -73,6 +73,7 @@ fn program(case: &Case) -> Program {
         tile: tile(&[sizes[number].1]),
         buffer: number,
         n_classes: None,
+        ignored_label: None,
         is_queried: true,
     };
     let output = |number: usize| Output {

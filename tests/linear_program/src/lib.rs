@@ -79,6 +79,7 @@ fn tables(mesh: Mesh, arena_bytes: usize, buffers: Vec<Buffer>, loss: usize) -> 
         tile: tile(shape, split),
         buffer,
         n_classes: None,
+        ignored_label: None,
         is_queried,
     };
     let output = |name, tile, buffer, rows| Output { name, dtype: DType::F32, tile, buffer, rows };

@@ -128,9 +128,17 @@ fn value(program: &ScalarProgram, inputs: &[f64]) -> Option<f64> {
                 Unary::Tanh => at(x).tanh(),
                 Unary::Sigmoid => 1.0 / (1.0 + (-at(x)).exp()),
                 Unary::Detach => at(x),
-                Unary::Relu | Unary::Log | Unary::Sqrt | Unary::Erf | Unary::Float => {
-                    return None;
-                }
+                Unary::Relu
+                | Unary::Log
+                | Unary::Sqrt
+                | Unary::Erf
+                | Unary::Expm1
+                | Unary::Log1p
+                | Unary::Sin
+                | Unary::Cos
+                | Unary::Floor
+                | Unary::Round
+                | Unary::Float => return None,
             },
             Instruction::Binary(function, x, y) => match function {
                 Binary::Add => at(x) + at(y),
@@ -138,6 +146,7 @@ fn value(program: &ScalarProgram, inputs: &[f64]) -> Option<f64> {
                 Binary::Multiply => at(x) * at(y),
                 Binary::Divide => at(x) / at(y),
                 Binary::Maximum
+                | Binary::Power
                 | Binary::Equal
                 | Binary::Greater
                 | Binary::EqualIntegers

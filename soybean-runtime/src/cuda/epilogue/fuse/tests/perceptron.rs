@@ -370,6 +370,7 @@ fn tables(activation: Activation) -> Tables {
         tile: tile(2048),
         buffer: 0,
         n_classes: None,
+        ignored_label: None,
         is_queried: true,
     };
     let output = Output {
