@@ -77,6 +77,7 @@ fn of_instruction(
                 | Binary::Greater
                 | Binary::EqualIntegers
                 | Binary::GreaterInteger
+                | Binary::Power
                 | Binary::Noise => 0,
             };
             Dependence { linear, free: x.free & y.free }
