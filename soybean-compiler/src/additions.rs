@@ -292,8 +292,9 @@ pub(crate) fn without_idle_additions(tiled: &TiledNetwork) -> TiledNetwork {
     settled
 }
 
-/// Returns whether an addition can move into its readers: it adds up no partial sums, is read as it
-/// is stored and stored as it is computed, and its terms are read once or at no cost.
+/// Returns whether an addition or combination can move into its readers: neither it nor they work
+/// on partial sums, it is read as it is stored and stored as it is computed, and its terms are
+/// read once or at no cost.
 fn is_idle(tiled: &TiledNetwork, value: Value) -> bool {
     let graph = &tiled.network.graph;
     let Some(map) = as_map(graph, value) else { return false };
@@ -306,7 +307,9 @@ fn is_idle(tiled: &TiledNetwork, value: Value) -> bool {
         let operands = graph.operands(*reader);
         let of_sum = (0..operands.len()).filter(|it| operands[*it] == value);
         let is_map = |it: &Operator| it.is::<Elementwise>() || it.is::<Reduce>();
+        // A form on terms names operands of the reader, which inlining would number anew.
         graph.operator(*reader).is_some_and(is_map)
+            && !form.has_terms()
             && n_inlined(graph, *reader) <= MAX_INPUTS
             && of_sum.map(|it| signature.operand_tiling(it, form)).all(|it| it == tiling)
     };

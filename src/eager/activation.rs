@@ -120,7 +120,7 @@ impl Tensor {
     }
 }
 
-fn softplus(x: f64) -> f64 {
+pub(super) fn softplus(x: f64) -> f64 {
     let linear = if x > 0.0 || x.is_nan() { x } else { 0.0 };
     linear + (-x.abs()).exp().ln_1p()
 }

@@ -1,6 +1,6 @@
 //! Losses of numbers, and similarities.
 
-use super::{Dim, Tensor, arithmetic::zip};
+use super::{Dim, Tensor, activation::softplus, arithmetic::zip};
 
 impl Tensor {
     /// Computes the mean of `(x - target)^2` over all elements.
@@ -88,14 +88,14 @@ impl Tensor {
     #[must_use]
     pub fn binary_cross_entropy_with_logits(self, target: Self) -> Self {
         let _ = self.difference("binary_cross_entropy_with_logits", target);
-        let softplus = self.map(|x| x.max(0.0) + (-x.abs()).exp().ln_1p());
-        (softplus - target * self).mean(..)
+        (self.softplus() - target * self).mean(..)
     }
 
     /// Computes the focal loss of logits and targets in `0..=1`: the mean of [the cross-entropy
     /// ](Self::binary_cross_entropy_with_logits) times `(1 - p)^gamma`, with `p` the probability of
     /// the target, times `alpha` for targets 1 and `1 - alpha` for targets 0. It is torchvision's
-    /// function with `reduction="mean"`. Source: Lin et al. 2017.
+    /// function with `reduction="mean"`, which also takes a negative `alpha` for no weights.
+    /// Source: Lin et al. 2017.
     ///
     /// ```
     /// # use soybean::Tensor;
@@ -106,13 +106,15 @@ impl Tensor {
     /// ```
     ///
     /// # Panics
-    /// If the shapes differ, or `gamma` is negative.
+    /// If the shapes differ, `alpha` is not in `0..=1`, or `gamma` is negative.
     #[must_use]
     pub fn sigmoid_focal_loss(self, target: Self, alpha: f64, gamma: f64) -> Self {
+        let is_share = (0.0..=1.0).contains(&alpha);
+        assert!(is_share, "`sigmoid_focal_loss`: `alpha` must be in 0..=1, found {alpha}");
         assert!(gamma >= 0.0, "`sigmoid_focal_loss`: `gamma` must be at least 0, found {gamma}");
         let _ = self.difference("sigmoid_focal_loss", target);
         let focal = |x: f64, t: f64| {
-            let loss = x.max(0.0) + (-x.abs()).exp().ln_1p() - t * x;
+            let loss = softplus(x) - t * x;
             let p = 1.0 / (1.0 + (-x).exp());
             let of_target = p * t + (1.0 - p) * (1.0 - t);
             (alpha * t + (1.0 - alpha) * (1.0 - t)) * (1.0 - of_target).powf(gamma) * loss
@@ -151,10 +153,10 @@ impl Tensor {
     /// ```
     ///
     /// # Panics
-    /// If the shapes differ, there is no such dim, or `eps` is not positive.
+    /// If the shapes differ, there is no such dim, or `eps` is less than 1e-18.
     #[must_use]
     pub fn cosine_similarity(self, other: Self, dim: impl Dim, eps: f64) -> Self {
-        assert!(eps > 0.0, "`cosine_similarity`: `eps` must be positive, found {eps}");
+        assert!(eps >= 1e-18, "`cosine_similarity`: `eps` must be at least 1e-18, found {eps}");
         let _ = self.difference("cosine_similarity", other);
         let length = |it: Self| it.square().sum(dim).sqrt().maximum(eps);
         (self * other).sum(dim) / (length(self) * length(other))

@@ -13,10 +13,10 @@ impl Tensor {
     /// ```
     ///
     /// # Panics
-    /// If there is no such dim, or `eps` is not positive.
+    /// If there is no such dim, or `eps` is less than 1e-18.
     #[must_use]
     pub fn normalize(self, dim: impl Dim, eps: f64) -> Self {
-        assert!(eps > 0.0, "`normalize`: `eps` must be positive, found {eps}");
+        assert!(eps >= 1e-18, "`normalize`: `eps` must be at least 1e-18, found {eps}");
         let dim = dim.index("normalize", self.shape().len());
         self / self.norm(dim).maximum(eps).unsqueeze(dim)
     }

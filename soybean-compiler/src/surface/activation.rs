@@ -134,8 +134,9 @@ fn relu6(it: &mut ScalarBuilder, x: Register) -> Register {
     it.select(is_low, zero, upper)
 }
 
-// x where x > 0, else alpha (e^(x / divisor) - 1), whose argument is never positive, so that the
-// gradient by what is not chosen is finite. Sources: Clevert et al. 2015, Barron 2017 (celu).
+// x where x > 0, else alpha (e^(x / divisor) - 1), whose argument is never positive if the
+// divisor is, so that the gradient by what is not chosen is finite. Sources: Clevert et al. 2015,
+// Barron 2017 (celu).
 fn elu(it: &mut ScalarBuilder, x: Register, alpha: f64, divisor: f64) -> Register {
     let (is_positive, zero) = (it.is_positive(x), it.constant(0.0));
     let negative = it.select(is_positive, zero, x);

@@ -140,9 +140,10 @@ fn product(it: &mut ScalarBuilder, x: Register, exponent: i64) -> Register {
     if exponent < 0 { it.div(one, power) } else { power }
 }
 
-/// Returns `x^exponent`. Common exponents have faster programs, as in PyTorch.
+/// Returns `x^exponent`. Common exponents have faster programs, as in PyTorch. Those below -1 have
+/// none: the gradient of a quotient divides by the square of the power, which overflows early.
 pub(super) fn power(it: &mut ScalarBuilder, x: Register, exponent: f64) -> Register {
-    if exponent.abs() <= 4.0 && exponent.fract() == 0.0 {
+    if (-1.0..=4.0).contains(&exponent) && exponent.fract() == 0.0 {
         #[expect(clippy::cast_possible_truncation, reason = "a small whole number")]
         return product(it, x, exponent as i64);
     }

@@ -166,6 +166,10 @@ fn inferred_shape(arguments: &Arguments<'_>, from: &Shape) -> Result<Shape, Call
     match open[..] {
         [] => {}
         [inferred] => {
+            if let Some(extent) = given.iter().find(|it| !(**it > 0 || **it == -1)) {
+                let message = format!("extents must be positive, or one -1, found {extent}");
+                return Err(arguments.fault(1, message));
+            }
             given[inferred] = 1;
             let (n_elements, others) =
                 (from.n_elements(), shape_of(arguments, 1, &given)?.n_elements());

@@ -2,7 +2,9 @@
 
 use soybean_plan::{Binary, Combine, DType, Register, Shape, Unary};
 
-use super::{Arguments, Row, SampleArgument, activation, arithmetic, conversion, map, reduction};
+use super::{
+    Arguments, Row, SampleArgument, activation, arithmetic, conversion, map, norm, reduction,
+};
 use crate::{
     builder::{Argument, Builder},
     diagnostic::CallDiagnostic,
@@ -85,7 +87,7 @@ pub(super) const TABLE: &[Row] = &[
         doc: "The mean of `1 - c` where the target is 1 and of `max(c - margin, 0)` where it is -1, with `c` the cosine of the angle between rows.",
         arguments: &["input", "other", "target", "margin"],
         build: cosine_embedding,
-        samples: &[&[PAIR[0], PAIR[1], SIGNS, SampleArgument::Float(-0.5)]],
+        samples: &[&[PAIR[0], PAIR[1], ZEROS_AND_ONES, SampleArgument::Float(-0.5)]],
     },
     Row {
         name: "triplet_margin_loss",
@@ -99,7 +101,8 @@ pub(super) const TABLE: &[Row] = &[
 const PAIR: [SampleArgument; 2] =
     [SampleArgument::tensor(&[4, 6]), SampleArgument::tensor(&[4, 6])];
 const SHARES: SampleArgument = SampleArgument::Tensor { shape: &[4, 6], low: 0.0, high: 1.0 };
-const SIGNS: SampleArgument = SampleArgument::Labels { shape: &[4], n_classes: 2 };
+// Targets of -1 are among the golden values.
+const ZEROS_AND_ONES: SampleArgument = SampleArgument::Labels { shape: &[4], n_classes: 2 };
 const PAIRS: &[&[SampleArgument]] = &[
     &[SampleArgument::tensor(&[4, 6]), SampleArgument::tensor(&[4, 6])],
     &[SampleArgument::tensor(&[3, 1, 5]), SampleArgument::tensor(&[3, 1, 5])],
@@ -202,17 +205,9 @@ fn huber_of(it: &mut ScalarBuilder, x: Register, t: Register, delta: f64) -> Reg
     it.select(is_far, far, near)
 }
 
-// log(1 + e^x) - t x, with log(1 + e^x) = m + log(e^-m + e^(x - m)) and m = max(x, 0), so that no
-// exponential overflows. m is a constant for the gradient, which is therefore sigmoid(x) - t
-// everywhere.
+// log(1 + e^x) - t x
 fn binary_cross_entropy(it: &mut ScalarBuilder, x: Register, t: Register) -> Register {
-    let maximum = it.unary(Unary::Relu, x);
-    let m = it.detach(maximum);
-    let (negative, shifted) = (it.unary(Unary::Negate, m), it.sub(x, m));
-    let (of_zero, of_x) = (it.unary(Unary::Exp, negative), it.unary(Unary::Exp, shifted));
-    let sum = it.add(of_zero, of_x);
-    let (log, product) = (it.unary(Unary::Log, sum), it.mul(t, x));
-    let softplus = it.add(log, m);
+    let (softplus, product) = (activation::softplus(it, x), it.mul(t, x));
     it.sub(softplus, product)
 }
 
@@ -220,6 +215,9 @@ fn binary_cross_entropy(it: &mut ScalarBuilder, x: Register, t: Register) -> Reg
 // sigmoid(x), and a_t = alpha t + (1 - alpha) (1 - t). Source: Lin et al. 2017, torchvision.
 fn focal(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, CallDiagnostic> {
     let (alpha, gamma) = (arguments.number(2)?, arguments.number(3)?);
+    if !(0.0..=1.0).contains(&alpha) {
+        return Err(arguments.expected_number(2, "in 0..=1", alpha));
+    }
     if gamma < 0.0 {
         return Err(arguments.expected_number(3, "at least 0", gamma));
     }
@@ -275,7 +273,7 @@ fn cosine_similarity(
 ) -> Result<Argument, CallDiagnostic> {
     let tensors = same_shapes(builder, arguments, ["", "the other tensor"])?;
     let dim = arguments.dim(2, builder.shape(tensors[0]).len())?;
-    let eps = positive(arguments, 3)?;
+    let eps = norm::least_length(arguments, 3)?;
     let sums = products(builder, tensors, dim);
     Ok(Argument::Tensor(map_all(builder, &sums, |it, x| {
         let least = it.constant(eps * eps);

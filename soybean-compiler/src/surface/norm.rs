@@ -266,10 +266,7 @@ pub(super) fn eps(arguments: &Arguments<'_>, position: usize) -> Result<f64, Cal
 fn normalize(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, CallDiagnostic> {
     let value = arguments.tensor(builder, 0)?;
     let shape = builder.shape(value);
-    let (dim, eps) = (arguments.dim(1, shape.len())?, arguments.number(2)?);
-    if eps <= 0.0 {
-        return Err(arguments.expected_number(2, "positive", eps));
-    }
+    let (dim, eps) = (arguments.dim(1, shape.len())?, least_length(arguments, 2)?);
     let kept: Vec<FactorId> = (0..shape.len()).filter(|&it| it != dim).map(factor_id).collect();
     let sum = reduction::sum_of_squares(builder, value, &kept);
     let mut it = ScalarBuilder::default();
@@ -279,4 +276,16 @@ fn normalize(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argumen
     let result = it.div(x, length);
     let operands = [(value, all_dims(&shape)), (sum, kept)];
     Ok(Argument::Tensor(map(builder, shape, &operands, &it.finish(result))))
+}
+
+/// Returns the least length of a vector, whose square is a number of `f32` above 0.
+pub(super) fn least_length(
+    arguments: &Arguments<'_>,
+    position: usize,
+) -> Result<f64, CallDiagnostic> {
+    let eps = arguments.number(position)?;
+    match eps >= 1e-18 {
+        true => Ok(eps),
+        false => Err(arguments.expected_number(position, "at least 1e-18", eps)),
+    }
 }

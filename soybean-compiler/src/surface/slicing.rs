@@ -89,7 +89,9 @@ fn slice(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, C
     let Some((start, end)) = range.filter(|&(start, end)| start < end && end <= shape[dim]) else {
         let message =
             format!("{start}..{end} is not a part of dim {dim}, which has {} elements", shape[dim]);
-        return Err(arguments.fault(3, message).with_help("a part has at least 1 element"));
+        let is_start = from_start(start).is_none_or(|it| it >= shape[dim]);
+        let position = if is_start { 2 } else { 3 };
+        return Err(arguments.fault(position, message).with_help("a part has at least 1 element"));
     };
     Ok(Argument::Tensor(part(builder, value, dim, start, end - start)))
 }

@@ -28,10 +28,12 @@ impl Trainer {
             return Err(Error::new(ErrorKind::Process, message));
         }
         if let Some(update) = self.history.dropped.take() {
-            let mut copy = self.copy_on_cpu()?;
-            copy.return_to(&update)?;
+            let copy = self.copy_on_cpu().and_then(|mut copy| {
+                copy.return_to(&update)?;
+                Ok(copy)
+            });
             self.history.dropped = Some(update);
-            return copy.inspect_step(batch);
+            return copy?.inspect_step(batch);
         }
         if !self.ranks.can_inspect() {
             return self.copy_on_cpu()?.inspect_step(batch);
