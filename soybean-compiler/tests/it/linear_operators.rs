@@ -2,8 +2,8 @@
 //! plan without, and the plan that the search finds for it.
 
 use soybean_compiler::{
-    Argument, Builder, Network, Optimizer, Strategy, Value, build_network, round,
-    tiling::search_alone,
+    Argument, Builder, Network, Optimizer, Options, Padding, SearchRequest, Strategy, Value,
+    build_network, compile, round, tiling::search_alone,
 };
 use soybean_plan::{DType, Init, Mesh, Mode, Precision};
 
@@ -213,6 +213,36 @@ fn low_rank_adapters() {
 }
 
 /// Terms in `bf16` may become `f32`, but not the other way round.
+// Moved into the reduction, the sum would come to be another one of its operands, and the form of
+// the reduction would name a set of operands that it no longer has.
+#[test]
+fn a_reader_that_works_on_terms_keeps_its_other_operands() {
+    let mut builder = Builder::in_mode(Mode::Inference);
+    let [u, v] = [("u", COLUMNS), ("v", DEPTH)]
+        .map(|(name, depth)| builder.input(name, DType::F32, &[ROWS, depth]));
+    let mut matmul = |input: Value, weight: &str, depth: usize| {
+        let weight = builder.parameter(weight, &[depth, 3], Init::Constant(0.1));
+        let operands = [Argument::Tensor(input), Argument::Tensor(weight)];
+        Argument::Tensor(call(&mut builder, "matmul", &operands))
+    };
+    let small = [matmul(u, "a", COLUMNS), matmul(u, "b", COLUMNS)];
+    let large = matmul(v, "w", DEPTH);
+    let sum = Argument::Tensor(call(&mut builder, "add", &small));
+    let product = Argument::Tensor(call(&mut builder, "mul", &[sum, large]));
+    let result = call(&mut builder, "sum", &[product, Argument::Integer(0)]);
+    let options = Options {
+        name: "reader".to_owned(),
+        n_gpus: 2,
+        search: SearchRequest { padding: Padding::Off, ..SearchRequest::default() },
+        precision: Precision::F32,
+        optimizer: Optimizer::default(),
+    };
+    let outputs = [("result".to_owned(), result)];
+    let compiled = compile(builder, None, &outputs, &options, &|| 0.0).unwrap();
+    // Three numbers are reduced, not the product of 7 rows.
+    assert_eq!(compiled.report.bytes_total, reduced(3));
+}
+
 #[test]
 fn types() {
     let sum = network(|it| {
