@@ -176,17 +176,16 @@ mod tests {
 
     use super::*;
 
+    /// Returns a calibration by small kernels.
+    fn small(mesh: Mesh, config: &Config) -> Calibration<'_> {
+        let precision = Precision::F32;
+        Calibration { mesh, precision, config, max_bytes: 64_000, program_bytes: 1 << 20 }
+    }
+
     #[test]
     fn the_suite_has_every_kernel_in_small_sizes() {
         let config = Config::default();
-        let (mesh, precision) = (Mesh::new(4), Precision::F32);
-        let calibration = Calibration {
-            mesh,
-            precision,
-            config: &config,
-            max_bytes: 64_000,
-            program_bytes: 1 << 20,
-        };
+        let calibration = small(Mesh::new(4), &config);
         let measured: BTreeSet<&str> =
             calibration.kernels().iter().map(|it| it.work().name).collect();
         assert_eq!(measured, measured_names().collect());
@@ -198,14 +197,8 @@ mod tests {
     #[test]
     fn programs_of_trials_have_buffers_of_the_size_of_their_work() {
         let config = Config::default();
-        let (mesh, precision) = (Mesh::new(2), Precision::F32);
-        let calibration = Calibration {
-            mesh,
-            precision,
-            config: &config,
-            max_bytes: 64_000,
-            program_bytes: 1 << 20,
-        };
+        let calibration = small(Mesh::new(2), &config);
+        let Calibration { mesh, precision, .. } = calibration;
         for trial in calibration.kernels() {
             let (program, batch) = trial.program(mesh, precision, 1 << 20, 3);
             assert_eq!((program.train.len(), batch.len()), (3, program.tables.inputs.len()));

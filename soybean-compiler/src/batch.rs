@@ -10,7 +10,7 @@ use crate::{
     graph::{Graph, Source},
     network::Network,
     operator::{Operator, Phase},
-    operators::{combination::Combination, elementwise::Elementwise, iota::Iota, reduce::Reduce},
+    operators::{iota::Iota, map_of},
     scalar,
     signature::{Dim, Signature, factor_id},
     value::Value,
@@ -75,10 +75,7 @@ fn rows(graph: &Graph, n_rows: Option<usize>) -> Vec<Rows> {
 /// Returns whether an operand is read by noise alone, such as the mask of dropout. Evaluations do
 /// not need it.
 fn is_of_noise(operator: &Operator, operand: usize) -> bool {
-    let map = operator.downcast_ref::<Elementwise>();
-    let map = map.or_else(|| operator.downcast_ref::<Reduce>().map(|it| &it.map));
-    let map = map.or_else(|| operator.downcast_ref::<Combination>().map(|it| &it.map));
-    map.is_some_and(|it| scalar::is_of_noise(&it.program, factor_id(operand)))
+    map_of(operator).is_some_and(|it| scalar::is_of_noise(&it.program, factor_id(operand)))
 }
 
 /// Returns how an operator's result depends on the rows, given the operands at these positions.

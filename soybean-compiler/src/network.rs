@@ -15,9 +15,7 @@ use crate::{
     graph::{Graph, Source},
     model::Model,
     operator::{Operator, Phase},
-    operators::{
-        addition::Addition, combination::Combination, elementwise::Elementwise, permute::Permute,
-    },
+    operators::{combines_terms, elementwise::Elementwise, permute::Permute},
     optimizer::Optimizer,
     pin,
     value::Value,
@@ -256,8 +254,7 @@ impl Network {
         }
         let is_light = |it: &Operator| {
             let changes_nothing = it.is_alias() || it.is::<Permute>();
-            let is_sum = it.is::<Addition>() || it.is::<Combination>();
-            changes_nothing || it.is::<Elementwise>() || is_sum
+            changes_nothing || it.is::<Elementwise>() || combines_terms(it)
         };
         let may_repeat = |value: Value| {
             let is_fixed = self.mode() == Mode::Inference && is_of_weights[value.index()];

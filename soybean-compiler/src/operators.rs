@@ -19,3 +19,22 @@ pub mod replica;
 pub mod reshape;
 pub mod total;
 mod window;
+
+use addition::Addition;
+use combination::Combination;
+use elementwise::Elementwise;
+use reduce::Reduce;
+
+use crate::operator::Operator;
+
+/// Returns the map that an operator computes, alone or of terms that it combines or reduces.
+pub(crate) fn map_of(operator: &Operator) -> Option<&Elementwise> {
+    let map = operator.downcast_ref::<Elementwise>();
+    let map = map.or_else(|| operator.downcast_ref::<Reduce>().map(|it| &it.map));
+    map.or_else(|| operator.downcast_ref::<Combination>().map(|it| &it.map))
+}
+
+/// Returns whether an operator adds up or combines tensors that may be partial sums.
+pub(crate) fn combines_terms(operator: &Operator) -> bool {
+    operator.is::<Addition>() || operator.is::<Combination>()
+}

@@ -35,10 +35,7 @@ use crate::{
     graph::Graph,
     network::Network,
     operator::Operator,
-    operators::{
-        accumulate::Accumulate, addition::Addition, combination::Combination, contract::Contract,
-        total::Total,
-    },
+    operators::{accumulate::Accumulate, combines_terms, contract::Contract, total::Total},
     signature::{FactorId, Signature, factor_id, terms},
     value::Value,
 };
@@ -183,7 +180,7 @@ impl<'a> Sums<'a> {
 
 /// Returns whether an operator adds up what may be partial sums.
 fn adds_terms(operator: &Operator) -> bool {
-    operator.is::<Addition>() || operator.is::<Accumulate>() || operator.is::<Combination>()
+    operator.is::<Accumulate>() || combines_terms(operator)
 }
 
 fn is_combined_by_sum(graph: &Graph, value: Value) -> bool {

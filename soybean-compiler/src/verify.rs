@@ -8,10 +8,7 @@ use crate::{
     graph::Source,
     network::Network,
     operator::{Operator, Rounding},
-    operators::{
-        attend::Attend, combination::Combination, contract::Contract, elementwise::Elementwise,
-        reduce::Reduce,
-    },
+    operators::{attend::Attend, combination::Combination, contract::Contract, map_of},
     partial_sums::keeps_types,
     scalar::{has_right_kinds, is_linear_in_first},
     signature::{Signature, set_of_terms},
@@ -106,11 +103,7 @@ fn verify_types(network: &Network, value: Value, operator: &Operator) -> Result<
         Rounding::Alike => found.iter().all(|it| *it == dtype),
         Rounding::Map | Rounding::Rounded | Rounding::Exact => true,
     };
-    let program = operator
-        .downcast_ref::<Elementwise>()
-        .or_else(|| operator.downcast_ref::<Reduce>().map(|it| &it.map))
-        .or_else(|| operator.downcast_ref::<Combination>().map(|it| &it.map))
-        .map(|it| &it.program);
+    let program = map_of(operator).map(|it| &it.program);
     let is_integer: Vec<bool> = found.iter().map(|it| *it == DType::I32).collect();
     let is_right = is_right && program.is_none_or(|it| has_right_kinds(it, &is_integer));
     if is_right { Ok(()) } else { Err(format!("{value}: {operator} of {found:?} gives {dtype}")) }

@@ -15,9 +15,7 @@ use crate::{
     network::Network,
     operator::Operator,
     operator::Phase,
-    operators::{
-        addition::Addition, attend::Attend, combination::Combination, elementwise::Elementwise,
-    },
+    operators::{attend::Attend, combines_terms, elementwise::Elementwise},
     order::{self, Task},
     tiling::{KernelMultiplier, MemoryMultipliers, TiledNetwork},
     value::Value,
@@ -141,8 +139,7 @@ fn point(
 ) -> ProgramPoint {
     let mut point = ProgramPoint { user, fresh: Vec::new(), stored: Vec::new() };
     // A map may write its result over an operand that has all its dims.
-    let is_sum = |it: &Operator| it.is::<Addition>() || it.is::<Combination>();
-    let is_map = |it: &Operator| it.is::<Elementwise>() || is_sum(it);
+    let is_map = |it: &Operator| it.is::<Elementwise>() || combines_terms(it);
     let mut may_overwrite = graph.operator(user).is_some_and(is_map);
     let mut seen: Vec<Value> = Vec::new();
     for (position, value) in graph.operands(user).into_iter().enumerate() {

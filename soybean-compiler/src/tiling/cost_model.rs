@@ -18,7 +18,7 @@ use super::{
 use crate::{
     network::Network,
     operator::Operator,
-    operators::{addition::Addition, attend::Attend, combination::Combination},
+    operators::{attend::Attend, combines_terms},
     signature::{Dim, Partitioning},
     value::Value,
 };
@@ -286,9 +286,9 @@ fn tasks(network: &Network, weights: &[u64]) -> Vec<Option<usize>> {
         groups.iter().flat_map(|group| group[1..].iter().map(|&(_, next)| next)).collect();
     let task = |value: Value| {
         let operator = graph.operator(value);
-        let is_addition = operator.is_some_and(|it| it.is::<Addition>() || it.is::<Combination>());
+        let is_combination = operator.is_some_and(combines_terms);
         let is_joined = Attend::gradients(graph, value).is_some_and(|it| it[0] != value);
-        let is_made_elsewhere = of_states.contains(&value) || is_addition || is_joined;
+        let is_made_elsewhere = of_states.contains(&value) || is_combination || is_joined;
         let is_computed = weights[value.index()] > 0 && !is_made_elsewhere;
         let operator = operator.filter(|_| is_computed)?;
         let tensors = graph.operands(value).into_iter().chain([value]);

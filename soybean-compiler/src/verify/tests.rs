@@ -6,6 +6,7 @@ use super::*;
 use crate::{
     builder::{Argument, Builder},
     compile::build_network,
+    operators::elementwise::Elementwise,
     optimizer::Optimizer,
     scalar,
     signature::{TERMS, terms},
