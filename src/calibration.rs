@@ -5,6 +5,7 @@
 //! bandwidth, as on the CPU, hold for programs with as many ranks.
 
 mod collectives;
+mod program;
 mod suite;
 mod timer;
 mod trial;
@@ -16,8 +17,8 @@ use soybean_plan::{
 use soybean_runtime::{Config, Error};
 
 use collectives::{CollectiveTrials, groups};
+pub(crate) use program::CalibratingProgram;
 use suite::suite;
-pub(crate) use timer::Times;
 use timer::{Measured, Timer};
 use trial::Trial;
 
@@ -52,14 +53,14 @@ pub(crate) struct Calibration<'a> {
 const MAX_FOOTPRINT: u64 = 256 << 20;
 
 impl Calibration<'_> {
-    /// Measures the devices, and the program itself by `measure_program` between. `progress` is
-    /// called with a line before each part.
+    /// Measures the devices, and the program itself. `progress` is called with a line before each
+    /// part.
     ///
     /// # Errors
     /// If the devices cannot be used, or a rank fails.
     pub(crate) fn run(
         &self,
-        measure_program: &mut dyn FnMut() -> Result<(), Error>,
+        program: &mut CalibratingProgram,
         progress: &mut dyn FnMut(&str),
     ) -> Result<Cluster, Error> {
         let footprint = self.program_bytes.min(MAX_FOOTPRINT);
@@ -70,7 +71,7 @@ impl Calibration<'_> {
             let of_all = format!("(round {round} of {N_ROUNDS})");
             timer.measure_step()?;
             progress(&format!("the program {of_all}"));
-            measure_program()?;
+            program.measure(self.config)?;
             let mut name = "";
             for measured in &mut kernels {
                 if name != measured.trial.work().name {
@@ -86,7 +87,9 @@ impl Calibration<'_> {
             }
         }
         let collectives: Vec<_> = collectives.iter().map(CollectiveTrials::fit).collect();
-        Ok(self.cluster(&timer, &kernels, collectives))
+        let mut cluster = self.cluster(&timer, &kernels, collectives);
+        program.add_to(&mut cluster);
+        Ok(cluster)
     }
 
     /// Returns the trials of kernels, and of slices, which copy on each rank, in the order of the

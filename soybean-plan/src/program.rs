@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::{DType, Kernel, Mesh, Mode, NonFinite, Precision, Tile, random::mixed};
+use crate::{DType, Kernel, KernelWork, Mesh, Mode, NonFinite, Precision, Tile, random::mixed};
 
 /// The number of a buffer in [`Tables::buffers`].
 pub type BufferId = usize;
@@ -36,6 +36,21 @@ impl Program {
             Mode::Training => &self.train,
             Mode::Inference => &self.evaluate,
         }
+    }
+
+    /// Returns the work of a step on one rank.
+    #[must_use]
+    pub fn work(&self, step: &Step) -> KernelWork {
+        let bytes_of = |buffers: &[BufferId]| -> u64 {
+            let buffers = buffers.iter().map(|&it| self.tables.buffers[it]);
+            buffers.map(|it| (it.n_elements * it.dtype.bytes()) as u64).sum()
+        };
+        let (kernel, written) = (&self.kernels[step.kernel], bytes_of(&step.results));
+        let bytes = match kernel {
+            Kernel::Communicate(_) => 2 * written,
+            _ => bytes_of(&step.inputs) + written,
+        };
+        KernelWork::new(kernel, bytes)
     }
 
     /// Returns the steps that measure the plan, each list with the number of times that it runs.

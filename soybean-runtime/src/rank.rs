@@ -115,9 +115,15 @@ impl<'a> Rank<'a> {
         }
         if let Some(from) = self.trace_from {
             let (start, duration) = (microseconds(from, start), microseconds(start, end));
-            let name = format!("{} {kernel}", work.name());
-            let (buffer, work) = (results.first().copied(), Some(work));
-            self.spans.push(Span { name, buffer, work, stream: "thread", start, duration });
+            self.spans.push(Span {
+                name: work.name().into(),
+                kernel: Some(kernel),
+                buffer: results.first().copied(),
+                work: Some(work),
+                stream: "thread",
+                start,
+                duration,
+            });
         }
     }
 }

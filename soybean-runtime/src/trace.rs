@@ -1,6 +1,6 @@
 //! Traces: the times of all kernels and collectives in one step.
 
-use std::{fmt::Write, time::Instant};
+use std::{borrow::Cow, collections::BTreeMap, fmt::Write, time::Instant};
 
 use soybean_plan::BufferId;
 
@@ -9,8 +9,10 @@ use crate::KernelCategory;
 /// One kernel or collective of a rank, with its time.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Span {
-    /// The kind of the kernel, and its number in the model's list.
-    pub(crate) name: String,
+    /// The kind of the kernel or of other work.
+    pub(crate) name: Cow<'static, str>,
+    /// The number of the kernel or collective in the model's list; `None` for other work.
+    pub(crate) kernel: Option<usize>,
     /// The first buffer that it writes.
     pub(crate) buffer: Option<BufferId>,
     /// The kind of work; `None` for copies at the start and the end of a step.
@@ -67,13 +69,25 @@ impl Trace {
         self.ranks.iter().map(share).sum::<f64>() / self.ranks.len().max(1) as f64
     }
 
+    /// Returns the seconds that all calls of a kernel or collective took together, by its number in
+    /// the model's list: the mean of all ranks.
+    #[must_use]
+    pub fn kernel_seconds(&self) -> BTreeMap<usize, f64> {
+        let mut seconds = BTreeMap::new();
+        for span in self.ranks.iter().flatten() {
+            let Some(kernel) = span.kernel else { continue };
+            *seconds.entry(kernel).or_default() += span.duration / 1e6 / self.ranks.len() as f64;
+        }
+        seconds
+    }
+
     /// Puts names before those of kernels: to each buffer of the program belongs the name of what
     /// it holds, such as its layer.
     pub fn name_buffers(&mut self, names: &[String]) {
         for span in self.ranks.iter_mut().flatten() {
             let name = span.buffer.and_then(|it| names.get(it)).filter(|it| !it.is_empty());
             if let Some(name) = name {
-                span.name = format!("{name}, {}", span.name);
+                span.name = format!("{name}, {}", span.name).into();
             }
         }
     }
@@ -83,7 +97,8 @@ impl Trace {
         let Some(spans) = self.ranks.get_mut(rank) else { return };
         let origin = first_start(spans);
         spans.extend(events.into_iter().map(|TraceEvent { name, row, start, duration }| Span {
-            name,
+            name: name.into(),
+            kernel: None,
             buffer: None,
             work: None,
             stream: row,
@@ -109,11 +124,12 @@ impl Trace {
             for (thread, stream) in streams.iter().enumerate() {
                 events.push(label("thread_name", rank, thread, stream));
             }
-            for Span { name, stream, start, duration, .. } in spans {
+            for Span { name, kernel, stream, start, duration, .. } in spans {
                 let thread = streams.iter().position(|it| it == stream).unwrap_or(0);
+                let number = kernel.map_or_else(String::new, |it| format!(" {it}"));
                 let name = name.replace('\\', "\\\\").replace('"', "\\\"");
                 events.push(format!(
-                    r#"{{"ph":"X","name":"{name}","cat":"{stream}","pid":{rank},"tid":{thread},"ts":{start:.3},"dur":{duration:.3}}}"#
+                    r#"{{"ph":"X","name":"{name}{number}","cat":"{stream}","pid":{rank},"tid":{thread},"ts":{start:.3},"dur":{duration:.3}}}"#
                 ));
             }
         }

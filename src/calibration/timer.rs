@@ -44,11 +44,11 @@ impl Measured {
 
 /// Measured times in seconds.
 #[derive(Default)]
-pub(crate) struct Times(Vec<f64>);
+pub(super) struct Times(Vec<f64>);
 
 impl Times {
     /// Repeats an operation, and adds the time of each repetition after the warm-up.
-    pub(crate) fn measure(
+    pub(super) fn measure(
         &mut self,
         n_times: usize,
         mut work: impl FnMut() -> Result<(), Error>,
@@ -56,16 +56,27 @@ impl Times {
         for _ in 0..N_WARM_UP {
             work()?;
         }
-        for _ in 0..n_times {
-            let started = Instant::now();
-            work()?;
-            self.0.push(started.elapsed().as_secs_f64());
-        }
+        (0..n_times).try_for_each(|_| self.measure_once(&mut work))
+    }
+
+    /// Adds the time of an operation.
+    pub(super) fn measure_once(
+        &mut self,
+        work: impl FnOnce() -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let started = Instant::now();
+        work()?;
+        self.add(started.elapsed().as_secs_f64());
         Ok(())
     }
 
+    /// Adds the time of a repetition.
+    pub(super) fn add(&mut self, seconds: f64) {
+        self.0.push(seconds);
+    }
+
     /// Returns the median; infinity if nothing was measured.
-    pub(crate) fn seconds(&self) -> f64 {
+    pub(super) fn seconds(&self) -> f64 {
         let mut sorted = self.0.clone();
         sorted.sort_unstable_by(f64::total_cmp);
         sorted.get(sorted.len() / 2).copied().unwrap_or(f64::INFINITY)
@@ -79,7 +90,7 @@ const LONG_SECONDS: f64 = 3e-3;
 const MAX_REPETITIONS: usize = 1 << 14;
 
 /// Steps before the measured ones.
-const N_WARM_UP: usize = 2;
+pub(super) const N_WARM_UP: usize = 2;
 
 /// Measured steps.
 const N_STEPS: usize = 6;

@@ -8,13 +8,10 @@ use std::{
 
 use soybean_explain::{Changes, compile_again, readable_seconds};
 use soybean_plan::{Cluster, Plan};
-use soybean_runtime::{
-    Config, Error, Predictor, Process, Trainer,
-    data::{Values, View},
-};
+use soybean_runtime::Process;
 
 use super::{CommandError, CommandModel, flags::Options, random::random_inputs};
-use crate::calibration::{Calibration, Times};
+use crate::calibration::{CalibratingProgram, Calibration};
 
 pub(super) fn calibrate(
     model: &CommandModel,
@@ -45,8 +42,10 @@ pub(super) fn calibrate(
         max_bytes: options.max_kernel_bytes.unwrap_or(u64::MAX),
         program_bytes: tables.arena_bytes as u64,
     };
-    let mut own = OwnSteps::new(model, &options.run.trainer);
-    let cluster = calibration.run(&mut || own.measure(), &mut progress)?;
+    let batch = random_inputs(&tables.inputs, options.run.trainer.seed);
+    let program = compile_again(&Changes::default().apply(model.plan.recipe)?)?.program;
+    let mut own = CalibratingProgram::new(program, batch);
+    let cluster = calibration.run(&mut own, &mut progress)?;
     if process.is_first() {
         let n_ranks = tables.mesh.n_ranks();
         let text = soybean_cluster::write(&cluster, &comment(&cluster.device.name, n_ranks));
@@ -58,7 +57,7 @@ pub(super) fn calibrate(
     writeln!(output, "collectives  {} fitted", measurements.collectives.len())?;
     writeln!(output, "written      {}", file.display())?;
     let predicted = predicted_seconds(&model.plan, cluster)?;
-    let measured = own.times.seconds();
+    let measured = own.seconds();
     let error = 100.0 * (predicted / measured - 1.0);
     let (measured, predicted) = (readable_seconds(measured), readable_seconds(predicted));
     let what = own.name();
@@ -74,48 +73,6 @@ fn predicted_seconds(plan: &Plan, cluster: Cluster) -> Result<f64, CommandError>
     let prediction = report.prediction.expect("clusters have predictions");
     Ok(prediction.serial_seconds)
 }
-
-/// The program's own steps on random inputs, which are measured between trials.
-struct OwnSteps<'a> {
-    model: &'a CommandModel,
-    config: &'a Config,
-    batch: Vec<Values>,
-    /// The times of updates or of predictions.
-    times: Times,
-}
-
-impl<'a> OwnSteps<'a> {
-    fn new(model: &'a CommandModel, config: &'a Config) -> Self {
-        let batch = random_inputs(&model.model.tables().inputs, config.seed);
-        Self { model, config, batch, times: Times::default() }
-    }
-
-    fn is_inference(&self) -> bool {
-        self.model.model.tables().loss.is_none()
-    }
-
-    /// Returns what is measured.
-    fn name(&self) -> &'static str {
-        if self.is_inference() { "prediction" } else { "update" }
-    }
-
-    /// Measures updates or predictions.
-    fn measure(&mut self) -> Result<(), Error> {
-        let (model, config) = (self.model.model, self.config.clone());
-        let batch: Vec<View<'_>> = self.batch.iter().map(Values::view).collect();
-        if self.is_inference() {
-            let mut predictor = Predictor::new(model, config)?;
-            return self.times.measure(N_STEPS, || predictor.predict(&batch).map(drop));
-        }
-        let mut trainer = Trainer::new(model, config)?;
-        let n_steps = model.tables().accumulate;
-        let update = || (0..n_steps).try_for_each(|_| trainer.step(&batch).map(drop));
-        self.times.measure(N_STEPS, update)
-    }
-}
-
-/// Measured updates or predictions in each round.
-const N_STEPS: usize = 10;
 
 fn comment(devices: &str, n_ranks: usize) -> String {
     let plural = if n_ranks == 1 { "" } else { "s" };

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Cluster, Device, KernelWork, Level, MeasuredCollective, Measurements};
+use super::{Cluster, Device, Level, MeasuredCollective, Measurements};
 use crate::{
     AxisSet, Bucket, CollectiveKind, Kernel, Lane, Mesh, Program, Step, StepNeeds, lane, lane_spans,
 };
@@ -251,16 +251,7 @@ impl Topology {
         if let Some(bucket) = kernel.transfer() {
             return self.bucket_seconds(bucket);
         }
-        let bytes_of = |buffers: &[usize]| -> u64 {
-            let buffers = buffers.iter().map(|&it| program.tables.buffers[it]);
-            buffers.map(|it| (it.n_elements * it.dtype.bytes()) as u64).sum()
-        };
-        let written = bytes_of(&step.results);
-        let bytes = match kernel {
-            Kernel::Communicate(_) => 2 * written,
-            _ => bytes_of(&step.inputs) + written,
-        };
-        self.cluster.kernel_seconds(KernelWork::new(kernel, bytes), program.tables.precision)
+        self.cluster.kernel_seconds(program.work(step), program.tables.precision)
     }
 
     /// Returns the lane and the time of each of some steps of a program.

@@ -35,7 +35,9 @@ pub(crate) struct Task {
 /// What traces tell of a task.
 #[derive(Clone, Debug)]
 pub(crate) struct TaskLabel {
-    pub(crate) name: String,
+    pub(crate) name: &'static str,
+    /// Number of the kernel or collective in the model's list.
+    pub(crate) kernel: Option<usize>,
     /// Kind of work. None for the tasks at the start and the end of a step.
     pub(crate) work: Option<KernelCategory>,
     /// Buffer of the tensor that the task computes, or rounds for a product.
@@ -43,8 +45,8 @@ pub(crate) struct TaskLabel {
 }
 
 impl TaskLabel {
-    fn without_work(name: &str) -> Self {
-        Self { name: name.to_owned(), work: None, buffer: None }
+    const fn without_work(name: &'static str) -> Self {
+        Self { name, kernel: None, work: None, buffer: None }
     }
 }
 
@@ -282,7 +284,7 @@ impl<'a> PhaseBuilder<'a> {
             Error::new(ErrorKind::Program, message)
         })?;
         let work = found.category();
-        Ok(TaskLabel { name: format!("{} {kernel}", work.name()), work: Some(work), buffer })
+        Ok(TaskLabel { name: work.name(), kernel: Some(kernel), work: Some(work), buffer })
     }
 
     fn types(&self, buffers: &[BufferId]) -> Vec<DType> {

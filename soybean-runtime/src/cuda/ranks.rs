@@ -319,11 +319,12 @@ impl CudaRanks {
                 let [first, last] = &marks_of[at];
                 let start = first.milliseconds_since(&timing.from[at])?;
                 let duration = last.milliseconds_since(first)?;
-                let TaskLabel { name, buffer, work } = task.label.clone();
+                let TaskLabel { name, kernel, buffer, work } = task.label.clone();
                 let start = queued + f64::from(start) * 1e3;
                 let duration = f64::from(duration) * 1e3;
                 let stream = task.lane.name();
-                spans.push(Span { name, buffer, work, stream, start, duration });
+                let name = name.into();
+                spans.push(Span { name, kernel, buffer, work, stream, start, duration });
             }
             lock(report).spans = spans;
         }

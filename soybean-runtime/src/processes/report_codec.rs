@@ -70,6 +70,7 @@ pub(super) fn write_extra(report: &Report, bytes: &mut Vec<u8>) {
         bytes.extend_from_slice(span.name.as_bytes());
         let work = span.work.and_then(|work| KernelCategory::ALL.iter().position(|it| *it == work));
         count(bytes, work.map_or(0, |it| it + 1));
+        count(bytes, span.kernel.map_or(0, |it| it + 1));
         count(bytes, span.buffer.map_or(0, |it| it + 1));
         let stream = STREAMS.iter().position(|it| *it == span.stream);
         count(bytes, stream.unwrap_or(0));
@@ -146,14 +147,15 @@ impl ReportReader<'_> {
         report.spans.clear();
         for _ in 0..self.count()? {
             let length = self.count()?;
-            let name = String::from_utf8_lossy(self.slice(length)?).into_owned();
+            let name = String::from_utf8_lossy(self.slice(length)?).into_owned().into();
             let work =
                 self.count()?.checked_sub(1).and_then(|it| KernelCategory::ALL.get(it)).copied();
+            let kernel = self.count()?.checked_sub(1);
             let buffer = self.count()?.checked_sub(1);
             let stream = STREAMS.get(self.count()?).copied().unwrap_or(STREAMS[0]);
             let start = self.bytes().map(f64::from_le_bytes)?;
             let duration = self.bytes().map(f64::from_le_bytes)?;
-            report.spans.push(Span { name, buffer, work, stream, start, duration });
+            report.spans.push(Span { name, kernel, buffer, work, stream, start, duration });
         }
         Ok(())
     }
@@ -176,8 +178,9 @@ mod tests {
         let mut profile = Profile::default();
         profile.n_steps += 3;
         profile.add(KernelCategory::Map, Duration::from_micros(5));
-        let span = |name: &str, work, buffer, stream| Span {
-            name: name.to_owned(),
+        let span = |name: &'static str, work, buffer, stream| Span {
+            name: name.into(),
+            kernel: buffer.map(|it| it + 3),
             buffer,
             work,
             stream,
@@ -192,7 +195,7 @@ mod tests {
             parts: vec![vec![], vec![1.0, f32::NAN, -0.0]],
             profile,
             spans: vec![
-                span("map 3", Some(KernelCategory::Map), Some(0), "thread"),
+                span("map", Some(KernelCategory::Map), Some(0), "thread"),
                 span("start", None, None, "communication"),
             ],
             ..Report::default()
