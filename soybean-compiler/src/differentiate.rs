@@ -19,8 +19,8 @@ use crate::{
     value::Value,
 };
 
-/// Adds the gradients of the loss by all parameters that are trained. In inference there is no loss, and the network
-/// is returned unchanged.
+/// Adds the gradients of the loss by all parameters that are trained. In inference there is no
+/// loss, and the network is returned unchanged.
 ///
 /// # Errors
 /// Returns a fault if the loss is not a scalar, one for each parameter that does not reach the
