@@ -24,12 +24,14 @@
 //! }
 //! ```
 
+mod adapter;
 mod attention;
 mod convolution;
 mod dense;
 mod norm;
 mod residual;
 
+pub use adapter::linear_with_lora;
 pub use attention::{feed_forward, multi_head_attention, transformer_block};
 pub use convolution::{conv_norm, conv_norm_relu, conv1d, conv2d, conv2d_without_bias};
 pub use dense::{embedding, linear, linear_without_bias};

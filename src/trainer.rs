@@ -274,6 +274,15 @@ impl<N: Network> Trainer<N> {
         self.inner.parameters()
     }
 
+    /// Returns the parameters that are trained, as [`Self::parameters`] does: neither buffers nor
+    /// those that `freeze` names.
+    ///
+    /// # Errors
+    /// If an earlier error left the trainer unusable.
+    pub fn trained_parameters(&mut self) -> Result<Vec<(String, Array)>, Error> {
+        self.inner.trained_parameters()
+    }
+
     /// Replaces all parameters.
     ///
     /// # Errors

@@ -69,4 +69,6 @@ pub enum ModelPart {
     Memory,
     /// The pattern with this number in the optimizer's setting `no_decay`.
     NoDecay(usize),
+    /// The pattern with this number in the setting `freeze`.
+    Freeze(usize),
 }

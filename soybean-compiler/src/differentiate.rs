@@ -6,7 +6,7 @@ use soybean_plan::{Combine, ScalarProgram, Shape};
 
 use crate::{
     diagnostic::{ModelDiagnostic, ModelPart},
-    graph::{Graph, Source},
+    graph::Graph,
     network::Network,
     operator::{GradientBuilder, Operator, OperatorCall},
     operators::{
@@ -19,12 +19,13 @@ use crate::{
     value::Value,
 };
 
-/// Adds the gradients of the loss by all parameters. In inference there is no loss, and the network
-/// is returned unchanged.
+/// Adds the gradients of the loss by all parameters that are trained. In inference there is no
+/// loss, and the network is returned unchanged.
 ///
 /// # Errors
-/// Returns a fault if the loss is not a scalar, and one for each parameter that does not reach the
-/// loss; in inference, one for each parameter that reaches no output.
+/// Returns a fault if the loss is not a scalar, one for each parameter that does not reach the
+/// loss, and one if no parameter is trained but some are frozen; in inference, one for each
+/// parameter that reaches no output.
 pub fn differentiate(
     network: Network,
     optimizer: &Optimizer,
@@ -45,8 +46,20 @@ pub fn differentiate(
             help: Some(help.to_owned()),
         }]);
     }
-    let found = gradients(graph, loss, parameters, &updates::seed(optimizer, scalars));
+    let reaches_loss = graph.ancestors(&[loss]);
     let mut faults = Vec::new();
+    parameters.retain(|&it| {
+        let is_trained = optimizer.trains(&graph.node(it).name);
+        if !is_trained && !reaches_loss[it.index()] {
+            faults.push(parameter_without_gradient(graph, loss, it));
+        }
+        is_trained
+    });
+    if parameters.is_empty() && !optimizer.freeze.is_empty() {
+        let message = "`freeze` names all parameters, so that none is trained".to_owned();
+        faults.push(ModelDiagnostic { at: ModelPart::Freeze(0), message, help: None });
+    }
+    let found = gradients(graph, loss, parameters, &updates::seed(optimizer, scalars));
     for (&parameter, gradient) in parameters.iter().zip(found) {
         match gradient {
             Some(gradient) => by_parameter.push((parameter, gradient)),
@@ -90,7 +103,7 @@ fn parameter_without_gradient(graph: &Graph, loss: Value, parameter: Value) -> M
 struct Differentiation<'a> {
     /// The graph, to which gradients are added.
     graph: &'a mut Graph,
-    /// For each tensor of the forward graph, whether it depends on a parameter.
+    /// For each tensor of the forward graph, whether it depends on a parameter that is trained.
     depends_on_parameters: &'a [bool],
 }
 
@@ -134,7 +147,7 @@ fn gradients(
     parameters: &[Value],
     seed: &ScalarProgram,
 ) -> Vec<Option<Value>> {
-    let depends_on_parameters = depends_on_parameters(graph);
+    let depends_on_parameters = depends_on(graph, parameters);
     let mut gradients: BTreeMap<Value, Value> = BTreeMap::new();
     let seed = add_elementwise(graph, Shape::new(&[]), &[], seed, &[]);
     gradients.insert(loss, seed);
@@ -159,11 +172,14 @@ fn gradients(
     parameters.iter().map(|it| gradients.get(it).copied()).collect()
 }
 
-fn depends_on_parameters(graph: &Graph) -> Vec<bool> {
+/// Returns for each tensor of a graph whether it depends on one of some sources.
+fn depends_on(graph: &Graph, sources: &[Value]) -> Vec<bool> {
     let mut depends = vec![false; graph.n_values()];
+    for source in sources {
+        depends[source.index()] = true;
+    }
     for value in graph.values() {
-        depends[value.index()] = matches!(graph.node(value).source, Source::Parameter(_))
-            || graph.operands(value).iter().any(|it| depends[it.index()]);
+        depends[value.index()] |= graph.operands(value).iter().any(|it| depends[it.index()]);
     }
     depends
 }

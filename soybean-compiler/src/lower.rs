@@ -184,7 +184,7 @@ impl<'a> Lowering<'a> {
                     });
                 }
                 &(Source::Parameter(init) | Source::Buffer(init)) => {
-                    let is_trained = matches!(node.source, Source::Parameter(_));
+                    let is_trained = self.tiled.network.parameters.contains(&value);
                     self.parameters.push(Parameter { name, tile, buffer, init, is_trained });
                 }
                 Source::State => self.states.push(State { name, tile, buffer }),

@@ -28,7 +28,7 @@ pub struct Network {
     pub graph: Graph,
     /// The tensors of the batch, in the order of the model's arguments.
     pub inputs: Vec<Value>,
-    /// The trained tensors.
+    /// The parameters that are trained; before differentiation and in inference, all of them.
     pub parameters: Vec<Value>,
     /// The scalar that is minimized; none in inference.
     pub loss: Option<Value>,

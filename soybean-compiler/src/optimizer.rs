@@ -27,6 +27,8 @@ pub struct Optimizer {
     pub rule: Rule,
     /// Patterns of the names of parameters without weight decay; see [`Pattern`].
     pub no_decay: Vec<String>,
+    /// Patterns of the names of parameters that keep their values.
+    pub freeze: Vec<String>,
     /// The largest 2-norm of all gradients together. Larger gradients are scaled down to it.
     pub clip_norm: Option<f64>,
     /// The number of steps that share an update, which takes the mean of their gradients.
@@ -42,6 +44,7 @@ impl From<Rule> for Optimizer {
         Self {
             rule,
             no_decay: Vec::new(),
+            freeze: Vec::new(),
             clip_norm: None,
             accumulate: 1,
             ema: None,
@@ -65,7 +68,10 @@ pub fn optimizer(name: &str, settings: &[(String, Argument)]) -> Result<Optimize
     let mut optimizer = Optimizer::from(Rule::named(name)?);
     for (position, (setting, value)) in settings.iter().enumerate() {
         let set = match setting.as_str() {
-            "no_decay" => patterns(name, value).map(|it| optimizer.no_decay = it),
+            "no_decay" => {
+                let place = format!("`{name}`: ");
+                patterns(&place, setting, value).map(|it| optimizer.no_decay = it)
+            }
             _ => optimizer.rule.set(setting, value),
         };
         set.map_err(|fault| CallDiagnostic { at: CallPart::Argument(position), ..fault })?;
@@ -80,14 +86,15 @@ pub fn optimizer(name: &str, settings: &[(String, Argument)]) -> Result<Optimize
     Ok(optimizer)
 }
 
-fn patterns(name: &str, value: &Argument) -> Result<Vec<String>, CallDiagnostic> {
+/// Returns the patterns that a setting lists. Messages begin with `place`.
+fn patterns(place: &str, setting: &str, value: &Argument) -> Result<Vec<String>, CallDiagnostic> {
     let wrong = |found: &Argument| {
         let message = "a list of strings, which are names of parameters with `*` for any letters";
         CallDiagnostic::call(format!(
-            "`{name}`: `no_decay` must be {message}; found {}",
+            "{place}`{setting}` must be {message}; found {}",
             found.kind()
         ))
-        .with_help("write `no_decay = [\"*.b\", \"embed*\"]`")
+        .with_help(format!("write `{setting} = [\"*.b\", \"embed*\"]`"))
     };
     let Argument::List(members) = value else { return Err(wrong(value)) };
     let pattern = |member: &Argument| match member {
@@ -99,15 +106,14 @@ fn patterns(name: &str, value: &Argument) -> Result<Vec<String>, CallDiagnostic>
 
 impl Optimizer {
     /// The names of the settings besides the rule's: see [`Self::set`].
-    pub const SETTINGS: [&str; 4] = ["clip_norm", "accumulate", "ema", "non_finite"];
+    pub const SETTINGS: [&str; 5] = ["freeze", "clip_norm", "accumulate", "ema", "non_finite"];
 
     /// Returns the name and settings from which [`optimizer`] restores the rule and its masks.
     #[must_use]
     pub fn settings(&self) -> (&'static str, Vec<(&'static str, Argument)>) {
         let mut settings = self.rule.settings();
         if !self.no_decay.is_empty() {
-            let patterns = self.no_decay.iter().map(|it| Argument::Text(it.clone())).collect();
-            settings.push(("no_decay", Argument::List(patterns)));
+            settings.push(("no_decay", list(&self.no_decay)));
         }
         (self.rule.method().name, settings)
     }
@@ -116,6 +122,9 @@ impl Optimizer {
     #[must_use]
     pub fn further_settings(&self) -> Vec<(&'static str, Argument)> {
         let mut settings = Vec::new();
+        if !self.freeze.is_empty() {
+            settings.push(("freeze", list(&self.freeze)));
+        }
         settings.extend(self.clip_norm.map(|it| ("clip_norm", Argument::Float(it))));
         if let Some(n) = i64::try_from(self.accumulate).ok().filter(|it| *it != 1) {
             settings.push(("accumulate", Argument::Integer(n)));
@@ -137,6 +146,7 @@ impl Optimizer {
             CallDiagnostic::call(format!("`{setting}` must be {what}, found {}", found(value)))
         };
         match (setting, value) {
+            ("freeze", _) => self.freeze = patterns("", setting, value)?,
             ("clip_norm", _) => {
                 let norm = number.filter(|it| single(*it) > 0.0 && single(*it).is_finite());
                 let expected = "a number above 0 in single precision, so from 1e-45 to 3.4e38";
@@ -167,6 +177,12 @@ impl Optimizer {
         Ok(())
     }
 
+    /// Returns whether a parameter of this name changes.
+    #[must_use]
+    pub fn trains(&self, name: &str) -> bool {
+        !self.freeze.iter().any(|it| Pattern::new(it).is_match(name))
+    }
+
     /// Returns whether a parameter of this name has weight decay.
     #[must_use]
     pub fn decays(&self, name: &str) -> bool {
@@ -189,15 +205,25 @@ impl Optimizer {
         let parameters = graph.parameters();
         let names: Vec<&str> = parameters.map(|it| graph.node(it).name.as_str()).collect();
         let is_idle = |pattern: &Pattern| !names.iter().any(|it| pattern.is_match(it));
-        let patterns = self.no_decay.iter().enumerate();
-        let patterns = patterns.filter(|it| is_idle(&Pattern::new(it.1)));
-        let fault = |(position, pattern): (usize, &String)| ModelDiagnostic {
-            at: ModelPart::NoDecay(position),
-            message: format!("`no_decay`: no parameter has a name like `{pattern}`"),
-            help: nearest(pattern, &names),
+        let faults = |setting: &str, patterns: &[String], at: fn(usize) -> ModelPart| {
+            let patterns = patterns.iter().enumerate();
+            let patterns = patterns.filter(|it| is_idle(&Pattern::new(it.1)));
+            let fault = |(position, pattern): (usize, &String)| ModelDiagnostic {
+                at: at(position),
+                message: format!("`{setting}`: no parameter has a name like `{pattern}`"),
+                help: nearest(pattern, &names),
+            };
+            patterns.map(fault).collect::<Vec<_>>()
         };
-        patterns.map(fault).collect()
+        let mut found = faults("no_decay", &self.no_decay, ModelPart::NoDecay);
+        found.extend(faults("freeze", &self.freeze, ModelPart::Freeze));
+        found
     }
+}
+
+/// Returns patterns as the value of a setting.
+fn list(patterns: &[String]) -> Argument {
+    Argument::List(patterns.iter().map(|it| Argument::Text(it.clone())).collect())
 }
 
 /// Describes the value of a setting, for error messages.

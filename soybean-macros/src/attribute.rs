@@ -48,7 +48,7 @@ const fn of_training(name: &'static str, example: &'static str) -> Known {
 }
 
 /// All arguments.
-const ARGUMENTS: [Known; 15] = [
+const ARGUMENTS: [Known; 16] = [
     always("gpus", "8"),
     of_training("optimizer", "sgd(momentum = 0.9)"),
     always("strategy", "\"auto\""),
@@ -60,6 +60,7 @@ const ARGUMENTS: [Known; 15] = [
     always("padding", "\"off\""),
     always("max_work", "1.2"),
     always("mode", "\"inference\""),
+    of_training("freeze", "[\"encoder.*\"]"),
     of_training("clip_norm", "1.0"),
     of_training("accumulate", "4"),
     of_training("ema", "0.999"),

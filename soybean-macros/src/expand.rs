@@ -361,6 +361,7 @@ fn report(
         ModelPart::Loss => Some(first_at),
         ModelPart::Memory => Some(attribute.memory_tokens()),
         ModelPart::NoDecay(position) => attribute.no_decay_tokens(position),
+        ModelPart::Freeze(position) => attribute.freeze_tokens(position),
         ModelPart::Gpus => None,
     };
     evaluator.diagnostics.report(tokens.unwrap_or_else(|| attribute.gpus_tokens()), message);

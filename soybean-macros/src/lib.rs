@@ -65,6 +65,7 @@ use proc_macro::TokenStream;
 /// - `max_work = 1.2`: the limit on a plan's work, the operations of all GPUs over those of one
 ///   device. Of the plans within it, the one with the fewest bytes is chosen.
 /// - `memory = "80GiB"`: the memory of each GPU, for the cheapest plan that fits into it.
+/// - `freeze = ["encoder.*"]`: patterns of the names of parameters that keep their values.
 /// - `clip_norm = 1.0`: the largest norm of all gradients together.
 /// - `accumulate = 4`: the number of steps that share an update.
 /// - `ema = 0.999`: the decay of moving averages of the parameters.

@@ -217,6 +217,17 @@ impl Trainer {
         self.named(TensorRange::parameters(self.tables()))
     }
 
+    /// Returns the parameters that are trained, by name: neither buffers nor frozen ones.
+    ///
+    /// # Errors
+    /// If a rank fails.
+    pub fn trained_parameters(&mut self) -> Result<Vec<(String, Array)>, Error> {
+        let is_trained: Vec<bool> =
+            self.tables().parameters.iter().map(|it| it.is_trained).collect();
+        let all = self.parameters()?.into_iter().zip(is_trained);
+        Ok(all.filter(|it| it.1).map(|it| it.0).collect())
+    }
+
     /// Replaces all parameters. The optimizer's state does not change.
     ///
     /// # Errors

@@ -7,6 +7,7 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 pub mod accepted;
+mod adapters;
 mod bad_input;
 mod book;
 mod buckets;

@@ -239,7 +239,15 @@ fn with_further(
     let decays = optimizer.rule.weight_decay() > 0.0;
     let patterns = if is_masked && decays { vec!["*".to_owned()] } else { Vec::new() };
     let non_finite = NonFinite::ALL[non_finite];
-    Optimizer { clip_norm, accumulate, ema, non_finite, no_decay: patterns, ..optimizer }
+    Optimizer {
+        clip_norm,
+        accumulate,
+        ema,
+        non_finite,
+        no_decay: patterns.clone(),
+        freeze: patterns,
+        ..optimizer
+    }
 }
 
 /// Returns the optimizer with each of its settings at one of these numbers, where it takes that.

@@ -22,7 +22,7 @@ impl Attribute {
         };
         let mut further = Optimizer::default();
         let mut is_sound = true;
-        for setting in ["clip_norm", "accumulate", "ema"] {
+        for setting in ["freeze", "clip_norm", "accumulate", "ema"] {
             if let Some(expression) = self.value(setting) {
                 is_sound &= set(&mut further, setting, expression, evaluator).is_some();
             }
@@ -63,10 +63,21 @@ impl Attribute {
             Expr::Assign(it) if source_text(&it.left) == "no_decay" => Some(peeled(&it.right)),
             _ => None,
         })?;
-        match given {
-            Expr::Array(array) if position < array.elems.len() => Some(&array.elems[position]),
-            other => Some(other),
-        }
+        Some(pattern_tokens(given, position))
+    }
+
+    /// Returns the tokens for errors about a pattern of `freeze`: the pattern, or else the whole
+    /// value.
+    pub(crate) fn freeze_tokens(&self, position: usize) -> Option<&dyn ToTokens> {
+        Some(pattern_tokens(peeled(self.value("freeze")?), position))
+    }
+}
+
+/// Returns a pattern in a list, or the whole value if the list is not written out.
+fn pattern_tokens(list: &Expr, position: usize) -> &dyn ToTokens {
+    match list {
+        Expr::Array(array) if position < array.elems.len() => &array.elems[position],
+        other => other,
     }
 }
 

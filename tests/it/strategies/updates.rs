@@ -69,6 +69,8 @@ fn by_plain_loops(
         let is_bias = name.ends_with(".b");
         optimizer.no_decay.is_empty() || !(is_bias || name.starts_with("first"))
     });
+    let frozen: Vec<usize> =
+        (0..start.len()).filter(|it| !optimizer.trains(&start[*it].0)).collect();
     let mut stepper = Stepper::new(optimizer.rule.clone(), is_decayed.collect(), rate, &parameters);
     let decay = optimizer.ema.unwrap_or(0.0);
     let mut averages: Tensors = stepper.first.clone();
@@ -83,11 +85,18 @@ fn by_plain_loops(
                 *mean += gradient / n as f64;
             }
         }
+        for &it in &frozen {
+            mean[it].fill(0.0);
+        }
         norms.push(norm(&mean));
         let limit = optimizer.clip_norm.unwrap_or(f64::INFINITY);
         let factor = (limit / (norm(&mean) + 1e-6)).min(1.0);
         mean.iter_mut().flatten().for_each(|it| *it *= factor);
+        let before = parameters.clone();
         stepper.update(&mut parameters, &mean);
+        for &it in &frozen {
+            parameters[it].clone_from(&before[it]);
+        }
         for (average, parameter) in averages.iter_mut().flatten().zip(parameters.iter().flatten()) {
             *average = decay * *average + (1.0 - decay) * parameter;
         }
@@ -152,6 +161,34 @@ fn adamw_with_everything_is_the_plain_update() {
     let expected = check(&everything(), 0.02, 24);
     let n_clipped = expected.norms.iter().filter(|it| **it > CLIP_NORM).count();
     assert!(0 < n_clipped && n_clipped < expected.norms.len(), "{:?}", expected.norms);
+}
+
+#[test]
+fn frozen_parameters_keep_their_values() {
+    let freeze = vec!["first*".to_owned(), "*.b".to_owned()];
+    let optimizer = Optimizer { freeze, ..everything() };
+    check(&optimizer, 0.02, 12);
+    for n_gpus in DEVICES {
+        let compiled = perceptron(n_gpus, Strategy::Auto, optimizer.clone());
+        let tables = &compiled.program.tables;
+        let is_trained = |name: &str| name.ends_with(".w") && !name.starts_with("first");
+        for parameter in tables.parameters.iter() {
+            assert_eq!(parameter.is_trained, is_trained(&parameter.name), "{}", parameter.name);
+        }
+        // Neither moments nor sums of gradients are kept for them.
+        for state in tables.states.iter() {
+            let (parameter, _) = state.name.rsplit_once('.').unwrap();
+            assert!(is_trained(parameter), "{}", state.name);
+        }
+        let mut trainer = trainer(&compiled, 0.02);
+        let before = bits(trainer.parameters().unwrap());
+        for step in 0..6 {
+            trainer.step(&Batch::new(step).views()).unwrap();
+        }
+        for (before, after) in before.iter().zip(bits(trainer.parameters().unwrap())) {
+            assert_eq!(*before != after, is_trained(&before.0), "{n_gpus} devices: {}", before.0);
+        }
+    }
 }
 
 #[test]

@@ -1,0 +1,8 @@
+use soybean::prelude::*;
+
+#[soybean::model(gpus = 8, freeze = "*.b")]
+fn model(x: Tensor<f32, 64, 784>) -> Tensor {
+    (x * param("dense.w", [784], ones())).mean(..)
+}
+
+fn main() {}
