@@ -37,6 +37,7 @@ mod parameters;
 mod pooling;
 mod probe;
 mod reduction;
+mod resizing;
 mod slicing;
 mod strides;
 mod tensor;

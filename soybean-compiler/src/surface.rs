@@ -23,6 +23,7 @@ mod pooling;
 mod product;
 mod pytorch;
 mod reduction;
+mod resizing;
 pub(crate) mod sample;
 mod slicing;
 mod storage;
@@ -97,6 +98,7 @@ families! {
     "Products of matrices", product, Method;
     "Convolution", convolution, Method;
     "Pooling", pooling, Method;
+    "Images of another size", resizing, Method;
     "Index notation", einsum, Method;
     "Reductions", reduction, Method;
     "Along a dim", along, Method;

@@ -170,6 +170,11 @@ const OPERATORS: &[Operator] = &[
         let (x, weight, groups) = (it.tensor(0), it.tensor(1), it.extent(5));
         x.conv_transpose2d(weight, it.pair(2), it.pair(3), it.pair(4), groups, it.pair(6))
     }),
+    ("max_pool1d", |it| it.tensor(0).max_pool1d(it.extent(1), it.extent(2), it.extent(3))),
+    ("avg_pool1d", |it| it.tensor(0).avg_pool1d(it.extent(1), it.extent(2), it.extent(3))),
+    ("interpolate", |it| it.tensor(0).interpolate(it.pair(1), it.text(2))),
+    ("pixel_shuffle", |it| it.tensor(0).pixel_shuffle(it.extent(1))),
+    ("pixel_unshuffle", |it| it.tensor(0).pixel_unshuffle(it.extent(1))),
     ("max_pool2d", |it| it.tensor(0).max_pool2d(it.pair(1), it.pair(2), it.pair(3))),
     ("avg_pool2d", |it| it.tensor(0).avg_pool2d(it.pair(1), it.pair(2), it.pair(3))),
     ("adaptive_avg_pool2d", |it| it.tensor(0).adaptive_avg_pool2d(it.pair(1))),

@@ -51,6 +51,50 @@ impl Tensor {
         self.pooled("avg_pool2d", sizes, |pixels| pixels.sum::<f64>() / n_pixels)
     }
 
+    /// Returns the maximum of each window of sequences `[n, c, l]`, as PyTorch's `max_pool1d`.
+    ///
+    /// ```
+    /// # use soybean::Tensor;
+    /// let x = Tensor::new([1, 1, 4], &[1.0, 5.0, 3.0, 4.0]);
+    /// assert_eq!(x.max_pool1d(2, 2, 0).to_vec(), [5.0, 4.0]);
+    /// ```
+    ///
+    /// # Panics
+    /// If this is not a tensor of sequences, or a window is longer than the padded sequence.
+    #[must_use]
+    pub fn max_pool1d(self, kernel_size: usize, stride: usize, padding: usize) -> Self {
+        self.in_one_row("max_pool1d")
+            .max_pool2d([1, kernel_size], [1, stride], [0, padding])
+            .squeeze(2)
+    }
+
+    /// Returns the mean of each window of sequences `[n, c, l]`, as PyTorch's `avg_pool1d` with its
+    /// defaults: elements outside the sequence count as zeros.
+    ///
+    /// ```
+    /// # use soybean::Tensor;
+    /// let x = Tensor::new([1, 1, 4], &[1.0, 5.0, 3.0, 4.0]);
+    /// assert_eq!(x.avg_pool1d(2, 2, 0).to_vec(), [3.0, 3.5]);
+    /// ```
+    ///
+    /// # Panics
+    /// If this is not a tensor of sequences, or a window is longer than the padded sequence.
+    #[must_use]
+    pub fn avg_pool1d(self, kernel_size: usize, stride: usize, padding: usize) -> Self {
+        self.in_one_row("avg_pool1d")
+            .avg_pool2d([1, kernel_size], [1, stride], [0, padding])
+            .squeeze(2)
+    }
+
+    fn in_one_row(self, name: &str) -> Self {
+        let shape = self.shape();
+        assert!(
+            shape.len() == 3,
+            "`{name}`: sequences are [batch, channels, length], found {shape:?}"
+        );
+        self.unsqueeze(2)
+    }
+
     /// Returns the means of windows that divide an image into `output_size` rows and columns, as
     /// PyTorch's `adaptive_avg_pool2d`. Of `m` windows along `n` pixels, window `o` is `floor(o n /
     /// m)..ceil((o + 1) n / m)`.

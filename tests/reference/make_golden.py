@@ -195,6 +195,10 @@ def avg_pool2d(x, window, stride, padding):
     return windows(x, pair(window), stride, padding, 1, 0.0).mean((4, 5))
 
 
+def in_one_row(pool):
+    return lambda x, window, stride, padding: pool(x[:, :, None], [1, window], [1, stride], [0, padding])[:, :, 0]
+
+
 def conv1d(x, weight, stride, padding, dilation, groups):
     result = conv2d(x[:, :, None], weight[:, :, None], [1, stride], [0, padding], [1, dilation], groups)
     return result[:, :, 0]
@@ -219,6 +223,34 @@ def adaptive_avg_pool2d(x, size):
     for i, j in np.ndindex(rows, columns):
         part = x[:, :, i * h // rows : -(-(i + 1) * h // rows), j * w // columns : -(-(j + 1) * w // columns)]
         result[:, :, i, j] = part.mean((2, 3))
+    return result
+
+
+def interpolate(x, size, mode):
+    for axis, m in zip((2, 3), pair(size)):
+        n = x.shape[axis]
+        if mode == "nearest":
+            x = np.take(x, np.arange(m) * n // m, axis)
+            continue
+        place = np.clip((np.arange(m) + 0.5) * n / m - 0.5, 0, n - 1)
+        low = np.floor(place).astype(int)
+        high = np.minimum(low + 1, n - 1)
+        share = (place - low).reshape([-1 if it == axis else 1 for it in range(4)])
+        x = np.take(x, low, axis) * (1 - share) + np.take(x, high, axis) * share
+    return x
+
+
+def pixel_shuffle(x, r):
+    result = np.empty((x.shape[0], x.shape[1] // r**2, x.shape[2] * r, x.shape[3] * r))
+    for i, j in np.ndindex(r, r):
+        result[:, :, i::r, j::r] = x[:, i * r + j :: r**2]
+    return result
+
+
+def pixel_unshuffle(x, r):
+    result = np.empty((x.shape[0], x.shape[1] * r**2, x.shape[2] // r, x.shape[3] // r))
+    for i, j in np.ndindex(r, r):
+        result[:, i * r + j :: r**2] = x[:, :, i::r, j::r]
     return result
 
 
@@ -328,6 +360,12 @@ CASES = [
     ("conv_transpose2d", conv_transpose2d, tensor(1, 2, 2, 3), tensor(2, 2, 2, 2), 1, 0, 1, 1, 2),
     ("adaptive_avg_pool2d", adaptive_avg_pool2d, tensor(2, 2, 6, 4), [3, 2]),
     ("adaptive_avg_pool2d", adaptive_avg_pool2d, tensor(1, 2, 5, 4), [3, 6]),
+    ("max_pool1d", in_one_row(max_pool2d), tensor(2, 3, 8), 3, 2, 1),
+    ("avg_pool1d", in_one_row(avg_pool2d), tensor(2, 3, 7), 2, 1, 1),
+    ("interpolate", interpolate, tensor(2, 2, 3, 4), [6, 3], "nearest"),
+    ("interpolate", interpolate, tensor(2, 2, 3, 4), [6, 3], "bilinear"),
+    ("pixel_shuffle", pixel_shuffle, tensor(2, 8, 2, 3), 2),
+    ("pixel_unshuffle", pixel_unshuffle, tensor(1, 2, 6, 3), 3),
     ("local_response_norm", local_response_norm, tensor(2, 6, 2, 2), 5, 0.5, 0.75, 2.0),
     ("local_response_norm", local_response_norm, tensor(3, 4, 3), 4, 1.5, 0.5, 1.0),
     ("cross_entropy", cross_entropy, tensor(2, 3, 5), labels(2, 3, classes=5)),

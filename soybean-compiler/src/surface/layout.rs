@@ -310,7 +310,7 @@ fn repeat_interleave(
 
 /// Repeats a dim `n` times: along a new dim, before the repeated one or after it, with which the
 /// dim is then joined.
-fn repeated(
+pub(super) fn repeated(
     builder: &mut Builder,
     arguments: &Arguments<'_>,
     value: Value,

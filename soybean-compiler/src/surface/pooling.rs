@@ -1,11 +1,11 @@
 //! Pooling of images `[n, c, h, w]`.
 
-use soybean_plan::{Binary, Combine, PoolingForm};
+use soybean_plan::{Binary, Combine, PoolingForm, Shape};
 
 use super::{
     Arguments, Row, SampleArgument, along,
     convolution::{check_reach, images, pair},
-    map, map_one, reduction,
+    layout, map, map_one, reduction,
 };
 use crate::{
     builder::{Argument, Builder},
@@ -24,6 +24,26 @@ const fn integer(value: i64) -> SampleArgument {
 }
 
 pub(super) const TABLE: &[Row] = &[
+    Row {
+        name: "max_pool1d",
+        doc: "The maximum of each window of sequences `[n, c, l]`.",
+        arguments: &["input", "kernel_size", "stride", "padding"],
+        build: |builder, arguments| {
+            let (_, result) = pool_sequences(builder, arguments, PoolingForm::Max)?;
+            Ok(Argument::Tensor(result))
+        },
+        samples: SEQUENCES,
+    },
+    Row {
+        name: "avg_pool1d",
+        doc: "The mean of each window of sequences `[n, c, l]`.",
+        arguments: &["input", "kernel_size", "stride", "padding"],
+        build: |builder, arguments| {
+            let (window, sums) = pool_sequences(builder, arguments, PoolingForm::Sum)?;
+            Ok(Argument::Tensor(scaled(builder, sums, 1.0 / window as f64)))
+        },
+        samples: SEQUENCES,
+    },
     Row {
         name: "max_pool2d",
         doc: "The maximum of each window of images `[n, c, h, w]`.",
@@ -61,6 +81,11 @@ pub(super) const TABLE: &[Row] = &[
     },
 ];
 
+const SEQUENCES: &[&[SampleArgument]] = &[
+    &[tensor(&[2, 4, 6]), integer(2), integer(2), integer(0)],
+    &[tensor(&[1, 2, 7]), integer(3), integer(2), integer(1)],
+];
+
 const SAMPLES: &[&[SampleArgument]] = &[
     &[tensor(&[2, 4, 4, 6]), integer(2), integer(2), integer(0)],
     &[
@@ -80,15 +105,51 @@ fn pool(
     let (value, image) = images(builder, arguments)?;
     let (window, stride, padding) =
         (pair(arguments, 1, 1)?, pair(arguments, 2, 1)?, pair(arguments, 3, 0)?);
-    check_reach(arguments, &image[2..], &window, &padding)?;
-    if 2 * padding[0] > window[0] || 2 * padding[1] > window[1] {
-        let message =
-            format!("the padding must be at most half of the window {window:?}, found {padding:?}");
-        return Err(arguments.fault(3, message));
-    }
+    check_windows(arguments, &image[2..], &window, &padding)?;
     let pool = Pool { form, image, window, stride, padding };
     let result = builder.graph.add(pool.clone().into(), &[value]);
     Ok((pool, result))
+}
+
+/// Returns the length of the windows, and the result.
+fn pool_sequences(
+    builder: &mut Builder,
+    arguments: &Arguments<'_>,
+    form: PoolingForm,
+) -> Result<(usize, Value), CallDiagnostic> {
+    let value = arguments.tensor(builder, 0)?;
+    let shape = builder.shape(value);
+    let [n, channels, length] = shape[..] else {
+        let message = format!("takes sequences [batch, channels, length], found {shape}");
+        return Err(arguments.fault(0, message));
+    };
+    let (window, stride, padding) =
+        (arguments.size(1, 1)?, arguments.size(2, 1)?, arguments.size(3, 0)?);
+    check_windows(arguments, &[length], &[window], &[padding])?;
+    // Sequences are images of one row.
+    let image = Shape::new(&[n, channels, 1, length]);
+    let row = layout::reshaped(builder, value, image);
+    let pool =
+        Pool { form, image, window: [1, window], stride: [1, stride], padding: [0, padding] };
+    let result = builder.graph.add(pool.into(), &[row]);
+    let length = builder.shape(result)[3];
+    Ok((window, layout::reshaped(builder, result, Shape::new(&[n, channels, length]))))
+}
+
+/// Checks that windows fit into padded images, and that each has a pixel of the image.
+fn check_windows(
+    arguments: &Arguments<'_>,
+    image: &[usize],
+    window: &[usize],
+    padding: &[usize],
+) -> Result<(), CallDiagnostic> {
+    check_reach(arguments, image, window, padding)?;
+    if window.iter().zip(padding).all(|(window, padding)| 2 * padding <= *window) {
+        return Ok(());
+    }
+    let message =
+        format!("the padding must be at most half of the window {window:?}, found {padding:?}");
+    Err(arguments.fault(3, message))
 }
 
 // The sum of each window divided by its size, pixels outside counted as zeros: PyTorch's default.

@@ -112,6 +112,7 @@ const NAMES: &[(&str, Counterpart)] = &[
     ("true_divide", Text("`x / y`")),
     ("trunc", Text("`x.to_i32().to_f32()`")),
     ("type_as", Text("`x.to_f32()` or `x.to_i32()`")),
+    ("upsample", Operator("interpolate")),
     ("unbind", Text("`x.split([1, 1], dim)`, and `squeeze(dim)` of each part")),
     ("vector_norm", Operator("norm")),
     ("view", Operator("reshape")),

@@ -269,6 +269,26 @@ fn convolutions() {
         "1: expected one or two integers of at least 1, found [0, 0]",
     );
     check(
+        "max_pool1d",
+        &[input(), integer(2), integer(2), integer(0)],
+        "0: takes sequences [batch, channels, length], found [2, 4, 2, 2]",
+    );
+    check(
+        "interpolate",
+        &[input(), integer(4), Given::Other(Argument::Text("bicubic".to_owned()))],
+        "2: the mode must be \"nearest\" or \"bilinear\", found \"bicubic\"",
+    );
+    check(
+        "pixel_shuffle",
+        &[input(), integer(3)],
+        "1: 9, the square of the factor, does not divide 4 channels",
+    );
+    check(
+        "pixel_unshuffle",
+        &[input(), integer(3)],
+        "1: the factor 3 does not divide 2 rows and 2 columns",
+    );
+    check(
         "local_response_norm",
         &[Tensor(&[2]), integer(3), float(1.0), float(1.0), float(1.0)],
         "0: the input must be [n, channels, ..], found [2]",
