@@ -45,14 +45,15 @@ impl Tensor {
         Self::from_value(Value { shape: vec![batch, channels, size[0], size[1]], data })
     }
 
-    /// Moves channels into the image, as PyTorch's `pixel_shuffle`: `[n, c r^2, h, w]` gives `[n, c,
-    /// h r, w r]` for the factor `r`.
+    /// Moves channels into the image, as PyTorch's `pixel_shuffle`: for the factor `r`,
+    /// `[n, c r^2, h, w]` gives `[n, c, h r, w r]`.
     ///
     /// ```
     /// # use soybean::Tensor;
     /// let image = Tensor::new([1, 4, 1, 1], &[1.0, 2.0, 3.0, 4.0]);
     /// let shuffled = image.pixel_shuffle(2);
-    /// assert_eq!((shuffled.shape(), shuffled.to_vec()), (vec![1, 1, 2, 2], vec![1.0, 2.0, 3.0, 4.0]));
+    /// assert_eq!(shuffled.shape(), [1, 1, 2, 2]);
+    /// assert_eq!(shuffled.to_vec(), [1.0, 2.0, 3.0, 4.0]);
     /// ```
     ///
     /// # Panics
