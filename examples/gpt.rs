@@ -2,7 +2,7 @@
 //! character: `cargo run --release --example gpt`.
 //!
 //! It prints its plan, trains, compares its loss on the last tenth of the novel with that of a
-//! bigram model, and generates a few lines. `-- plan`, `-- check`, `-- bench` and `-- train` are
+//! bigram model, and continues two texts. `-- plan`, `-- check`, `-- bench` and `-- train` are
 //! the commands of every model; `-- --help` lists their flags.
 
 #[path = "data/text.rs"]
@@ -17,7 +17,10 @@ use std::{
     process::ExitCode,
 };
 
-use soybean::{Curve, DataOptions, Event, Flow, Schedule, TrainConfig};
+use soybean::{
+    Array, Config, Curve, DataOptions, Event, Flow, Schedule, TrainConfig,
+    generation::{Generation, GenerationConfig, Sampling},
+};
 
 /// Four blocks of four heads.
 #[soybean::model(gpus = 8, optimizer = adamw(betas = (0.9, 0.99)))]
@@ -43,11 +46,52 @@ pub mod gpt {
     }
 }
 
-use gpt::{LENGTH, VOCABULARY};
+/// The network for the next token of each text, with a cache of those before.
+mod cached {
+    use soybean::{nn, prelude::*};
 
+    /// Tokens `[batch, 1]`, each after `n_before [batch]` tokens, to logits of the next ones,
+    /// `[batch, 1, vocabulary]`. A text has at most `capacity` tokens.
+    #[soybean::layer]
+    pub(crate) fn gpt(
+        tokens: Tensor,
+        n_before: Tensor,
+        capacity: usize,
+        vocabulary: usize,
+        width: usize,
+        n_heads: usize,
+        n_layers: usize,
+    ) -> Tensor {
+        let places = param("places", [capacity, width], normal(0.02));
+        let words = param("words", [vocabulary, width], normal(0.02));
+        let mut h = tokens.embedding(words) + n_before.embedding(places).unsqueeze(1);
+        for _ in 0..n_layers {
+            h = nn::cached::transformer_block(h, n_before, n_heads, capacity);
+        }
+        nn::linear_without_bias(nn::layer_norm(h), vocabulary)
+    }
+}
+
+/// Predicts the next character of two texts, with a cache of the keys and values before it.
+#[soybean::model(gpus = 8, mode = "inference")]
+pub mod writer {
+    use soybean::prelude::*;
+
+    use super::cached;
+
+    /// Characters that the cache holds, and number of characters, as in `gpt`.
+    const LENGTH: usize = 64;
+    const VOCABULARY: usize = 75;
+
+    /// Returns the logits of the characters after `letters`, which come after `n_before` others.
+    pub fn forward(letters: Tensor<i32, 2, 1>, n_before: Tensor<i32, 2>) -> Tensor {
+        cached::gpt(letters, n_before, LENGTH, VOCABULARY, 128, 4, 4)
+    }
+}
+
+/// How the texts begin.
+const STARTS: [&str; 2] = ["It is a truth universally ", "\"My dear Mr. Bennet,\" "];
 const N_WRITTEN: usize = 320;
-/// Temperatures below 1 make likely characters likelier.
-const TEMPERATURE: f32 = 0.7;
 
 fn main() -> ExitCode {
     let written = if env::args_os().len() > 1 {
@@ -84,7 +128,9 @@ fn train_and_write(output: &mut dyn Write) -> Result<(), Box<dyn Error>> {
     written?;
     let held_out = summary.last.map_or(f64::NAN, |it| it.held_out_loss);
     writeln!(output, "held-out loss {held_out:.4}, that of a bigram model {bigram_loss:.4}\n")?;
-    writeln!(output, "{}", write_text(&mut trainer, "It is a truth universally ")?)?;
+    for text in write_texts(&trainer.parameters()?)? {
+        writeln!(output, "{text}\n")?;
+    }
     Ok(())
 }
 
@@ -103,38 +149,20 @@ fn config() -> TrainConfig {
     }
 }
 
-/// Continues a text with random characters, drawn by their probabilities.
-fn write_text(trainer: &mut gpt::Trainer, start: &str) -> Result<String, soybean::Error> {
-    let mut text = data::numbers(start);
-    let mut random = 1_u64;
-    for _ in 0..N_WRITTEN {
-        let seen = &text[text.len().saturating_sub(LENGTH)..];
-        // One text of the batch; characters do not attend to later ones.
-        let mut letters = vec![0; LENGTH];
-        letters[..seen.len()].copy_from_slice(seen);
-        let batch = gpt::Batch { letters: &letters, ..Default::default() };
-        let logits = trainer.predict(&batch)?.remove(0).data;
-        let at = (seen.len() - 1) * VOCABULARY;
-        // Marsaglia's xorshift generator.
-        random ^= random << 13;
-        random ^= random >> 7;
-        random ^= random << 17;
-        let share = (random >> 11) as f64 / (1_u64 << 53) as f64;
-        text.push(drawn(&logits[at..at + VOCABULARY], share));
+/// Continues texts with random characters, drawn by their probabilities.
+fn write_texts(weights: &[(String, Array)]) -> Result<Vec<String>, soybean::Error> {
+    let mut predictor = writer::Predictor::new(Config::default())?;
+    predictor.set_parameters(weights)?;
+    let sampling = Sampling { temperature: 0.7, ..Sampling::default() };
+    let config = GenerationConfig { sampling, ..GenerationConfig::new(N_WRITTEN, gpt::LENGTH) };
+    let starts = STARTS.map(data::numbers);
+    let mut generation = Generation::new(&starts.each_ref().map(|it| &it[..]), config)?;
+    while !generation.is_done() {
+        let (letters, n_before) = (generation.tokens(), generation.n_before());
+        let batch = writer::Batch { letters: &letters, n_before: &n_before };
+        generation.push(&predictor.predict(&batch)?[0])?;
     }
     let letter = |it: &i32| usize::try_from(*it).ok().and_then(|it| data::LETTERS.chars().nth(it));
-    Ok(text.iter().filter_map(letter).collect())
-}
-
-/// Returns the character at this point, from 0 to 1, of the cumulative probability.
-fn drawn(logits: &[f32], share: f64) -> i32 {
-    let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let weights = logits.iter().map(|it| f64::from((it - largest) / TEMPERATURE).exp());
-    let mut rest = share * weights.clone().sum::<f64>();
-    let is_reached = |weight: f64| {
-        rest -= weight;
-        rest < 0.0
-    };
-    let found = weights.map(is_reached).position(|it| it).unwrap_or(VOCABULARY - 1);
-    i32::try_from(found).expect("letters are few")
+    let text = |number| generation.text(number).iter().filter_map(letter).collect();
+    Ok((0..STARTS.len()).map(text).collect())
 }

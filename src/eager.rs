@@ -50,8 +50,8 @@ pub use convolution::Pair;
 pub use creation::{arange, full};
 pub use dims::{Dim, Dims, Extent, Extents, Position};
 pub use parameters::{
-    Init, buffer, constant, he_normal, he_uniform, normal, ones, param, trunc_normal, uniform,
-    with_parameters, xavier_normal, xavier_uniform, zeros,
+    Init, buffer, constant, he_normal, he_uniform, normal, ones, param, state, trunc_normal,
+    uniform, with_parameters, xavier_normal, xavier_uniform, zeros,
 };
 pub use probe::with_probes;
 pub use slicing::{concat, stack};

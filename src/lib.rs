@@ -140,6 +140,7 @@ mod book;
 mod calibration;
 mod command_line;
 pub mod eager;
+pub mod generation;
 mod network;
 pub mod nn;
 mod non_finite;
@@ -285,6 +286,6 @@ pub use trainer::Trainer;
 pub mod prelude {
     pub use crate::eager::{
         Init, Tensor, arange, buffer, concat, constant, full, he_normal, he_uniform, normal, ones,
-        param, stack, trunc_normal, uniform, xavier_normal, xavier_uniform, zeros,
+        param, stack, state, trunc_normal, uniform, xavier_normal, xavier_uniform, zeros,
     };
 }

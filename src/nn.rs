@@ -26,6 +26,7 @@
 
 mod adapter;
 mod attention;
+pub mod cached;
 mod convolution;
 mod dense;
 mod norm;

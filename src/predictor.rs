@@ -80,6 +80,15 @@ impl<N: Network> Predictor<N> {
         self.inner.load_weights(path, mapping)
     }
 
+    /// Sets the model's states to zero, as they are at the start: caches of attention, for example,
+    /// before another text.
+    ///
+    /// # Errors
+    /// If an earlier error left the predictor unusable.
+    pub fn reset_states(&mut self) -> Result<(), Error> {
+        self.inner.reset_states()
+    }
+
     /// Returns the bytes that the last batch of a prediction moved between all ranks, counted as
     /// they moved.
     pub fn moved_bytes(&self) -> u64 {

@@ -26,8 +26,9 @@ pub(crate) struct Batch {
 impl Batch {
     pub(crate) fn of(network: &Network) -> Self {
         let graph = &network.graph;
-        let outputs: Vec<Value> = network.outputs.iter().map(|&(_, value)| value).collect();
-        let is_queried = graph.ancestors_in(Phase::Evaluate, &outputs);
+        let left = network.left_by(Phase::Evaluate).into_iter();
+        let left: Vec<Value> = left.filter(|it| Some(*it) != network.loss).collect();
+        let is_queried = graph.ancestors_in(Phase::Evaluate, &left);
         let queried = network.inputs.iter().filter(|it| is_queried[it.index()]);
         let extents: Vec<_> = queried.map(|&it| graph.shape(it).first().copied()).collect();
         let shared = extents.first().copied().flatten();

@@ -66,7 +66,7 @@ pub struct Site {
     /// The path of the user's functions that leads to the call: `block.3.dense`; empty in the
     /// model's own function.
     pub layer: String,
-    /// The name of the operator; empty for inputs, parameters and buffers.
+    /// The name of the operator; empty for inputs, parameters, buffers and states.
     pub operator: String,
 }
 
@@ -75,8 +75,8 @@ pub struct Site {
 pub(crate) struct Made {
     /// The result.
     pub(crate) result: Argument,
-    /// The operator and its arguments; `None` for inputs, parameters and buffers, which the graph
-    /// describes.
+    /// The operator and its arguments; `None` for inputs, parameters, buffers and states, which the
+    /// graph describes.
     pub(crate) operator: Option<(String, Vec<Argument>)>,
     place: String,
     /// The number of its layer.
@@ -89,7 +89,7 @@ pub struct Builder {
     /// The mode for which the model is compiled.
     pub(crate) mode: Mode,
     pub(crate) graph: Graph,
-    /// Buffers with their next values.
+    /// Buffers and states with their next values.
     pub(crate) updates: Vec<(Value, Value)>,
     /// The scalars that programs read so far, in the order in which they number them.
     pub(crate) scalars: Vec<RunScalar>,
@@ -156,6 +156,16 @@ impl Builder {
     /// If the shape has more than [`soybean_plan::MAX_RANK`] dims.
     pub fn buffer(&mut self, name: &str, shape: &[usize], init: Init) -> Value {
         self.source(name, DType::F32, shape, Source::Buffer(init))
+    }
+
+    /// Adds a tensor that an inference model keeps from prediction to prediction, zero at first.
+    /// The operator `assign` says what it becomes.
+    ///
+    /// # Panics
+    /// If the model is trained, or the shape has more than [`soybean_plan::MAX_RANK`] dims.
+    pub fn state(&mut self, name: &str, shape: &[usize]) -> Value {
+        assert_eq!(self.mode, Mode::Inference, "only inference models have states");
+        self.source(name, DType::F32, shape, Source::State)
     }
 
     fn source(&mut self, name: &str, dtype: DType, shape: &[usize], source: Source) -> Value {

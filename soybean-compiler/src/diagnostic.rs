@@ -57,7 +57,7 @@ pub struct ModelDiagnostic {
 /// A part of a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ModelPart {
-    /// An input or parameter.
+    /// An input, a parameter or a state.
     Value(Value),
     /// The pin of a tensor's tiling.
     Pin(Value),

@@ -6,7 +6,7 @@ use soybean_plan::{Combine, ScalarProgram, Shape};
 
 use crate::{
     diagnostic::{ModelDiagnostic, ModelPart},
-    graph::Graph,
+    graph::{Graph, Source},
     network::Network,
     operator::{GradientBuilder, Operator, OperatorCall},
     operators::{
@@ -25,7 +25,7 @@ use crate::{
 /// # Errors
 /// Returns a fault if the loss is not a scalar, one for each parameter that does not reach the
 /// loss, and one if no parameter is trained but some are frozen; in inference, one for each
-/// parameter that reaches no output.
+/// parameter that reaches no output, and for each state that nothing is assigned to.
 pub fn differentiate(
     network: Network,
     optimizer: &Optimizer,
@@ -80,7 +80,17 @@ fn check_inference(network: &Network) -> Result<(), Vec<ModelDiagnostic>> {
         }
     };
     let unused = network.parameters.iter().filter(|it| !is_needed[it.index()]);
-    let faults: Vec<ModelDiagnostic> = unused.map(|&it| fault(it)).collect();
+    let mut faults: Vec<ModelDiagnostic> = unused.map(|&it| fault(it)).collect();
+    let graph = &network.graph;
+    let is_left = |it: &Value| {
+        let is_state = matches!(graph.node(*it).source, Source::State);
+        is_state && !network.updates.iter().any(|(state, _)| state == it)
+    };
+    faults.extend(graph.values().filter(is_left).map(|state| ModelDiagnostic {
+        at: ModelPart::Value(state),
+        message: format!("nothing is assigned to the state `{}`", graph.node(state).name),
+        help: Some("write `let new = state.assign(value)`, or remove it".to_owned()),
+    }));
     if faults.is_empty() { Ok(()) } else { Err(faults) }
 }
 

@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use soybean_plan::DType;
+use soybean_plan::{DType, Mode};
 
 use crate::{
     additions::gather_additions,
@@ -64,7 +64,27 @@ pub fn fuse(network: &Network) -> Network {
         }
         Some(new)
     });
-    simplify(&fused)
+    simplify(&with_states_in_place(fused))
+}
+
+/// Lets the next value of a model's state be computed where the state is, if it is the only one
+/// that reads the state: then no copy is needed.
+fn with_states_in_place(network: Network) -> Network {
+    let mut network = network;
+    for at in 0..network.updates.len() {
+        let (state, next) = network.updates[at];
+        if let Some(map) = network.graph.operator_as::<Elementwise>(next)
+            && map.program == scalar::identity()
+            && network.mode() == Mode::Inference
+            && let [value] = network.graph.operands(next)[..]
+            && network.graph.users(state) == [value]
+            && network.graph.operator(value).is_some_and(|it| !it.is_alias())
+            && !network.updates.iter().any(|it| it.1 == value)
+        {
+            network.updates[at].1 = value;
+        }
+    }
+    network
 }
 
 /// The tensors of the new graph by their readers.

@@ -36,7 +36,8 @@ pub struct Network {
     pub outputs: Vec<(String, Value)>,
     /// Parameters with their gradients, until the updates are added.
     pub gradients: Vec<(Value, Value)>,
-    /// Buffers, then parameters and optimizer states, each with its next value in the same tiling.
+    /// Buffers, then parameters and optimizer states, each with its next value in the same tiling;
+    /// in inference the model's states.
     pub updates: Vec<(Value, Value)>,
     /// The sums of gradients, if steps share updates.
     pub gradient_sums: Vec<GradientSum>,
@@ -154,7 +155,7 @@ impl Network {
     /// Returns the tensors that must be computed: the loss, the outputs and the results of a step.
     #[must_use]
     pub fn roots(&self) -> Vec<Value> {
-        let mut roots = self.fetched();
+        let mut roots = self.left_by(Phase::Evaluate);
         roots.extend(self.left_by(Phase::Train));
         roots.extend(self.gradient_sums.iter().map(|it| it.next));
         roots
@@ -163,18 +164,22 @@ impl Network {
     /// Returns the results of a phase. A training step leaves the loss, the gradients or next
     /// values, and the gradients' norm; an accumulating step the loss, the sums of gradients and
     /// the next values of buffers; an evaluation what is fetched. In inference, the first two leave
-    /// nothing.
+    /// nothing, and the third leaves the next values of states, too.
     pub(crate) fn left_by(&self, phase: Phase) -> Vec<Value> {
         let next = self.updates.iter().map(|&(_, next)| next);
         let gradients = self.gradients.iter().map(|&(_, gradient)| gradient);
         let loss = self.loss.into_iter();
         match phase {
+            Phase::Train if self.mode() == Mode::Inference => Vec::new(),
             Phase::Train => loss.chain(gradients).chain(next).chain(self.gradient_norm).collect(),
             Phase::Accumulate if !self.accumulates() => Vec::new(),
             Phase::Accumulate => {
                 loss.chain(self.kept_when_accumulating().into_iter().map(|it| it.1)).collect()
             }
-            Phase::Evaluate => self.fetched(),
+            Phase::Evaluate => {
+                let next = next.filter(|_| self.mode() == Mode::Inference);
+                self.fetched().into_iter().chain(next).collect()
+            }
         }
     }
 
@@ -284,7 +289,9 @@ impl Network {
     /// gradients, the norm of all gradients with its terms, and what depends on it.
     pub(crate) fn of_updates(&self) -> Vec<bool> {
         let graph = &self.graph;
-        let is_next = self.next_values();
+        // Other operators may read the next value of a model's state.
+        let mut is_next = self.next_values();
+        is_next.retain(|it| graph.users(*it).is_empty());
         let mut marks: Vec<bool> = graph.values().map(|it| is_next.contains(&it)).collect();
         for sum in &self.gradient_sums {
             graph.users(sum.state).iter().for_each(|it| marks[it.index()] = true);
@@ -308,16 +315,20 @@ impl Network {
         marks
     }
 
-    /// Returns the updates of each buffer, and of each parameter together with its states.
+    /// Returns the updates of each buffer, of each parameter together with its states, and in
+    /// inference of each state.
     ///
     /// # Panics
-    /// If a state precedes its parameter.
+    /// If an optimizer's state precedes its parameter.
     #[must_use]
     pub fn update_groups(&self) -> Vec<Vec<(Value, Value)>> {
         let mut groups: Vec<Vec<(Value, Value)>> = Vec::new();
         for &(source, next) in &self.updates {
             match self.graph.node(source).source {
                 Source::Parameter(_) | Source::Buffer(_) => groups.push(vec![(source, next)]),
+                Source::State if self.mode() == Mode::Inference => {
+                    groups.push(vec![(source, next)]);
+                }
                 Source::State | Source::Input { .. } | Source::Operator(_) => {
                     groups
                         .last_mut()

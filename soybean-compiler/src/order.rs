@@ -20,7 +20,8 @@ pub(crate) enum Task {
     Update(Update),
 }
 
-/// An update of a parameter with its optimizer's states, of a buffer, or of a sum of gradients.
+/// An update of a parameter with its optimizer's states, of a buffer, of a sum of gradients, or of
+/// a model's state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Update {
     /// Pairs of source and next value.
@@ -54,6 +55,9 @@ pub(crate) fn measured(network: &Network) -> Vec<Task> {
 /// Returns the tasks of a training step: the loss, the gradients, and each update as soon as
 /// nothing reads the old value and the numbers that guard it exist. In inference there are none.
 fn train(network: &Network) -> Vec<Task> {
+    if network.mode() == Mode::Inference {
+        return Vec::new();
+    }
     let update = |next: Vec<(Value, Value)>| {
         let of_parameter = |it: &&GradientSum| it.parameter == next[0].0;
         let cleared = network.gradient_sums.iter().find(of_parameter).map(|it| it.state);
@@ -116,10 +120,20 @@ fn readers(graph: &Graph, value: Value) -> Vec<Value> {
     readers
 }
 
-/// Returns the tasks of an evaluation: the loss if there is one, and the outputs.
+/// Returns the tasks of an evaluation: the loss if there is one, and the outputs; in inference also
+/// the updates of states.
 fn evaluate(network: &Network) -> Vec<Task> {
-    let order = computed(&network.graph, Phase::Evaluate, &network.fetched(), |_| true);
-    order.into_iter().map(Task::Compute).collect()
+    match network.mode() {
+        Mode::Training => {
+            let order = computed(&network.graph, Phase::Evaluate, &network.fetched(), |_| true);
+            order.into_iter().map(Task::Compute).collect()
+        }
+        Mode::Inference => {
+            let update = |next| Update { next, cleared: None };
+            let updates = network.update_groups().into_iter().map(update).collect();
+            tasks(network, Phase::Evaluate, updates)
+        }
+    }
 }
 
 /// Returns the computed tensors among the roots' ancestors of a phase, in order.

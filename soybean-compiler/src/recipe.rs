@@ -115,8 +115,9 @@ impl Recipe {
                 writeln!(f, "{result} = buffer {name:?} {shape} {}", InitText(init))
             }
             Source::Input { .. } => writeln!(f, "{result} = input {name:?} {dtype:?} {shape}"),
+            Source::State => writeln!(f, "{result} = state {name:?} {shape}"),
             // No call gives these without an operator.
-            Source::State | Source::Operator(_) => Ok(()),
+            Source::Operator(_) => Ok(()),
         }
     }
 }

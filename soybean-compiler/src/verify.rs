@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, ops::Range};
 
-use soybean_plan::{BufferId, Combine, DType, Kernel, Program, Step};
+use soybean_plan::{BufferId, Combine, DType, Kernel, Mode, Program, Step};
 
 use crate::{
     graph::Source,
@@ -224,6 +224,10 @@ fn verify_phase(
     let mut arena = Arena::new(program, kept);
     let mut is_kept = vec![false; program.tables.buffers.len()];
     kept.iter().for_each(|&it| is_kept[it] = true);
+    if program.tables.mode() == Mode::Inference {
+        // A model's state may be read before and after it is assigned to.
+        program.tables.states.iter().for_each(|it| is_kept[it.buffer] = false);
+    }
     let mut is_replaced = vec![false; is_kept.len()];
     for (at, step) in steps.iter().enumerate() {
         if let Some(missing) = step.inputs.iter().find(|&&it| !arena.is_valid[it]) {

@@ -3,7 +3,7 @@
 
 use std::{borrow::Cow, ops::Range};
 
-use soybean_plan::{DType, Input, Output, Rows, Tables};
+use soybean_plan::{DType, Input, Mode, Output, Rows, Tables};
 
 use crate::{
     Array, Error, ErrorKind, View,
@@ -55,6 +55,12 @@ impl<'a> PredictionRequest<'a> {
         let queried: Vec<(&Input, &View<'_>)> = pairs.collect();
         let request = Self { inputs: &tables.inputs, given, row_counts: row_counts(&queried)? };
         let Some(RowCounts { n_given, n_rows }) = request.row_counts else { return Ok(request) };
+        let has_states = tables.mode() == Mode::Inference && !tables.states.is_empty();
+        if has_states && n_given != n_rows {
+            return error(format!(
+                "the model keeps states of the rows of its batch: expected {n_rows} rows, found {n_given}"
+            ));
+        }
         let is_mixed = |it: &&Output| it.rows == Rows::Mixed;
         let mixed = tables.predictions().iter().find(is_mixed);
         if let Some(output) = mixed.filter(|_| n_given != n_rows) {

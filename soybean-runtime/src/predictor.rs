@@ -73,6 +73,14 @@ impl Predictor {
         weights::load(&mut self.inner, path, mapping)
     }
 
+    /// Sets the model's states to zero, as they are at the start.
+    ///
+    /// # Errors
+    /// If a rank fails.
+    pub fn reset_states(&mut self) -> Result<(), Error> {
+        self.inner.reset_states()
+    }
+
     /// Returns the bytes that all ranks received from others in the last batch of a prediction.
     /// They are counted when they are read.
     #[must_use]

@@ -88,6 +88,17 @@ impl Trainer {
         self.call(Command::Load { first, tensors })
     }
 
+    /// Sets the states to zero, one after the other.
+    pub(crate) fn reset_states(&mut self) -> Result<(), Error> {
+        let range = TensorRange::states(self.tables());
+        let sizes: Vec<usize> =
+            range.tiles(self.tables()).iter().map(|it| it.shape.n_elements()).collect();
+        for (number, n_elements) in (range.first..).zip(sizes) {
+            self.load(number, &[View::F32(&vec![0.0; n_elements])])?;
+        }
+        Ok(())
+    }
+
     /// Replaces the state and the counters by those of a checkpoint. Returns the progress of the
     /// run that wrote it.
     ///

@@ -222,6 +222,7 @@ const OPERATORS: &[Operator] = &[
     ("to_f32", |it| it.tensor(0).to_f32()),
     ("to_i32", |it| it.tensor(0).to_i32()),
     ("detach", |it| it.tensor(0).detach()),
+    ("assign", |it| it.tensor(0).assign(it.tensor(1))),
     ("probe", |it| it.tensor(0).probe(it.text(1))),
     ("tiled", |it| it.tensor(0).tiled(it.text(1))),
 ];

@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use super::{Tensor, arena::scope};
+use super::{Tensor, arena::scope, full};
 
 /// The initial values of a parameter. The trainer draws them; ordinary Rust gets values from
 /// [`with_parameters`].
@@ -194,6 +194,80 @@ fn next_value<const R: usize>(kind: &str, name: &str, shape: [usize; R], init: I
 #[must_use]
 pub fn buffer<const R: usize>(name: &str, shape: [usize; R], init: Init) -> Tensor {
     next_value("buffer", name, shape, init)
+}
+
+/// Returns a tensor that a model of mode inference keeps from prediction to prediction, such as the
+/// keys that a decoder has seen. It is zero at first, and after
+/// [`Predictor::reset_states`](crate::Predictor::reset_states).
+/// [`assign`](Tensor::assign) says what it becomes.
+///
+/// Its name is a path as that of a [`param`]. Files of weights do not contain it. In ordinary Rust
+/// it is zero: the function computes the first prediction.
+///
+/// ```
+/// #[soybean::model(gpus = 1, mode = "inference")]
+/// mod running_sum {
+///     use soybean::prelude::*;
+///
+///     pub(crate) fn forward(x: Tensor<f32, 2, 3>) -> Tensor {
+///         let sum = state("sum", [2, 3]);
+///         sum.assign(sum + x)
+///     }
+/// }
+///
+/// fn main() -> Result<(), soybean::Error> {
+///     let mut predictor = running_sum::Predictor::new(soybean::Config::default())?;
+///     let batch = running_sum::Batch { x: &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0] };
+///     predictor.predict(&batch)?;
+///     assert_eq!(predictor.predict(&batch)?[0].data, [2.0, 4.0, 6.0, 8.0, 10.0, 12.0]);
+///     predictor.reset_states()?;
+///     assert_eq!(predictor.predict(&batch)?[0].data, batch.x);
+///     Ok(())
+/// }
+/// ```
+#[must_use]
+pub fn state<const R: usize>(_name: &str, shape: [usize; R]) -> Tensor {
+    full(shape, 0.0)
+}
+
+impl Tensor {
+    /// Returns `value`. A [`buffer`] has it after a training step, and a [`state`] after a
+    /// prediction.
+    ///
+    /// The tensor before stays what it was: only the next step or prediction sees the new value.
+    /// Each buffer and each state is assigned once. No gradient flows from step to step.
+    ///
+    /// ```
+    /// #[soybean::model(gpus = 2)]
+    /// mod centered {
+    ///     use soybean::prelude::*;
+    ///
+    ///     pub(crate) fn forward(x: Tensor<f32, 4, 2>, y: Tensor<f32, 4, 2>) -> (Tensor, Tensor) {
+    ///         let mean = buffer("mean", [2], zeros());
+    ///         let new = mean.assign(mean * 0.5 + x.mean(0).detach() * 0.5);
+    ///         ((param("w", [2], ones()) * (x - new)).mse(y), new)
+    ///     }
+    /// }
+    ///
+    /// fn main() -> Result<(), soybean::Error> {
+    ///     let mut trainer = centered::Trainer::new(soybean::Config::default())?;
+    ///     let batch = centered::Batch { x: &[8.0; 8], y: &[0.0; 8] };
+    ///     for expected in [4.0, 6.0, 7.0] {
+    ///         trainer.step(&batch)?;
+    ///         let buffers: std::collections::BTreeMap<_, _> =
+    ///             trainer.parameters()?.into_iter().collect();
+    ///         assert_eq!(buffers["mean"].data, [expected; 2]);
+    ///     }
+    ///     Ok(())
+    /// }
+    /// ```
+    ///
+    /// # Panics
+    /// If the shapes differ.
+    pub fn assign(self, value: Self) -> Self {
+        assert_eq!(self.shape(), value.shape(), "a tensor keeps its shape");
+        value
+    }
 }
 
 /// Runs `compute` with these values for its parameters and buffers, in the order of their calls;

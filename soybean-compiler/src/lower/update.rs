@@ -86,6 +86,10 @@ impl Lowering<'_> {
                 self.guarded_map(next, &scalar::identity(), Some(converted), place, &guards);
             }
         }
+        // The next value of a model's state may have readers. It is where the state was.
+        for (source, next) in updates {
+            self.stored.insert(*next, self.stored[source]);
+        }
         if let Some(sum) = cleared {
             let guards = self.tiled.network.guards_of_clearing();
             self.guarded_map(sum, &scalar::constant(0.0), None, self.stored[&sum], &guards);

@@ -101,6 +101,9 @@ impl Reader {
             ("buffer", [Datum::Text(name), shape, Datum::Text(kind), numbers]) => {
                 self.builder.buffer(name, &self::shape(shape)?, init(kind, numbers)?)
             }
+            ("state", [Datum::Text(name), shape]) if self.builder.mode() == Mode::Inference => {
+                self.builder.state(name, &self::shape(shape)?)
+            }
             _ => return Err(format!("`{word}` with such operands makes nothing")),
         };
         Ok(Argument::Tensor(value))

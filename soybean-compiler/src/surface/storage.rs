@@ -1,10 +1,14 @@
 //! The storage of tensors.
 
-use super::{Arguments, Row, SampleArgument};
+use soybean_plan::Mode;
+
+use super::{Arguments, Row, SampleArgument, map_one};
 use crate::{
     builder::{Argument, Builder},
     diagnostic::CallDiagnostic,
+    graph::Source,
     pin::Pin,
+    scalar,
 };
 
 pub(super) const TABLE: &[Row] = &[
@@ -19,6 +23,16 @@ pub(super) const TABLE: &[Row] = &[
         ],
     },
     Row {
+        name: "assign",
+        doc: "The value, which a buffer becomes after a training step, or a state after a prediction.",
+        arguments: &["input", "value"],
+        build: assign,
+        samples: &[&[
+            SampleArgument::Buffer { shape: &[4, 6], low: -2.0, high: 2.0 },
+            SampleArgument::tensor(&[4, 6]),
+        ]],
+    },
+    Row {
         name: "probe",
         doc: "The tensor itself; `trainer.eager(&batch)` returns its elements by this name.",
         arguments: &["input", "name"],
@@ -30,6 +44,33 @@ pub(super) const TABLE: &[Row] = &[
 fn probe(_: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, CallDiagnostic> {
     arguments.text(1)?;
     Ok(Argument::Tensor(arguments.any_tensor(0)?))
+}
+
+fn assign(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, CallDiagnostic> {
+    let (kept, value) = (arguments.tensor(builder, 0)?, arguments.tensor(builder, 1)?);
+    let node = builder.graph.node(kept);
+    let is_updated = match node.source {
+        Source::Buffer(_) => builder.mode() == Mode::Training,
+        Source::State => true,
+        Source::Input { .. } | Source::Parameter(_) | Source::Operator(_) => {
+            let help = "write `buffer(\"name\", [..], zeros())`, or `state(\"name\", [..])` in mode inference";
+            let fault = arguments.expected_number(0, "a buffer or a state", "another tensor");
+            return Err(fault.with_help(help));
+        }
+    };
+    if builder.updates.iter().any(|it| it.0 == kept) {
+        return Err(arguments.fault(0, format!("`{}` is assigned already", node.name)));
+    }
+    let (expected, found) = (node.shape, builder.shape(value));
+    if expected != found {
+        let message = format!("`{}` is {expected}, and cannot become {found}", node.name);
+        return Err(arguments.fault(1, message));
+    }
+    if is_updated {
+        let next = map_one(builder, value, &scalar::identity());
+        builder.updates.push((kept, next));
+    }
+    Ok(Argument::Tensor(value))
 }
 
 fn tiled(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, CallDiagnostic> {

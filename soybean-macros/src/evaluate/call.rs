@@ -61,7 +61,7 @@ impl<'a> Evaluator<'a> {
         let facade = text.trim_start_matches("::").strip_prefix("soybean::");
         let name = facade.map_or(text.as_str(), |it| it.strip_prefix("prelude::").unwrap_or(it));
         match name {
-            "param" | "buffer" => self.parameter(name, call),
+            _ if PARAMETERS.contains(&name) => self.parameter(name, call),
             _ if soybean_compiler::init_names().contains(&name) => self.init(name, call),
             _ if soybean_compiler::function_names().contains(&name) => {
                 let values = self.all(&call.args)?;

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use soybean_compiler::{CallPart, init_names};
-use soybean_plan::{Init, MAX_RANK};
+use soybean_plan::{Init, MAX_RANK, Mode};
 use syn::{Expr, ExprCall};
 
 use crate::{
@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// The functions that make tensors that are kept from step to step.
-pub(crate) const PARAMETERS: [&str; 2] = ["param", "buffer"];
+pub(crate) const PARAMETERS: [&str; 3] = ["param", "buffer", "state"];
 
 impl<'a> Evaluator<'a> {
     /// Evaluates an initializer: `he_normal()`, `normal(0.02)`, ..
@@ -35,22 +35,37 @@ impl<'a> Evaluator<'a> {
         })
     }
 
-    /// Evaluates `param(name, shape, init)`, or `buffer` with the same arguments.
+    /// Evaluates `param(name, shape, init)`, `buffer` with the same arguments, or `state(name,
+    /// shape)`.
     pub(super) fn parameter(&mut self, kind: &str, call: &'a ExprCall) -> Flow<'a> {
-        if call.args.len() != 3 {
+        let (n_expected, example) = match kind {
+            "state" => (2, "state(\"name\", [rows, columns])".to_owned()),
+            _ => (3, format!("{kind}(\"name\", [rows, columns], zeros())")),
+        };
+        if call.args.len() != n_expected {
             let n_found = call.args.len();
-            let headline = format!("`{kind}` takes 3 arguments, found {n_found}");
-            let help = format!("write `{kind}(\"name\", [rows, columns], zeros())`");
-            let message = Diagnostic::new(headline).help(help);
+            let headline = format!("`{kind}` takes {n_expected} arguments, found {n_found}");
+            let message = Diagnostic::new(headline).help(format!("write `{example}`"));
             self.all(&call.args)?;
+            return Ok(self.report(call, message));
+        }
+        if kind == "state" && self.builder.mode() == Mode::Training {
+            let message = Diagnostic::new("only models of mode inference have states")
+                .help("a `buffer` is kept from one training step to the next");
             return Ok(self.report(call, message));
         }
         let (name, shape) = (&call.args[0], &call.args[1]);
         let own_name = self.parameter_name(name)?;
         let shape = self.parameter_shape(shape)?;
-        let init = self.parameter_init(&call.args[2], shape.as_deref())?;
+        let init = match call.args.get(2) {
+            Some(init) => self.parameter_init(init, shape.as_deref())?,
+            None => None,
+        };
         self.stand_at(call);
         let value = match (&own_name, shape, init) {
+            (Some(own_name), Some(shape), None) if kind == "state" => {
+                Some(self.builder.state(own_name, &shape))
+            }
             (Some(own_name), Some(shape), Some(init)) => Some(match kind {
                 "buffer" => self.builder.buffer(own_name, &shape, init),
                 _ => self.builder.parameter(own_name, &shape, init),

@@ -1,0 +1,160 @@
+//! States of inference models: a decoder that keeps the keys and values of the tokens so far.
+
+use soybean::{Config, Device, Network, Predictor, runtime::View};
+
+/// The texts: four of nine tokens.
+const N_TEXTS: usize = 4;
+const LENGTH: usize = 9;
+/// The number of different tokens.
+const N_TOKENS: usize = 10;
+
+#[soybean::model(gpus = 1, mode = "inference")]
+mod whole {
+    use soybean::{nn, prelude::*};
+
+    pub(crate) fn forward(tokens: Tensor<i32, 4, 9>, places: Tensor<i32, 4, 9>) -> Tensor {
+        let mut h = nn::embedding(tokens, 10, 16) + nn::embedding(places, 9, 16);
+        for _ in 0..2 {
+            h = nn::transformer_block(h, 4, true, 0.0);
+        }
+        nn::linear(h, 10)
+    }
+}
+
+macro_rules! decoders {
+    ($($name:ident of $length:literal on $gpus:literal by $strategy:literal,)*) => {
+        $(#[soybean::model(gpus = $gpus, strategy = $strategy, mode = "inference")]
+        mod $name {
+            use soybean::{nn, prelude::*};
+
+            pub(crate) fn forward(
+                tokens: Tensor<i32, 4, $length>,
+                places: Tensor<i32, 4, $length>,
+                n_before: Tensor<i32, 4>,
+            ) -> Tensor {
+                let mut h = nn::embedding(tokens, 10, 16) + nn::embedding(places, 9, 16);
+                for _ in 0..2 {
+                    h = nn::cached::transformer_block(h, n_before, 4, 9);
+                }
+                nn::linear(h, 10)
+            }
+        }
+
+        #[test]
+        fn $name() {
+            check::<$name::Network>($length);
+        })*
+    };
+}
+
+decoders! {
+    token_on_one of 1 on 1 by "auto",
+    token_on_two of 1 on 2 by "auto",
+    token_on_six of 1 on 6 by "auto",
+    token_on_eight of 1 on 8 by "auto",
+    token_on_four_by_model of 1 on 4 by "model",
+    tokens_on_one of 3 on 1 by "auto",
+    tokens_on_four_by_data of 3 on 4 by "data",
+    tokens_on_eight of 3 on 8 by "auto",
+}
+
+fn config() -> Config {
+    Config { seed: 5, device: Device::Cpu, ..Config::default() }
+}
+
+fn integer(number: usize) -> i32 {
+    i32::try_from(number).expect("texts are short")
+}
+
+fn token(text: usize, place: usize) -> i32 {
+    integer((text * 31 + place * place * 7 + place) % N_TOKENS)
+}
+
+/// Compares a decoder of `length` tokens of each text with the model that reads texts as a whole.
+/// Text `i` begins with the prediction of number `i`.
+fn check<N: Network>(length: usize) {
+    let all = |it: fn(usize, usize) -> i32| -> Vec<i32> {
+        (0..N_TEXTS).flat_map(|text| (0..LENGTH).map(move |place| it(text, place))).collect()
+    };
+    let (tokens, places) = (all(token), all(|_, place| integer(place)));
+    let mut whole = whole::Predictor::new(config()).unwrap();
+    let batch = whole::Batch { tokens: &tokens, places: &places };
+    let expected = whole.predict(&batch).unwrap().remove(0);
+    let mut decoder = Predictor::<N>::new(config()).unwrap();
+    decoder.set_parameters(&whole.parameters().unwrap()).unwrap();
+    for round in 0..2 {
+        let mut n_compared = 0;
+        for number in 0..LENGTH / length + N_TEXTS - 1 {
+            let start = |text: usize| number.saturating_sub(text).min(LENGTH / length - 1) * length;
+            let new = |it: fn(usize, usize) -> i32| -> Vec<i32> {
+                let of = |text| (start(text)..start(text) + length).map(move |at| it(text, at));
+                (0..N_TEXTS).flat_map(of).collect()
+            };
+            let (tokens, places) = (new(token), new(|_, place| integer(place)));
+            let n_before: Vec<i32> = (0..N_TEXTS).map(|text| integer(start(text))).collect();
+            let batch = vec![View::I32(&tokens), View::I32(&places), View::I32(&n_before)];
+            let found = decoder.predict(&batch).unwrap().remove(0);
+            assert_eq!(found.shape, [N_TEXTS, length, N_TOKENS]);
+            assert_eq!(decoder.moved_bytes(), N::PLAN.bytes_total);
+            let (found, expected) = (found.data.chunks(N_TOKENS), &expected.data);
+            for (at, found) in found.enumerate() {
+                let (text, place) = (at / length, start(at / length) + at % length);
+                let row = (text * LENGTH + place) * N_TOKENS;
+                for (one, other) in found.iter().zip(&expected[row..]) {
+                    let what = format!("round {round}, text {text}, place {place}");
+                    assert!((one - other).abs() <= 2e-5, "{what}: {one}, not {other}");
+                    n_compared += 1;
+                }
+            }
+        }
+        assert!(n_compared >= N_TEXTS * LENGTH * N_TOKENS);
+        // Afterwards all is as at the start.
+        decoder.reset_states().unwrap();
+    }
+}
+
+/// A state is zero at first, takes what is assigned to it, and may be read before and after that.
+#[test]
+fn states_follow_assignments() {
+    let mut predictor = fibonacci::Predictor::new(config()).unwrap();
+    for _ in 0..2 {
+        let mut expected = (0.0, 0.0);
+        for number in 0..6 {
+            let start = if number == 0 { 1.0 } else { 0.0 };
+            let outputs = predictor.predict(&fibonacci::Batch { start: &[start; 4] }).unwrap();
+            let before = expected;
+            expected = (before.1 + start, before.0 + before.1);
+            let found = [0, 1, 2].map(|it| outputs[it].data[3]);
+            assert_eq!(found, [before.0, expected.0, expected.0 + before.1], "{number}");
+        }
+        predictor.reset_states().unwrap();
+    }
+    let fault = predictor.predict(&fibonacci::Batch { start: &[0.0; 3] }).unwrap_err();
+    let expected = "the model keeps states of the rows of its batch: expected 4 rows, found 3";
+    assert!(fault.to_string().contains(expected), "{fault}");
+}
+
+#[soybean::model(gpus = 2, mode = "inference")]
+mod fibonacci {
+    use soybean::prelude::*;
+
+    pub(crate) fn forward(start: Tensor<f32, 4>) -> (Tensor, Tensor, Tensor) {
+        let (one, two) = (state("one", [4]), state("two", [4]));
+        let new_one = one.assign(two + start);
+        two.assign(one + two);
+        (one * 1.0, new_one, new_one + two)
+    }
+}
+
+/// A cache of attention stays where it is: programs write it in place, without a second copy.
+#[test]
+fn caches_are_written_in_place() {
+    let tables = token_on_one::Network::model().tables();
+    let of_states: usize = tables.states.iter().map(|it| it.tile.shape.n_elements() * 4).sum();
+    assert_eq!(of_states, 4 * N_TEXTS * 16 * LENGTH * 4);
+    assert_eq!(tables.states[0].name, "transformer_block.0.multi_head_attention.keys");
+    let of_parameters: usize =
+        tables.parameters.iter().map(|it| it.tile.shape.n_elements() * 4).sum();
+    let rest = tables.arena_bytes - of_states - of_parameters;
+    assert!(rest < of_states, "{rest} bytes beside {of_states} of states");
+}
