@@ -38,6 +38,28 @@ predictors! {
     three_on_six of 3 on 6 in "bf16";
 }
 
+macro_rules! decoders {
+    ($($name:ident on $gpus:literal in $precision:literal;)*) => {
+        $(/// Attends to what it has seen in earlier predictions, whose number is a state, too.
+        #[soybean::model(gpus = $gpus, precision = $precision, mode = "inference")]
+        pub(crate) mod $name {
+            use soybean::{nn, prelude::*};
+
+            pub(crate) fn forward(x: Tensor<f32, 2, 1, 16>) -> (Tensor, Tensor) {
+                let n_before = state("n_before", [2]);
+                n_before.assign(n_before + 1.0);
+                (nn::cached::transformer_block(x, n_before, 4, 8), n_before * 1.0)
+            }
+        })*
+    };
+}
+
+decoders! {
+    decoder_on_one on 1 in "f32";
+    decoder_on_four on 4 in "f32";
+    decoder_on_six on 6 in "bf16";
+}
+
 /// Returns the outputs of some batches. The last one has a single row.
 fn predictions<N: Network>(device: Device) -> Vec<Vec<Array>> {
     let config = Config { device, seed: 7, ..Config::default() };
@@ -98,6 +120,9 @@ fn predictions_equal_those_of_the_cpu() {
         predicts_as_on_the_cpu::<split_on_four::Network>(machine);
         predicts_as_on_the_cpu::<one_on_four::Network>(machine);
         predicts_as_on_the_cpu::<three_on_six::Network>(machine);
+        predicts_as_on_the_cpu::<decoder_on_one::Network>(machine);
+        predicts_as_on_the_cpu::<decoder_on_four::Network>(machine);
+        predicts_as_on_the_cpu::<decoder_on_six::Network>(machine);
         let predictor = split_on_four::Predictor::new(Config::default()).unwrap();
         assert!(predictor.device_line().contains("GPU"), "{}", predictor.device_line());
     });
