@@ -17,6 +17,7 @@ use crate::{
     operator::{Operator, Phase},
     operators::{combines_terms, elementwise::Elementwise, permute::Permute},
     optimizer::Optimizer,
+    partial_sums::LIGHT_WORK,
     pin,
     value::Value,
 };
@@ -55,6 +56,9 @@ pub struct Network {
     pub sites: Arc<[Site]>,
     /// True if no convolution or pooling may be split along rows and columns.
     pub keeps_images_whole: bool,
+    /// The most work of small products that ranks may repeat on terms of sums, over that of a step
+    /// on one device.
+    pub light_work: f64,
 }
 
 /// A state that sums the gradients of a parameter in the steps that share an update. A training
@@ -95,6 +99,7 @@ impl Network {
             names: names.into_iter().map(|(name, it)| (name, Some(it))).collect(),
             sites,
             keeps_images_whole: false,
+            light_work: LIGHT_WORK,
         })
     }
 
@@ -372,6 +377,7 @@ impl Network {
             names: self.names.iter().map(|(name, it)| (name.clone(), moved(*it))).collect(),
             sites: Arc::clone(&self.sites),
             keeps_images_whole: self.keeps_images_whole,
+            light_work: self.light_work,
         }
     }
 }

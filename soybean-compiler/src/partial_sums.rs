@@ -18,10 +18,12 @@
 //! \* If its result is smaller, or another one of these operators reads it, and if nothing else
 //! reads the sums.
 //!
-//! A *light* product has at most 1/16 of the multiplications of the network's largest one, as those
-//! of a low-rank adapter do. In training, the gradient of its other operand reads the sum, too, so
-//! it stays whole unless that operand has no gradient. Linear maps stand alone where fusion leaves
-//! them so; those between sums and an addition become part of a combination (`additions.rs`).
+//! *Light* products are the cheapest of those that may read terms, such as those of low-rank
+//! adapters. If every rank does all the work of all of them, that adds at most
+//! [`Network::light_work`] to the work of a step. In training, the gradient of the other operand
+//! reads the sum, too, so it stays whole unless that operand has no gradient. Linear maps stand
+//! alone where fusion leaves them so; those between sums and an addition become part of a
+//! combination (`additions.rs`).
 //!
 //! Maxima, integers, pinned tensors and results of a step are never stored so. A sum of partial
 //! sums in `bf16` is rounded on every rank, as the partial results of products are; terms of `f32`
@@ -40,8 +42,9 @@ use crate::{
     value::Value,
 };
 
-/// How many times as many multiplications as a light product the largest one has.
-const LIGHT: u64 = 16;
+/// The most work of light products that ranks repeat, over that of a step on one device. Padding
+/// leaves less.
+pub(crate) const LIGHT_WORK: f64 = 0.04;
 
 /// How a tensor is stored along an axis that splits none of its dims.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -64,8 +67,9 @@ pub(crate) struct PartialSums {
 }
 
 impl PartialSums {
-    pub(crate) fn of(network: &Network) -> Self {
-        let sums = Sums::of(network);
+    /// Returns those of a network on so many ranks.
+    pub(crate) fn of(network: &Network, n_ranks: usize) -> Self {
+        let sums = Sums::of(network, n_ranks);
         let graph = &network.graph;
         let mut idle = vec![Idle::Replicated; graph.n_values()];
         let mut all = vec![Vec::new(); graph.n_values()];
@@ -117,23 +121,22 @@ struct Sums<'a> {
 }
 
 impl<'a> Sums<'a> {
-    fn of(network: &'a Network) -> Self {
+    fn of(network: &'a Network, n_ranks: usize) -> Self {
         let graph = &network.graph;
+        let roots: BTreeSet<Value> = network.roots().into_iter().collect();
         let signatures: Vec<Option<Signature>> = graph
             .values()
             .map(|it| Some(graph.operator(it)?.signature(&graph.operand_shapes(it))))
             .collect();
-        let is_product = |it: &Value| graph.operator_as::<Contract>(*it).is_some();
-        let work = |it: Value| signatures[it.index()].as_ref().map_or(0, Signature::n_points);
-        let most = graph.values().filter(is_product).map(work).max().unwrap_or(0);
+        let is_light = light_products(network, &roots, &signatures, n_ranks);
         let (mut is_sum, mut linear) = (vec![false; graph.n_values()], Vec::new());
         for value in graph.values() {
             let Some(signature) = &signatures[value.index()] else {
                 linear.push(Vec::new());
                 continue;
             };
-            let is_heavy = is_product(&value) && work(value).saturating_mul(LIGHT) > most;
             let operator = graph.operator(value).expect("it has a signature");
+            let is_heavy = operator.is::<Contract>() && !is_light[value.index()];
             let operands = graph.operands(value);
             let is_sum_at = |at: &usize| is_sum[operands[*at].index()];
             let is_read_so = |set: &[usize]| {
@@ -151,11 +154,11 @@ impl<'a> Sums<'a> {
         for sum in &network.gradient_sums {
             is_sum[sum.state.index()] = is_sum[sum.next.index()];
         }
-        Self { graph, roots: network.roots().into_iter().collect(), is_sum, linear }
+        Self { graph, roots, is_sum, linear }
     }
 
     fn is_bound(&self, value: Value) -> bool {
-        self.roots.contains(&value) || self.graph.node(value).pinned.is_some()
+        is_bound(self.graph, &self.roots, value)
     }
 
     /// Returns whether an operator may work on terms of these operands. Additions always may. The
@@ -167,7 +170,7 @@ impl<'a> Sums<'a> {
         }
         let operands = self.graph.operands(value);
         let read: BTreeSet<Value> = set.iter().map(|it| operands[*it]).collect();
-        let is_own = |it: &Value| self.graph.users(*it).len() == 1 && !self.is_bound(*it);
+        let is_own = |it: &Value| is_own(self.graph, &self.roots, *it);
         let bytes = |it: Value| {
             let node = self.graph.node(it);
             node.shape.n_elements() * node.dtype.bytes()
@@ -176,6 +179,58 @@ impl<'a> Sums<'a> {
         let is_of_numbers = read.iter().all(|it| self.graph.shape(*it).is_empty());
         read.iter().all(is_own) && (is_passed_on || is_less && !is_of_numbers)
     }
+}
+
+/// Marks the light products: the cheapest ones that may read terms, as long as all of them repeat
+/// no more work than the network allows if every rank does all of it. Of equally cheap ones, all
+/// are light or none is.
+fn light_products(
+    network: &Network,
+    roots: &BTreeSet<Value>,
+    signatures: &[Option<Signature>],
+    n_ranks: usize,
+) -> Vec<bool> {
+    let graph = &network.graph;
+    let may_read_terms = |value: &Value| {
+        let operands = graph.operands(*value);
+        let is_computed_for_it = |at: &usize| {
+            graph.operator(operands[*at]).is_some() && is_own(graph, roots, operands[*at])
+        };
+        let is_open = |set: &Vec<usize>| {
+            keeps_types(graph, *value, set) && set.iter().all(is_computed_for_it)
+        };
+        let of = |it: &Signature| it.linear.iter().any(is_open);
+        graph.operator_as::<Contract>(*value).is_some()
+            && signatures[value.index()].as_ref().is_some_and(of)
+    };
+    let weights = network.weights();
+    // Products of evaluations alone count as if each step had them.
+    let work = |it: Value| graph.flops(it) as f64 * weights.of_value(it).max(1) as f64;
+    let mut products: Vec<(Value, f64)> =
+        graph.values().filter(may_read_terms).map(|it| (it, work(it))).collect();
+    products.sort_by(|one, other| one.1.total_cmp(&other.1));
+    let all_work: f64 = network.operations_of_values().iter().sum();
+    let limit = network.light_work * all_work;
+    let mut is_light = vec![false; graph.n_values()];
+    let mut repeated = 0.0;
+    for equal in products.chunk_by(|one, other| one.1.total_cmp(&other.1).is_eq()) {
+        repeated += equal.iter().map(|it| it.1).sum::<f64>() * n_ranks.saturating_sub(1) as f64;
+        if repeated > limit {
+            break;
+        }
+        equal.iter().for_each(|it| is_light[it.0.index()] = true);
+    }
+    is_light
+}
+
+/// Returns whether a tensor is a result of a step, or pinned.
+fn is_bound(graph: &Graph, roots: &BTreeSet<Value>, value: Value) -> bool {
+    roots.contains(&value) || graph.node(value).pinned.is_some()
+}
+
+/// Returns whether one operator reads a tensor, and nothing else needs it.
+fn is_own(graph: &Graph, roots: &BTreeSet<Value>, value: Value) -> bool {
+    graph.users(value).len() == 1 && !is_bound(graph, roots, value)
 }
 
 /// Returns whether an operator adds up what may be partial sums.

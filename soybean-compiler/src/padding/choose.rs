@@ -12,6 +12,7 @@ use super::{DimClasses, PaddedUnits, Unit, pad};
 use crate::{
     diagnostic::ModelDiagnostic,
     network::Network,
+    partial_sums::LIGHT_WORK,
     replicate::replicate,
     round::round,
     search::search,
@@ -162,6 +163,7 @@ impl PaddedSearch<'_> {
             true => self.fused.clone(),
             false => pad(self.fused, &self.classes, &units, self.request.poison),
         };
+        let padded = Network { light_work: self.light_work(&units), ..padded };
         let rounded = round(padded.clone(), self.precision);
         let replicated = self.request.shares.then(|| replicate(&rounded));
         let request = SearchRequest { effort, ..self.request.clone() };
@@ -176,6 +178,16 @@ impl PaddedSearch<'_> {
         let has_further_paddings = self.has_further_paddings;
         let facts = PaddingFacts { work, has_further_paddings, heavier: None };
         Ok(Chosen { padded, rounded, replicated, plan, units, bytes, facts })
+    }
+
+    /// Returns the work of light products that ranks may repeat: what a padding leaves of the limit
+    /// on work, without what other operators may repeat. If time counts, it is not limited.
+    fn light_work(&self, units: &PaddedUnits) -> f64 {
+        let left = match self.request.objective {
+            Objective::Bytes => self.request.max_work - WORK_TOLERANCE - self.work_of(units),
+            Objective::Time => LIGHT_WORK,
+        };
+        left.clamp(0.0, LIGHT_WORK)
     }
 
     /// Adds the plan that more work would allow.

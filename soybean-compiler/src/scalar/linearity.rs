@@ -61,7 +61,8 @@ fn of_instruction(
     let of = |register: Register| registers[usize::from(register)];
     match *instruction {
         Instruction::Input(input) => Dependence { linear: with(input), free: !with(input) },
-        Instruction::Integer(input) => Dependence { linear: 0, free: !with(input) },
+        // An input of integers is none of the inputs that are numbers.
+        Instruction::Integer(input) => Dependence { linear: 0, free: !with(input) | 1 << ALL },
         Instruction::Constant(0.0) => Dependence { linear: u64::MAX, free: u64::MAX },
         Instruction::Constant(_) | Instruction::Scalar(_) | Instruction::IntegerConstant(_) => FREE,
         Instruction::Unary(Unary::Negate | Unary::Detach, x) => of(x),
@@ -104,7 +105,8 @@ mod tests {
         assert_by_numbers(&program);
     }
 
-    /// Checks for every set of inputs whether a program is linear in it, on random numbers.
+    /// Checks for every set of inputs without integers whether a program is linear in it, on random
+    /// numbers.
     fn assert_by_numbers(program: &ScalarProgram) {
         let n_inputs = super::super::inputs(program).last().map_or(0, |it| usize::from(*it) + 1);
         let mut state = 7;
@@ -114,6 +116,10 @@ mod tests {
         };
         for mask in 1..1_usize << n_inputs {
             let set: Vec<usize> = (0..n_inputs).filter(|it| mask >> it & 1 == 1).collect();
+            let is_of_set = |it: &Instruction| matches!(it, Instruction::Integer(it) if set.contains(&usize::from(*it)));
+            if program.instructions.iter().any(is_of_set) {
+                continue;
+            }
             let mut is_linear = true;
             for _ in 0..40 {
                 let all = |of: &mut dyn FnMut(usize) -> f64| -> Vec<f64> {
@@ -218,6 +224,25 @@ mod tests {
                 it.select(condition, x, y)
             },
             &[],
+        );
+        // A mask of integers.
+        check(
+            |it| {
+                let [index, first, second] = [it.integer(0), it.input(1), it.input(2)];
+                let (one, sum) = (it.integer_constant(1), it.add(first, second));
+                let zero = it.constant(0.0);
+                let is_outside = it.greater(index, one);
+                it.select(is_outside, zero, sum)
+            },
+            &[&[1, 2]],
+        );
+        // A number that comes from an integer scales the others.
+        check(
+            |it| {
+                let (scale, x) = (it.float(0), it.input(1));
+                it.mul(scale, x)
+            },
+            &[&[1]],
         );
         // A mask of padding.
         check(

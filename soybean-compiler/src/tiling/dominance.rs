@@ -129,7 +129,7 @@ impl<'a> Loops<'a> {
             NetworkVariable::Operator(value) => Some((value, signature.as_ref()?)),
             NetworkVariable::Tensor(_) => None,
         });
-        let PartialSums { idle, terms } = PartialSums::of(network);
+        let PartialSums { idle, terms } = PartialSums::of(network, mesh.n_ranks());
         let mut is_known_everywhere = vec![false; network.graph.n_values()];
         for (value, signature) in operators {
             let at = value.index();

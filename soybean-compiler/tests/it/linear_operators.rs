@@ -3,7 +3,8 @@
 
 use soybean_compiler::{
     Argument, Builder, Network, Optimizer, Options, Padding, SearchRequest, Strategy, Value,
-    build_network, compile, round, tiling::search_alone,
+    build_network, compile, round,
+    tiling::{TiledNetwork, search_alone},
 };
 use soybean_plan::{DType, Init, Mesh, Mode, Precision};
 
@@ -16,7 +17,7 @@ use crate::support::{
 const ROWS: usize = 7;
 const COLUMNS: usize = 5;
 /// The dim over which products add up.
-const DEPTH: usize = 96;
+const DEPTH: usize = 480;
 
 /// A predictor under construction.
 struct Sums {
@@ -189,6 +190,75 @@ fn light_products() {
     });
     assert_eq!(check("contract", &product), [reduced(COLUMNS), ONE]);
     assert_eq!(check("map", &product), [reduced(COLUMNS), ONE]);
+}
+
+/// Returns a network whose result adds up functions of so many light products of sums.
+fn with_light_products(n_products: usize) -> Network {
+    network(|it| {
+        let mut product = || {
+            let (sum, weight) = (it.sum(), it.parameter(&[COLUMNS, 1]));
+            let product = it.apply("matmul", &[sum, weight]);
+            it.apply("tanh", &[product])
+        };
+        let products: Vec<Argument> = (0..n_products).map(|_| product()).collect();
+        it.apply("concat", &[Argument::List(products), integer(0)])
+    })
+}
+
+/// Returns the number of products that work on terms.
+fn n_products_on_terms(tiled: &TiledNetwork) -> usize {
+    let is_product =
+        |it: &Value| tiled.network.graph.operator(*it).is_some_and(|it| it.kind() == "contract");
+    let of_terms = |it: &Value| tiled.forms[it.index()].as_ref().unwrap().has_terms();
+    tiled.network.graph.values().filter(is_product).filter(of_terms).count()
+}
+
+/// All light products together repeat no more than the network allows.
+#[test]
+fn light_products_repeat_little_work() {
+    for n_products in [1, 3] {
+        let network = with_light_products(n_products);
+        let graph = &network.graph;
+        let all: u64 = graph.values().map(|it| graph.flops(it)).sum();
+        let light = (2 * ROWS * COLUMNS * n_products) as f64;
+        for n_ranks in [2, 4, 6] {
+            let repeated = light * (n_ranks - 1) as f64 / all as f64;
+            for (light_work, n_expected) in [(1.01 * repeated, n_products), (0.99 * repeated, 0)] {
+                let network = Network { light_work, ..network.clone() };
+                let found = search_alone(&network, Mesh::new(n_ranks), &Strategy::Auto.into());
+                let mesh = found.tiled.mesh;
+                assert_eq!(n_products_on_terms(&found.tiled), n_expected, "{}", found.tiled);
+                if n_products == 1 {
+                    assert_eq!(Some(found.tiled.bytes()), least_bytes(&network, &mesh, usize::MAX));
+                }
+            }
+        }
+    }
+}
+
+/// A light product takes work that the user's limit must allow.
+#[test]
+fn light_products_keep_the_limit_on_work() {
+    let n_on_terms = |max_work: f64| {
+        let mut builder = Builder::in_mode(Mode::Inference);
+        let x = builder.input("x", DType::F32, &[ROWS, DEPTH]);
+        let mut sums = Sums { builder, x, n_parameters: 0 };
+        let (sum, weight) = (sums.sum(), sums.parameter(&[COLUMNS, 1]));
+        let Argument::Tensor(result) = sums.apply("matmul", &[sum, weight]) else {
+            panic!("a tensor")
+        };
+        let options = Options {
+            name: "light".to_owned(),
+            n_gpus: 2,
+            search: SearchRequest { padding: Padding::Off, max_work, ..SearchRequest::default() },
+            precision: Precision::F32,
+            optimizer: Optimizer::default(),
+        };
+        let outputs = [("result".to_owned(), result)];
+        let compiled = compile(sums.builder, None, &outputs, &options, &|| 0.0).unwrap();
+        n_products_on_terms(&compiled.report.search().tiled)
+    };
+    assert_eq!([1.0, 1.011, 1.05].map(n_on_terms), [0, 0, 1]);
 }
 
 /// The rank of an adapter.

@@ -187,7 +187,7 @@ fn all_tilings(network: &Network, topology: &Topology, value: Value) -> Vec<Tili
     for axis in 0..mesh.n_axes() {
         let with = |it: &Tiling| {
             let split = (0..rank).map(Placement::Split);
-            let sum = may_be_stored_so(network, value).then_some(Placement::Partial);
+            let sum = may_be_stored_so(network, &mesh, value).then_some(Placement::Partial);
             let placed = split.chain(sum).map(|placement| it.with(axis, placement));
             [*it].into_iter().chain(placed).collect::<Vec<_>>()
         };

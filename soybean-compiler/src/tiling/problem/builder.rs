@@ -52,7 +52,7 @@ impl<'a> TilingProblem<'a> {
             sets: SplittingSets::new(&mesh),
             may_repeat: network.may_repeat(),
             is_kept: network.kept_aside(),
-            partial_sums: PartialSums::of(network),
+            partial_sums: PartialSums::of(network, mesh.n_ranks()),
             accesses: BTreeMap::new(),
             edge_kinds: Interner::default(),
             tensor_kinds: BTreeMap::new(),

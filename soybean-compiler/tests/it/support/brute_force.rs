@@ -196,7 +196,7 @@ fn all_tilings(network: &Network, mesh: &Mesh, value: Value) -> Vec<Tiling> {
     let shape = network.graph.shape(value);
     let rank = u8::try_from(shape.len()).unwrap();
     let splits = (0..rank).map(Placement::Split);
-    let may_be_sums = is_of_totals(network, value) || may_be_stored_so(network, value);
+    let may_be_sums = is_of_totals(network, value) || may_be_stored_so(network, mesh, value);
     let sums = may_be_sums.then_some(Placement::Partial);
     let placements: Vec<Placement> =
         [Placement::Replicated].into_iter().chain(splits).chain(sums).collect();

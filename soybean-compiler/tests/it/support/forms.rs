@@ -25,7 +25,7 @@ pub(crate) fn all_forms(network: &Network, value: Value, mesh: &Mesh) -> Vec<Par
         };
         factors.clone().filter(may_split).map(with).collect()
     };
-    let all_terms = all_terms(network, value);
+    let all_terms = all_terms(network, mesh, value);
     let mut forms = vec![Partitioning(vec![None; mesh.n_axes()])];
     for axis in 0..mesh.n_axes() {
         let split: Vec<Partitioning> = forms.iter().flat_map(|it| extended(it, axis)).collect();
@@ -53,14 +53,14 @@ pub(crate) fn all_forms(network: &Network, value: Value, mesh: &Mesh) -> Vec<Par
 /// Returns whether a tensor may be stored as partial sums where that is cheaper: it is a sum of
 /// which an operator may read terms, it is not kept or returned, and users did not pin it. Of kept
 /// tensors, only sums of gradients may be.
-pub(crate) fn may_be_stored_so(network: &Network, value: Value) -> bool {
+pub(crate) fn may_be_stored_so(network: &Network, mesh: &Mesh, value: Value) -> bool {
     let graph = &network.graph;
     let reads_terms = |reader: &Value| {
         let operands = graph.operands(*reader);
-        let sets = sets_of_terms(network, *reader);
+        let sets = sets_of_terms(network, mesh, *reader);
         sets.iter().any(|(_, set)| set.iter().any(|at| operands[*at] == value))
     };
-    is_sum(network, value)
+    is_sum(network, mesh, value)
         && !is_bound(network, value)
         && graph.users(value).iter().any(reads_terms)
 }
@@ -82,45 +82,72 @@ fn adds_terms(network: &Network, value: Value) -> bool {
 
 /// Returns whether an operator can give a tensor as partial sums: it adds up over some factor, or
 /// is linear in such tensors. The sum of gradients is one if the gradients are.
-fn is_sum(network: &Network, value: Value) -> bool {
+fn is_sum(network: &Network, mesh: &Mesh, value: Value) -> bool {
     let Some(signature) = signature(network, value) else {
         let sum = network.gradient_sums.iter().find(|it| it.state == value);
         let added = sum.map_or(Vec::new(), |it| network.graph.operands(it.next));
-        return added.iter().any(|it| *it != value && is_sum(network, *it));
+        return added.iter().any(|it| *it != value && is_sum(network, mesh, *it));
     };
     let is_reduced = |it: &usize| {
         signature.factors[*it] > 1 && signature.is_reduced(FactorId::try_from(*it).unwrap())
     };
     let adds_up = (0..signature.factors.len()).any(|it| is_reduced(&it));
     signature.combine == Combine::Sum && adds_up
-        || signature.linear.iter().any(|it| is_linear_in_sums(network, value, it))
+        || signature.linear.iter().any(|it| is_linear_in_sums(network, mesh, value, it))
 }
 
 /// Returns whether these operands of an operator can be sums whose terms it may read: all of them,
-/// or some if it adds them up. They are not more exact than the result, and if it is a product, the
-/// network's largest one has sixteen times its work.
-fn is_linear_in_sums(network: &Network, value: Value, set: &[usize]) -> bool {
+/// or some if it adds them up. They are not more exact than the result, and a product is light.
+fn is_linear_in_sums(network: &Network, mesh: &Mesh, value: Value, set: &[usize]) -> bool {
+    let operands = network.graph.operands(value);
+    let is_light = !is_product(network, value) || is_light(network, mesh, value);
+    let mut sums = set.iter().map(|at| is_sum(network, mesh, operands[*at]));
+    let are_sums = if adds_terms(network, value) { sums.any(|it| it) } else { sums.all(|it| it) };
+    is_exact(network, value, set) && is_light && are_sums
+}
+
+/// Returns whether a result is at least as exact as these operands.
+fn is_exact(network: &Network, value: Value, set: &[usize]) -> bool {
     let graph = &network.graph;
-    let operands = graph.operands(value);
     let dtype = graph.node(value).dtype;
-    let is_exact = |at: &usize| {
-        let of_operand = graph.node(operands[*at]).dtype;
+    set.iter().all(|at| {
+        let of_operand = graph.node(graph.operands(value)[*at]).dtype;
         of_operand == dtype && dtype != DType::I32
             || (of_operand, dtype) == (DType::Bf16, DType::F32)
+    })
+}
+
+fn is_product(network: &Network, value: Value) -> bool {
+    network.graph.operator(value).is_some_and(|it| it.kind() == "contract")
+}
+
+/// Returns whether a product has little work: if every rank does all the work of this one and of
+/// all that have no more and might read terms, they repeat no more than the network allows. Such a
+/// product alone reads a result of another operator.
+fn is_light(network: &Network, mesh: &Mesh, value: Value) -> bool {
+    let (graph, weights) = (&network.graph, network.weights());
+    let work = |it: Value| graph.flops(it) * weights.of_value(it).max(1);
+    let reads_its_own = |product: Value, at: &usize| {
+        let read = graph.operands(product)[*at];
+        graph.operator(read).is_some() && graph.users(read) == [product] && !is_bound(network, read)
     };
-    let is_product = |it: &Value| graph.operator(*it).is_some_and(|it| it.kind() == "contract");
-    let work = |it: Value| signature(network, it).unwrap().n_points();
-    let most = graph.values().filter(is_product).map(work).max();
-    let is_light = !is_product(&value) || 16 * work(value) <= most.unwrap();
-    let mut sums = set.iter().map(|at| is_sum(network, operands[*at]));
-    let are_sums = if adds_terms(network, value) { sums.any(|it| it) } else { sums.all(|it| it) };
-    set.iter().all(is_exact) && is_light && are_sums
+    let might_read_terms = |it: &Value| {
+        let is_open = |set: &Vec<usize>| {
+            is_exact(network, *it, set) && set.iter().all(|at| reads_its_own(*it, at))
+        };
+        is_product(network, *it) && signature(network, *it).unwrap().linear.iter().any(is_open)
+    };
+    let cheapest = graph.values().filter(might_read_terms).map(work);
+    let cheapest: u64 = cheapest.filter(|it| *it <= work(value)).sum();
+    let of_step: u64 = graph.values().map(|it| graph.flops(it) * weights.of_value(it)).sum();
+    let n_others = mesh.n_ranks() as u64 - 1;
+    might_read_terms(&value) && (cheapest * n_others) as f64 <= network.light_work * of_step as f64
 }
 
 /// Returns the terms on which an operator may work, each with its operands. An operator that adds
 /// nothing up alone reads what it reads so. Its result is smaller, and no operand is a number, or
 /// it may be stored as partial sums itself.
-fn sets_of_terms(network: &Network, value: Value) -> Vec<(FactorId, Vec<usize>)> {
+fn sets_of_terms(network: &Network, mesh: &Mesh, value: Value) -> Vec<(FactorId, Vec<usize>)> {
     let graph = &network.graph;
     let Some(signature) = signature(network, value) else { return Vec::new() };
     let operands = graph.operands(value);
@@ -130,18 +157,18 @@ fn sets_of_terms(network: &Network, value: Value) -> Vec<(FactorId, Vec<usize>)>
         let is_own = |it: &Value| graph.users(*it) == [value] && !is_bound(network, *it);
         let is_smaller = bytes(value) < read.iter().map(|it| bytes(*it)).sum()
             && read.iter().any(|it| !graph.shape(*it).is_empty());
-        read.iter().all(is_own) && (is_smaller || may_be_stored_so(network, value))
+        read.iter().all(is_own) && (is_smaller || may_be_stored_so(network, mesh, value))
     };
     let is_open = |set: &[usize]| {
         let is_addition = adds_terms(network, value);
-        is_linear_in_sums(network, value, set) && (is_addition || is_useful(set))
+        is_linear_in_sums(network, mesh, value, set) && (is_addition || is_useful(set))
     };
     let sets = signature.linear.iter().enumerate().filter(|it| is_open(it.1));
     sets.map(|(at, set)| (terms(at), set.clone())).collect()
 }
 
-fn all_terms(network: &Network, value: Value) -> Vec<FactorId> {
-    sets_of_terms(network, value).into_iter().map(|it| it.0).collect()
+fn all_terms(network: &Network, mesh: &Mesh, value: Value) -> Vec<FactorId> {
+    sets_of_terms(network, mesh, value).into_iter().map(|it| it.0).collect()
 }
 
 /// Returns whether ranks may repeat each other's work on a tensor. These are casts to `bf16` and
