@@ -39,6 +39,7 @@ fn measure(heads: usize, n: usize, d: usize, is_causal: bool) {
     let attention = |form| Attention {
         form,
         heads,
+        group: 1,
         queries: n,
         keys: n,
         features: d,

@@ -70,6 +70,7 @@ fn add_attention(program: &mut Program, [a, b, c]: [usize; 3]) {
         let attention = Attention {
             form,
             heads: 1,
+            group: 1,
             queries: 190,
             keys: 190,
             features: 64,

@@ -224,6 +224,7 @@ fn attentions() -> impl Iterator<Item = Trial> {
             let kernel = Attention {
                 form,
                 heads,
+                group: 1,
                 queries: length,
                 keys: length,
                 features,

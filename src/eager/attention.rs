@@ -7,6 +7,10 @@ impl Tensor {
     /// [.., m, d]`, `v: [.., m, e]` with equal leading dims (`[batch, heads]`) give `[.., n, e]`.
     /// If `is_causal`, query `i` attends to the keys `0..=i` only. Source: Vaswani et al. 2017.
     ///
+    /// Of `h` heads of queries `[.., h, n, d]`, each `h / g` in turn share one of `g` heads of keys
+    /// and values, as in PyTorch with `enable_gqa=True`. With one head of keys, this is multi-query
+    /// attention. Sources: Shazeer 2019, Ainslie et al. 2023.
+    ///
     /// ```
     /// # use soybean::Tensor;
     /// let query = Tensor::new([1, 2, 1], &[0.0, 0.0]);
@@ -23,6 +27,25 @@ impl Tensor {
     /// If the shapes do not fit.
     #[must_use]
     pub fn scaled_dot_product_attention(self, key: Self, value: Self, is_causal: bool) -> Self {
+        let (shape, shared) = (self.shape(), key.shape());
+        let n_outer = shape.len().saturating_sub(3);
+        if shape.len() < 3 || shared.len() != shape.len() || shape[n_outer] == shared[n_outer] {
+            return self.attend(key, value, is_causal);
+        }
+        let (h, g) = (shape[n_outer], shared[n_outer]);
+        assert!(
+            g > 0 && h.is_multiple_of(g),
+            "`scaled_dot_product_attention`: {h} heads of queries cannot share {g} heads of keys"
+        );
+        let grouped = [&shape[..n_outer], &[g, h / g], &shape[n_outer + 1..]].concat();
+        let [key, value] = [key, value].map(|it| it.unsqueeze(-3));
+        let attended = self.reshaped(&grouped).attend(key, value, is_causal);
+        let width = value.shape().last().copied().unwrap_or(1);
+        attended.reshaped(&[&shape[..shape.len() - 1], &[width]].concat())
+    }
+
+    /// Computes attention whose leading dims are equal or broadcast.
+    fn attend(self, key: Self, value: Self, is_causal: bool) -> Self {
         let width = self.shape().last().copied().unwrap_or(1) as f64;
         let scores = self.matmul(key.transpose()) / width.sqrt();
         let shape = scores.shape();

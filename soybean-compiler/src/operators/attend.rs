@@ -18,6 +18,9 @@ use crate::{
 
 /// `softmax(scale * query key^T) value` for queries `[.., n, d]`, keys `[.., m, d]` and values
 /// `[.., m, e]`. The leading dims can be split, and so can the queries; keys and values are whole.
+/// Queries of grouped heads have one more dim before `n`: the heads that share keys and values.
+/// Where it is split, ranks read the same keys, and their gradients are partial sums.
+///
 /// Gradients read the result's gradient `[.., n, e]` as fourth operand. Causal attention reads the
 /// positions `[n]` of the queries as last operand.
 #[derive(Clone, Debug, PartialEq)]
@@ -72,8 +75,9 @@ impl Attend {
         Self { form: AttentionForm::Gradient, ..self.clone() }
     }
 
-    /// Returns the kernel for this number of heads and of queries.
-    fn attention(&self, heads: usize, queries: usize) -> Attention {
+    /// Returns the kernel for this number of heads of keys, of heads of queries that share each of
+    /// them, and of queries.
+    fn attention(&self, heads: usize, group: usize, queries: usize) -> Attention {
         let (all, keys) = (self.queries, self.keys);
         let pairs = match self.is_causal {
             // On average over the parts of a sequence.
@@ -83,6 +87,7 @@ impl Attend {
         Attention {
             form: self.form,
             heads,
+            group,
             queries,
             keys,
             features: self.features,
@@ -97,19 +102,20 @@ impl Attend {
 
 impl Rules for Attend {
     fn signature(&self, operands: &[Shape]) -> Signature {
-        let n_leading = operands[0].len() - 2;
-        let leading = &operands[0][..n_leading];
-        let of_queries = Dim::new(self.queries, Some(factor_id(n_leading)));
+        // Those of keys, and perhaps the heads of queries that share them.
+        let leading = &operands[0][..operands[0].len() - 2];
+        let of_keys = &leading[..operands[1].len() - 2];
+        let of_queries = Dim::new(self.queries, Some(factor_id(leading.len())));
         let whole = |extent| Dim::new(extent, None);
-        let dims = |rows: Dim, columns: usize| -> Vec<Dim> {
+        let dims = |leading: &[usize], rows: Dim, columns: usize| -> Vec<Dim> {
             let leading = leading.iter().enumerate();
             let leading = leading.map(|(dim, &extent)| Dim::new(extent, Some(factor_id(dim))));
             leading.chain([rows, whole(columns)]).collect()
         };
-        let query = dims(of_queries, self.features);
-        let key = dims(whole(self.keys), self.features);
-        let value = dims(whole(self.keys), self.width);
-        let attended = dims(of_queries, self.width);
+        let query = dims(leading, of_queries, self.features);
+        let key = dims(of_keys, whole(self.keys), self.features);
+        let value = dims(of_keys, whole(self.keys), self.width);
+        let attended = dims(leading, of_queries, self.width);
         let mut read = vec![query.clone(), key.clone(), value.clone()];
         if self.form != AttentionForm::Forward {
             read.push(attended.clone());
@@ -171,9 +177,11 @@ impl Rules for Attend {
     }
 
     fn kernel(&self, operands: &[Shape], _result: &Shape) -> Option<Kernel> {
-        let n_leading = operands[0].len() - 2;
-        let heads = operands[0][..n_leading].iter().product();
-        Some(self.attention(heads, operands[0][n_leading]).into())
+        let query = &operands[0];
+        let (n_leading, n_shared) = (query.len() - 2, operands[1].len() - 2);
+        let heads = query[..n_shared].iter().product();
+        let group = query[n_shared..n_leading].iter().product();
+        Some(self.attention(heads, group, query[n_leading]).into())
     }
 
     fn on_busiest_rank(&self, kernel: Kernel, operands: &[Tile], mesh: &Mesh) -> Kernel {

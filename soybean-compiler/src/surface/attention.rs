@@ -1,12 +1,14 @@
 //! Attention, from products and a softmax or, where scores are many, as one kernel.
 
-use soybean_plan::{AttentionForm, Shape};
+use soybean_plan::{AttentionForm, MAX_RANK, Shape};
 
-use super::{Arguments, Row, SampleArgument, map, reduction::Shifted};
+use super::{Arguments, Row, SampleArgument, layout::too_many_dims, map, reduction::Shifted};
 use crate::{
     builder::{Argument, Builder},
     diagnostic::CallDiagnostic,
-    operators::{attend::Attend, contract::Contract, elementwise::all_dims, iota::Iota},
+    operators::{
+        attend::Attend, contract::Contract, elementwise::all_dims, iota::Iota, reshape::Reshape,
+    },
     scalar::ScalarBuilder,
     signature::{FactorId, factor_id},
     value::Value,
@@ -18,7 +20,7 @@ const fn tensor(shape: &'static [usize]) -> SampleArgument {
 
 pub(super) const TABLE: &[Row] = &[Row {
     name: "scaled_dot_product_attention",
-    doc: "`softmax(query key^T / sqrt(d)) value` for `[.., n, d]`, `[.., m, d]` and `[.., m, e]`.",
+    doc: "`softmax(query key^T / sqrt(d)) value` for `[.., n, d]`, `[.., m, d]` and `[.., m, e]`. Of `h` heads of queries `[.., h, n, d]`, each `h / g` in turn share one of `g` heads of keys and values.",
     arguments: &["query", "key", "value", "is_causal"],
     build: attention,
     samples: &[
@@ -34,6 +36,18 @@ pub(super) const TABLE: &[Row] = &[Row {
             tensor(&[1, 3, 3]),
             tensor(&[1, 3, 1]),
             SampleArgument::Boolean(true),
+        ],
+        &[
+            tensor(&[2, 4, 3, 5]),
+            tensor(&[2, 2, 3, 5]),
+            tensor(&[2, 2, 3, 2]),
+            SampleArgument::Boolean(true),
+        ],
+        &[
+            tensor(&[6, 2, 3]),
+            tensor(&[1, 4, 3]),
+            tensor(&[1, 4, 3]),
+            SampleArgument::Boolean(false),
         ],
     ],
 }];
@@ -54,30 +68,46 @@ fn attention(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argumen
     let is_causal = arguments.boolean(3)?;
     let shapes = [query, key, value].map(|it| builder.shape(it));
     check(arguments, &shapes)?;
+    let grouped = grouped(&shapes);
+    let query = match grouped {
+        Some(shape) => builder.graph.add(Reshape { shape }.into(), &[query]),
+        None => query,
+    };
     let [n, d] = shapes[0][shapes[0].len() - 2..] else { unreachable!("checked above") };
     let [m, e] = shapes[2][shapes[2].len() - 2..] else { unreachable!("checked above") };
     let scale = 1.0 / (d as f64).sqrt();
-    if n * m >= LEAST_FUSED_SCORES {
-        let attend = Attend {
-            form: AttentionForm::Forward,
-            queries: n,
-            keys: m,
-            features: d,
-            width: e,
-            is_causal,
-            scale,
-        };
-        let mut operands = vec![query, key, value];
-        if is_causal {
-            operands.push(builder.graph.add(Iota::new(n).into(), &[]));
-        }
-        return Ok(Argument::Tensor(builder.graph.add(attend.into(), &operands)));
-    }
-    let scores = |builder: &mut Builder, products| match is_causal {
-        true => causal_scores(builder, products, scale),
-        false => plain_scores(builder, products, scale),
+    let operands = [query, key, value];
+    let attended = if n * m >= LEAST_FUSED_SCORES {
+        let form = AttentionForm::Forward;
+        let (queries, keys, features, width) = (n, m, d, e);
+        fused(builder, operands, Attend { form, queries, keys, features, width, is_causal, scale })
+    } else {
+        composed(builder, operands, |builder, products| match is_causal {
+            true => causal_scores(builder, products, scale),
+            false => plain_scores(builder, products, scale),
+        })
     };
-    Ok(Argument::Tensor(composed(builder, [query, key, value], scores)))
+    let Some(_) = grouped else { return Ok(Argument::Tensor(attended)) };
+    let extents = shapes[0].iter().copied().take(shapes[0].len() - 1).chain([e]);
+    let shape = extents.collect();
+    Ok(Argument::Tensor(builder.graph.add(Reshape { shape }.into(), &[attended])))
+}
+
+/// Returns the shape `[.., g, h / g, n, d]` of queries of which several heads share keys.
+fn grouped([query, key, _]: &[Shape; 3]) -> Option<Shape> {
+    let n_outer = query.len().checked_sub(3)?;
+    let (h, g) = (query[n_outer], key[n_outer]);
+    let extents = || query[..n_outer].iter().copied().chain([g, h / g]);
+    (h != g).then(|| extents().chain(query[n_outer + 1..].iter().copied()).collect())
+}
+
+/// Builds attention as one kernel.
+fn fused(builder: &mut Builder, operands: [Value; 3], attend: Attend) -> Value {
+    let mut operands = operands.to_vec();
+    if attend.is_causal {
+        operands.push(builder.graph.add(Iota::new(attend.queries).into(), &[]));
+    }
+    builder.graph.add(attend.into(), &operands)
 }
 
 /// Builds attention with its matrix of scores, which come from the products of queries and keys.
@@ -86,23 +116,26 @@ fn composed(
     [query, key, value]: [Value; 3],
     scores: impl FnOnce(&mut Builder, Value) -> Value,
 ) -> Value {
-    let n_batch = builder.shape(query).len() - 2;
+    let (n_batch, n_shared) = (builder.shape(query).len() - 2, builder.shape(key).len() - 2);
     // Factors: batch dims first, then the positions of queries and keys, then the features that are
-    // summed or kept.
-    let dims = |rest: [usize; 2]| -> Vec<FactorId> {
-        (0..n_batch).chain(rest.map(|it| it + n_batch)).map(factor_id).collect()
+    // summed or kept. Keys and values lack the dim of the heads that share them.
+    let dims = |n_leading: usize, rest: [usize; 2]| -> Vec<FactorId> {
+        (0..n_leading).chain(rest.map(|it| it + n_batch)).map(factor_id).collect()
     };
-    let contract = Contract { left: dims([0, 2]), right: dims([1, 2]), result: dims([0, 1]) };
+    let (of_queries, of_keys) = (|rest| dims(n_batch, rest), |rest| dims(n_shared, rest));
+    let (left, right) = (of_queries([0, 2]), of_keys([1, 2]));
+    let contract = Contract { left, right, result: of_queries([0, 1]) };
     let products = builder.graph.add(contract.into(), &[query, key]);
     let scores = scores(builder, products);
     let weights = Shifted::new(builder, scores, n_batch + 1).softmax(builder);
-    let contract = Contract { left: dims([0, 1]), right: dims([1, 2]), result: dims([0, 2]) };
+    let (left, right) = (of_queries([0, 1]), of_keys([1, 2]));
+    let contract = Contract { left, right, result: of_queries([0, 2]) };
     builder.graph.add(contract.into(), &[weights, value])
 }
 
 fn check(arguments: &Arguments<'_>, shapes: &[Shape; 3]) -> Result<(), CallDiagnostic> {
     const FORM: &str =
-        "query [.., n, d], key [.., m, d], value [.., m, e], with equal leading dims";
+        "query [.., h, n, d], key [.., g, m, d], value [.., g, m, e], where g divides h";
     let [query, key, value] = shapes;
     for (position, shape) in shapes.iter().enumerate() {
         if shape.len() < 2 {
@@ -111,12 +144,24 @@ fn check(arguments: &Arguments<'_>, shapes: &[Shape; 3]) -> Result<(), CallDiagn
         }
     }
     let leading = |shape: &Shape| shape[..shape.len() - 2].to_vec();
-    for (position, shape) in [(1, key), (2, value)] {
-        let (left, right) = (leading(query), leading(shape));
-        if left != right {
-            let message = format!("leading dims differ: {left:?} vs {right:?}");
-            return Err(arguments.fault(position, message).with_help(FORM));
+    let [left, right, of_values] = [query, key, value].map(leading);
+    let outer = |leading: &[usize]| leading[..leading.len().saturating_sub(1)].to_vec();
+    if left.len() != right.len() || outer(&left) != outer(&right) {
+        let message = format!("leading dims differ: {left:?} vs {right:?}");
+        return Err(arguments.fault(1, message).with_help(FORM));
+    }
+    if let (Some(&h), Some(&g)) = (left.last(), right.last()) {
+        if h != g && (g == 0 || !h.is_multiple_of(g)) {
+            let message = format!("{h} heads of queries cannot share {g} heads of keys");
+            return Err(arguments.fault(1, message).with_help(FORM));
         }
+        if h != g && query.len() == MAX_RANK {
+            return Err(too_many_dims(arguments, 0, MAX_RANK + 1));
+        }
+    }
+    if right != of_values {
+        let message = format!("leading dims of keys and values differ: {right:?} vs {of_values:?}");
+        return Err(arguments.fault(2, message).with_help(FORM));
     }
     let n = query.len();
     if query[n - 1] != key[n - 1] {

@@ -2,10 +2,13 @@
 //! causal ranks have equal work, and that no fused attention loses a better plan to the search.
 
 use soybean_compiler::{
-    Compiled, Network, Options, SearchRequest, compile, operators::attend::Attend, optimizer,
+    Argument, Builder, Compiled, Network, Options, SearchRequest, Strategy, build_network, compile,
+    operators::attend::Attend, optimizer, tiling::search_alone,
 };
-use soybean_plan::{AttentionForm, Kernel, Precision};
+use soybean_plan::{AttentionForm, DType, Init, Kernel, Mesh, Precision};
 use soybean_zoo::{GPT, Transformer};
+
+use crate::support::{brute_force::least_bytes, call};
 
 /// A decoder for one text, with attention over enough positions for one kernel.
 const ONE_TEXT: Transformer =
@@ -101,4 +104,51 @@ fn a_large_decoder_of_one_text_is_balanced() {
         let network: &Network = &compiled.report.search().tiled.network;
         assert_eq!(network.inputs.len(), 2);
     }
+}
+
+/// Returns causal attention of these heads of queries, which share one head of keys. Only queries
+/// or only values have a gradient, so that no kernel computes several.
+fn shared_keys(n_heads: usize, rows: usize, trains_queries: bool) -> Network {
+    let mut builder = Builder::new();
+    let query = builder.input("query", DType::F32, &[n_heads, rows, 2]);
+    let [key, value] =
+        ["key", "value"].map(|name| builder.input(name, DType::F32, &[1, 1024 / rows, 2]));
+    let weight = Argument::Tensor(builder.parameter("w", &[2, 2], Init::Constant(0.5)));
+    let [query, key, value] = [query, key, value].map(Argument::Tensor);
+    let of_weight = |builder: &mut Builder, it: Argument| {
+        Argument::Tensor(call(builder, "matmul", &[it, weight.clone()]))
+    };
+    let (query, value) = match trains_queries {
+        true => (of_weight(&mut builder, query), value),
+        false => (query, of_weight(&mut builder, value)),
+    };
+    let arguments = [query, key, value, Argument::Boolean(true)];
+    let attended = call(&mut builder, "scaled_dot_product_attention", &arguments);
+    let loss = call(&mut builder, "mean", &[Argument::Tensor(attended), Argument::All]);
+    build_network(builder, loss, &[], &optimizer("sgd", &[]).unwrap()).unwrap()
+}
+
+#[test]
+fn heads_that_share_keys_have_the_plan_of_brute_force() {
+    let (mut n_compared, mut n_of_shared) = (0, 0);
+    for (n_heads, rows, n_ranks) in
+        [(2, 32, 2), (4, 32, 2), (3, 32, 3), (6, 32, 3), (2, 64, 2), (4, 64, 2), (4, 32, 4)]
+    {
+        for trains_queries in [false, true] {
+            let network = shared_keys(n_heads, rows, trains_queries);
+            let found = search_alone(&network, Mesh::new(n_ranks), &Strategy::Auto.into());
+            let Some(least) = least_bytes(&network, &found.tiled.mesh, 1 << 20) else { continue };
+            n_compared += 1;
+            let case = format!("{n_heads} heads of {rows} on {n_ranks}:\n{}", found.tiled);
+            assert_eq!(found.tiled.bytes(), least, "{case}");
+            assert!(found.is_optimal && found.lower_bound_bytes == least, "{case}");
+            let graph = &network.graph;
+            let attentions = graph.values().filter(|it| graph.operator_as::<Attend>(*it).is_some());
+            // Factors: the head of keys, the heads that share it, the queries.
+            n_of_shared +=
+                attentions.filter(|it| !found.tiled.signature(*it).1.axes_of(1).is_empty()).count();
+        }
+    }
+    assert!(n_compared >= 10, "{n_compared} networks");
+    assert!(n_of_shared >= 4, "{n_of_shared} operators are split along heads that share keys");
 }

@@ -28,6 +28,7 @@ fn of(dice: &mut Dice, [heads, queries, keys]: [usize; 3], sides: &[usize]) -> C
     let it = Attention {
         form,
         heads,
+        group: dice.pick(&[1, 1, 2, 3]),
         queries,
         keys,
         features,
@@ -39,7 +40,7 @@ fn of(dice: &mut Dice, [heads, queries, keys]: [usize; 3], sides: &[usize]) -> C
     };
     // Scores have a size near 1, and so have sums over queries or keys.
     let lengths = it.input_lengths();
-    let n_terms = [1, features, width.max(features), queries];
+    let n_terms = [1, features, width.max(features), it.group * queries];
     let types = Types::new(dice, lengths.len());
     let each = types.inputs.iter().zip(lengths).zip(n_terms);
     let inputs = each.map(|((dtype, size), n_terms)| scaled(dice, *dtype, heads * size, n_terms));

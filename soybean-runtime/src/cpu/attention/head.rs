@@ -25,6 +25,8 @@ const N_SCORES: usize = N_SPARE - N_STATISTICS * MAX_QUERIES;
 
 /// Sizes of a head and of its blocks.
 pub(super) struct Sizes {
+    /// Heads of queries for each head of keys.
+    pub(super) group: usize,
     pub(super) queries: usize,
     pub(super) keys: usize,
     pub(super) features: usize,
@@ -101,7 +103,8 @@ pub(super) const fn dense(start: *mut f32, row: usize) -> Matrix {
 
 impl Sizes {
     pub(super) fn new(attention: &Attention, rows: Rows) -> Self {
-        let Attention { form, queries, keys, features, width, is_causal, scale, .. } = *attention;
+        let Attention { form, group, queries, keys, features, width, is_causal, scale, .. } =
+            *attention;
         let n_scores = match form {
             AttentionForm::Forward => N_SCORES,
             AttentionForm::Gradient
@@ -116,6 +119,7 @@ impl Sizes {
         let scale = scale as f32;
         let block_queries = (n_scores / block_keys).min(max_score);
         Self {
+            group,
             queries,
             keys,
             features,
@@ -129,12 +133,12 @@ impl Sizes {
         }
     }
 
-    /// Returns the number of blocks of queries.
+    /// Returns the number of blocks of queries of a head.
     pub(super) const fn n_blocks(&self) -> usize {
         self.queries.div_ceil(self.block_queries)
     }
 
-    /// Returns the number of multiplications of a head.
+    /// Returns the number of multiplications of a head of queries.
     pub(super) const fn n_products(&self) -> usize {
         self.queries * self.keys * (self.features + self.width)
     }
@@ -151,6 +155,12 @@ impl Sizes {
     pub(super) const fn n_shared(&self) -> usize {
         let [of_keys, of_values] = self.shared();
         of_keys + of_values
+    }
+
+    /// Returns the operands of a head of queries in a group, given those of the first.
+    pub(super) const fn member(&self, first: Head, number: usize) -> Head {
+        let row = number * self.queries;
+        Head { query: first.query.from(row, 0), gradient: first.gradient.from(row, 0), ..first }
     }
 
     fn block(&self, workspace: &Workspace, head: &Head, number: usize) -> Block {

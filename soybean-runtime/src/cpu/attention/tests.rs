@@ -3,17 +3,17 @@
 use super::*;
 use crate::cpu::random_data::{Dice, in_pool, region};
 
-/// The results of one head by plain loops: the weighted sum of values, or the gradients of queries,
-/// keys and values. Causal queries have these positions.
+/// The results of one head of keys, with its heads of queries, by plain loops: the weighted sum of
+/// values, or the gradients of queries, keys and values. Causal queries have these positions.
 fn head(it: &Attention, operands: &[&[f32]], positions: &[usize]) -> Vec<Vec<f64>> {
-    let (n, m, d, e) = (it.queries, it.keys, it.features, it.width);
+    let (n, m, d, e) = (it.group * it.queries, it.keys, it.features, it.width);
     let dot = |x: &[f32], i: usize, y: &[f32], j: usize, length: usize| -> f64 {
         (0..length).map(|at| f64::from(x[i * length + at]) * f64::from(y[j * length + at])).sum()
     };
     let (query, key, value) = (operands[0], operands[1], operands[2]);
     let mut weights = vec![0.0; n * m];
     for (i, row) in weights.chunks_mut(m.max(1)).enumerate() {
-        let n_seen = if it.is_causal { m.min(positions[i] + 1) } else { m };
+        let n_seen = if it.is_causal { m.min(positions[i % it.queries] + 1) } else { m };
         let scores: Vec<f64> = (0..n_seen).map(|j| it.scale * dot(query, i, key, j, d)).collect();
         let most = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         let total: f64 = scores.iter().map(|it| (it - most).exp()).sum();
@@ -110,6 +110,7 @@ fn random(dice: &mut Dice, lengths: &[usize]) -> Attention {
     Attention {
         form,
         heads: dice.pick(&[1, 2, 3, 5]),
+        group: dice.pick(&[1, 1, 2, 3, 4]),
         queries: dice.pick(lengths),
         keys: dice.pick(lengths),
         features: dice.pick(&sides),
@@ -146,6 +147,7 @@ fn without_keys_all_is_zero() {
         let attention = Attention {
             form,
             heads: 2,
+            group: 3,
             queries: 5,
             keys: 0,
             features: 3,

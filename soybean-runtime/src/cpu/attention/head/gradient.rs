@@ -7,8 +7,9 @@ use super::{Block, Head, Sizes, Statistics, Written, dense};
 use crate::cpu::{attention::rows::SoftmaxGradient, product::Workspace};
 
 impl Sizes {
-    /// Computes gradients of one head: of queries for these blocks, and the contribution of these
-    /// blocks to those of keys and values.
+    /// Computes gradients of one head of keys: of queries for these blocks of its heads of queries,
+    /// one head after another, and the contribution of these blocks to those of keys and values.
+    /// `head` and `to` have the first head of queries.
     ///
     /// # Safety
     /// The pointers refer to the elements of a head. Nothing else writes to keys, values and the
@@ -26,13 +27,17 @@ impl Sizes {
                 unsafe { to.start.write_bytes(0, n) };
             }
         }
+        let n_blocks = self.n_blocks();
         for number in blocks {
+            let (member, number) = (number / n_blocks, number % n_blocks);
+            let query = to.query.map(|it| it.from(member * self.queries, 0));
+            let (head, to) = (self.member(head, member), Written { query, ..to });
             // SAFETY: required of the caller.
             unsafe { self.gradient(workspace, head, to, number) };
         }
     }
 
-    /// Computes the gradients of one block.
+    /// Computes the gradients of one block of a head of queries.
     ///
     /// # Safety
     /// As [`Self::gradients`].
