@@ -279,6 +279,11 @@ fn convolutions() {
     );
     transposed(&[4, 2, 3, 3], 0, 3, "5: 3 groups do not divide 4 channels");
     transposed(&[4, 2, 3, 3], 2, 1, "3: padding [2, 2] leaves nothing of the result");
+}
+
+#[test]
+fn images_of_another_size() {
+    let input = || Tensor(&[2, 4, 2, 2]);
     check(
         "adaptive_avg_pool2d",
         &[input(), integer(0)],

@@ -178,7 +178,7 @@ mod tests {
         let mut profile = Profile::default();
         profile.n_steps += 3;
         profile.add(KernelCategory::Map, Duration::from_micros(5));
-        let span = |name: &'static str, work, buffer, stream| Span {
+        let span = |name: &'static str, work, buffer: Option<usize>, stream| Span {
             name: name.into(),
             kernel: buffer.map(|it| it + 3),
             buffer,

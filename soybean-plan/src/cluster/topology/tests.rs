@@ -3,7 +3,9 @@
 use std::borrow::Cow;
 
 use super::*;
-use crate::{Collective, Combine, DType, Halo, Placement, Precision, Shape, Tiling, WorkKind};
+use crate::{
+    Collective, Combine, DType, Halo, KernelWork, Placement, Precision, Shape, Tiling, WorkKind,
+};
 
 /// Two nodes of six GPUs, three of which share a network card, with numbers that give round
 /// results.
