@@ -67,7 +67,7 @@ impl CudaKernel for Attention {
             return Some(zeros(call, &n_results));
         }
         let is_small = features.max(width) <= MOST_ELEMENTS && features > 0 && scale.is_finite();
-        let most = 2 * keys.max(queries) * (features + width);
+        let most = 2 * keys.max(queries).max(self.window.unwrap_or(0)) * (features + width);
         if !is_small || i32::try_from(most).is_err() {
             return None;
         }
@@ -209,20 +209,22 @@ impl Writer<'_> {
 
     /// Writes the constants and the functions that rely on them.
     fn space(&self, text: &mut Text, tiling: &Tiling) {
-        let Attention { form, group, queries, keys, features, width, is_causal, scale, .. } =
-            *self.it;
+        let Attention { form, group, queries, keys, features, width, .. } = *self.it;
+        let Attention { is_causal, window, scale, .. } = *self.it;
         let sizes = [
             ("GROUP", group),
             ("QUERIES", queries),
             ("KEYS", keys),
             ("FEATURES", features),
             ("WIDTH", width),
+            ("WINDOW", window.unwrap_or(0)),
         ];
         for (name, value) in sizes.iter().chain(&tiling.constants) {
             text.line(format!("constexpr int {name} = {value};"));
         }
         let flags = [
             ("IS_CAUSAL", is_causal),
+            ("HAS_WINDOW", window.is_some()),
             ("HAS_POSITIONS", self.has_positions()),
             ("HAS_KEY_GRADIENT", form.has_key_gradient()),
             ("HAS_VALUE_GRADIENT", form.has_value_gradient()),
@@ -279,6 +281,7 @@ mod tests {
             features,
             width,
             is_causal: true,
+            window: None,
             is_part: false,
             pairs: Attention::causal_pairs(100, 100),
             scale: 0.125,

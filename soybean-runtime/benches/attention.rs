@@ -45,6 +45,7 @@ fn measure(heads: usize, n: usize, d: usize, is_causal: bool) {
         features: d,
         width: d,
         is_causal,
+        window: None,
         is_part: false,
         pairs: if is_causal { Attention::causal_pairs(n, n) } else { n * n },
         scale: 0.125,

@@ -76,6 +76,7 @@ fn add_attention(program: &mut Program, [a, b, c]: [usize; 3]) {
             features: 64,
             width: 64,
             is_causal: true,
+            window: None,
             is_part: false,
             pairs: Attention::causal_pairs(190, 190),
             scale: 0.125,

@@ -230,6 +230,7 @@ fn attentions() -> impl Iterator<Item = Trial> {
                 features,
                 width: features,
                 is_causal: true,
+                window: None,
                 is_part: false,
                 pairs: Attention::causal_pairs(length, length),
                 scale: 0.25,

@@ -35,8 +35,8 @@ fn shapes(n_key_heads: usize) -> [(&'static str, [usize; 3]); 3] {
     [("query", SHAPE), ("key", keys), ("value", keys)]
 }
 
-/// Returns the result, and the parameters after one step.
-fn run(compiled: &Compiled, n_key_heads: usize) -> Vec<Array> {
+/// Returns the result, and the parameters after one step. The mask is causal, perhaps in a window.
+fn run(compiled: &Compiled, n_key_heads: usize, window: Option<usize>) -> Vec<Array> {
     let n: usize = SHAPE.iter().product();
     let mut trainer = trainer(compiled, 1.0);
     let values = shapes(n_key_heads).into_iter().enumerate().map(|(seed, (name, shape))| {
@@ -45,7 +45,10 @@ fn run(compiled: &Compiled, n_key_heads: usize) -> Vec<Array> {
     });
     trainer.set_parameters(&values.collect::<Vec<_>>()).unwrap();
     let weights = single(&numbers(n, 3));
-    let is_seen = |it: usize| f32::from(u8::from(it % SHAPE[1] <= it / SHAPE[1]));
+    let is_seen = |it: usize| {
+        let (query, key) = (it / SHAPE[1], it % SHAPE[1]);
+        f32::from(u8::from(key <= query && window.is_none_or(|it| key + it > query)))
+    };
     let mask: Vec<f32> = (0..SHAPE[1] * SHAPE[1]).map(is_seen).collect();
     let batch = [View::F32(&weights), View::F32(&mask)];
     let result = trainer.evaluate(&batch).unwrap().outputs.remove(0);
@@ -77,30 +80,47 @@ fn composed(
     call(builder, "matmul", &[Argument::Tensor(weights), value])
 }
 
-#[test]
-fn one_kernel_gives_what_products_and_a_softmax_give() {
-    for (n_key_heads, is_causal) in
-        [(12, false), (12, true), (4, false), (4, true), (1, false), (1, true)]
-    {
-        let expected = compile(1, n_key_heads, |builder, operands| {
-            composed(builder, operands, n_key_heads, is_causal)
+fn check(
+    operator: &str,
+    last: &Argument,
+    n_key_heads: usize,
+    (is_masked, window): (bool, Option<usize>),
+) {
+    let expected = compile(1, n_key_heads, |builder, operands| {
+        composed(builder, operands, n_key_heads, is_masked)
+    });
+    let expected = run(&expected, n_key_heads, window);
+    for n_gpus in [1, 2, 4, 6, 8] {
+        let fused = compile(n_gpus, n_key_heads, |builder, [query, key, value, _]| {
+            call(builder, operator, &[query, key, value, last.clone()])
         });
-        let expected = run(&expected, n_key_heads);
-        for n_gpus in [1, 2, 4, 6, 8] {
-            let fused = compile(n_gpus, n_key_heads, |builder, [query, key, value, _]| {
-                let arguments = [query, key, value, Argument::Boolean(is_causal)];
-                call(builder, "scaled_dot_product_attention", &arguments)
-            });
-            let kernels = fused.program.kernels.iter();
-            assert_eq!(kernels.filter(|it| matches!(it, Kernel::Attend(_))).count(), 2);
-            for (found, expected) in run(&fused, n_key_heads).iter().zip(&expected) {
-                assert_eq!(found.data.len(), expected.data.len());
-                for (found, expected) in found.data.iter().zip(&expected.data) {
-                    // Sums of at most 12 x 256 products in single precision, in another order.
-                    let is_close = (found - expected).abs() <= 2e-5 * expected.abs().max(1.0);
-                    assert!(is_close, "{n_gpus} devices: {found} instead of {expected}");
-                }
+        let kernels = fused.program.kernels.iter();
+        assert_eq!(kernels.filter(|it| matches!(it, Kernel::Attend(_))).count(), 2);
+        for (found, expected) in run(&fused, n_key_heads, window).iter().zip(&expected) {
+            assert_eq!(found.data.len(), expected.data.len());
+            for (found, expected) in found.data.iter().zip(&expected.data) {
+                // Sums of at most 12 x 256 products in single precision, in another order.
+                let is_close = (found - expected).abs() <= 2e-5 * expected.abs().max(1.0);
+                assert!(is_close, "{n_gpus} devices: {found} instead of {expected}");
             }
         }
+    }
+}
+
+#[test]
+fn one_kernel_gives_what_products_and_a_softmax_give() {
+    for n_key_heads in [12, 4, 1] {
+        for is_causal in [false, true] {
+            let last = Argument::Boolean(is_causal);
+            check("scaled_dot_product_attention", &last, n_key_heads, (is_causal, None));
+        }
+    }
+}
+
+#[test]
+fn one_kernel_sees_the_keys_of_a_window() {
+    for (n_key_heads, window) in [(12, 1), (12, 50), (4, 129), (1, 17)] {
+        let last = Argument::Integer(i64::try_from(window).unwrap());
+        check("sliding_window_attention", &last, n_key_heads, (true, Some(window)));
     }
 }

@@ -39,11 +39,11 @@ __device__ __forceinline__ float weigh(float (&scores)[SCORE_TILES][4], int half
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       float& score = scores[n][2 * half + i];
-      score = exp2f(score - most);
+      score = exp2f(score - base(most));
       sum += score;
     }
   }
-  float correction = exp2f(before - most);
+  float correction = exp2f(before - base(most));
   total = total * correction + sum;
   return correction;
 }
@@ -57,9 +57,9 @@ __device__ __forceinline__ void attend(Rows& rows, const Query* query, const Key
   fill(rows.most, -SOYBEAN_INFINITY), fill(rows.total, 0.0f), clear(rows.sums);
   Loader<TILE_COLUMNS, FEATURES, Key> key_loader;
   Loader<TILE_COLUMNS, WIDTH, Value> value_loader;
-  key_loader.read(key, 0, KEYS), value_loader.read(value, 0, KEYS);
-  int end = n_seen(positions, first + TILE_ROWS);
-  for (int start = 0; start < end; start += TILE_COLUMNS) {
+  int start = first_seen(positions, first, TILE_COLUMNS), end = n_seen(positions, first + TILE_ROWS);
+  key_loader.read(key, start, KEYS), value_loader.read(value, start, KEYS);
+  for (; start < end; start += TILE_COLUMNS) {
     __syncthreads();
     key_loader.template write<FEATURE_STRIDE, 0>(keys, nullptr, key, start, KEYS);
     value_loader.template write<WIDTH_STRIDE, WIDTH_COLUMN_STRIDE>(HAS_COLUMNS ? nullptr : values, HAS_COLUMNS ? values : nullptr, value, start, KEYS);
@@ -67,7 +67,7 @@ __device__ __forceinline__ void attend(Rows& rows, const Query* query, const Key
     key_loader.read(key, start + TILE_COLUMNS, KEYS), value_loader.read(value, start + TILE_COLUMNS, KEYS);
     float scores[ROW_TILES][SCORE_TILES][4];
     dot_rows<FEATURE_STEPS, FEATURE_STRIDE>(scores, queries, keys);
-    bool whole = is_whole(positions, first, start, TILE_COLUMNS);
+    bool whole = is_whole(positions, first, TILE_ROWS, start, TILE_COLUMNS);
 #pragma unroll
     for (int m = 0; m < ROW_TILES; ++m) {
 #pragma unroll
@@ -95,7 +95,7 @@ __device__ __forceinline__ void forward(const Query* query, const Key* key, cons
   attend(rows, query + head * (QUERIES * FEATURES), key + head / GROUP * (KEYS * FEATURES), value + head / GROUP * (KEYS * WIDTH), positions, first, shared);
   float factor[ROW_TILES][2];
 #pragma unroll
-  for (int m = 0; m < ROW_TILES; ++m) factor[m][0] = 1.0f / rows.total[m][0], factor[m][1] = 1.0f / rows.total[m][1];
+  for (int m = 0; m < ROW_TILES; ++m) factor[m][0] = normal(1.0f, rows.total[m][0]), factor[m][1] = normal(1.0f, rows.total[m][1]);
   put_sums<WIDTH_TILES, WIDTH>(result + head * (QUERIES * WIDTH), first, QUERIES, rows.sums, factor);
 }
 
@@ -126,7 +126,7 @@ __device__ __forceinline__ void statistics(const Query* query, const Key* key, c
       product = over_row<soybean_sum>(product);
       if (row < QUERIES && place() == 0) {
         logarithm[head * QUERIES + row] = rows.most[m][half] + log2f(rows.total[m][half]);
-        mean[head * QUERIES + row] = product / rows.total[m][half];
+        mean[head * QUERIES + row] = normal(product, rows.total[m][half]);
       }
     }
   }
@@ -163,7 +163,7 @@ __device__ __forceinline__ void key_gradients(const Query* query, const Key* key
   for (int member = 0; member < GROUP; ++member) {
     int start = first_seeing(positions, first, TILE_COLUMNS);
     query_loader.read(query, start, QUERIES), gradient_loader.read(gradient, start, QUERIES);
-    for (; start < QUERIES; start += TILE_COLUMNS) {
+    for (; start < QUERIES && !is_past(positions, start, first + TILE_ROWS - 1); start += TILE_COLUMNS) {
       __syncthreads();
       query_loader.template write<FEATURE_STRIDE, FEATURE_COLUMN_STRIDE>(queries, HAS_COLUMNS ? query_columns : nullptr, query, start, QUERIES);
       gradient_loader.template write<WIDTH_STRIDE, WIDTH_COLUMN_STRIDE>(gradients, HAS_COLUMNS ? gradient_columns : nullptr, gradient, start, QUERIES);
@@ -177,7 +177,7 @@ __device__ __forceinline__ void key_gradients(const Query* query, const Key* key
       float weights[ROW_TILES][SCORE_TILES][4], slopes[ROW_TILES][SCORE_TILES][4];
       dot_rows<FEATURE_STEPS, FEATURE_STRIDE>(weights, keys, queries);
       dot_rows<WIDTH_STEPS, WIDTH_STRIDE>(slopes, values, gradients);
-      bool whole = is_whole(positions, start, first, TILE_ROWS);
+      bool whole = is_whole(positions, start, TILE_COLUMNS, first, TILE_ROWS);
 #pragma unroll
       for (int n = 0; n < SCORE_TILES; ++n) {
 #pragma unroll
@@ -233,9 +233,9 @@ __device__ __forceinline__ void query_gradients(const Query* query, const Key* k
   }
   Loader<TILE_COLUMNS, FEATURES, Key> key_loader;
   Loader<TILE_COLUMNS, WIDTH, Value> value_loader;
-  key_loader.read(key, 0, KEYS), value_loader.read(value, 0, KEYS);
-  int end = n_seen(positions, first + TILE_ROWS);
-  for (int start = 0; start < end; start += TILE_COLUMNS) {
+  int start = first_seen(positions, first, TILE_COLUMNS), end = n_seen(positions, first + TILE_ROWS);
+  key_loader.read(key, start, KEYS), value_loader.read(value, start, KEYS);
+  for (; start < end; start += TILE_COLUMNS) {
     __syncthreads();
     key_loader.template write<FEATURE_STRIDE, FEATURE_COLUMN_STRIDE>(keys, HAS_COLUMNS ? key_columns : nullptr, key, start, KEYS);
     value_loader.template write<WIDTH_STRIDE, 0>(values, nullptr, value, start, KEYS);
@@ -244,7 +244,7 @@ __device__ __forceinline__ void query_gradients(const Query* query, const Key* k
     float weights[ROW_TILES][SCORE_TILES][4], slopes[ROW_TILES][SCORE_TILES][4];
     dot_rows<FEATURE_STEPS, FEATURE_STRIDE>(weights, queries, keys);
     dot_rows<WIDTH_STEPS, WIDTH_STRIDE>(slopes, gradients, values);
-    bool whole = is_whole(positions, first, start, TILE_COLUMNS);
+    bool whole = is_whole(positions, first, TILE_ROWS, start, TILE_COLUMNS);
 #pragma unroll
     for (int m = 0; m < ROW_TILES; ++m) {
 #pragma unroll

@@ -37,6 +37,8 @@ pub struct Attend {
     pub width: usize,
     /// True if the query at position `i` attends to keys `0..=i` only.
     pub is_causal: bool,
+    /// The most keys that a query of causal attention attends to: the last ones; all if `None`.
+    pub window: Option<usize>,
     /// The factor of the scores.
     pub scale: f64,
 }
@@ -75,13 +77,18 @@ impl Attend {
         Self { form: AttentionForm::Gradient, ..self.clone() }
     }
 
+    /// Returns the number of pairs of the first queries of a sequence and the keys that they see.
+    fn seen_pairs(&self, queries: usize) -> usize {
+        Attention::seen_pairs(queries, self.keys, self.window)
+    }
+
     /// Returns the kernel for this number of heads of keys, of heads of queries that share each of
     /// them, and of queries.
     fn attention(&self, heads: usize, group: usize, queries: usize) -> Attention {
         let (all, keys) = (self.queries, self.keys);
         let pairs = match self.is_causal {
             // On average over the parts of a sequence.
-            true if all > 0 => Attention::causal_pairs(all, keys) * queries / all,
+            true if all > 0 => self.seen_pairs(all) * queries / all,
             true | false => queries * keys,
         };
         Attention {
@@ -93,6 +100,7 @@ impl Attend {
             features: self.features,
             width: self.width,
             is_causal: self.is_causal,
+            window: self.window,
             is_part: self.is_causal && queries < all,
             pairs,
             scale: self.scale,
@@ -168,8 +176,13 @@ impl Rules for Attend {
             AttentionForm::KeyGradient => self.features,
             AttentionForm::ValueGradient => self.width,
         };
-        let products = 2 * self.keys * of_features;
-        (if self.is_causal { products / 2 } else { products }) as u64
+        let products = match self.window {
+            // On average over the queries.
+            Some(_) => 2 * self.seen_pairs(self.queries) * of_features / self.queries.max(1),
+            None if self.is_causal => self.keys * of_features,
+            None => 2 * self.keys * of_features,
+        };
+        products as u64
     }
 
     fn rounding(&self) -> Rounding {
@@ -194,9 +207,8 @@ impl Rules for Attend {
         let tile = Tile { shape: positions.padded, ..*positions };
         let axes = tile.tiling.axes_of(0);
         let pairs = mesh.group(0, axes).into_iter().map(|rank| {
-            let seen = |end: usize| Attention::causal_pairs(end, self.keys);
             let ranges = tile.ranges(0, mesh, &mesh.coordinates(rank));
-            ranges.map(|it| seen(it.end) - seen(it.start)).sum::<usize>()
+            ranges.map(|it| self.seen_pairs(it.end) - self.seen_pairs(it.start)).sum::<usize>()
         });
         Attention { pairs: pairs.max().unwrap_or(0), ..*attention }.into()
     }
@@ -215,6 +227,9 @@ impl Rules for Attend {
 impl fmt::Display for Attend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.form.name())?;
-        if self.is_causal { f.write_str(" causal") } else { Ok(()) }
+        if self.is_causal {
+            f.write_str(" causal")?;
+        }
+        self.window.map_or(Ok(()), |it| write!(f, " window {it}"))
     }
 }

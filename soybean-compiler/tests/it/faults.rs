@@ -240,6 +240,16 @@ fn attention() {
         &[Tensor(EIGHT), Tensor(SHARED), Tensor(SHARED), boolean(false)],
         "0: a tensor has at most 8 dims, found 9",
     );
+    let window = |shapes: [&'static [usize]; 3], window, expected| {
+        let [query, key, value] = shapes.map(Tensor);
+        self::check("sliding_window_attention", &[query, key, value, integer(window)], expected);
+    };
+    window([&[2, 2]; 3], 0, "3: `window` must be at least 1, found 0");
+    window(
+        [&[4, 3], &[2, 3], &[2, 3]],
+        1,
+        "1: there are 4 queries, but only 2 keys; help: each query sees the key of its position",
+    );
 }
 
 #[test]

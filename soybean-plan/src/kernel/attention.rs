@@ -33,6 +33,9 @@ descriptor! {
         pub width: usize,
         /// True if a query at position `i` sees only keys `0..=i`.
         pub is_causal: bool,
+        /// The number of keys that a query of causal attention sees at most: itself and those just
+        /// before it. All if `None`.
+        pub window: Option<usize>,
         /// True if the queries are only some of the sequence. Otherwise their positions are
         /// `0..queries`, and need not be read.
         pub is_part: bool,
@@ -88,6 +91,18 @@ impl Attention {
     pub const fn causal_pairs(queries: usize, keys: usize) -> usize {
         let growing = if queries < keys { queries } else { keys };
         growing * (growing + 1) / 2 + (queries - growing) * keys
+    }
+
+    /// Returns the number of pairs of a whole sequence of causal queries and the keys that they see
+    /// in a window, or without one.
+    #[must_use]
+    pub const fn seen_pairs(queries: usize, keys: usize, window: Option<usize>) -> usize {
+        // Query i lacks the keys before its window: those that query i - window sees.
+        let n_hidden = match window {
+            Some(window) => Self::causal_pairs(queries.saturating_sub(window), keys),
+            None => 0,
+        };
+        Self::causal_pairs(queries, keys) - n_hidden
     }
 
     /// Returns the elements that a head of keys, with its heads of queries, has in each input,
@@ -201,7 +216,10 @@ impl Attention {
             let query = row % self.queries;
             positions.map_or(query as f64, |it| it[query])
         };
-        let is_seen = |row: usize, column: usize| !self.is_causal || column as f64 <= position(row);
+        let is_seen = |row: usize, column: usize| {
+            let before = position(row) - column as f64;
+            !self.is_causal || before >= 0.0 && self.window.is_none_or(|it| before < it as f64)
+        };
         let scores =
             Matrix::new(n_rows, self.keys, |row, column| match is_seen(row, column) {
                 true => self.scale * products.at(row, column),
@@ -211,11 +229,16 @@ impl Attention {
         let row_scores = |row: usize| (0..self.keys).map(move |it| scores.at(row, it));
         let max = |row: usize| row_scores(row).fold(f64::NEG_INFINITY, f64::max);
         let maxima: Vec<f64> = (0..n_rows).map(max).collect();
-        let exponential = |row: usize, score: f64| (score - maxima[row]).exp();
+        // Without any visible key, all weights are 0.
+        let exponential = |row: usize, score: f64| match maxima[row] {
+            f64::NEG_INFINITY => 0.0,
+            max => (score - max).exp(),
+        };
         let total = |row: usize| row_scores(row).map(|it| exponential(row, it)).sum();
         let totals: Vec<f64> = (0..n_rows).map(total).collect();
         Matrix::new(n_rows, self.keys, |row, column| {
-            exponential(row, scores.at(row, column)) / totals[row]
+            let weight = exponential(row, scores.at(row, column));
+            if totals[row] == 0.0 { 0.0 } else { weight / totals[row] }
         })
     }
 }
@@ -255,7 +278,8 @@ impl fmt::Display for Attention {
         if self.group != 1 {
             write!(f, "{} x ", self.group)?;
         }
-        write!(f, "{queries}x{keys}x{features}")
+        write!(f, "{queries}x{keys}x{features}")?;
+        self.window.map_or(Ok(()), |it| write!(f, " window {it}"))
     }
 }
 
@@ -268,6 +292,17 @@ mod tests {
         for (queries, keys) in [(1, 1), (3, 3), (2, 5), (5, 2)] {
             let seen: usize = (0..queries).map(|query| (query + 1).min(keys)).sum();
             assert_eq!(Attention::causal_pairs(queries, keys), seen, "{queries} {keys}");
+        }
+    }
+
+    #[test]
+    fn a_query_sees_the_keys_of_its_window() {
+        for (queries, keys, window) in [(1, 1, 1), (5, 5, 2), (5, 9, 3), (9, 3, 2), (4, 4, 7)] {
+            let is_seen = |query: usize, key: usize| key <= query && key + window > query;
+            let n_seen = |query: usize| (0..keys).filter(|key| is_seen(query, *key)).count();
+            let seen: usize = (0..queries).map(n_seen).sum();
+            let found = Attention::seen_pairs(queries, keys, Some(window));
+            assert_eq!(found, seen, "{queries} {keys} {window}");
         }
     }
 }

@@ -25,6 +25,8 @@ pub(crate) fn empty(dice: &mut Dice) -> Case {
 fn of(dice: &mut Dice, [heads, queries, keys]: [usize; 3], sides: &[usize]) -> Case {
     let form = dice.pick(AttentionForm::ALL);
     let (features, width) = (dice.pick(sides), dice.pick(sides));
+    let is_causal = dice.below(2) == 0;
+    let window = dice.pick(&[None, Some(1), Some(9), Some(40), Some(100)]).filter(|_| is_causal);
     let it = Attention {
         form,
         heads,
@@ -33,7 +35,8 @@ fn of(dice: &mut Dice, [heads, queries, keys]: [usize; 3], sides: &[usize]) -> C
         keys,
         features,
         width,
-        is_causal: dice.below(2) == 0,
+        is_causal,
+        window,
         is_part: dice.below(2) == 0,
         pairs: 0,
         scale: dice.pick(&[0.125, 1.0, -0.5]),

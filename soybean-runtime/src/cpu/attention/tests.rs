@@ -13,11 +13,15 @@ fn head(it: &Attention, operands: &[&[f32]], positions: &[usize]) -> Vec<Vec<f64
     let (query, key, value) = (operands[0], operands[1], operands[2]);
     let mut weights = vec![0.0; n * m];
     for (i, row) in weights.chunks_mut(m.max(1)).enumerate() {
-        let n_seen = if it.is_causal { m.min(positions[i % it.queries] + 1) } else { m };
-        let scores: Vec<f64> = (0..n_seen).map(|j| it.scale * dot(query, i, key, j, d)).collect();
+        let end = if it.is_causal { m.min(positions[i % it.queries] + 1) } else { m };
+        let hidden =
+            it.window.map_or(0, |window| (positions[i % it.queries] + 1).saturating_sub(window));
+        let start = hidden.min(end);
+        let scores: Vec<f64> = (start..end).map(|j| it.scale * dot(query, i, key, j, d)).collect();
         let most = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         let total: f64 = scores.iter().map(|it| (it - most).exp()).sum();
-        row.iter_mut()
+        row[start..]
+            .iter_mut()
             .zip(scores)
             .for_each(|(weight, score)| *weight = (score - most).exp() / total);
     }
@@ -107,6 +111,8 @@ fn check(dice: &mut Dice, attention: &Attention) {
 fn random(dice: &mut Dice, lengths: &[usize]) -> Attention {
     let form = dice.pick(AttentionForm::ALL);
     let sides = [1, 2, 3, 8, 17, 64, 70];
+    let is_causal = dice.below(2) == 0;
+    let windows = [None, None, Some(1), Some(2), Some(20), Some(64), Some(500)];
     Attention {
         form,
         heads: dice.pick(&[1, 2, 3, 5]),
@@ -115,7 +121,8 @@ fn random(dice: &mut Dice, lengths: &[usize]) -> Attention {
         keys: dice.pick(lengths),
         features: dice.pick(&sides),
         width: dice.pick(&sides),
-        is_causal: dice.below(2) == 0,
+        is_causal,
+        window: if is_causal { dice.pick(&windows) } else { None },
         is_part: dice.below(2) == 0,
         pairs: 0,
         scale: dice.pick(&[0.125, 0.5, -0.25]),
@@ -153,6 +160,7 @@ fn without_keys_all_is_zero() {
             features: 3,
             width: 4,
             is_causal: false,
+            window: None,
             is_part: false,
             pairs: 0,
             scale: 1.0,
