@@ -58,7 +58,7 @@ struct Tiling {
 /// Returns the functions for any sizes that the tiles can hold.
 impl CudaKernel for Attention {
     fn generate(&self, call: &Call<'_>, prefix: &str) -> Option<Generated> {
-        let Attention { form, heads, queries, keys, features, width, scale, .. } = *self;
+        let Attention { form, heads, group, queries, keys, features, width, scale, .. } = *self;
         let n_results: Vec<usize> = self.result_lengths().iter().map(|it| heads * it).collect();
         if n_results.iter().all(|it| *it == 0) {
             return Some(Generated::default());
@@ -67,12 +67,12 @@ impl CudaKernel for Attention {
             return Some(zeros(call, &n_results));
         }
         let is_small = features.max(width) <= MOST_ELEMENTS && features > 0 && scale.is_finite();
-        let most = 2 * keys.max(queries) * (features + width);
+        let most = 2 * keys.max(queries).max(self.window.unwrap_or(0)) * (features + width);
         if !is_small || i32::try_from(most).is_err() {
             return None;
         }
         let writer = Writer { it: self, call, prefix };
-        let statistics = (heads * queries * 4).next_multiple_of(256);
+        let statistics = (heads * group * queries * 4).next_multiple_of(256);
         let tables = |constness: &str| {
             [
                 workspace(format!("{constness}float* __restrict__ logarithm"), 0),
@@ -196,21 +196,35 @@ impl Writer<'_> {
             let arguments = self.arguments(part, &function.parameters);
             text.line(format!("{space}::{}({});", part.name(), arguments.join(", ")));
         });
-        let n_rows = if part == Part::KeyGradients { self.it.keys } else { self.it.queries };
-        let n_blocks = self.it.heads * n_rows.div_ceil(tiling.rows);
+        // A block of the gradients of keys adds up those of all heads of queries in their order.
+        let (group, n_rows) = match part {
+            Part::KeyGradients => (1, self.it.keys),
+            Part::Forward | Part::Statistics | Part::QueryGradients => {
+                (self.it.group, self.it.queries)
+            }
+        };
+        let n_blocks = self.it.heads * group * n_rows.div_ceil(tiling.rows);
         Some(function.launch_with(grid(n_blocks)?, u32::try_from(4 * tiling.n_words).ok()?))
     }
 
     /// Writes the constants and the functions that rely on them.
     fn space(&self, text: &mut Text, tiling: &Tiling) {
-        let Attention { form, queries, keys, features, width, is_causal, scale, .. } = *self.it;
-        let sizes =
-            [("QUERIES", queries), ("KEYS", keys), ("FEATURES", features), ("WIDTH", width)];
+        let Attention { form, group, queries, keys, features, width, .. } = *self.it;
+        let Attention { is_causal, window, scale, .. } = *self.it;
+        let sizes = [
+            ("GROUP", group),
+            ("QUERIES", queries),
+            ("KEYS", keys),
+            ("FEATURES", features),
+            ("WIDTH", width),
+            ("WINDOW", window.unwrap_or(0)),
+        ];
         for (name, value) in sizes.iter().chain(&tiling.constants) {
             text.line(format!("constexpr int {name} = {value};"));
         }
         let flags = [
             ("IS_CAUSAL", is_causal),
+            ("HAS_WINDOW", window.is_some()),
             ("HAS_POSITIONS", self.has_positions()),
             ("HAS_KEY_GRADIENT", form.has_key_gradient()),
             ("HAS_VALUE_GRADIENT", form.has_value_gradient()),
@@ -261,11 +275,13 @@ mod tests {
         let kernel = Kernel::from(Attention {
             form: AttentionForm::Gradient,
             heads: 2,
+            group: 1,
             queries: 100,
             keys: 100,
             features,
             width,
             is_causal: true,
+            window: None,
             is_part: false,
             pairs: Attention::causal_pairs(100, 100),
             scale: 0.125,

@@ -39,11 +39,13 @@ fn measure(heads: usize, n: usize, d: usize, is_causal: bool) {
     let attention = |form| Attention {
         form,
         heads,
+        group: 1,
         queries: n,
         keys: n,
         features: d,
         width: d,
         is_causal,
+        window: None,
         is_part: false,
         pairs: if is_causal { Attention::causal_pairs(n, n) } else { n * n },
         scale: 0.125,

@@ -70,11 +70,13 @@ fn add_attention(program: &mut Program, [a, b, c]: [usize; 3]) {
         let attention = Attention {
             form,
             heads: 1,
+            group: 1,
             queries: 190,
             keys: 190,
             features: 64,
             width: 64,
             is_causal: true,
+            window: None,
             is_part: false,
             pairs: Attention::causal_pairs(190, 190),
             scale: 0.125,

@@ -224,11 +224,13 @@ fn attentions() -> impl Iterator<Item = Trial> {
             let kernel = Attention {
                 form,
                 heads,
+                group: 1,
                 queries: length,
                 keys: length,
                 features,
                 width: features,
                 is_causal: true,
+                window: None,
                 is_part: false,
                 pairs: Attention::causal_pairs(length, length),
                 scale: 0.25,

@@ -139,6 +139,9 @@ const OPERATORS: &[Operator] = &[
     ("scaled_dot_product_attention", |it| {
         it.tensor(0).scaled_dot_product_attention(it.tensor(1), it.tensor(2), it.boolean(3))
     }),
+    ("sliding_window_attention", |it| {
+        it.tensor(0).sliding_window_attention(it.tensor(1), it.tensor(2), it.extent(3))
+    }),
     ("cross_entropy", |it| it.tensor(0).cross_entropy(it.tensor(1))),
     ("cross_entropy_with", |it| {
         let (labels, weight, reduction) = (it.tensor(1), it.tensor(2), it.text(4));

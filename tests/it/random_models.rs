@@ -184,8 +184,16 @@ proptest! {
 }
 
 /// The shapes of inputs with long sequences, as dim before the last.
-const SEQUENCES: [&[usize]; 7] =
-    [&[36, 3], &[64, 2], &[1, 32, 4], &[1, 72, 3], &[2, 48, 2], &[3, 40, 3], &[1, 2, 36, 2]];
+const SEQUENCES: [&[usize]; 8] = [
+    &[36, 3],
+    &[64, 2],
+    &[1, 32, 4],
+    &[1, 72, 3],
+    &[2, 48, 2],
+    &[3, 40, 3],
+    &[1, 2, 36, 2],
+    &[4, 36, 2],
+];
 
 proptest! {
     #![proptest_config(config())]

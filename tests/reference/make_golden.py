@@ -138,11 +138,19 @@ def batch_norm(x, running_mean, running_var, weight, bias, momentum, eps):
     return normal * weight.reshape(channels) + bias.reshape(channels)
 
 
-def attention(q, k, v, is_causal):
+def attention(q, k, v, is_causal, window=None):
+    if q.ndim > 2:
+        k, v = (np.repeat(it, q.shape[-3] // it.shape[-3], -3) for it in (k, v))
     scores = q @ np.swapaxes(k, -1, -2) / math.sqrt(q.shape[-1])
     if is_causal:
         scores = np.where(np.tri(*scores.shape[-2:], dtype=bool), scores, -np.inf)
+    if window:
+        scores = np.where(np.tri(*scores.shape[-2:], -window, dtype=bool), -np.inf, scores)
     return softmax(scores, -1) @ v
+
+
+def sliding_window(q, k, v, window):
+    return attention(q, k, v, True, window)
 
 
 def huber(x, t, delta):
@@ -430,6 +438,10 @@ CASES = [
     ("cosine_similarity", cosine, tensor(2, 5, 3), tensor(2, 5, 3), 1, 1e-8),
     ("cosine_embedding_loss", cosine_embedding, matrix(), matrix(), 2 * labels(3, classes=2) - 1, -0.25),
     ("triplet_margin_loss", triplet, matrix(), matrix(), matrix(), 1.5),
+    ("scaled_dot_product_attention", attention, tensor(2, 4, 3, 2), tensor(2, 2, 5, 2), tensor(2, 2, 5, 3), True),
+    ("scaled_dot_product_attention", attention, tensor(3, 4, 2), tensor(1, 5, 2), tensor(1, 5, 2), False),
+    ("sliding_window_attention", sliding_window, tensor(2, 2, 6, 2), tensor(2, 1, 6, 2), tensor(2, 1, 6, 3), 3),
+    ("sliding_window_attention", sliding_window, tensor(4, 3), tensor(7, 3), tensor(7, 2), 2),
 ]
 
 

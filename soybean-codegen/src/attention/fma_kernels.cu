@@ -29,14 +29,14 @@ __device__ __forceinline__ void attend(Rows& rows, const Query* query, const Key
     for (int g = 0; g < WIDTH_GROUPS; ++g) rows.sums[r][g][0] = rows.sums[r][g][1] = rows.sums[r][g][2] = rows.sums[r][g][3] = 0.0f;
   }
   int end = n_seen(positions, first + TILE_QUERIES);
-  for (int start = 0; start < end; start += TILE_KEYS) {
+  for (int start = first_seen(positions, first, TILE_KEYS); start < end; start += TILE_KEYS) {
     __syncthreads();
     load_tile<TILE_KEYS, FEATURES, FEATURE_STRIDE>(keys, key, start, KEYS);
     load_tile<TILE_KEYS, WIDTH, WIDTH_STRIDE>(values, value, start, KEYS);
     __syncthreads();
     float scores[R][C];
     dot_rows<R, C, FEATURES, FEATURE_STRIDE>(scores, queries, keys);
-    bool whole = is_whole(positions, first, start, TILE_KEYS);
+    bool whole = is_whole(positions, first, TILE_QUERIES, start, TILE_KEYS);
 #pragma unroll
     for (int r = 0; r < R; ++r) {
       int row = R * thread_row() + r, at = position(positions, first + row);
@@ -48,10 +48,10 @@ __device__ __forceinline__ void attend(Rows& rows, const Query* query, const Key
         most = fmaxf(most, scores[r][c]);
       }
       most = over_row<soybean_max>(most);
-      float correction = exp2f(rows.most[r] - most), total = 0.0f;
+      float correction = exp2f(rows.most[r] - base(most)), total = 0.0f;
 #pragma unroll
       for (int c = 0; c < C; ++c) {
-        float weight = exp2f(scores[r][c] - most);
+        float weight = exp2f(scores[r][c] - base(most));
         total += weight;
         weights[row * WEIGHT_STRIDE + thread_column() + SIDE * c] = weight;
       }
@@ -80,10 +80,10 @@ __device__ __forceinline__ void forward(const Query* query, const Key* key, cons
   long long head = blockIdx.x / QUERY_TILES;
   int first = first_query();
   Rows rows;
-  attend(rows, query + head * (QUERIES * FEATURES), key + head * (KEYS * FEATURES), value + head * (KEYS * WIDTH), positions, first, shared);
+  attend(rows, query + head * (QUERIES * FEATURES), key + head / GROUP * (KEYS * FEATURES), value + head / GROUP * (KEYS * WIDTH), positions, first, shared);
   float factor[R];
 #pragma unroll
-  for (int r = 0; r < R; ++r) factor[r] = 1.0f / rows.total[r];
+  for (int r = 0; r < R; ++r) factor[r] = normal(1.0f, rows.total[r]);
   put_sums<R, WIDTH_GROUPS, WIDTH>(result + head * (QUERIES * WIDTH), first, QUERIES, rows.sums, factor);
 }
 
@@ -95,7 +95,7 @@ __device__ __forceinline__ void statistics(const Query* query, const Key* key, c
   long long head = blockIdx.x / QUERY_TILES;
   int first = first_query();
   Rows rows;
-  attend(rows, query + head * (QUERIES * FEATURES), key + head * (KEYS * FEATURES), value + head * (KEYS * WIDTH), positions, first, shared);
+  attend(rows, query + head * (QUERIES * FEATURES), key + head / GROUP * (KEYS * FEATURES), value + head / GROUP * (KEYS * WIDTH), positions, first, shared);
 #pragma unroll
   for (int r = 0; r < R; ++r) {
     int row = first + R * thread_row() + r;
@@ -110,7 +110,7 @@ __device__ __forceinline__ void statistics(const Query* query, const Key* key, c
     product = over_row<soybean_sum>(product);
     if (is_inside && thread_column() == 0) {
       logarithm[head * QUERIES + row] = rows.most[r] + log2f(rows.total[r]);
-      mean[head * QUERIES + row] = product / rows.total[r];
+      mean[head * QUERIES + row] = normal(product, rows.total[r]);
     }
   }
 }
@@ -119,7 +119,7 @@ __device__ __forceinline__ void statistics(const Query* query, const Key* key, c
 // weights.
 __device__ __forceinline__ void grade(float (&scores)[R][C], float (&slopes)[R][C], const int* positions, int query, int key, const float (&logarithm)[R],
                                       const float (&mean)[R]) {
-  bool whole = is_whole(positions, query, key, TILE_KEYS);
+  bool whole = is_whole(positions, query, TILE_QUERIES, key, TILE_KEYS);
 #pragma unroll
   for (int r = 0; r < R; ++r) {
     int at = position(positions, query + R * thread_row() + r);
@@ -165,22 +165,25 @@ __device__ __forceinline__ void key_gradients(const Query* query, const Key* key
   load_tile<TILE_KEYS, FEATURES, FEATURE_STRIDE>(keys, key + head * (KEYS * FEATURES), first, KEYS);
   load_tile<TILE_KEYS, WIDTH, WIDTH_STRIDE>(values, value + head * (KEYS * WIDTH), first, KEYS);
   float key_sums[C][FEATURE_GROUPS][4] = {}, value_sums[C][WIDTH_GROUPS][4] = {};
-  for (int start = first_seeing(positions, first, TILE_QUERIES); start < QUERIES; start += TILE_QUERIES) {
-    __syncthreads();
-    load_tile<TILE_QUERIES, FEATURES, FEATURE_STRIDE>(queries, query + head * (QUERIES * FEATURES), start, QUERIES);
-    load_tile<TILE_QUERIES, WIDTH, WIDTH_STRIDE>(gradients, gradient + head * (QUERIES * WIDTH), start, QUERIES);
-    float logarithms[R], means[R], scores[R][C], weight_slopes[R][C];
-    load_statistics(logarithms, logarithm + head * QUERIES, start, SOYBEAN_INFINITY);
-    load_statistics(means, mean + head * QUERIES, start, 0.0f);
-    __syncthreads();
-    dot_rows<R, C, FEATURES, FEATURE_STRIDE>(scores, queries, keys);
-    dot_rows<R, C, WIDTH, WIDTH_STRIDE>(weight_slopes, gradients, values);
-    grade(scores, weight_slopes, positions, start, first, logarithms, means);
-    if (HAS_VALUE_GRADIENT) put_scores(weights, scores);
-    if (HAS_KEY_GRADIENT) put_scores(slopes, weight_slopes);
-    __syncthreads();
-    if (HAS_VALUE_GRADIENT) add_columns_times<C, WIDTH_GROUPS, TILE_QUERIES, WEIGHT_STRIDE, WIDTH, WIDTH_STRIDE>(value_sums, weights, gradients);
-    if (HAS_KEY_GRADIENT) add_columns_times<C, FEATURE_GROUPS, TILE_QUERIES, WEIGHT_STRIDE, FEATURES, FEATURE_STRIDE>(key_sums, slopes, queries);
+  for (int member = 0; member < GROUP; ++member) {
+    long long query_head = head * GROUP + member;
+    for (int start = first_seeing(positions, first, TILE_QUERIES); start < QUERIES && !is_past(positions, start, first + TILE_KEYS - 1); start += TILE_QUERIES) {
+      __syncthreads();
+      load_tile<TILE_QUERIES, FEATURES, FEATURE_STRIDE>(queries, query + query_head * (QUERIES * FEATURES), start, QUERIES);
+      load_tile<TILE_QUERIES, WIDTH, WIDTH_STRIDE>(gradients, gradient + query_head * (QUERIES * WIDTH), start, QUERIES);
+      float logarithms[R], means[R], scores[R][C], weight_slopes[R][C];
+      load_statistics(logarithms, logarithm + query_head * QUERIES, start, SOYBEAN_INFINITY);
+      load_statistics(means, mean + query_head * QUERIES, start, 0.0f);
+      __syncthreads();
+      dot_rows<R, C, FEATURES, FEATURE_STRIDE>(scores, queries, keys);
+      dot_rows<R, C, WIDTH, WIDTH_STRIDE>(weight_slopes, gradients, values);
+      grade(scores, weight_slopes, positions, start, first, logarithms, means);
+      if (HAS_VALUE_GRADIENT) put_scores(weights, scores);
+      if (HAS_KEY_GRADIENT) put_scores(slopes, weight_slopes);
+      __syncthreads();
+      if (HAS_VALUE_GRADIENT) add_columns_times<C, WIDTH_GROUPS, TILE_QUERIES, WEIGHT_STRIDE, WIDTH, WIDTH_STRIDE>(value_sums, weights, gradients);
+      if (HAS_KEY_GRADIENT) add_columns_times<C, FEATURE_GROUPS, TILE_QUERIES, WEIGHT_STRIDE, FEATURES, FEATURE_STRIDE>(key_sums, slopes, queries);
+    }
   }
   float scale[C], one[C];
 #pragma unroll
@@ -206,10 +209,10 @@ __device__ __forceinline__ void query_gradients(const Query* query, const Key* k
   load_statistics(logarithms, logarithm + head * QUERIES, first, SOYBEAN_INFINITY);
   load_statistics(means, mean + head * QUERIES, first, 0.0f);
   int end = n_seen(positions, first + TILE_QUERIES);
-  for (int start = 0; start < end; start += TILE_KEYS) {
+  for (int start = first_seen(positions, first, TILE_KEYS); start < end; start += TILE_KEYS) {
     __syncthreads();
-    load_tile<TILE_KEYS, FEATURES, FEATURE_STRIDE>(keys, key + head * (KEYS * FEATURES), start, KEYS);
-    load_tile<TILE_KEYS, WIDTH, WIDTH_STRIDE>(values, value + head * (KEYS * WIDTH), start, KEYS);
+    load_tile<TILE_KEYS, FEATURES, FEATURE_STRIDE>(keys, key + head / GROUP * (KEYS * FEATURES), start, KEYS);
+    load_tile<TILE_KEYS, WIDTH, WIDTH_STRIDE>(values, value + head / GROUP * (KEYS * WIDTH), start, KEYS);
     __syncthreads();
     float scores[R][C], weight_slopes[R][C];
     dot_rows<R, C, FEATURES, FEATURE_STRIDE>(scores, queries, keys);

@@ -39,11 +39,11 @@ __device__ __forceinline__ float weigh(float (&scores)[SCORE_TILES][4], int half
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       float& score = scores[n][2 * half + i];
-      score = exp2f(score - most);
+      score = exp2f(score - base(most));
       sum += score;
     }
   }
-  float correction = exp2f(before - most);
+  float correction = exp2f(before - base(most));
   total = total * correction + sum;
   return correction;
 }
@@ -57,9 +57,9 @@ __device__ __forceinline__ void attend(Rows& rows, const Query* query, const Key
   fill(rows.most, -SOYBEAN_INFINITY), fill(rows.total, 0.0f), clear(rows.sums);
   Loader<TILE_COLUMNS, FEATURES, Key> key_loader;
   Loader<TILE_COLUMNS, WIDTH, Value> value_loader;
-  key_loader.read(key, 0, KEYS), value_loader.read(value, 0, KEYS);
-  int end = n_seen(positions, first + TILE_ROWS);
-  for (int start = 0; start < end; start += TILE_COLUMNS) {
+  int start = first_seen(positions, first, TILE_COLUMNS), end = n_seen(positions, first + TILE_ROWS);
+  key_loader.read(key, start, KEYS), value_loader.read(value, start, KEYS);
+  for (; start < end; start += TILE_COLUMNS) {
     __syncthreads();
     key_loader.template write<FEATURE_STRIDE, 0>(keys, nullptr, key, start, KEYS);
     value_loader.template write<WIDTH_STRIDE, WIDTH_COLUMN_STRIDE>(HAS_COLUMNS ? nullptr : values, HAS_COLUMNS ? values : nullptr, value, start, KEYS);
@@ -67,7 +67,7 @@ __device__ __forceinline__ void attend(Rows& rows, const Query* query, const Key
     key_loader.read(key, start + TILE_COLUMNS, KEYS), value_loader.read(value, start + TILE_COLUMNS, KEYS);
     float scores[ROW_TILES][SCORE_TILES][4];
     dot_rows<FEATURE_STEPS, FEATURE_STRIDE>(scores, queries, keys);
-    bool whole = is_whole(positions, first, start, TILE_COLUMNS);
+    bool whole = is_whole(positions, first, TILE_ROWS, start, TILE_COLUMNS);
 #pragma unroll
     for (int m = 0; m < ROW_TILES; ++m) {
 #pragma unroll
@@ -92,10 +92,10 @@ __device__ __forceinline__ void forward(const Query* query, const Key* key, cons
   long long head = blockIdx.x / QUERY_TILES;
   int first = first_query();
   Rows rows;
-  attend(rows, query + head * (QUERIES * FEATURES), key + head * (KEYS * FEATURES), value + head * (KEYS * WIDTH), positions, first, shared);
+  attend(rows, query + head * (QUERIES * FEATURES), key + head / GROUP * (KEYS * FEATURES), value + head / GROUP * (KEYS * WIDTH), positions, first, shared);
   float factor[ROW_TILES][2];
 #pragma unroll
-  for (int m = 0; m < ROW_TILES; ++m) factor[m][0] = 1.0f / rows.total[m][0], factor[m][1] = 1.0f / rows.total[m][1];
+  for (int m = 0; m < ROW_TILES; ++m) factor[m][0] = normal(1.0f, rows.total[m][0]), factor[m][1] = normal(1.0f, rows.total[m][1]);
   put_sums<WIDTH_TILES, WIDTH>(result + head * (QUERIES * WIDTH), first, QUERIES, rows.sums, factor);
 }
 
@@ -107,7 +107,7 @@ __device__ __forceinline__ void statistics(const Query* query, const Key* key, c
   long long head = blockIdx.x / QUERY_TILES;
   int first = first_query();
   Rows rows;
-  attend(rows, query + head * (QUERIES * FEATURES), key + head * (KEYS * FEATURES), value + head * (KEYS * WIDTH), positions, first, shared);
+  attend(rows, query + head * (QUERIES * FEATURES), key + head / GROUP * (KEYS * FEATURES), value + head / GROUP * (KEYS * WIDTH), positions, first, shared);
 #pragma unroll
   for (int m = 0; m < ROW_TILES; ++m) {
 #pragma unroll
@@ -126,7 +126,7 @@ __device__ __forceinline__ void statistics(const Query* query, const Key* key, c
       product = over_row<soybean_sum>(product);
       if (row < QUERIES && place() == 0) {
         logarithm[head * QUERIES + row] = rows.most[m][half] + log2f(rows.total[m][half]);
-        mean[head * QUERIES + row] = product / rows.total[m][half];
+        mean[head * QUERIES + row] = normal(product, rows.total[m][half]);
       }
     }
   }
@@ -152,48 +152,52 @@ __device__ __forceinline__ void key_gradients(const Query* query, const Key* key
   float* means = logarithms + TILE_COLUMNS;
   long long head = blockIdx.x / KEY_TILES;
   int first = blockIdx.x % KEY_TILES * TILE_ROWS;
-  query += head * (QUERIES * FEATURES), gradient += head * (QUERIES * WIDTH);
+  query += head * GROUP * (QUERIES * FEATURES), gradient += head * GROUP * (QUERIES * WIDTH);
+  logarithm += head * GROUP * QUERIES, mean += head * GROUP * QUERIES;
   load_rows<TILE_ROWS, FEATURES, FEATURE_STRIDE>(keys, key + head * (KEYS * FEATURES), first, KEYS);
   load_rows<TILE_ROWS, WIDTH, WIDTH_STRIDE>(values, value + head * (KEYS * WIDTH), first, KEYS);
   float key_sums[ROW_TILES][FEATURE_TILES][4], value_sums[ROW_TILES][WIDTH_TILES][4];
   clear(key_sums), clear(value_sums);
-  int start = first_seeing(positions, first, TILE_COLUMNS);
   Loader<TILE_COLUMNS, FEATURES, Query> query_loader;
   Loader<TILE_COLUMNS, WIDTH, Gradient> gradient_loader;
-  query_loader.read(query, start, QUERIES), gradient_loader.read(gradient, start, QUERIES);
-  for (; start < QUERIES; start += TILE_COLUMNS) {
-    __syncthreads();
-    query_loader.template write<FEATURE_STRIDE, FEATURE_COLUMN_STRIDE>(queries, HAS_COLUMNS ? query_columns : nullptr, query, start, QUERIES);
-    gradient_loader.template write<WIDTH_STRIDE, WIDTH_COLUMN_STRIDE>(gradients, HAS_COLUMNS ? gradient_columns : nullptr, gradient, start, QUERIES);
-    for (int i = threadIdx.x; i < TILE_COLUMNS; i += THREADS) {
-      bool is_inside = start + i < QUERIES;
-      logarithms[i] = is_inside ? logarithm[head * QUERIES + start + i] : SOYBEAN_INFINITY;
-      means[i] = is_inside ? mean[head * QUERIES + start + i] : 0.0f;
-    }
-    __syncthreads();
-    query_loader.read(query, start + TILE_COLUMNS, QUERIES), gradient_loader.read(gradient, start + TILE_COLUMNS, QUERIES);
-    float weights[ROW_TILES][SCORE_TILES][4], slopes[ROW_TILES][SCORE_TILES][4];
-    dot_rows<FEATURE_STEPS, FEATURE_STRIDE>(weights, keys, queries);
-    dot_rows<WIDTH_STEPS, WIDTH_STRIDE>(slopes, values, gradients);
-    bool whole = is_whole(positions, start, first, TILE_ROWS);
+  for (int member = 0; member < GROUP; ++member) {
+    int start = first_seeing(positions, first, TILE_COLUMNS);
+    query_loader.read(query, start, QUERIES), gradient_loader.read(gradient, start, QUERIES);
+    for (; start < QUERIES && !is_past(positions, start, first + TILE_ROWS - 1); start += TILE_COLUMNS) {
+      __syncthreads();
+      query_loader.template write<FEATURE_STRIDE, FEATURE_COLUMN_STRIDE>(queries, HAS_COLUMNS ? query_columns : nullptr, query, start, QUERIES);
+      gradient_loader.template write<WIDTH_STRIDE, WIDTH_COLUMN_STRIDE>(gradients, HAS_COLUMNS ? gradient_columns : nullptr, gradient, start, QUERIES);
+      for (int i = threadIdx.x; i < TILE_COLUMNS; i += THREADS) {
+        bool is_inside = start + i < QUERIES;
+        logarithms[i] = is_inside ? logarithm[start + i] : SOYBEAN_INFINITY;
+        means[i] = is_inside ? mean[start + i] : 0.0f;
+      }
+      __syncthreads();
+      query_loader.read(query, start + TILE_COLUMNS, QUERIES), gradient_loader.read(gradient, start + TILE_COLUMNS, QUERIES);
+      float weights[ROW_TILES][SCORE_TILES][4], slopes[ROW_TILES][SCORE_TILES][4];
+      dot_rows<FEATURE_STEPS, FEATURE_STRIDE>(weights, keys, queries);
+      dot_rows<WIDTH_STEPS, WIDTH_STRIDE>(slopes, values, gradients);
+      bool whole = is_whole(positions, start, TILE_COLUMNS, first, TILE_ROWS);
 #pragma unroll
-    for (int n = 0; n < SCORE_TILES; ++n) {
+      for (int n = 0; n < SCORE_TILES; ++n) {
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        int column = n * 8 + 2 * place() + i % 2;
+        for (int i = 0; i < 4; ++i) {
+          int column = n * 8 + 2 * place() + i % 2;
 #pragma unroll
-        for (int m = 0; m < ROW_TILES; ++m) {
-          int row = first + warp_row() + m * 16 + i / 2 * 8 + group();
-          grade(weights[m][n][i], slopes[m][n][i], whole || is_seen(position(positions, start + column), row), logarithms[column], means[column]);
+          for (int m = 0; m < ROW_TILES; ++m) {
+            int row = first + warp_row() + m * 16 + i / 2 * 8 + group();
+            grade(weights[m][n][i], slopes[m][n][i], whole || is_seen(position(positions, start + column), row), logarithms[column], means[column]);
+          }
         }
       }
+      if (HAS_VALUE_GRADIENT) {
+        add_product<WIDTH_TILES, HAS_COLUMNS ? WIDTH_COLUMN_STRIDE : WIDTH_STRIDE>(value_sums, weights, HAS_COLUMNS ? gradient_columns : gradients);
+      }
+      if (HAS_KEY_GRADIENT) {
+        add_product<FEATURE_TILES, HAS_COLUMNS ? FEATURE_COLUMN_STRIDE : FEATURE_STRIDE>(key_sums, slopes, HAS_COLUMNS ? query_columns : queries);
+      }
     }
-    if (HAS_VALUE_GRADIENT) {
-      add_product<WIDTH_TILES, HAS_COLUMNS ? WIDTH_COLUMN_STRIDE : WIDTH_STRIDE>(value_sums, weights, HAS_COLUMNS ? gradient_columns : gradients);
-    }
-    if (HAS_KEY_GRADIENT) {
-      add_product<FEATURE_TILES, HAS_COLUMNS ? FEATURE_COLUMN_STRIDE : FEATURE_STRIDE>(key_sums, slopes, HAS_COLUMNS ? query_columns : queries);
-    }
+    query += QUERIES * FEATURES, gradient += QUERIES * WIDTH, logarithm += QUERIES, mean += QUERIES;
   }
   float factor[ROW_TILES][2];
   fill(factor, SCALE);
@@ -213,7 +217,7 @@ __device__ __forceinline__ void query_gradients(const Query* query, const Key* k
   unsigned* key_columns = values + TILE_COLUMNS * WIDTH_STRIDE;
   long long head = blockIdx.x / QUERY_TILES;
   int first = first_query();
-  key += head * (KEYS * FEATURES), value += head * (KEYS * WIDTH);
+  key += head / GROUP * (KEYS * FEATURES), value += head / GROUP * (KEYS * WIDTH);
   load_rows<TILE_ROWS, FEATURES, FEATURE_STRIDE>(queries, query + head * (QUERIES * FEATURES), first, QUERIES);
   load_rows<TILE_ROWS, WIDTH, WIDTH_STRIDE>(gradients, gradient + head * (QUERIES * WIDTH), first, QUERIES);
   float logarithms[ROW_TILES][2], means[ROW_TILES][2], sums[ROW_TILES][FEATURE_TILES][4];
@@ -229,9 +233,9 @@ __device__ __forceinline__ void query_gradients(const Query* query, const Key* k
   }
   Loader<TILE_COLUMNS, FEATURES, Key> key_loader;
   Loader<TILE_COLUMNS, WIDTH, Value> value_loader;
-  key_loader.read(key, 0, KEYS), value_loader.read(value, 0, KEYS);
-  int end = n_seen(positions, first + TILE_ROWS);
-  for (int start = 0; start < end; start += TILE_COLUMNS) {
+  int start = first_seen(positions, first, TILE_COLUMNS), end = n_seen(positions, first + TILE_ROWS);
+  key_loader.read(key, start, KEYS), value_loader.read(value, start, KEYS);
+  for (; start < end; start += TILE_COLUMNS) {
     __syncthreads();
     key_loader.template write<FEATURE_STRIDE, FEATURE_COLUMN_STRIDE>(keys, HAS_COLUMNS ? key_columns : nullptr, key, start, KEYS);
     value_loader.template write<WIDTH_STRIDE, 0>(values, nullptr, value, start, KEYS);
@@ -240,7 +244,7 @@ __device__ __forceinline__ void query_gradients(const Query* query, const Key* k
     float weights[ROW_TILES][SCORE_TILES][4], slopes[ROW_TILES][SCORE_TILES][4];
     dot_rows<FEATURE_STEPS, FEATURE_STRIDE>(weights, queries, keys);
     dot_rows<WIDTH_STEPS, WIDTH_STRIDE>(slopes, gradients, values);
-    bool whole = is_whole(positions, first, start, TILE_COLUMNS);
+    bool whole = is_whole(positions, first, TILE_ROWS, start, TILE_COLUMNS);
 #pragma unroll
     for (int m = 0; m < ROW_TILES; ++m) {
 #pragma unroll

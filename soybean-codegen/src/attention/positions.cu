@@ -14,13 +14,33 @@ __device__ __forceinline__ int n_seen(const int* positions, int end) {
   return last < KEYS ? last + 1 : KEYS;
 }
 
-// Returns true if a query at this position sees a key.
-__device__ __forceinline__ bool is_seen(int position, int key) { return key < KEYS && (!IS_CAUSAL || key <= position); }
-
-// Returns true if every query from `query` on sees all these keys.
-__device__ __forceinline__ bool is_whole(const int* positions, int query, int key, int n_keys) {
-  return key + n_keys <= KEYS && (!IS_CAUSAL || key + n_keys <= position(positions, query) + 1);
+// Returns the start of the first of the tiles of `n_keys` that any query from `query` on sees.
+__device__ __forceinline__ int first_seen(const int* positions, int query, int n_keys) {
+  if (!HAS_WINDOW) return 0;
+  int first = position(positions, query) - (WINDOW - 1);
+  return first > 0 ? first / n_keys * n_keys : 0;
 }
+
+// Returns true if a query at this position sees a key.
+__device__ __forceinline__ bool is_seen(int position, int key) {
+  return key < KEYS && (!IS_CAUSAL || key <= position) && (!HAS_WINDOW || key > position - WINDOW);
+}
+
+// Returns true if every one of these queries sees all these keys.
+__device__ __forceinline__ bool is_whole(const int* positions, int query, int n_queries, int key, int n_keys) {
+  return key + n_keys <= KEYS && (!IS_CAUSAL || key + n_keys <= position(positions, query) + 1) &&
+         (!HAS_WINDOW || key > position(positions, query + n_queries - 1) - WINDOW);
+}
+
+// Returns true if the queries from `query` on see only keys after this one.
+__device__ __forceinline__ bool is_past(const int* positions, int query, int key) { return HAS_WINDOW && position(positions, query) - WINDOW >= key; }
+
+// Returns the finite number from which the scores of a row are measured, given the largest. A row
+// of a window may see no key of a tile.
+__device__ __forceinline__ float base(float most) { return HAS_WINDOW && most == -SOYBEAN_INFINITY ? 0.0f : most; }
+
+// Returns a sum of a row over its total of weights, which is 0 only if it sees no key.
+__device__ __forceinline__ float normal(float sum, float total) { return HAS_WINDOW && total == 0.0f ? 0.0f : sum / total; }
 
 // Returns the first of the tiles of `n_rows` queries of which any sees this key or a later one.
 __device__ __forceinline__ int first_seeing(const int* positions, int key, int n_rows) {

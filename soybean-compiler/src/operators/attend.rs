@@ -18,6 +18,9 @@ use crate::{
 
 /// `softmax(scale * query key^T) value` for queries `[.., n, d]`, keys `[.., m, d]` and values
 /// `[.., m, e]`. The leading dims can be split, and so can the queries; keys and values are whole.
+/// Queries of grouped heads have one more dim before `n`: the heads that share keys and values.
+/// Where it is split, ranks read the same keys, and their gradients are partial sums.
+///
 /// Gradients read the result's gradient `[.., n, e]` as fourth operand. Causal attention reads the
 /// positions `[n]` of the queries as last operand.
 #[derive(Clone, Debug, PartialEq)]
@@ -34,6 +37,8 @@ pub struct Attend {
     pub width: usize,
     /// True if the query at position `i` attends to keys `0..=i` only.
     pub is_causal: bool,
+    /// The most keys that a query of causal attention attends to: the last ones; all if `None`.
+    pub window: Option<usize>,
     /// The factor of the scores.
     pub scale: f64,
 }
@@ -72,22 +77,30 @@ impl Attend {
         Self { form: AttentionForm::Gradient, ..self.clone() }
     }
 
-    /// Returns the kernel for this number of heads and of queries.
-    fn attention(&self, heads: usize, queries: usize) -> Attention {
+    /// Returns the number of pairs of the first queries of a sequence and the keys that they see.
+    fn seen_pairs(&self, queries: usize) -> usize {
+        Attention::seen_pairs(queries, self.keys, self.window)
+    }
+
+    /// Returns the kernel for this number of heads of keys, of heads of queries that share each of
+    /// them, and of queries.
+    fn attention(&self, heads: usize, group: usize, queries: usize) -> Attention {
         let (all, keys) = (self.queries, self.keys);
         let pairs = match self.is_causal {
             // On average over the parts of a sequence.
-            true if all > 0 => Attention::causal_pairs(all, keys) * queries / all,
+            true if all > 0 => self.seen_pairs(all) * queries / all,
             true | false => queries * keys,
         };
         Attention {
             form: self.form,
             heads,
+            group,
             queries,
             keys,
             features: self.features,
             width: self.width,
             is_causal: self.is_causal,
+            window: self.window,
             is_part: self.is_causal && queries < all,
             pairs,
             scale: self.scale,
@@ -97,19 +110,20 @@ impl Attend {
 
 impl Rules for Attend {
     fn signature(&self, operands: &[Shape]) -> Signature {
-        let n_leading = operands[0].len() - 2;
-        let leading = &operands[0][..n_leading];
-        let of_queries = Dim::new(self.queries, Some(factor_id(n_leading)));
+        // Those of keys, and perhaps the heads of queries that share them.
+        let leading = &operands[0][..operands[0].len() - 2];
+        let of_keys = &leading[..operands[1].len() - 2];
+        let of_queries = Dim::new(self.queries, Some(factor_id(leading.len())));
         let whole = |extent| Dim::new(extent, None);
-        let dims = |rows: Dim, columns: usize| -> Vec<Dim> {
+        let dims = |leading: &[usize], rows: Dim, columns: usize| -> Vec<Dim> {
             let leading = leading.iter().enumerate();
             let leading = leading.map(|(dim, &extent)| Dim::new(extent, Some(factor_id(dim))));
             leading.chain([rows, whole(columns)]).collect()
         };
-        let query = dims(of_queries, self.features);
-        let key = dims(whole(self.keys), self.features);
-        let value = dims(whole(self.keys), self.width);
-        let attended = dims(of_queries, self.width);
+        let query = dims(leading, of_queries, self.features);
+        let key = dims(of_keys, whole(self.keys), self.features);
+        let value = dims(of_keys, whole(self.keys), self.width);
+        let attended = dims(leading, of_queries, self.width);
         let mut read = vec![query.clone(), key.clone(), value.clone()];
         if self.form != AttentionForm::Forward {
             read.push(attended.clone());
@@ -162,8 +176,13 @@ impl Rules for Attend {
             AttentionForm::KeyGradient => self.features,
             AttentionForm::ValueGradient => self.width,
         };
-        let products = 2 * self.keys * of_features;
-        (if self.is_causal { products / 2 } else { products }) as u64
+        let products = match self.window {
+            // On average over the queries.
+            Some(_) => 2 * self.seen_pairs(self.queries) * of_features / self.queries.max(1),
+            None if self.is_causal => self.keys * of_features,
+            None => 2 * self.keys * of_features,
+        };
+        products as u64
     }
 
     fn rounding(&self) -> Rounding {
@@ -171,9 +190,11 @@ impl Rules for Attend {
     }
 
     fn kernel(&self, operands: &[Shape], _result: &Shape) -> Option<Kernel> {
-        let n_leading = operands[0].len() - 2;
-        let heads = operands[0][..n_leading].iter().product();
-        Some(self.attention(heads, operands[0][n_leading]).into())
+        let query = &operands[0];
+        let (n_leading, n_shared) = (query.len() - 2, operands[1].len() - 2);
+        let heads = query[..n_shared].iter().product();
+        let group = query[n_shared..n_leading].iter().product();
+        Some(self.attention(heads, group, query[n_leading]).into())
     }
 
     fn on_busiest_rank(&self, kernel: Kernel, operands: &[Tile], mesh: &Mesh) -> Kernel {
@@ -186,9 +207,8 @@ impl Rules for Attend {
         let tile = Tile { shape: positions.padded, ..*positions };
         let axes = tile.tiling.axes_of(0);
         let pairs = mesh.group(0, axes).into_iter().map(|rank| {
-            let seen = |end: usize| Attention::causal_pairs(end, self.keys);
             let ranges = tile.ranges(0, mesh, &mesh.coordinates(rank));
-            ranges.map(|it| seen(it.end) - seen(it.start)).sum::<usize>()
+            ranges.map(|it| self.seen_pairs(it.end) - self.seen_pairs(it.start)).sum::<usize>()
         });
         Attention { pairs: pairs.max().unwrap_or(0), ..*attention }.into()
     }
@@ -207,6 +227,9 @@ impl Rules for Attend {
 impl fmt::Display for Attend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.form.name())?;
-        if self.is_causal { f.write_str(" causal") } else { Ok(()) }
+        if self.is_causal {
+            f.write_str(" causal")?;
+        }
+        self.window.map_or(Ok(()), |it| write!(f, " window {it}"))
     }
 }

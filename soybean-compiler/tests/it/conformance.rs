@@ -246,56 +246,136 @@ fn split_each_factor(
     n_splits
 }
 
-/// Returns the weighted sum of attention over parameters, and values for all sources. `attend`
-/// builds it from queries, keys, values and the mask of visible keys.
-fn attention_case(
-    sample: Sample,
-    attend: impl FnOnce(&mut Builder, [Argument; 4]) -> Value,
-) -> Case {
-    let [heads, queries, keys, features] = [2, 4096, 16, 2];
-    let mut builder = Builder::new();
-    let mut sources = BTreeMap::new();
-    let shapes = [[heads, queries, features], [heads, keys, features], [heads, keys, 1]];
-    let mut operands: Vec<Argument> = Vec::new();
-    for (at, shape) in shapes.iter().enumerate() {
-        let value = builder.parameter(&format!("p{at}"), shape, Init::Constant(0.0));
-        let n: usize = shape.iter().product();
-        sources.insert(value, (0..n).map(|it| 4.0 * noise(it + 1000 * at) - 2.0).collect());
-        operands.push(Argument::Tensor(value));
+/// Attention of two heads of keys that is compared with its formula.
+#[derive(Clone, Copy, Debug)]
+struct AttentionCase {
+    /// The heads of queries that share a head of keys.
+    group: usize,
+    queries: usize,
+    keys: usize,
+    /// Whether a query sees no keys after its own.
+    is_causal: bool,
+    window: Option<usize>,
+}
+
+impl AttentionCase {
+    /// Returns the weighted sum of attention over parameters, and values for all sources. `attend`
+    /// builds it from queries, keys, values and the mask of visible keys.
+    fn network(
+        &self,
+        sample: Sample,
+        attend: impl FnOnce(&mut Builder, [Argument; 4]) -> Value,
+    ) -> Case {
+        let &Self { group, queries, keys, .. } = self;
+        let [heads, features] = [2, 2];
+        let mut builder = Builder::new();
+        let mut sources = BTreeMap::new();
+        let shapes =
+            [[heads * group, queries, features], [heads, keys, features], [heads, keys, 1]];
+        let mut operands: Vec<Argument> = Vec::new();
+        for (at, shape) in shapes.iter().enumerate() {
+            let value = builder.parameter(&format!("p{at}"), shape, Init::Constant(0.0));
+            let n: usize = shape.iter().product();
+            sources.insert(value, (0..n).map(|it| 4.0 * noise(it + 1000 * at) - 2.0).collect());
+            operands.push(Argument::Tensor(value));
+        }
+        let mask = builder.input("mask", DType::F32, &[queries, keys]);
+        let is_seen = |it: usize| f64::from(u8::from(self.is_seen(it / keys, it % keys)));
+        sources.insert(mask, (0..queries * keys).map(is_seen).collect());
+        let weights = builder.input("weights", DType::F32, &[heads * group, queries, 1]);
+        let n_results = heads * group * queries;
+        sources.insert(weights, (0..n_results).map(|it| noise(it + 7777) - 0.4).collect());
+        let [query, key, value]: [Argument; 3] = operands.try_into().unwrap();
+        let result = attend(&mut builder, [query, key, value, Argument::Tensor(mask)]);
+        let weighted =
+            call(&mut builder, "mul", &[Argument::Tensor(result), Argument::Tensor(weights)]);
+        let loss = call(&mut builder, "sum", &[Argument::Tensor(weighted), Argument::All]);
+        let network = training_step(builder, loss, &[], &Optimizer::default()).unwrap();
+        verify(&network).unwrap();
+        Case { sample, network, sources }
     }
-    let mask = builder.input("mask", DType::F32, &[queries, keys]);
-    let is_seen = |it: usize| f64::from(u8::from(it % keys <= it / keys));
-    sources.insert(mask, (0..queries * keys).map(is_seen).collect());
-    let weights = builder.input("weights", DType::F32, &[heads, queries, 1]);
-    sources.insert(weights, (0..heads * queries).map(|it| noise(it + 7777) - 0.4).collect());
-    let [query, key, value]: [Argument; 3] = operands.try_into().unwrap();
-    let result = attend(&mut builder, [query, key, value, Argument::Tensor(mask)]);
-    let weighted =
-        call(&mut builder, "mul", &[Argument::Tensor(result), Argument::Tensor(weights)]);
-    let loss = call(&mut builder, "sum", &[Argument::Tensor(weighted), Argument::All]);
-    let network = training_step(builder, loss, &[], &Optimizer::default()).unwrap();
-    verify(&network).unwrap();
-    Case { sample, network, sources }
+
+    fn is_seen(&self, query: usize, key: usize) -> bool {
+        !self.is_causal || key <= query && self.window.is_none_or(|it| key + it > query)
+    }
+
+    /// Returns the attention in one kernel.
+    fn fused(&self) -> Case {
+        let sample = |operator| Sample { operator, arguments: &[] };
+        match self.window.map(|it| i64::try_from(it).unwrap()) {
+            Some(window) => {
+                let sample = sample("sliding_window_attention");
+                self.network(sample, |builder, [query, key, value, _]| {
+                    let arguments = [query, key, value, Argument::Integer(window)];
+                    call(builder, sample.operator, &arguments)
+                })
+            }
+            None => {
+                let sample = sample("scaled_dot_product_attention");
+                self.network(sample, |builder, [query, key, value, _]| {
+                    let arguments = [query, key, value, Argument::Boolean(self.is_causal)];
+                    call(builder, sample.operator, &arguments)
+                })
+            }
+        }
+    }
+}
+
+/// Repeats each of two heads for all heads of queries that share it.
+fn repeated(builder: &mut Builder, heads: Argument, group: usize) -> Argument {
+    let integers = |all: &[usize]| {
+        Argument::List(
+            all.iter().map(|it| Argument::Integer(i64::try_from(*it).unwrap())).collect(),
+        )
+    };
+    let Argument::Tensor(value) = heads else { unreachable!("heads are a tensor") };
+    let shape = builder.shape(value);
+    let alone = call(builder, "unsqueeze", &[heads, Argument::Integer(1)]);
+    let all = integers(&[shape[0], group, shape[1], shape[2]]);
+    let expanded = call(builder, "expand", &[Argument::Tensor(alone), all]);
+    let joined = integers(&[shape[0] * group, shape[1], shape[2]]);
+    Argument::Tensor(call(builder, "reshape", &[Argument::Tensor(expanded), joined]))
+}
+
+/// Returns attention as its formula: products, a mask and a softmax.
+fn composed_attention(
+    builder: &mut Builder,
+    [query, key, value, mask]: [Argument; 4],
+    group: usize,
+    is_masked: bool,
+) -> Value {
+    let [key, value] = [key, value].map(|it| repeated(builder, it, group));
+    let turned = Argument::Tensor(call(builder, "transpose", &[key]));
+    let products = Argument::Tensor(call(builder, "matmul", &[query, turned]));
+    let scale = Argument::Float(0.5_f64.sqrt());
+    let mut scores = Argument::Tensor(call(builder, "mul", &[products, scale]));
+    if is_masked {
+        let masked = call(builder, "where_", &[scores, mask, Argument::Float(-1e30)]);
+        scores = Argument::Tensor(masked);
+    }
+    let weights = call(builder, "softmax", &[scores, Argument::Integer(-1)]);
+    call(builder, "matmul", &[Argument::Tensor(weights), value])
 }
 
 #[test]
 fn attention_in_one_kernel_is_its_formula() {
-    let sample = Sample { operator: "scaled_dot_product_attention", arguments: &[] };
-    for is_causal in [false, true] {
-        let fused = attention_case(sample, |builder, [query, key, value, _]| {
-            call(builder, sample.operator, &[query, key, value, Argument::Boolean(is_causal)])
-        });
-        let composed = attention_case(sample, |builder, [query, key, value, mask]| {
-            let turned = Argument::Tensor(call(builder, "transpose", &[key]));
-            let products = Argument::Tensor(call(builder, "matmul", &[query, turned]));
-            let scale = Argument::Float(0.5_f64.sqrt());
-            let mut scores = Argument::Tensor(call(builder, "mul", &[products, scale]));
-            if is_causal {
-                let masked = call(builder, "where_", &[scores, mask, Argument::Float(-1e30)]);
-                scores = Argument::Tensor(masked);
-            }
-            let weights = call(builder, "softmax", &[scores, Argument::Integer(-1)]);
-            call(builder, "matmul", &[Argument::Tensor(weights), value])
+    let of = |group, queries, keys| AttentionCase {
+        group,
+        queries,
+        keys,
+        is_causal: true,
+        window: None,
+    };
+    let windows = [(1, 1), (2, 7), (3, 40)]
+        .map(|(group, window)| AttentionCase { window: Some(window), ..of(group, 48, 60) });
+    let whole =
+        [of(1, 4096, 16), of(2, 4096, 16)].map(|it| AttentionCase { is_causal: false, ..it });
+    let causal = [of(1, 4096, 16), of(3, 4096, 16)];
+    for case in [whole, causal].concat().into_iter().chain(windows) {
+        let group = case.group;
+        let fused = case.fused();
+        let composed = case.network(fused.sample, |builder, operands| {
+            composed_attention(builder, operands, group, case.is_causal)
         });
         let text = fuse(&simplify(&fused.network)).graph.to_string();
         for kernel in [
@@ -311,14 +391,16 @@ fn attention_in_one_kernel_is_its_formula() {
         for (found, expected) in roots {
             for (found, expected) in values[0][&found].iter().zip(&values[1][&expected]) {
                 let is_close = (found - expected).abs() <= 1e-9 * expected.abs().max(1.0);
-                assert!(is_close, "causal {is_causal}: {found} instead of {expected}");
+                assert!(is_close, "{case:?}: {found} instead of {expected}");
             }
         }
         let graph = &fused.network.graph;
         for value in graph.values() {
             if let Some(operator) = graph.operator(value).filter(|it| it.is::<Attend>()) {
-                // The heads and the queries.
-                assert_eq!(split_each_factor(&sample, graph, operator, value, &values[0]), 2);
+                // The heads of keys, those of queries that share them, and the queries.
+                let n_factors = if group > 1 { 3 } else { 2 };
+                let n_splits = split_each_factor(&fused.sample, graph, operator, value, &values[0]);
+                assert_eq!(n_splits, n_factors);
             }
         }
     }

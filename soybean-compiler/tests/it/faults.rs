@@ -208,14 +208,23 @@ fn equations() {
 #[test]
 fn attention() {
     const HELP: &str =
-        "; help: query [.., n, d], key [.., m, d], value [.., m, e], with equal leading dims";
+        "; help: query [.., h, n, d], key [.., g, m, d], value [.., g, m, e], where g divides h";
     let check = |[query, key, value]: [&'static [usize]; 3], expected: &str| {
         let given = [Tensor(query), Tensor(key), Tensor(value), boolean(false)];
         check("scaled_dot_product_attention", &given, &format!("{expected}{HELP}"));
     };
     check([&[4], &[4], &[4]], "0: takes tensors of at least 2 dims, found [4]");
-    check([&[2, 4, 3], &[5, 4, 3], &[2, 4, 3]], "1: leading dims differ: [2] vs [5]");
-    check([&[4, 3], &[4, 3], &[2, 4, 3]], "2: leading dims differ: [] vs [2]");
+    let heads = |h: usize, g| format!("1: {h} heads of queries cannot share {g} heads of keys");
+    check([&[2, 4, 3], &[5, 4, 3], &[2, 4, 3]], &heads(2, 5));
+    check([&[6, 4, 3], &[4, 4, 3], &[4, 4, 3]], &heads(6, 4));
+    check(
+        [&[3, 2, 4, 3], &[1, 2, 4, 3], &[3, 2, 4, 3]],
+        "1: leading dims differ: [3, 2] vs [1, 2]",
+    );
+    check([&[2, 4, 3], &[4, 3], &[4, 3]], "1: leading dims differ: [2] vs []");
+    let values = |found| format!("2: leading dims of keys and values differ: {found}");
+    check([&[4, 3], &[4, 3], &[2, 4, 3]], &values("[] vs [2]"));
+    check([&[4, 4, 3], &[2, 4, 3], &[4, 4, 3]], &values("[2] vs [4]"));
     check([&[4, 3], &[4, 5], &[4, 3]], "1: queries have 3 features, but keys 5");
     check([&[4, 3], &[5, 3], &[4, 3]], "2: there are 5 keys, but 4 values");
     let qkv = || Tensor(&[2, 2]);
@@ -223,6 +232,23 @@ fn attention() {
         "scaled_dot_product_attention",
         &[qkv(), qkv(), qkv(), integer(1)],
         "3: `is_causal` must be `true` or `false`, found an integer",
+    );
+    const EIGHT: &[usize] = &[1, 1, 1, 1, 1, 2, 4, 3];
+    const SHARED: &[usize] = &[1, 1, 1, 1, 1, 1, 4, 3];
+    self::check(
+        "scaled_dot_product_attention",
+        &[Tensor(EIGHT), Tensor(SHARED), Tensor(SHARED), boolean(false)],
+        "0: a tensor has at most 8 dims, found 9",
+    );
+    let window = |shapes: [&'static [usize]; 3], window, expected| {
+        let [query, key, value] = shapes.map(Tensor);
+        self::check("sliding_window_attention", &[query, key, value, integer(window)], expected);
+    };
+    window([&[2, 2]; 3], 0, "3: `window` must be at least 1, found 0");
+    window(
+        [&[4, 3], &[2, 3], &[2, 3]],
+        1,
+        "1: there are 4 queries, but only 2 keys; help: each query sees the key of its position",
     );
 }
 

@@ -2,10 +2,13 @@
 //! causal ranks have equal work, and that no fused attention loses a better plan to the search.
 
 use soybean_compiler::{
-    Compiled, Network, Options, SearchRequest, compile, operators::attend::Attend, optimizer,
+    Argument, Builder, Compiled, Network, Options, SearchRequest, Strategy, Value, build_network,
+    compile, operators::attend::Attend, optimizer, tiling::search_alone,
 };
-use soybean_plan::{AttentionForm, Kernel, Precision};
+use soybean_plan::{AttentionForm, DType, Init, Kernel, Mesh, Precision};
 use soybean_zoo::{GPT, Transformer};
+
+use crate::support::{brute_force::least_bytes, call};
 
 /// A decoder for one text, with attention over enough positions for one kernel.
 const ONE_TEXT: Transformer =
@@ -100,5 +103,100 @@ fn a_large_decoder_of_one_text_is_balanced() {
         assert!(compiled.report.work <= 1.001, "{}", compiled.report.work);
         let network: &Network = &compiled.report.search().tiled.network;
         assert_eq!(network.inputs.len(), 2);
+    }
+}
+
+/// Returns causal attention of these heads of queries, which share one head of keys. Only queries
+/// or only values have a gradient, so that no kernel computes several.
+fn shared_keys(n_heads: usize, rows: usize, trains_queries: bool) -> Network {
+    let mut builder = Builder::new();
+    let query = builder.input("query", DType::F32, &[n_heads, rows, 2]);
+    let [key, value] =
+        ["key", "value"].map(|name| builder.input(name, DType::F32, &[1, 1024 / rows, 2]));
+    let weight = Argument::Tensor(builder.parameter("w", &[2, 2], Init::Constant(0.5)));
+    let [query, key, value] = [query, key, value].map(Argument::Tensor);
+    let of_weight = |builder: &mut Builder, it: Argument| {
+        Argument::Tensor(call(builder, "matmul", &[it, weight.clone()]))
+    };
+    let (query, value) = match trains_queries {
+        true => (of_weight(&mut builder, query), value),
+        false => (query, of_weight(&mut builder, value)),
+    };
+    let arguments = [query, key, value, Argument::Boolean(true)];
+    let attended = call(&mut builder, "scaled_dot_product_attention", &arguments);
+    let loss = call(&mut builder, "mean", &[Argument::Tensor(attended), Argument::All]);
+    build_network(builder, loss, &[], &optimizer("sgd", &[]).unwrap()).unwrap()
+}
+
+#[test]
+fn heads_that_share_keys_have_the_plan_of_brute_force() {
+    let (mut n_compared, mut n_of_shared) = (0, 0);
+    for (n_heads, rows, n_ranks) in
+        [(2, 32, 2), (4, 32, 2), (3, 32, 3), (6, 32, 3), (2, 64, 2), (4, 64, 2), (4, 32, 4)]
+    {
+        for trains_queries in [false, true] {
+            let network = shared_keys(n_heads, rows, trains_queries);
+            let found = search_alone(&network, Mesh::new(n_ranks), &Strategy::Auto.into());
+            let Some(least) = least_bytes(&network, &found.tiled.mesh, 1 << 20) else { continue };
+            n_compared += 1;
+            let case = format!("{n_heads} heads of {rows} on {n_ranks}:\n{}", found.tiled);
+            assert_eq!(found.tiled.bytes(), least, "{case}");
+            assert!(found.is_optimal && found.lower_bound_bytes == least, "{case}");
+            let graph = &network.graph;
+            let attentions = graph.values().filter(|it| graph.operator_as::<Attend>(*it).is_some());
+            // Factors: the head of keys, the heads that share it, the queries.
+            n_of_shared +=
+                attentions.filter(|it| !found.tiled.signature(*it).1.axes_of(1).is_empty()).count();
+        }
+    }
+    assert!(n_compared >= 10, "{n_compared} networks");
+    assert!(n_of_shared >= 4, "{n_of_shared} operators are split along heads that share keys");
+}
+
+/// Returns one head of attention in a window over its own input, of these positions.
+fn windowed(tokens: usize, window: i64) -> (Builder, Value) {
+    let mut builder = Builder::new();
+    let x = Argument::Tensor(builder.input("x", DType::F32, &[tokens, 8]));
+    let operands = ["query", "key", "value"].map(|name| {
+        let weight = Argument::Tensor(builder.parameter(name, &[8, 8], Init::Constant(0.5)));
+        Argument::Tensor(call(&mut builder, "matmul", &[x.clone(), weight]))
+    });
+    let arguments = [&operands[..], &[Argument::Integer(window)]].concat();
+    let attended = call(&mut builder, "sliding_window_attention", &arguments);
+    let loss = call(&mut builder, "mean", &[Argument::Tensor(attended), Argument::All]);
+    (builder, loss)
+}
+
+#[test]
+fn work_in_a_window_is_that_of_the_keys_in_it() {
+    const TOKENS: usize = 288;
+    for (n_gpus, window) in [(1, 40), (2, 40), (3, 7), (4, 64), (6, 1), (8, 100)] {
+        let (builder, loss) = windowed(TOKENS, window);
+        let options = Options {
+            name: "window".to_owned(),
+            n_gpus,
+            search: SearchRequest::default(),
+            precision: Precision::F32,
+            optimizer: optimizer("sgd", &[]).unwrap(),
+        };
+        let compiled = compile(builder, loss, &[], &options, &|| 0.0).unwrap();
+        let window = usize::try_from(window).unwrap();
+        let seen: usize = (0..TOKENS).map(|it| (it + 1).min(window)).sum();
+        let attentions = compiled.program.kernels.iter().filter_map(|it| match it {
+            Kernel::Attend(it) => Some(it),
+            _ => None,
+        });
+        let mut n_attentions = 0;
+        for it in attentions {
+            n_attentions += 1;
+            assert_eq!((it.queries, it.window), (TOKENS / n_gpus, Some(window)), "{n_gpus}");
+            // The first queries see fewer keys, so a rank without them has at most so many more.
+            let missing = window * (window - 1) / 2;
+            assert!(it.pairs * n_gpus >= seen, "{n_gpus} {window}: {it:?}");
+            assert!(it.pairs * n_gpus <= seen + missing, "{n_gpus} {window}: {it:?}");
+        }
+        assert_eq!(n_attentions, 2, "{n_gpus}");
+        let tables = &compiled.program.tables;
+        assert_eq!(tables.train_bytes, compiled.report.search().tiled.bytes(), "{n_gpus}");
     }
 }

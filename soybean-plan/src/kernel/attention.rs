@@ -8,18 +8,21 @@ use crate::{KernelCategory, WorkKind, descriptor::descriptor};
 descriptor! {
     /// Scaled dot-product attention of each head: `softmax(scale * query key^T) value`.
     ///
-    /// Reads queries `[heads, queries, features]`, keys `[heads, keys, features]` and values
-    /// `[heads, keys, width]`. Forms with gradients then read the gradient of the result, and
-    /// causal attention the positions of the queries in the whole sequence, increasing, as `i32`,
-    /// which matter if [`Self::is_part`].
+    /// Reads queries `[heads, group, queries, features]`, keys `[heads, keys, features]` and
+    /// values `[heads, keys, width]`. The `group` heads of queries of a head of keys share its keys
+    /// and values. Forms with gradients then read the gradient of the result, and causal attention
+    /// the positions of the queries in the whole sequence, increasing, as `i32`, which matter if
+    /// [`Self::is_part`].
     /// All are dense and row-major. The computation is in `f32`, and the matrix of scores is never
     /// in memory as a whole.
     #[derive(Clone, Copy, Debug, PartialEq)]
     pub struct Attention {
         /// The computation.
         pub form: AttentionForm,
-        /// The number of heads: batch times heads.
+        /// The number of heads of keys and values: batch times heads.
         pub heads: usize,
+        /// The number of heads of queries for each head of keys and values.
+        pub group: usize,
         /// The number of queries.
         pub queries: usize,
         /// The number of keys.
@@ -30,11 +33,14 @@ descriptor! {
         pub width: usize,
         /// True if a query at position `i` sees only keys `0..=i`.
         pub is_causal: bool,
+        /// The number of keys that a query of causal attention sees at most: itself and those just
+        /// before it. All if `None`.
+        pub window: Option<usize>,
         /// True if the queries are only some of the sequence. Otherwise their positions are
         /// `0..queries`, and need not be read.
         pub is_part: bool,
-        /// The pairs of a query and a key that it sees, of each head. If ranks have different
-        /// numbers, the largest.
+        /// The pairs of a query and a key that it sees, of each head of queries. If ranks have
+        /// different numbers, the largest.
         pub pairs: usize,
         /// The factor of the scores.
         pub scale: f64,
@@ -87,23 +93,37 @@ impl Attention {
         growing * (growing + 1) / 2 + (queries - growing) * keys
     }
 
-    /// Returns the elements that a head has in each input, without positions.
+    /// Returns the number of pairs of a whole sequence of causal queries and the keys that they see
+    /// in a window, or without one.
+    #[must_use]
+    pub const fn seen_pairs(queries: usize, keys: usize, window: Option<usize>) -> usize {
+        // Query i lacks the keys before its window: those that query i - window sees.
+        let n_hidden = match window {
+            Some(window) => Self::causal_pairs(queries.saturating_sub(window), keys),
+            None => 0,
+        };
+        Self::causal_pairs(queries, keys) - n_hidden
+    }
+
+    /// Returns the elements that a head of keys, with its heads of queries, has in each input,
+    /// without positions.
     #[must_use]
     pub fn input_lengths(&self) -> Vec<usize> {
-        let Self { queries, keys, features, width, .. } = *self;
-        let operands = [queries * features, keys * features, keys * width];
-        let gradient = (self.form != AttentionForm::Forward).then_some(queries * width);
+        let Self { group, queries, keys, features, width, .. } = *self;
+        let operands = [group * queries * features, keys * features, keys * width];
+        let gradient = (self.form != AttentionForm::Forward).then_some(group * queries * width);
         operands.into_iter().chain(gradient).collect()
     }
 
-    /// Returns the elements that a head has in each result.
+    /// Returns the elements that a head of keys, with its heads of queries, has in each result.
     #[must_use]
     pub fn result_lengths(&self) -> Vec<usize> {
-        let Self { queries, keys, features, width, .. } = *self;
+        let Self { group, queries, keys, features, width, .. } = *self;
+        let rows = group * queries;
         match self.form {
-            AttentionForm::Forward => vec![queries * width],
-            AttentionForm::Gradient => vec![queries * features, keys * features, keys * width],
-            AttentionForm::QueryGradient => vec![queries * features],
+            AttentionForm::Forward => vec![rows * width],
+            AttentionForm::Gradient => vec![rows * features, keys * features, keys * width],
+            AttentionForm::QueryGradient => vec![rows * features],
             AttentionForm::KeyGradient => vec![keys * features],
             AttentionForm::ValueGradient => vec![keys * width],
         }
@@ -137,11 +157,12 @@ impl KernelDescriptor for Attention {
             AttentionForm::Gradient => 3 * features + 2 * width,
             AttentionForm::QueryGradient | AttentionForm::KeyGradient => 2 * features + width,
         };
-        (self.heads as u64).saturating_mul(self.pairs as u64).saturating_mul(2 * per_pair)
+        let heads = (self.heads as u64).saturating_mul(self.group as u64);
+        heads.saturating_mul(self.pairs as u64).saturating_mul(2 * per_pair)
     }
 
     fn evaluate(&self, inputs: &[&[f64]], _scalars: &[f64]) -> Vec<Vec<f64>> {
-        let (queries, keys) = (self.queries, self.keys);
+        let (rows, keys) = (self.group * self.queries, self.keys);
         let mut results = vec![Vec::new(); self.result_lengths().len()];
         let positions = inputs.last().filter(|_| self.is_causal && self.is_part);
         for head in 0..self.heads {
@@ -149,7 +170,7 @@ impl KernelDescriptor for Attention {
                 let elements = &inputs[input][head * rows * columns..][..rows * columns];
                 Matrix { elements: elements.to_vec(), rows, columns }
             };
-            let query = matrix(0, queries, self.features);
+            let query = matrix(0, rows, self.features);
             let key = matrix(1, keys, self.features);
             let value = matrix(2, keys, self.width);
             let weights = self.weights(&query, &key, positions.copied());
@@ -158,13 +179,13 @@ impl KernelDescriptor for Attention {
                 continue;
             }
             // d scores = scale * weights * (d weights - their mean by the weights of the row)
-            let gradient = matrix(3, queries, self.width);
+            let gradient = matrix(3, rows, self.width);
             let by_weight = gradient.times(&value.transposed());
             let mean = |row: usize| -> f64 {
                 (0..keys).map(|it| weights.at(row, it) * by_weight.at(row, it)).sum()
             };
-            let means: Vec<f64> = (0..queries).map(mean).collect();
-            let by_score = Matrix::new(queries, keys, |row, column| {
+            let means: Vec<f64> = (0..rows).map(mean).collect();
+            let by_score = Matrix::new(rows, keys, |row, column| {
                 self.scale * weights.at(row, column) * (by_weight.at(row, column) - means[row])
             });
             let mut gradients = Vec::new();
@@ -186,26 +207,38 @@ impl KernelDescriptor for Attention {
 }
 
 impl Attention {
-    /// Returns the softmax of the scores of each query; keys that a query does not see weigh 0.
-    /// Causal queries have these positions, or those of the whole sequence.
+    /// Returns the softmax of the scores of each query of a group; keys that a query does not see
+    /// weigh 0. Causal queries of each head have these positions, or those of the whole sequence.
     fn weights(&self, query: &Matrix, key: &Matrix, positions: Option<&[f64]>) -> Matrix {
         let products = query.times(&key.transposed());
-        let position = |row: usize| positions.map_or(row as f64, |it| it[row]);
-        let is_seen = |row: usize, column: usize| !self.is_causal || column as f64 <= position(row);
+        let n_rows = query.rows;
+        let position = |row: usize| {
+            let query = row % self.queries;
+            positions.map_or(query as f64, |it| it[query])
+        };
+        let is_seen = |row: usize, column: usize| {
+            let before = position(row) - column as f64;
+            !self.is_causal || before >= 0.0 && self.window.is_none_or(|it| before < it as f64)
+        };
         let scores =
-            Matrix::new(self.queries, self.keys, |row, column| match is_seen(row, column) {
+            Matrix::new(n_rows, self.keys, |row, column| match is_seen(row, column) {
                 true => self.scale * products.at(row, column),
                 false => f64::NEG_INFINITY,
             });
         let scores = &scores;
         let row_scores = |row: usize| (0..self.keys).map(move |it| scores.at(row, it));
         let max = |row: usize| row_scores(row).fold(f64::NEG_INFINITY, f64::max);
-        let maxima: Vec<f64> = (0..self.queries).map(max).collect();
-        let exponential = |row: usize, score: f64| (score - maxima[row]).exp();
+        let maxima: Vec<f64> = (0..n_rows).map(max).collect();
+        // Without any visible key, all weights are 0.
+        let exponential = |row: usize, score: f64| match maxima[row] {
+            f64::NEG_INFINITY => 0.0,
+            max => (score - max).exp(),
+        };
         let total = |row: usize| row_scores(row).map(|it| exponential(row, it)).sum();
-        let totals: Vec<f64> = (0..self.queries).map(total).collect();
-        Matrix::new(self.queries, self.keys, |row, column| {
-            exponential(row, scores.at(row, column)) / totals[row]
+        let totals: Vec<f64> = (0..n_rows).map(total).collect();
+        Matrix::new(n_rows, self.keys, |row, column| {
+            let weight = exponential(row, scores.at(row, column));
+            if totals[row] == 0.0 { 0.0 } else { weight / totals[row] }
         })
     }
 }
@@ -241,7 +274,12 @@ impl Matrix {
 impl fmt::Display for Attention {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (queries, keys, features) = (self.queries, self.keys, self.features);
-        write!(f, "{} {} x {queries}x{keys}x{features}", self.form.name(), self.heads)
+        write!(f, "{} {} x ", self.form.name(), self.heads)?;
+        if self.group != 1 {
+            write!(f, "{} x ", self.group)?;
+        }
+        write!(f, "{queries}x{keys}x{features}")?;
+        self.window.map_or(Ok(()), |it| write!(f, " window {it}"))
     }
 }
 
@@ -254,6 +292,17 @@ mod tests {
         for (queries, keys) in [(1, 1), (3, 3), (2, 5), (5, 2)] {
             let seen: usize = (0..queries).map(|query| (query + 1).min(keys)).sum();
             assert_eq!(Attention::causal_pairs(queries, keys), seen, "{queries} {keys}");
+        }
+    }
+
+    #[test]
+    fn a_query_sees_the_keys_of_its_window() {
+        for (queries, keys, window) in [(1, 1, 1), (5, 5, 2), (5, 9, 3), (9, 3, 2), (4, 4, 7)] {
+            let is_seen = |query: usize, key: usize| key <= query && key + window > query;
+            let n_seen = |query: usize| (0..keys).filter(|key| is_seen(query, *key)).count();
+            let seen: usize = (0..queries).map(n_seen).sum();
+            let found = Attention::seen_pairs(queries, keys, Some(window));
+            assert_eq!(found, seen, "{queries} {keys} {window}");
         }
     }
 }

@@ -44,6 +44,7 @@ pub(crate) struct AttentionKernel {
     results: Vec<usize>,
     reads_positions: bool,
     form: AttentionForm,
+    /// The number of heads of keys and values.
     heads: usize,
     sizes: Sizes,
     /// The number of parts into which the queries of each head are split for gradients if there are
@@ -81,7 +82,8 @@ impl AttentionKernel {
     pub(crate) fn new(attention: &Attention, isa: Isa, n_threads: usize) -> Self {
         let Attention { form, heads, .. } = *attention;
         let sizes = Sizes::new(attention, Rows::new(isa));
-        let n_most = (N_PIECES / heads.max(1)).min(sizes.n_blocks() / FEWEST_BLOCKS);
+        let n_blocks = sizes.group * sizes.n_blocks();
+        let n_most = (N_PIECES / heads.max(1)).min(n_blocks / FEWEST_BLOCKS);
         let of_heads = |lengths: Vec<usize>| lengths.into_iter().map(move |it| heads * it);
         let positions = attention.is_causal.then_some(attention.queries);
         Self {
@@ -126,14 +128,15 @@ impl AttentionKernel {
         results: &[Region],
     ) -> Result<(), Error> {
         self.check(inputs, results)?;
-        let (heads, n_blocks) = (self.heads, self.sizes.n_blocks());
-        let work = heads * self.sizes.n_products() / PRODUCTS_PER_OPERATION;
+        let (n_heads, n_blocks) = (self.heads * self.sizes.group, self.sizes.n_blocks());
+        let work = n_heads * self.sizes.n_products() / PRODUCTS_PER_OPERATION;
         match self.form {
             AttentionForm::Forward => {
-                parallel_for(workspaces, heads * n_blocks, work, |workspace, units| {
+                parallel_for(workspaces, n_heads * n_blocks, work, |workspace, units| {
                     for unit in units {
                         let (head, number) = (unit / n_blocks, unit % n_blocks);
-                        let (from, to) = (self.head(inputs, head), self.result(results, head));
+                        let (from, to) =
+                            (self.query_head(inputs, head), self.result(results, head));
                         let block = in_turn(number, n_blocks);
                         // SAFETY: the regions were found to have the elements that are needed;
                         // units write different ones.
@@ -212,7 +215,8 @@ impl AttentionKernel {
         let partial = |head: usize, part: usize| {
             scratch.at(((head - heads.start) * (n_parts - 1) + part.saturating_sub(1)) * n)
         };
-        let work = heads.len() * 3 * self.sizes.n_products() / PRODUCTS_PER_OPERATION;
+        let n_products = self.sizes.group * self.sizes.n_products();
+        let work = heads.len() * 3 * n_products / PRODUCTS_PER_OPERATION;
         parallel_for(workspaces, heads.len() * n_parts, work, |workspace, units| {
             for unit in units {
                 let (head, part) = (heads.start + unit / n_parts, unit % n_parts);
@@ -252,8 +256,8 @@ impl AttentionKernel {
         }
     }
 
-    /// Computes the gradients from a part of the queries of a head. The first part writes those of
-    /// keys and values to the result, the others to scratch space.
+    /// Computes the gradients from a part of the queries of a head of keys. The first part writes
+    /// those of keys and values to the result, the others to scratch space.
     ///
     /// # Safety
     /// As [`Self::gradients`]; nobody else writes there.
@@ -267,41 +271,52 @@ impl AttentionKernel {
     ) {
         let (from, to) = (self.head(inputs, head), self.written(results, head));
         let to = if part == 0 { to } else { self.sizes.partial(to.query, partial) };
-        let blocks = (part..self.sizes.n_blocks()).step_by(self.n_parts);
+        let n_blocks = self.sizes.group * self.sizes.n_blocks();
+        let blocks = (part..n_blocks).step_by(self.n_parts);
         // SAFETY: required of the caller.
         unsafe { self.sizes.gradients(workspace, from, to, blocks) };
     }
 
+    /// Returns the operands of a head of queries.
+    fn query_head(&self, inputs: &[Region], head: usize) -> Head {
+        let group = self.sizes.group;
+        self.sizes.member(self.head(inputs, head / group), head % group)
+    }
+
+    /// Returns the operands of a head of keys, with the first of its heads of queries.
     fn head(&self, inputs: &[Region], head: usize) -> Head {
-        let Sizes { queries, keys, features, width, .. } = self.sizes;
+        let Sizes { group, queries, keys, features, width, .. } = self.sizes;
+        let rows = group * queries;
         let at = |input: usize, n_rows: usize, width: usize| {
             dense(inputs[input].at(head * n_rows * width), width)
         };
         let positions = inputs.last().filter(|_| self.reads_positions);
         Head {
-            query: at(0, queries, features),
+            query: at(0, rows, features),
             key: at(1, keys, features),
             value: at(2, keys, width),
-            gradient: at(if self.form == AttentionForm::Forward { 0 } else { 3 }, queries, width),
+            gradient: at(if self.form == AttentionForm::Forward { 0 } else { 3 }, rows, width),
             positions: positions.map(|it| it.pointer.cast_const().cast()),
         }
     }
 
+    /// Returns the destination of the result of a head of queries.
     const fn result(&self, results: &[Region], head: usize) -> Matrix {
         let Sizes { queries, width, .. } = self.sizes;
         dense(results[0].at(head * queries * width), width)
     }
 
-    /// Returns the destinations of the gradients of a head.
+    /// Returns the destinations of the gradients of a head of keys, with the first of its heads of
+    /// queries.
     fn written(&self, results: &[Region], head: usize) -> Written {
-        let Sizes { queries, keys, features, width, .. } = self.sizes;
+        let Sizes { group, queries, keys, features, width, .. } = self.sizes;
         let mut results = results.iter();
         let mut next = |is_wanted: bool, n_rows: usize, width: usize| {
             let result = if is_wanted { results.next() } else { None };
             result.map(|it| dense(it.at(head * n_rows * width), width))
         };
         Written {
-            query: next(self.form.has_query_gradient(), queries, features),
+            query: next(self.form.has_query_gradient(), group * queries, features),
             key: next(self.form.has_key_gradient(), keys, features),
             value: next(self.form.has_value_gradient(), keys, width),
         }

@@ -25,21 +25,25 @@ pub(crate) fn empty(dice: &mut Dice) -> Case {
 fn of(dice: &mut Dice, [heads, queries, keys]: [usize; 3], sides: &[usize]) -> Case {
     let form = dice.pick(AttentionForm::ALL);
     let (features, width) = (dice.pick(sides), dice.pick(sides));
+    let is_causal = dice.below(2) == 0;
+    let window = dice.pick(&[None, Some(1), Some(9), Some(40), Some(100)]).filter(|_| is_causal);
     let it = Attention {
         form,
         heads,
+        group: dice.pick(&[1, 1, 2, 3]),
         queries,
         keys,
         features,
         width,
-        is_causal: dice.below(2) == 0,
+        is_causal,
+        window,
         is_part: dice.below(2) == 0,
         pairs: 0,
         scale: dice.pick(&[0.125, 1.0, -0.5]),
     };
     // Scores have a size near 1, and so have sums over queries or keys.
     let lengths = it.input_lengths();
-    let n_terms = [1, features, width.max(features), queries];
+    let n_terms = [1, features, width.max(features), it.group * queries];
     let types = Types::new(dice, lengths.len());
     let each = types.inputs.iter().zip(lengths).zip(n_terms);
     let inputs = each.map(|((dtype, size), n_terms)| scaled(dice, *dtype, heads * size, n_terms));

@@ -125,16 +125,21 @@ fn of(dice: &mut Dice, it: Convolution) -> Case {
 
 /// Returns attention of few heads over several blocks of queries.
 pub(crate) fn attention(dice: &mut Dice) -> Case {
-    let sizes = [[1, 520, 1030], [3, 520, 70], [5, 600, 33], [7, 65, 150]];
-    let [heads, queries, keys] = dice.pick(&sizes);
+    let sizes =
+        [[1, 1, 520, 1030], [3, 1, 520, 70], [1, 5, 600, 33], [2, 3, 300, 70], [7, 1, 65, 150]];
+    let [heads, group, queries, keys] = dice.pick(&sizes);
+    let is_causal = dice.below(2) == 0;
+    let window = dice.pick(&[None, Some(50), Some(300)]).filter(|_| is_causal);
     let it = Attention {
         form: dice.pick(AttentionForm::ALL),
         heads,
+        group,
         queries,
         keys,
         features: 4,
         width: dice.pick(&[3, 4]),
-        is_causal: dice.below(2) == 0,
+        is_causal,
+        window,
         is_part: dice.below(2) == 0,
         pairs: 0,
         scale: 0.25,

@@ -184,15 +184,20 @@ impl Model {
         Argument::Tensor(call(builder, "reshape", &[Argument::Tensor(row), column]))
     }
 
-    /// Adds attention to products of one tensor, or from those to parameters, causal or not.
+    /// Adds attention to products of one tensor, or from those to parameters, causal, in a
+    /// window, or neither. All heads of queries, or pairs of them, may share parameters.
     fn add_attention(&mut self, detail: usize) {
         let (here, shape) = (self.here, self.shape());
         let (rank, last) = (shape.len(), shape[shape.len() - 1]);
         let is_causal = detail & 1 == 1;
         let mut operand = |width: usize, n_keys: Option<usize>| match n_keys {
             Some(n_keys) => {
-                let leading = shape[..rank - 2].iter().copied();
-                self.parameter(&leading.chain([n_keys, width]).collect::<Vec<_>>())
+                let mut leading = shape[..rank - 2].to_vec();
+                if let Some(heads) = leading.last_mut().filter(|_| detail >> 6 & 1 == 1) {
+                    let is_paired = detail >> 7 & 1 == 1 && *heads % 2 == 0;
+                    *heads = if is_paired { *heads / 2 } else { 1 };
+                }
+                self.parameter(&[&leading[..], &[n_keys, width]].concat())
             }
             None => {
                 self.here = here;
@@ -209,6 +214,12 @@ impl Model {
         let [key, value] = [features, 3].map(|width| operand(width, n_keys));
         let Argument::Tensor(query) = query else { unreachable!("operands are tensors") };
         self.here = query;
+        let n_queries = shape[rank - 2];
+        let is_windowed = is_causal && detail >> 8 & 1 == 1;
+        if is_windowed && n_keys.is_none_or(|it| n_queries <= it) {
+            let window = Argument::Integer(i64::try_from(1 + detail % 40).unwrap());
+            return self.apply("sliding_window_attention", &[key, value, window]);
+        }
         self.apply("scaled_dot_product_attention", &[key, value, Argument::Boolean(is_causal)]);
     }
 

@@ -25,12 +25,15 @@ const N_SCORES: usize = N_SPARE - N_STATISTICS * MAX_QUERIES;
 
 /// Sizes of a head and of its blocks.
 pub(super) struct Sizes {
+    /// Heads of queries for each head of keys.
+    pub(super) group: usize,
     pub(super) queries: usize,
     pub(super) keys: usize,
     pub(super) features: usize,
     pub(super) width: usize,
     form: AttentionForm,
     is_causal: bool,
+    window: Option<usize>,
     scale: f32,
     block_queries: usize,
     block_keys: usize,
@@ -101,7 +104,8 @@ pub(super) const fn dense(start: *mut f32, row: usize) -> Matrix {
 
 impl Sizes {
     pub(super) fn new(attention: &Attention, rows: Rows) -> Self {
-        let Attention { form, queries, keys, features, width, is_causal, scale, .. } = *attention;
+        let Attention { form, group, queries, keys, features, width, .. } = *attention;
+        let Attention { is_causal, window, scale, .. } = *attention;
         let n_scores = match form {
             AttentionForm::Forward => N_SCORES,
             AttentionForm::Gradient
@@ -109,19 +113,23 @@ impl Sizes {
             | AttentionForm::KeyGradient
             | AttentionForm::ValueGradient => N_SCORES / 2,
         };
-        let block_keys =
-            if keys <= n_scores / MIN_QUERIES { keys.max(1) } else { n_scores / (2 * MIN_QUERIES) };
         let max_score = if is_causal { MAX_CAUSAL_QUERIES } else { MAX_QUERIES };
+        // The keys that neighboring queries see.
+        let n_seen = window.map_or(keys, |it| keys.min(it.saturating_add(MAX_CAUSAL_QUERIES - 1)));
+        let is_one_block = n_seen <= n_scores / MIN_QUERIES;
+        let block_keys = if is_one_block { n_seen.max(1) } else { n_scores / (2 * MIN_QUERIES) };
         #[expect(clippy::cast_possible_truncation, reason = "rounded to single precision")]
         let scale = scale as f32;
         let block_queries = (n_scores / block_keys).min(max_score);
         Self {
+            group,
             queries,
             keys,
             features,
             width,
             form,
             is_causal,
+            window,
             scale,
             block_queries,
             block_keys,
@@ -129,14 +137,18 @@ impl Sizes {
         }
     }
 
-    /// Returns the number of blocks of queries.
+    /// Returns the number of blocks of queries of a head.
     pub(super) const fn n_blocks(&self) -> usize {
         self.queries.div_ceil(self.block_queries)
     }
 
-    /// Returns the number of multiplications of a head.
+    /// Returns the number of multiplications of a head of queries.
     pub(super) const fn n_products(&self) -> usize {
-        self.queries * self.keys * (self.features + self.width)
+        let n_keys = match self.window {
+            Some(window) if window < self.keys => window,
+            Some(_) | None => self.keys,
+        };
+        self.queries * n_keys * (self.features + self.width)
     }
 
     /// Returns the numbers of elements of the gradients of keys and of values that are wanted.
@@ -151,6 +163,12 @@ impl Sizes {
     pub(super) const fn n_shared(&self) -> usize {
         let [of_keys, of_values] = self.shared();
         of_keys + of_values
+    }
+
+    /// Returns the operands of a head of queries in a group, given those of the first.
+    pub(super) const fn member(&self, first: Head, number: usize) -> Head {
+        let row = number * self.queries;
+        Head { query: first.query.from(row, 0), gradient: first.gradient.from(row, 0), ..first }
     }
 
     fn block(&self, workspace: &Workspace, head: &Head, number: usize) -> Block {
@@ -171,46 +189,59 @@ impl Sizes {
         block
     }
 
-    /// Returns the number of keys that are visible to the query of a row.
+    /// Returns the keys that are visible to the query of a row of causal attention.
     ///
     /// # Safety
     /// The block has the row, and positions for all of its rows if it has any.
-    unsafe fn n_seen(&self, block: &Block, row: usize) -> usize {
+    unsafe fn seen(&self, block: &Block, row: usize) -> Range<usize> {
         let number = block.queries.start + row;
-        let position = match block.positions {
-            // SAFETY: required of the caller.
-            Some(positions) => unsafe { positions.wrapping_add(number).read() },
-            None => return self.keys.min(number + 1),
+        let n_before = match block.positions {
+            Some(positions) => {
+                // SAFETY: required of the caller.
+                let position = unsafe { positions.wrapping_add(number).read() };
+                usize::try_from(position).map_or(0, |it| it + 1)
+            }
+            None => number + 1,
         };
-        usize::try_from(position).map_or(0, |it| self.keys.min(it + 1))
+        let end = self.keys.min(n_before);
+        let start = self.window.map_or(0, |it| n_before.saturating_sub(it));
+        start.min(end)..end
     }
 
-    /// Returns the blocks of keys that are visible to any query of a block.
+    /// Returns the range of the keys that are visible to any query of a block.
     ///
     /// # Safety
-    /// As [`Self::n_seen`].
-    unsafe fn key_blocks(&self, block: &Block) -> impl Iterator<Item = Range<usize>> + use<> {
-        // The last query sees the most keys.
-        let n_visible = match self.is_causal {
-            // SAFETY: required of the caller; blocks are not empty.
-            true => unsafe { self.n_seen(block, block.queries.len() - 1) },
-            false => self.keys,
-        };
-        let length = self.block_keys;
-        (0..n_visible).step_by(length).map(move |first| first..n_visible.min(first + length))
-    }
-
-    /// Returns the number of these keys that are visible to the query of a row.
-    ///
-    /// # Safety
-    /// As [`Self::n_seen`].
-    unsafe fn n_visible(&self, block: &Block, row: usize, keys: &Range<usize>) -> usize {
+    /// As [`Self::seen`].
+    unsafe fn visible_keys(&self, block: &Block) -> Range<usize> {
         if !self.is_causal {
-            return keys.len();
+            return 0..self.keys;
+        }
+        // The last query sees the last keys; blocks are not empty.
+        // SAFETY: required of the caller.
+        let last = unsafe { self.seen(block, block.queries.len() - 1) };
+        // SAFETY: as above.
+        let first = unsafe { self.seen(block, 0) };
+        first.start.min(last.end)..last.end
+    }
+
+    /// Returns blocks of these keys.
+    fn key_blocks(&self, keys: &Range<usize>) -> impl Iterator<Item = Range<usize>> + use<> {
+        let (length, end) = (self.block_keys, keys.end);
+        keys.clone().step_by(length).map(move |first| first..end.min(first + length))
+    }
+
+    /// Returns which of these keys are visible to the query of a row.
+    ///
+    /// # Safety
+    /// As [`Self::seen`].
+    unsafe fn visible(&self, block: &Block, row: usize, keys: &Range<usize>) -> Range<usize> {
+        if !self.is_causal {
+            return 0..keys.len();
         }
         // SAFETY: required of the caller.
-        let n_seen = unsafe { self.n_seen(block, row) };
-        n_seen.saturating_sub(keys.start).min(keys.len())
+        let seen = unsafe { self.seen(block, row) };
+        let of_block = |key: usize| key.clamp(keys.start, keys.end) - keys.start;
+        of_block(seen.start)..of_block(seen.end)
     }
 
     /// Returns the destinations of gradients: `query` for those of queries, `shared` for those of
@@ -240,19 +271,21 @@ impl Sizes {
         let block = self.block(workspace, &head, number);
         let to = to.from(block.queries.start, 0);
         let n_rows = block.queries.len();
-        if self.keys == 0 {
+        // SAFETY: required of the caller.
+        let visible = unsafe { self.visible_keys(&block) };
+        if visible.is_empty() {
             // SAFETY: required of the caller.
             return unsafe { to.start.write_bytes(0, n_rows * self.width) };
         }
-        // SAFETY: required of the caller.
-        for keys in unsafe { self.key_blocks(&block) } {
+        for keys in self.key_blocks(&visible) {
+            let is_first = keys.start == visible.start;
             let operands = (head.query, head.key);
             // SAFETY: required of the caller.
             unsafe { self.scores(workspace, &block, &keys, operands, block.weights) };
             for row in 0..n_rows {
                 // SAFETY: the block has the row.
                 let correction = unsafe { self.update_softmax(&block, row, &keys) };
-                if correction != 1.0 && keys.start > 0 {
+                if correction != 1.0 && !is_first {
                     // SAFETY: required of the caller.
                     unsafe { (self.rows.scale)(to.from(row, 0).start, self.width, correction) };
                 }
@@ -261,11 +294,13 @@ impl Sizes {
             let right = dense(block.weights, keys.len()).transposed();
             let sizes = (self.width, n_rows, keys.len());
             // SAFETY: required of the caller.
-            unsafe { workspace.product(sizes, left, right, to.transposed(), keys.start > 0) };
+            unsafe { workspace.product(sizes, left, right, to.transposed(), !is_first) };
         }
         for row in 0..n_rows {
             // SAFETY: the block has the row.
-            let share = 1.0 / unsafe { block.of_row(row) }.total;
+            let total = unsafe { block.of_row(row) }.total;
+            // A query that sees no key has no weights.
+            let share = if total == 0.0 { 0.0 } else { 1.0 / total };
             // SAFETY: required of the caller.
             unsafe { (self.rows.scale)(to.from(row, 0).start, self.width, share) };
         }
@@ -297,14 +332,14 @@ impl Sizes {
     unsafe fn exponentiate(&self, block: &Block, row: usize, keys: &Range<usize>) -> f32 {
         let weights = block.weights.wrapping_add(row * keys.len());
         // SAFETY: required of the caller.
-        let n_visible = unsafe { self.n_visible(block, row, keys) };
+        let visible = unsafe { self.visible(block, row, keys) };
         // SAFETY: as above.
         let max_score = unsafe { &mut block.of_row(row).max_score };
-        let mut sum = 0.0;
+        let (seen, n_seen, mut sum) = (weights.wrapping_add(visible.start), visible.len(), 0.0);
         // SAFETY: required of the caller.
-        unsafe { (self.rows.exponentiate)(weights, n_visible, self.scale, max_score, &mut sum) };
+        unsafe { (self.rows.exponentiate)(seen, n_seen, self.scale, max_score, &mut sum) };
         // SAFETY: as above.
-        unsafe { weights.wrapping_add(n_visible).write_bytes(0, keys.len() - n_visible) };
+        unsafe { clear_hidden(weights, &visible, keys.len()) };
         sum
     }
 
@@ -326,4 +361,15 @@ impl Sizes {
         statistics.product *= correction;
         correction
     }
+}
+
+/// Sets the elements of a row to 0, except the visible ones.
+///
+/// # Safety
+/// The row has `n` elements, and the visible ones are among them.
+unsafe fn clear_hidden(row: *mut f32, visible: &Range<usize>, n: usize) {
+    // SAFETY: required of the caller.
+    unsafe { row.write_bytes(0, visible.start) };
+    // SAFETY: as above.
+    unsafe { row.wrapping_add(visible.end).write_bytes(0, n - visible.end) };
 }

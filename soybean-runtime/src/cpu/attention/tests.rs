@@ -3,21 +3,25 @@
 use super::*;
 use crate::cpu::random_data::{Dice, in_pool, region};
 
-/// The results of one head by plain loops: the weighted sum of values, or the gradients of queries,
-/// keys and values. Causal queries have these positions.
+/// The results of one head of keys, with its heads of queries, by plain loops: the weighted sum of
+/// values, or the gradients of queries, keys and values. Causal queries have these positions.
 fn head(it: &Attention, operands: &[&[f32]], positions: &[usize]) -> Vec<Vec<f64>> {
-    let (n, m, d, e) = (it.queries, it.keys, it.features, it.width);
+    let (n, m, d, e) = (it.group * it.queries, it.keys, it.features, it.width);
     let dot = |x: &[f32], i: usize, y: &[f32], j: usize, length: usize| -> f64 {
         (0..length).map(|at| f64::from(x[i * length + at]) * f64::from(y[j * length + at])).sum()
     };
     let (query, key, value) = (operands[0], operands[1], operands[2]);
     let mut weights = vec![0.0; n * m];
     for (i, row) in weights.chunks_mut(m.max(1)).enumerate() {
-        let n_seen = if it.is_causal { m.min(positions[i] + 1) } else { m };
-        let scores: Vec<f64> = (0..n_seen).map(|j| it.scale * dot(query, i, key, j, d)).collect();
+        let end = if it.is_causal { m.min(positions[i % it.queries] + 1) } else { m };
+        let hidden =
+            it.window.map_or(0, |window| (positions[i % it.queries] + 1).saturating_sub(window));
+        let start = hidden.min(end);
+        let scores: Vec<f64> = (start..end).map(|j| it.scale * dot(query, i, key, j, d)).collect();
         let most = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         let total: f64 = scores.iter().map(|it| (it - most).exp()).sum();
-        row.iter_mut()
+        row[start..]
+            .iter_mut()
             .zip(scores)
             .for_each(|(weight, score)| *weight = (score - most).exp() / total);
     }
@@ -107,14 +111,18 @@ fn check(dice: &mut Dice, attention: &Attention) {
 fn random(dice: &mut Dice, lengths: &[usize]) -> Attention {
     let form = dice.pick(AttentionForm::ALL);
     let sides = [1, 2, 3, 8, 17, 64, 70];
+    let is_causal = dice.below(2) == 0;
+    let windows = [None, None, Some(1), Some(2), Some(20), Some(64), Some(500)];
     Attention {
         form,
         heads: dice.pick(&[1, 2, 3, 5]),
+        group: dice.pick(&[1, 1, 2, 3, 4]),
         queries: dice.pick(lengths),
         keys: dice.pick(lengths),
         features: dice.pick(&sides),
         width: dice.pick(&sides),
-        is_causal: dice.below(2) == 0,
+        is_causal,
+        window: if is_causal { dice.pick(&windows) } else { None },
         is_part: dice.below(2) == 0,
         pairs: 0,
         scale: dice.pick(&[0.125, 0.5, -0.25]),
@@ -146,11 +154,13 @@ fn without_keys_all_is_zero() {
         let attention = Attention {
             form,
             heads: 2,
+            group: 3,
             queries: 5,
             keys: 0,
             features: 3,
             width: 4,
             is_causal: false,
+            window: None,
             is_part: false,
             pairs: 0,
             scale: 1.0,

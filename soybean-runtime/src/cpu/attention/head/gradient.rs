@@ -3,12 +3,13 @@
 
 use std::ops::Range;
 
-use super::{Block, Head, Sizes, Statistics, Written, dense};
+use super::{Block, Head, Sizes, Statistics, Written, clear_hidden, dense};
 use crate::cpu::{attention::rows::SoftmaxGradient, product::Workspace};
 
 impl Sizes {
-    /// Computes gradients of one head: of queries for these blocks, and the contribution of these
-    /// blocks to those of keys and values.
+    /// Computes gradients of one head of keys: of queries for these blocks of its heads of queries,
+    /// one head after another, and the contribution of these blocks to those of keys and values.
+    /// `head` and `to` have the first head of queries.
     ///
     /// # Safety
     /// The pointers refer to the elements of a head. Nothing else writes to keys, values and the
@@ -26,27 +27,31 @@ impl Sizes {
                 unsafe { to.start.write_bytes(0, n) };
             }
         }
+        let n_blocks = self.n_blocks();
         for number in blocks {
+            let (member, number) = (number / n_blocks, number % n_blocks);
+            let query = to.query.map(|it| it.from(member * self.queries, 0));
+            let (head, to) = (self.member(head, member), Written { query, ..to });
             // SAFETY: required of the caller.
             unsafe { self.gradient(workspace, head, to, number) };
         }
     }
 
-    /// Computes the gradients of one block.
+    /// Computes the gradients of one block of a head of queries.
     ///
     /// # Safety
     /// As [`Self::gradients`].
     unsafe fn gradient(&self, workspace: &mut Workspace, head: Head, to: Written, number: usize) {
         let block = self.block(workspace, &head, number);
-        if self.keys == 0 {
+        // SAFETY: required of the caller.
+        let visible = unsafe { self.visible_keys(&block) };
+        if visible.is_empty() {
             let Some(to) = to.query else { return };
             let to = to.from(block.queries.start, 0).start;
             // SAFETY: required of the caller.
             return unsafe { to.write_bytes(0, block.queries.len() * self.features) };
         }
-        // SAFETY: required of the caller.
-        let key_blocks = || unsafe { self.key_blocks(&block) };
-        for keys in key_blocks() {
+        for keys in self.key_blocks(&visible) {
             // SAFETY: required of the caller.
             unsafe { self.scores_and_gradients(workspace, &block, &keys, head) };
             for row in 0..block.queries.len() {
@@ -56,8 +61,8 @@ impl Sizes {
                 unsafe { self.add_products(&block, row, &keys) };
             }
         }
-        let is_whole = key_blocks().nth(1).is_none();
-        for keys in key_blocks() {
+        let is_whole = self.key_blocks(&visible).nth(1).is_none();
+        for keys in self.key_blocks(&visible) {
             if !is_whole {
                 // SAFETY: required of the caller.
                 unsafe { self.scores_and_gradients(workspace, &block, &keys, head) };
@@ -71,7 +76,7 @@ impl Sizes {
                 unsafe { self.softmax_gradient(&block, row, &keys) };
             }
             // SAFETY: required of the caller.
-            unsafe { self.add_gradients(workspace, &block, &keys, head, to) };
+            unsafe { self.add_gradients(workspace, &block, (&keys, visible.start), head, to) };
         }
     }
 
@@ -97,14 +102,14 @@ impl Sizes {
     /// # Safety
     /// As [`Self::exponentiate`], which was called for the row.
     unsafe fn add_products(&self, block: &Block, row: usize, keys: &Range<usize>) {
-        let at = row * keys.len();
+        // SAFETY: required of the caller.
+        let visible = unsafe { self.visible(block, row, keys) };
+        let at = row * keys.len() + visible.start;
         let (weights, gradients) =
             (block.weights.wrapping_add(at), block.gradients.wrapping_add(at));
-        // SAFETY: required of the caller.
-        let n_visible = unsafe { self.n_visible(block, row, keys) };
         let mut sum = 0.0;
         // SAFETY: as above.
-        unsafe { (self.rows.dot)(weights, gradients, n_visible, &mut sum) };
+        unsafe { (self.rows.dot)(weights, gradients, visible.len(), &mut sum) };
         // SAFETY: as above.
         unsafe { block.of_row(row).product += sum };
     }
@@ -118,17 +123,20 @@ impl Sizes {
         let (weights, gradients) =
             (block.weights.wrapping_add(at), block.gradients.wrapping_add(at));
         // SAFETY: required of the caller.
-        let n_visible = unsafe { self.n_visible(block, row, keys) };
+        let visible = unsafe { self.visible(block, row, keys) };
         // SAFETY: required of the caller.
         let Statistics { total, product, .. } = *unsafe { block.of_row(row) };
         let numbers = SoftmaxGradient { total, mean: product / total, scale: self.scale };
-        // SAFETY: required of the caller.
-        unsafe { (self.rows.softmax_gradient)(weights, gradients, n_visible, numbers) };
+        let (seen, seen_gradients) =
+            (weights.wrapping_add(visible.start), gradients.wrapping_add(visible.start));
         // SAFETY: as above.
-        unsafe { gradients.wrapping_add(n_visible).write_bytes(0, keys.len() - n_visible) };
+        unsafe { (self.rows.softmax_gradient)(seen, seen_gradients, visible.len(), numbers) };
+        // SAFETY: as above.
+        unsafe { clear_hidden(gradients, &visible, keys.len()) };
     }
 
-    /// Adds the contributions of a block to the gradients of queries, keys and values.
+    /// Adds the contributions of a block to the gradients of queries, keys and values. Those of
+    /// queries begin at the first of the keys that the block sees.
     ///
     /// # Safety
     /// As [`Self::gradients`].
@@ -136,7 +144,7 @@ impl Sizes {
         &self,
         workspace: &mut Workspace,
         block: &Block,
-        keys: &Range<usize>,
+        (keys, first_key): (&Range<usize>, usize),
         Head { query, key, gradient, .. }: Head,
         to: Written,
     ) {
@@ -163,7 +171,7 @@ impl Sizes {
             let sizes = (features, n_rows, n_keys);
             // SAFETY: required of the caller.
             unsafe {
-                workspace.product(sizes, left, right.transposed(), result, keys.start > 0);
+                workspace.product(sizes, left, right.transposed(), result, keys.start > first_key);
             };
         }
     }
