@@ -19,7 +19,7 @@ pub fn multi_head_attention(x: Tensor, n_heads: usize, is_causal: bool) -> Tenso
 
 /// Splits `[batch, length, width]` into `[batch, n_heads, length, width / n_heads]`.
 #[crate::layer]
-fn heads(x: Tensor, n_heads: usize) -> Tensor {
+pub(super) fn heads(x: Tensor, n_heads: usize) -> Tensor {
     let features = x.dim(2) / n_heads;
     x.reshape([x.dim(0), x.dim(1), n_heads, features]).permute([0, 2, 1, 3])
 }

@@ -28,6 +28,19 @@ pub fn rms_norm(x: Tensor) -> Tensor {
     x.rms_norm(param("weight", [x.dim(-1)], ones()), 1e-6)
 }
 
+/// Applies [`Tensor::layer_norm`] as [`layer_norm`] does, with this `eps`.
+#[crate::layer]
+pub fn layer_norm_with(x: Tensor, eps: f64) -> Tensor {
+    let weight = param("weight", [x.dim(-1)], ones());
+    x.layer_norm(weight, param("bias", [x.dim(-1)], zeros()), eps)
+}
+
+/// Applies [`Tensor::rms_norm`] as [`rms_norm`] does, with this `eps`.
+#[crate::layer]
+pub fn rms_norm_with(x: Tensor, eps: f64) -> Tensor {
+    x.rms_norm(param("weight", [x.dim(-1)], ones()), eps)
+}
+
 /// Applies [`Tensor::group_norm`] over `n_groups` groups of the channels of `x [n, c, ..]`, with
 /// `weight` and `bias [c]`; eps 1e-5.
 #[crate::layer]

@@ -1,0 +1,47 @@
+//! Llama with the names of Hugging Face. Source: Touvron et al. 2023.
+
+use soybean::{nn, prelude::*};
+
+/// The names of `LlamaForCausalLM`, as `soybean::weights::Mapping` reads them. Older files have
+/// tables of rotary frequencies, which the model computes.
+pub(crate) const HUGGING_FACE: &str = "\
+    unused *.rotary_emb.inv_freq
+    model.embed_tokens.weight = llama.embedding.weight
+    model.layers.*.input_layernorm.weight = llama.llama_block.*.rms_norm_with.0.weight
+    model.layers.*.self_attn.q_proj.weight = \
+        llama.llama_block.*.grouped_query_attention.linear_without_bias.0.weight
+    model.layers.*.self_attn.k_proj.weight = \
+        llama.llama_block.*.grouped_query_attention.linear_without_bias.1.weight
+    model.layers.*.self_attn.v_proj.weight = \
+        llama.llama_block.*.grouped_query_attention.linear_without_bias.2.weight
+    model.layers.*.self_attn.o_proj.weight = \
+        llama.llama_block.*.grouped_query_attention.linear_without_bias.3.weight
+    model.layers.*.post_attention_layernorm.weight = \
+        llama.llama_block.*.rms_norm_with.1.weight
+    model.layers.*.mlp.gate_proj.weight = llama.llama_block.*.swiglu.linear_without_bias.0.weight
+    model.layers.*.mlp.up_proj.weight = llama.llama_block.*.swiglu.linear_without_bias.1.weight
+    model.layers.*.mlp.down_proj.weight = llama.llama_block.*.swiglu.linear_without_bias.2.weight
+    model.norm.weight = llama.rms_norm_with.weight
+    lm_head.weight = llama.linear_without_bias.weight";
+
+/// Tokens `[batch, length]` to logits `[batch, length, vocabulary]` of the next tokens. `hidden` is
+/// the number of features inside of the feed-forward layers; `rope_theta` is the base of the rotary
+/// frequencies, and `eps` that of all norms.
+#[soybean::layer]
+pub(crate) fn llama(
+    tokens: Tensor,
+    vocabulary: usize,
+    width: usize,
+    hidden: usize,
+    n_heads: usize,
+    n_key_value_heads: usize,
+    n_layers: usize,
+    rope_theta: f64,
+    eps: f64,
+) -> Tensor {
+    let mut h = nn::embedding(tokens, vocabulary, width);
+    for _ in 0..n_layers {
+        h = nn::llama_block(h, n_heads, n_key_value_heads, hidden, rope_theta, eps);
+    }
+    nn::linear_without_bias(nn::rms_norm_with(h, eps), vocabulary)
+}

@@ -1,0 +1,19 @@
+//! Positions of tokens in attention.
+
+use crate::prelude::*;
+
+/// Rotates the features of queries or keys `x [.., length, features]` by angles that grow with the
+/// position: feature `i` of the first half and feature `i` of the second half are a pair, which
+/// position `p` turns by `p * theta^(-2 i / features)`.
+///
+/// The frequencies are computed in the model, so no table is loaded. Llama, Mistral and GPT-NeoX
+/// pair the halves like this in Hugging Face's files. Source: Su et al. 2021.
+#[crate::layer]
+pub fn rotary(x: Tensor, theta: f64) -> Tensor {
+    let (length, half) = (x.dim(-2), x.dim(-1) / 2);
+    let exponent = -2.0 * theta.ln() / (x.dim(-1) as f64);
+    let angle = arange(length).reshape([length, 1]) * (arange(half) * exponent).exp();
+    let (first, second) = (x.slice(-1, 0, half), x.slice(-1, half, 2 * half));
+    let turned = first * angle.cos() - second * angle.sin();
+    concat([turned, second * angle.cos() + first * angle.sin()], -1)
+}

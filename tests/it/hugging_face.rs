@@ -1,0 +1,165 @@
+//! Models whose weights come from files of Hugging Face's `transformers`, by the mappings that ship
+//! with them: logits, losses and gradients equal those that `transformers` found.
+//!
+//! `tests/reference/make_transformers.py` writes the files and says how.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use soybean::{
+    Array, Config, Network,
+    runtime::{Trainer, View},
+    weights::{self, Mapping},
+};
+use soybean_compiler::Recipe;
+
+use crate::example_networks;
+
+#[soybean::model(gpus = 2, optimizer = sgd())]
+mod gpt2 {
+    use soybean::prelude::*;
+
+    use super::example_networks;
+
+    pub(crate) fn forward(tokens: Tensor<i32, 4, 7>, next: Tensor<i32, 4, 7>) -> (Tensor, Tensor) {
+        let logits = example_networks::gpt2::gpt2(tokens, 20, 10, 16, 4, 2, 0.0);
+        (logits.cross_entropy(next), logits)
+    }
+}
+
+#[soybean::model(gpus = 2, optimizer = sgd())]
+mod llama {
+    use soybean::prelude::*;
+
+    use super::example_networks;
+
+    pub(crate) fn forward(tokens: Tensor<i32, 4, 7>, next: Tensor<i32, 4, 7>) -> (Tensor, Tensor) {
+        let logits = example_networks::llama::llama(tokens, 20, 16, 24, 4, 2, 2, 500.0, 1e-5);
+        (logits.cross_entropy(next), logits)
+    }
+}
+
+const DEVICES: [usize; 4] = [1, 2, 6, 8];
+/// Powers of two, so that products with gradients are exact.
+const LEARNING_RATE: f32 = 0.5;
+const SMALLER_LEARNING_RATE: f32 = 0.0625;
+
+/// What `transformers` found.
+struct Expected {
+    inputs: Vec<Vec<i32>>,
+    loss: f32,
+    logits: Vec<f32>,
+}
+
+fn folder(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/reference/transformers").join(name)
+}
+
+fn expected(name: &str) -> Expected {
+    let text = fs::read_to_string(folder(name).join("expected.txt")).unwrap();
+    let numbers = |key: &str| -> Vec<f32> {
+        let line = text.lines().find_map(|it| it.strip_prefix(key)).unwrap();
+        line.split_whitespace().map(|it| it.parse().unwrap()).collect()
+    };
+    // Numbers of tokens are small integers.
+    let tokens = |key: &str| numbers(key).iter().map(|it| *it as i32).collect();
+    Expected {
+        inputs: vec![tokens("tokens "), tokens("next ")],
+        loss: numbers("loss ")[0],
+        logits: numbers("logits "),
+    }
+}
+
+fn trainer<N: Network>(n_gpus: usize) -> Trainer {
+    let mut recipe: Recipe = N::PLAN.recipe.parse().unwrap();
+    recipe.options.n_gpus = n_gpus;
+    let compiled = recipe.compile(&|| 0.0).unwrap();
+    let config = Config { learning_rate: LEARNING_RATE, ..Config::default() };
+    Trainer::new_shared(Arc::new(compiled.program), config).unwrap()
+}
+
+/// Fails unless the numbers differ by at most this share of the largest expected one.
+fn assert_close(what: &str, found: &[f32], expected: &[f32], share: f32) {
+    assert_eq!(found.len(), expected.len(), "{what}");
+    let largest = expected.iter().fold(0.0, |most: f32, it| most.max(it.abs()));
+    assert!(largest > 0.0, "{what}: all expected numbers are 0");
+    for (at, (found, expected)) in found.iter().zip(expected).enumerate() {
+        let is_close = (found - expected).abs() <= share * largest;
+        assert!(is_close, "{what}, element {at}: expected {expected}, found {found}");
+    }
+}
+
+/// Compares the update of a step of plain gradient descent with the gradients.
+fn assert_gradients(before: &[(String, Array)], after: &[(String, Array)], all: &[(String, Array)]) {
+    for ((before, after), (name, gradient)) in before.iter().zip(after).zip(all) {
+        let numbers = before.1.data.iter().zip(&after.1.data);
+        let found: Vec<f32> = numbers.map(|(b, a)| (b - a) / LEARNING_RATE).collect();
+        assert_close(name, &found, &gradient.data, 1e-3);
+    }
+}
+
+/// Loads the weights, compares logits, loss and gradients, trains on, and returns the losses.
+fn losses<N: Network>(name: &str, mapping: &Mapping, n_gpus: usize) -> Vec<f32> {
+    let expected = expected(name);
+    let batch: Vec<View<'_>> = expected.inputs.iter().map(|it| View::I32(it)).collect();
+    let mut gradients = trainer::<N>(1);
+    weights::load(&mut gradients, folder(name).join("gradients.safetensors"), mapping).unwrap();
+
+    let mut trainer = trainer::<N>(n_gpus);
+    let path = match folder(name).join("model.safetensors") {
+        file if file.exists() => file,
+        _ => folder(name).join("model.safetensors.index.json"),
+    };
+    let loaded = weights::load(&mut trainer, path, mapping).unwrap();
+    assert!(loaded.missing.is_empty() && loaded.unused.is_empty(), "{loaded:?}");
+    let evaluation = trainer.evaluate(&batch).unwrap();
+    assert_close("logits", &evaluation.outputs[0].data, &expected.logits, 1e-4);
+    let before = trainer.parameters().unwrap();
+    let first = trainer.step(&batch).unwrap();
+    assert_close("loss", &[evaluation.loss, first], &[expected.loss; 2], 1e-4);
+    assert_gradients(&before, &trainer.parameters().unwrap(), &gradients.parameters().unwrap());
+
+    trainer.set_learning_rate(SMALLER_LEARNING_RATE);
+    let rest = (0..10).map(|_| trainer.step(&batch).unwrap());
+    [first].into_iter().chain(rest).collect()
+}
+
+fn check<N: Network>(name: &str, mapping: &str) {
+    let mapping: Mapping = mapping.parse().unwrap();
+    let on_one = losses::<N>(name, &mapping, 1);
+    assert!(on_one[10] < 0.8 * on_one[0], "{on_one:?}");
+    for n_gpus in DEVICES.into_iter().skip(1) {
+        let found = losses::<N>(name, &mapping, n_gpus);
+        // Sums have another order, and their last digits change the next updates.
+        for (found, expected) in found.iter().zip(&on_one) {
+            let difference = (found - expected).abs();
+            assert!(difference <= 1e-4 * expected, "{name}, {n_gpus}: {found}, not {expected}");
+        }
+    }
+}
+
+#[test]
+fn gpt2_computes_what_transformers_computes() {
+    check::<gpt2::Network>("gpt2", example_networks::gpt2::HUGGING_FACE);
+}
+
+#[test]
+fn llama_computes_what_transformers_computes() {
+    check::<llama::Network>("llama", example_networks::llama::HUGGING_FACE);
+}
+
+#[test]
+fn published_names_of_gpt2_are_known() {
+    let mapping: Mapping = example_networks::gpt2::HUGGING_FACE.parse().unwrap();
+    let load = |name: &str| {
+        let mut trainer = trainer::<gpt2::Network>(2);
+        let loaded = weights::load(&mut trainer, folder(name), &mapping).unwrap();
+        (trainer.parameters().unwrap(), loaded.unused)
+    };
+    let (published, unused) = load("gpt2/published");
+    assert_eq!(unused, ["h.0.attn.bias", "h.1.attn.bias"]);
+    assert_eq!(published, load("gpt2").0);
+}
