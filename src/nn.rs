@@ -41,8 +41,6 @@ pub use convolution::{conv_norm, conv_norm_relu, conv1d, conv2d, conv2d_without_
 pub use dense::{embedding, linear, linear_without_bias};
 pub use gpt2::{gpt2_attention, gpt2_block, gpt2_feed_forward, transposed_linear};
 pub use llama::{grouped_query_attention, llama_block, swiglu};
-pub use norm::{
-    batch_norm, group_norm, layer_norm, layer_norm_with, rms_norm, rms_norm_with,
-};
+pub use norm::{batch_norm, group_norm, layer_norm, layer_norm_with, rms_norm, rms_norm_with};
 pub use position::rotary;
 pub use residual::{basic_block, bottleneck};

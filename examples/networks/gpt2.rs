@@ -27,9 +27,9 @@ pub(crate) const HUGGING_FACE: &str = "\
     h.*.mlp.c_proj.* = gpt2.gpt2_block.*.gpt2_feed_forward.transposed_linear.1.*
     ln_f.* = gpt2.layer_norm.*";
 
-/// Tokens `[batch, length]` to logits `[batch, length, vocabulary]` of the next tokens. The table of
-/// tokens is that of the logits, too. The number of learned positions is `n_positions`; `p` is the
-/// probability of dropout.
+/// Tokens `[batch, length]` to logits of the next tokens, `[batch, length, vocabulary]`. The table
+/// of tokens is that of the logits, too. The number of learned positions is `n_positions`; `p` is
+/// the probability of dropout.
 #[soybean::layer]
 pub(crate) fn gpt2(
     tokens: Tensor,

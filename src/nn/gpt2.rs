@@ -3,9 +3,9 @@
 use super::{attention::heads, norm::layer_norm};
 use crate::prelude::*;
 
-/// Computes `x weight + bias`: `[.., in]` to `[.., out_features]`, with `weight [in, out_features]`,
-/// normal with a deviation of 0.02, and `bias [out_features]`, zeros. It is `Conv1D` of Hugging
-/// Face's GPT-2, whose matrices are the transposed ones of [`super::linear`].
+/// Computes `x weight + bias`: `[.., in]` to `[.., out_features]`, with `weight [in,
+/// out_features]`, normal with a deviation of 0.02, and `bias [out_features]`, zeros. It is
+/// `Conv1D` of Hugging Face's GPT-2, whose matrices are the transposed ones of [`super::linear`].
 #[crate::layer]
 pub fn transposed_linear(x: Tensor, out_features: usize) -> Tensor {
     let weight = param("weight", [x.dim(-1), out_features], normal(0.02));
