@@ -367,9 +367,15 @@ impl Sizes {
 ///
 /// # Safety
 /// The row has `n` elements, and the visible ones are among them.
+#[inline]
 unsafe fn clear_hidden(row: *mut f32, visible: &Range<usize>, n: usize) {
-    // SAFETY: required of the caller.
-    unsafe { row.write_bytes(0, visible.start) };
-    // SAFETY: as above.
-    unsafe { row.wrapping_add(visible.end).write_bytes(0, n - visible.end) };
+    // Short rows take less time than a call that clears nothing.
+    if visible.start > 0 {
+        // SAFETY: required of the caller.
+        unsafe { row.write_bytes(0, visible.start) };
+    }
+    if visible.end < n {
+        // SAFETY: as above.
+        unsafe { row.wrapping_add(visible.end).write_bytes(0, n - visible.end) };
+    }
 }
