@@ -23,6 +23,7 @@ mod every_number;
 mod example_networks;
 mod examples;
 mod generated;
+mod hugging_face;
 mod inference;
 mod integers;
 mod kernels_of_examples;
