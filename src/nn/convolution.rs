@@ -33,6 +33,17 @@ pub fn conv2d_without_bias(
     x.conv2d(weight, stride, padding, 1, 1)
 }
 
+/// Convolves each channel of `x [n, c, h, w]` with a square filter of its own: `weight [c, 1,
+/// kernel, kernel]` and `bias [c]`, both uniform within `1 / kernel` of 0. Source: Howard et al.
+/// 2017.
+#[crate::layer]
+pub fn depthwise_conv2d(x: Tensor, kernel: usize, stride: usize, padding: usize) -> Tensor {
+    let (channels, bound) = (x.dim(1), 1.0 / (kernel as f64));
+    let weight = param("weight", [channels, 1, kernel, kernel], uniform(-bound, bound));
+    let bias = param("bias", [channels], uniform(-bound, bound));
+    x.conv2d(weight, stride, padding, 1, channels) + bias.reshape([channels, 1, 1])
+}
+
 /// Convolves `x [n, c, length]`: `weight [out_channels, c, kernel]` and `bias
 /// [out_channels]`, both uniform within `1 / sqrt(c * kernel)` of 0.
 #[crate::layer]

@@ -2,10 +2,18 @@
 
 #[path = "../../examples/networks/alexnet.rs"]
 pub(crate) mod alexnet;
+#[path = "../../examples/networks/bert.rs"]
+pub(crate) mod bert;
 #[path = "../../examples/networks/gpt.rs"]
 pub(crate) mod gpt;
+#[path = "../../examples/networks/gpt2.rs"]
+pub(crate) mod gpt2;
+#[path = "../../examples/networks/llama.rs"]
+pub(crate) mod llama;
 #[path = "../../examples/networks/resnet.rs"]
 #[expect(dead_code, reason = "the smaller network is an example")]
 pub(crate) mod resnet;
 #[path = "../../examples/networks/vgg16.rs"]
 pub(crate) mod vgg16;
+#[path = "../../examples/networks/vit.rs"]
+pub(crate) mod vit;

@@ -24,6 +24,7 @@ mod example_networks;
 mod examples;
 mod generated;
 mod generation;
+mod hugging_face;
 mod inference;
 mod integers;
 mod kernels_of_examples;

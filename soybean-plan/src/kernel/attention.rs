@@ -220,11 +220,10 @@ impl Attention {
             let before = position(row) - column as f64;
             !self.is_causal || before >= 0.0 && self.window.is_none_or(|it| before < it as f64)
         };
-        let scores =
-            Matrix::new(n_rows, self.keys, |row, column| match is_seen(row, column) {
-                true => self.scale * products.at(row, column),
-                false => f64::NEG_INFINITY,
-            });
+        let scores = Matrix::new(n_rows, self.keys, |row, column| match is_seen(row, column) {
+            true => self.scale * products.at(row, column),
+            false => f64::NEG_INFINITY,
+        });
         let scores = &scores;
         let row_scores = |row: usize| (0..self.keys).map(move |it| scores.at(row, it));
         let max = |row: usize| row_scores(row).fold(f64::NEG_INFINITY, f64::max);

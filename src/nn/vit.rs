@@ -1,0 +1,26 @@
+//! Parts of the Vision Transformer. Source: Dosovitskiy et al. 2021.
+
+use super::{
+    attention::{feed_forward, multi_head_attention},
+    convolution::conv2d,
+    norm::layer_norm_with,
+};
+use crate::prelude::*;
+
+/// Cuts images `x [n, c, h, w]` into square patches of `patch` pixels a side, and maps each of them
+/// to `width` features: `[n, n_patches, width]`, row by row. It is a [`conv2d`] whose stride is its
+/// kernel.
+#[crate::layer]
+pub fn patch_embedding(x: Tensor, patch: usize, width: usize) -> Tensor {
+    let n_patches = (x.dim(2) / patch) * (x.dim(3) / patch);
+    conv2d(x, width, patch, patch, 0).reshape([x.dim(0), width, n_patches]).transpose()
+}
+
+/// Applies a block of the Vision Transformer: [`multi_head_attention`] of all positions and a
+/// [`feed_forward`] of `hidden` features, each after a [`layer_norm_with`] of `eps` and with a
+/// shortcut; Hugging Face's models have 1e-12.
+#[crate::layer]
+pub fn vit_block(x: Tensor, n_heads: usize, hidden: usize, eps: f64) -> Tensor {
+    let h = x + multi_head_attention(layer_norm_with(x, eps), n_heads, false);
+    h + feed_forward(layer_norm_with(h, eps), hidden)
+}
