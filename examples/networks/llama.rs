@@ -28,6 +28,7 @@ pub(crate) const HUGGING_FACE: &str = "\
 /// the number of features inside of the feed-forward layers; `rope_theta` is the base of the rotary
 /// frequencies, and `eps` that of all norms.
 #[soybean::layer]
+#[expect(clippy::too_many_arguments, reason = "all numbers of Hugging Face's configuration")]
 pub(crate) fn llama(
     tokens: Tensor,
     vocabulary: usize,
