@@ -22,12 +22,7 @@ pub fn grouped_query_attention(
     let query = rotary(heads(linear_without_bias(x, width), n_heads), rope_theta);
     let key = rotary(heads(linear_without_bias(x, narrow), n_key_value_heads), rope_theta);
     let value = heads(linear_without_bias(x, narrow), n_key_value_heads);
-    let shared = n_heads / n_key_value_heads;
-    let attended = query.scaled_dot_product_attention(
-        key.repeat_interleave(shared, 1),
-        value.repeat_interleave(shared, 1),
-        true,
-    );
+    let attended = query.scaled_dot_product_attention(key, value, true);
     linear_without_bias(attended.permute([0, 2, 1, 3]).reshape([batch, length, width]), width)
 }
 
