@@ -3,13 +3,14 @@
 //!
 //! It needs the four files of Fashion-MNIST (Xiao, Rasul & Vollgraf 2017): 60,000 training images
 //! of 28 x 28 pixels and 10,000 held-out ones. Debian's package `dataset-fashion-mnist` has them;
-//! `--data-dir DIR` names another folder. `-- plan` shows the plan, `-- --help` lists the flags.
+//! `--data-dir DIR` names another folder. `-- train --augment` moves training images by at most two
+//! pixels, and mirrors half of them. `-- plan` shows the plan, `-- --help` lists the flags.
 
 use std::{path::PathBuf, process::ExitCode};
 
 use soybean::{
     DataOptions, Split, TrainConfig,
-    data::{IdxSpec, Table},
+    data::{Augmentation, Dataset, IdxSpec, Table},
 };
 
 /// Three convolutions with batch norm, two dense layers.
@@ -50,7 +51,16 @@ fn load(options: &DataOptions) -> Result<Split, String> {
             )
         })
     };
-    Ok(Split::new(part("train")?, part("t10k")?))
+    let (train, held_out) = (part("train")?, part("t10k")?);
+    if !options.augment {
+        return Ok(Split::new(train, held_out));
+    }
+    let changes = vec![
+        Augmentation::Crop { padding: 2, fill: 0.0 },
+        Augmentation::HorizontalFlip { probability: 0.5 },
+    ];
+    let train = train.augment(0, changes).map_err(|error| error.to_string())?;
+    Ok(Split::new(train, held_out))
 }
 
 fn main() -> ExitCode {

@@ -50,8 +50,8 @@ pub mod gpt {
 mod cached {
     use soybean::{nn, prelude::*};
 
-    /// Tokens `[batch, 1]`, each after `n_before [batch]` tokens, to logits of the next ones,
-    /// `[batch, 1, vocabulary]`. A text has at most `capacity` tokens.
+    /// Tokens `[batch, length]`, which come after `n_before [batch]` others, to logits of the next
+    /// ones, `[batch, length, vocabulary]`. A text has at most `capacity` tokens.
     #[soybean::layer]
     pub(crate) fn gpt(
         tokens: Tensor,
@@ -64,7 +64,8 @@ mod cached {
     ) -> Tensor {
         let places = param("places", [capacity, width], normal(0.02));
         let words = param("words", [vocabulary, width], normal(0.02));
-        let mut h = tokens.embedding(words) + n_before.embedding(places).unsqueeze(1);
+        let place = n_before.to_f32().unsqueeze(1) + arange(tokens.dim(1)).to_f32();
+        let mut h = tokens.embedding(words) + place.to_i32().embedding(places);
         for _ in 0..n_layers {
             h = nn::cached::transformer_block(h, n_before, n_heads, capacity);
         }
@@ -72,8 +73,9 @@ mod cached {
     }
 }
 
-/// Predicts the next character of two texts, with a cache of the keys and values before it.
-#[soybean::model(gpus = 8, mode = "inference")]
+/// Predicts the next character of two texts, with a cache of the keys and values before it. The
+/// beginnings of the texts are read eight characters at a time.
+#[soybean::model(gpus = 8, mode = "inference", entries = (prefill = 4, decode = 320))]
 pub mod writer {
     use soybean::prelude::*;
 
@@ -83,8 +85,17 @@ pub mod writer {
     const LENGTH: usize = 64;
     const VOCABULARY: usize = 75;
 
-    /// Returns the logits of the characters after `letters`, which come after `n_before` others.
-    pub fn forward(letters: Tensor<i32, 2, 1>, n_before: Tensor<i32, 2>) -> Tensor {
+    /// Characters of each text that `prefill` reads at once.
+    pub const BLOCK: usize = 8;
+
+    /// Returns the logits of the character after each of `letters`, which come after `n_before`
+    /// others.
+    pub fn prefill(letters: Tensor<i32, 2, BLOCK>, n_before: Tensor<i32, 2>) -> Tensor {
+        cached::gpt(letters, n_before, LENGTH, VOCABULARY, 128, 4, 4)
+    }
+
+    /// Does the same for one character.
+    pub fn decode(letters: Tensor<i32, 2, 1>, n_before: Tensor<i32, 2>) -> Tensor {
         cached::gpt(letters, n_before, LENGTH, VOCABULARY, 128, 4, 4)
     }
 }
@@ -158,9 +169,15 @@ fn write_texts(weights: &[(String, Array)]) -> Result<Vec<String>, soybean::Erro
     let starts = STARTS.map(data::numbers);
     let mut generation = Generation::new(&starts.each_ref().map(|it| &it[..]), config)?;
     while !generation.is_done() {
-        let (letters, n_before) = (generation.tokens(), generation.n_before());
-        let batch = writer::Batch { letters: &letters, n_before: &n_before };
-        generation.push(&predictor.predict(&batch)?[0])?;
+        let n_before = &generation.n_before();
+        let logits = if generation.has_block(writer::BLOCK) {
+            let letters = &generation.block(writer::BLOCK);
+            predictor.predict(&writer::Prefill { letters, n_before })?
+        } else {
+            let letters = &generation.tokens();
+            predictor.predict(&writer::Decode { letters, n_before })?
+        };
+        generation.push(&logits[0])?;
     }
     let letter = |it: &i32| usize::try_from(*it).ok().and_then(|it| data::LETTERS.chars().nth(it));
     let text = |number| generation.text(number).iter().filter_map(letter).collect();

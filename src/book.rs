@@ -35,6 +35,7 @@ pages! {
     examples = "../docs/examples.md",
     planner = "../docs/planner.md",
     any_number = "../docs/any-number.md",
+    language_models = "../docs/language-models.md",
     long_sequences = "../docs/long-sequences.md",
     evaluation = "../docs/evaluation.md",
     performance = "../docs/performance.md",

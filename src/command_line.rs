@@ -34,7 +34,7 @@ use crate::{DataOptions, Split, Tensor, TrainConfig};
 pub(crate) struct CommandModel {
     pub(crate) plan: Plan,
     pub(crate) model: &'static dyn Model,
-    pub(crate) forward: fn(&[Tensor]) -> Vec<Tensor>,
+    pub(crate) forward: fn(usize, &[Tensor]) -> Vec<Tensor>,
 }
 
 /// The error of a command.

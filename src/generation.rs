@@ -32,8 +32,9 @@ impl GenerationConfig {
 /// ([`nn::cached`](crate::nn::cached)).
 ///
 /// In each prediction the model reads one more token of each text. It reads the given tokens first,
-/// so texts may begin with different numbers of them. A text that is longer than the cache is read
-/// again from its last half on, as many tokens as half the capacity.
+/// so texts may begin with different numbers of them; a model with a second entry reads them
+/// [several at a time](Self::block). A text that is longer than the cache is read again from its
+/// last half on, as many tokens as half the capacity.
 ///
 /// ```
 /// use soybean::generation::{Generation, GenerationConfig};
@@ -78,6 +79,10 @@ struct Text {
 }
 
 impl Text {
+    fn n_unread(&self) -> usize {
+        self.tokens.len() - self.first - self.n_cached
+    }
+
     fn is_done(&self, config: &GenerationConfig) -> bool {
         let n_new = self.tokens.len() - self.n_given;
         let is_ended = n_new > 0 && config.end.is_some_and(|it| self.tokens.last() == Some(&it));
@@ -117,7 +122,73 @@ impl Generation {
     /// Returns the token of each text that the model reads next.
     #[must_use]
     pub fn tokens(&self) -> Vec<i32> {
-        self.texts.iter().map(|it| it.tokens[it.first + it.n_cached]).collect()
+        self.block(1)
+    }
+
+    /// Returns the tokens of each text that the model reads next if it reads `n` of each at once,
+    /// `[texts, n]`. After the last token of a text, that token is repeated; what the model makes
+    /// of the repetitions is dropped.
+    ///
+    /// ```
+    /// use soybean::generation::{Generation, GenerationConfig};
+    ///
+    /// #[soybean::model(gpus = 2, mode = "inference", entries = (prefill, decode = 20))]
+    /// mod writer {
+    ///     use soybean::{nn, prelude::*};
+    ///
+    ///     fn logits(tokens: Tensor, n_before: Tensor) -> Tensor {
+    ///         let h = nn::embedding(tokens, 5, 8);
+    ///         nn::linear(nn::cached::transformer_block(h, n_before, 2, 32), 5)
+    ///     }
+    ///
+    ///     pub(crate) fn prefill(tokens: Tensor<i32, 2, 4>, n_before: Tensor<i32, 2>) -> Tensor {
+    ///         logits(tokens, n_before)
+    ///     }
+    ///
+    ///     pub(crate) fn decode(tokens: Tensor<i32, 2, 1>, n_before: Tensor<i32, 2>) -> Tensor {
+    ///         logits(tokens, n_before)
+    ///     }
+    /// }
+    ///
+    /// fn main() -> Result<(), soybean::Error> {
+    ///     let mut predictor = writer::Predictor::new(soybean::Config::default())?;
+    ///     let texts: [&[i32]; 2] = [&[1, 4, 2, 0, 3, 1], &[3]];
+    ///     let mut generation = Generation::new(&texts, GenerationConfig::new(20, 32))?;
+    ///     let mut n_predictions = 0;
+    ///     while !generation.is_done() {
+    ///         let n_before = &generation.n_before();
+    ///         let logits = if generation.has_block(4) {
+    ///             let tokens = &generation.block(4);
+    ///             predictor.predict(&writer::Prefill { tokens, n_before })?
+    ///         } else {
+    ///             let tokens = &generation.tokens();
+    ///             predictor.predict(&writer::Decode { tokens, n_before })?
+    ///         };
+    ///         generation.push(&logits[0])?;
+    ///         n_predictions += 1;
+    ///     }
+    ///     // Two of four tokens, after which the first text has its first new token.
+    ///     assert_eq!(n_predictions, 2 + 19);
+    ///     Ok(())
+    /// }
+    /// ```
+    #[must_use]
+    pub fn block(&self, n: usize) -> Vec<i32> {
+        let of_text = |it: &Text| -> Vec<i32> {
+            let unread = &it.tokens[it.first + it.n_cached..];
+            (0..n).map(|at| unread[at.min(unread.len() - 1)]).collect()
+        };
+        self.texts.iter().flat_map(of_text).collect()
+    }
+
+    /// Returns true if a model should read `n` tokens of each text at once: if that saves
+    /// predictions, because a text has several tokens that the model has not read, and if the cache
+    /// has room for `n` of each.
+    #[must_use]
+    pub fn has_block(&self, n: usize) -> bool {
+        let has_room = |it: &Text| it.n_cached + n <= self.config.capacity;
+        let has_several = |it: &Text| it.n_unread() > 1;
+        n > 1 && self.texts.iter().all(has_room) && self.texts.iter().any(has_several)
     }
 
     /// Returns the number of tokens of each text that are in the cache: the place of the next one.
@@ -130,15 +201,17 @@ impl Generation {
         self.texts.iter().map(number).collect()
     }
 
-    /// Takes the model's logits, `[texts, .., tokens]`, for the token after the one that it read
-    /// last. Returns the token that each text got, if it did.
+    /// Takes the model's logits, `[texts, n, tokens]` for the tokens after each of a block of `n`,
+    /// or `[texts, tokens]` for `n = 1`. Returns the token that each text got, if it did.
     ///
     /// # Errors
     /// If the number of logits is no multiple of that of texts, or a logit is not a number.
     pub fn push(&mut self, logits: &Array) -> Result<Vec<Option<i32>>, Error> {
         let (n_logits, n_texts) = (logits.data.len(), self.texts.len());
-        let n_tokens = n_logits / n_texts.max(1);
-        if n_tokens == 0 || n_tokens * n_texts != n_logits {
+        let n_tokens = logits.shape.last().copied().unwrap_or_default();
+        let n_of_text = n_logits / n_texts.max(1);
+        let is_whole = n_tokens > 0 && n_of_text > 0 && n_of_text.is_multiple_of(n_tokens);
+        if !is_whole || n_of_text * n_texts != n_logits {
             let message = format!(
                 "expected as many logits for each of {n_texts} texts, found {:?}",
                 logits.shape
@@ -146,12 +219,14 @@ impl Generation {
             return Err(Error::new(ErrorKind::Batch, message));
         }
         if let Some(wrong) = logits.data.iter().position(|it| it.is_nan()) {
-            let (text, token) = (wrong / n_tokens, wrong % n_tokens);
+            let (text, token) = (wrong / n_of_text, wrong % n_tokens);
             let message = format!("text {text}: the logit of token {token} is not a number");
             return Err(Error::new(ErrorKind::Loss, message));
         }
-        let rows = logits.data.chunks(n_tokens).enumerate();
-        Ok(self.texts.iter_mut().zip(rows).map(|(it, row)| it.advance(row, &self.config)).collect())
+        let blocks = logits.data.chunks(n_of_text).map(|it| it.chunks(n_tokens).collect());
+        let blocks = blocks.enumerate().collect::<Vec<(usize, Vec<&[f32]>)>>();
+        let texts = self.texts.iter_mut().zip(&blocks);
+        Ok(texts.map(|(it, (number, block))| it.advance(*number, block, &self.config)).collect())
     }
 
     /// Returns the tokens of a text, with those that it began with.
@@ -165,22 +240,23 @@ impl Generation {
 }
 
 impl Text {
-    /// Goes to the next token. If all have been read, draws another one and returns it. A text that
-    /// is done stays where it is.
+    /// Goes to the next tokens, given the logits after each of a block. If all have been read,
+    /// draws another one and returns it. A text that is done stays where it is.
     fn advance(
         &mut self,
-        (number, logits): (usize, &[f32]),
+        number: usize,
+        logits: &[&[f32]],
         config: &GenerationConfig,
     ) -> Option<i32> {
-        let n_read = self.first + self.n_cached + 1;
         if self.is_done(config) {
             return None;
         }
-        self.n_cached += 1;
+        let n_read = logits.len().min(self.n_unread()).min(config.capacity - self.n_cached);
+        self.n_cached += n_read;
         let mut new = None;
-        if n_read == self.tokens.len() {
-            let place = [number as u64, n_read as u64];
-            let token = config.sampling.token(logits, place);
+        if self.n_unread() == 0 {
+            let place = [number as u64, self.tokens.len() as u64];
+            let token = config.sampling.token(logits[n_read - 1], place);
             new = Some(i32::try_from(token).expect("a model knows fewer tokens"));
             self.tokens.extend(new);
         }
@@ -201,16 +277,26 @@ mod tests {
     /// Continues texts by a model that counts on, modulo 7. Returns them, and what the model read:
     /// the tokens of all texts and their places.
     fn counted(texts: &[&[i32]], config: GenerationConfig) -> (Vec<Vec<i32>>, Vec<[Vec<i32>; 2]>) {
+        counted_in_blocks(1, texts, config)
+    }
+
+    /// Does the same with a model that reads blocks of `n` tokens where it should.
+    fn counted_in_blocks(
+        n: usize,
+        texts: &[&[i32]],
+        config: GenerationConfig,
+    ) -> (Vec<Vec<i32>>, Vec<[Vec<i32>; 2]>) {
         let mut generation = Generation::new(texts, config).unwrap();
         let mut read = Vec::new();
         while !generation.is_done() {
-            let tokens = generation.tokens();
+            let n = if generation.has_block(n) { n } else { 1 };
+            let tokens = generation.block(n);
             let row = |token: &i32| {
                 let next = (token + 1) % 7;
                 (0..7).map(move |it| if it == next { 9.0 } else { 0.0 })
             };
             let data: Vec<f32> = tokens.iter().flat_map(row).collect();
-            let shape = vec![texts.len(), 1, N_TOKENS];
+            let shape = vec![texts.len(), n, N_TOKENS];
             read.push([tokens, generation.n_before()]);
             generation.push(&Array { shape, data, ..Array::default() }).unwrap();
         }
@@ -233,6 +319,30 @@ mod tests {
         }
         // The first text waits for the second.
         assert_eq!(read[3..], [[vec![1, 1], vec![3, 3]], [vec![1, 2], vec![3, 4]]]);
+    }
+
+    /// Blocks change what the model reads, not the texts.
+    #[test]
+    fn given_tokens_are_read_in_blocks() {
+        let texts: [&[i32]; 2] = [&[5], &[3, 1, 0, 2, 4]];
+        let (found, read) = counted_in_blocks(3, &texts, greedy(3, 8));
+        assert_eq!(found, counted(&texts, greedy(3, 8)).0);
+        let expected = [
+            [vec![5, 5, 5, 3, 1, 0], vec![0, 0]],
+            // The first text has one new token, and the second has two left to read.
+            [vec![6, 6, 6, 2, 4, 4], vec![1, 3]],
+            [vec![0, 5], vec![2, 5]],
+        ];
+        assert_eq!(read[..3], expected);
+        // A cache of seven tokens has no room for two more blocks.
+        for (n, capacity) in [(3, 7), (2, 5), (4, 4), (9, 5)] {
+            let texts: [&[i32]; 2] = [&[0, 1, 2, 3, 4, 5, 6, 0, 1], &[2, 3]];
+            let (found, read) = counted_in_blocks(n, &texts, greedy(9, capacity));
+            assert_eq!(found, counted(&texts, greedy(9, capacity)).0, "{n} {capacity}");
+            assert!(read.iter().all(|[tokens, n_before]| {
+                n_before.iter().all(|it| *it as usize + tokens.len() / 2 <= capacity)
+            }));
+        }
     }
 
     #[test]
@@ -262,10 +372,10 @@ mod tests {
         assert_eq!(fault(&[&[1]], 1), "`capacity` must be at least 2, found 1");
         let mut generation = Generation::new(&[&[1], &[2]], greedy(1, 9)).unwrap();
         let mut fault = |data: Vec<f32>| {
-            let array = Array { shape: vec![data.len()], data, ..Array::default() };
+            let array = Array { shape: vec![2, data.len() / 2], data, ..Array::default() };
             generation.push(&array).unwrap_err().to_string()
         };
-        let expected = "expected as many logits for each of 2 texts, found [3]";
+        let expected = "expected as many logits for each of 2 texts, found [2, 1]";
         assert_eq!(fault(vec![0.0; 3]), expected);
         let expected = "text 1: the logit of token 0 is not a number";
         assert_eq!(fault(vec![0.0, 0.0, f32::NAN, 0.0]), expected);

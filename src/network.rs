@@ -11,21 +11,25 @@ pub trait Network: Sized + 'static {
     const PLAN: Plan;
 
     /// The tensors of one step or prediction: a struct with a slice for each argument of the
-    /// function.
+    /// function. If the model has several entries, those of the first one.
     type Batch<'a>: Batch<Self>;
 
     /// Returns the generated program.
     fn model() -> &'static dyn Model;
 
-    /// Evaluates the model's own function over eager tensors; returns the loss and the other
-    /// outputs, or all outputs of an inference model.
-    fn forward(inputs: &[Tensor]) -> Vec<Tensor>;
+    /// Evaluates the model's own function of this entry over eager tensors; returns the loss and
+    /// the other outputs, or all outputs of an inference model.
+    fn forward(entry: usize, inputs: &[Tensor]) -> Vec<Tensor>;
 }
 
 /// The tensors of one step or prediction of the model `N`, in the user's order of elements: the
-/// struct `Batch` of the model's module, a batch of a [`data::DataLoader`], or its views. The
-/// columns of the latter two are the arguments of the model's function, in order.
+/// struct `Batch` of the model's module, or the struct of another entry; a batch of a
+/// [`data::DataLoader`], or its views. The columns of the latter two are the arguments of the
+/// model's first entry, in order.
 pub trait Batch<N: Network> {
+    /// The number of the entry that takes it.
+    const ENTRY: usize = 0;
+
     /// Passes views of the tensors to `use_views`, in the order of the function's arguments.
     fn with_views<R>(&self, use_views: impl FnOnce(&[View<'_>]) -> R) -> R;
 }

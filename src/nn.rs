@@ -30,6 +30,7 @@ mod bert;
 pub mod cached;
 mod convolution;
 mod dense;
+mod experts;
 mod gpt2;
 mod llama;
 mod norm;
@@ -45,10 +46,11 @@ pub use convolution::{
     conv_norm, conv_norm_relu, conv1d, conv2d, conv2d_without_bias, depthwise_conv2d,
 };
 pub use dense::{embedding, linear, linear_without_bias};
+pub use experts::mixture_of_experts;
 pub use gpt2::{gpt2_attention, gpt2_block, gpt2_feed_forward, transposed_linear};
 pub use llama::{grouped_query_attention, llama_block, swiglu};
 pub use norm::{batch_norm, group_norm, layer_norm, layer_norm_with, rms_norm, rms_norm_with};
-pub use position::rotary;
+pub use position::{rotary, rotary_at};
 pub use recurrent::{gru, lstm};
 pub use residual::{basic_block, bottleneck};
 pub use vit::{patch_embedding, vit_block};

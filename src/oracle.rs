@@ -25,7 +25,7 @@ pub(crate) fn eager_evaluation(
     trainer.check_batch(batch)?;
     let parameters = trainer.parameters()?;
     let parameters = parameters.iter().map(|(_, array)| Numbers::of_array(array)).collect();
-    let oracle = Oracle::new(model, batch, parameters, 0);
+    let oracle = Oracle::new(model, (0, batch), parameters, 0);
     let (outputs, probes) = eager::with_probes(|| oracle.evaluate(Tensor::to_array));
     Ok(EagerEvaluation { outputs, probes })
 }
@@ -62,22 +62,28 @@ impl Numbers {
 
 /// The model's function of its parameters, for a fixed batch.
 pub(crate) struct Oracle {
-    forward: fn(&[Tensor]) -> Vec<Tensor>,
+    forward: fn(usize, &[Tensor]) -> Vec<Tensor>,
+    entry: usize,
     inputs: Vec<Numbers>,
     parameters: Vec<Numbers>,
     seed: u64,
 }
 
 impl Oracle {
+    /// Returns the function of an entry on a batch. `parameters` are those of the model.
     pub(crate) fn new(
         model: &CommandModel,
-        batch: &[View<'_>],
+        (entry, batch): (usize, &[View<'_>]),
         parameters: Vec<Numbers>,
         seed: u64,
     ) -> Self {
-        let inputs = batch.iter().zip(model.model.tables().inputs.iter());
+        let tables = model.model.tables();
+        let inputs = batch.iter().zip(tables.inputs_of(entry));
         let inputs = inputs.map(|(view, input)| Numbers::of_view(view, input)).collect();
-        Self { forward: model.forward, inputs, parameters, seed }
+        let mut of_model: Vec<Option<Numbers>> = parameters.into_iter().map(Some).collect();
+        let made = tables.entries[entry].parameters.iter();
+        let parameters = made.filter_map(|it| of_model[*it].take()).collect();
+        Self { forward: model.forward, entry, inputs, parameters, seed }
     }
 
     pub(crate) fn parameters(&self) -> &[Numbers] {
@@ -99,7 +105,7 @@ impl Oracle {
             let inputs: Vec<Tensor> = self.inputs.iter().map(Numbers::tensor).collect();
             let parameters: Vec<Tensor> = self.parameters.iter().map(Numbers::tensor).collect();
             eager::with_parameters(&parameters, || {
-                (self.forward)(&inputs).into_iter().map(result).collect()
+                (self.forward)(self.entry, &inputs).into_iter().map(result).collect()
             })
         })
     }

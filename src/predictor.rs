@@ -39,15 +39,16 @@ impl<N: Network> Predictor<N> {
         Ok(Self { inner: runtime::Predictor::new(N::model(), config)?, network: PhantomData })
     }
 
-    /// Returns the model's outputs, in the order in which its function returns them.
+    /// Returns the outputs of the entry that takes this type of batch, in the order in which its
+    /// function returns them.
     ///
     /// If each row of the outputs depends on one row of the inputs, as in most models, any number
     /// of rows may be given. They are processed in batches.
     ///
     /// # Errors
     /// If the number of elements of a tensor does not fit.
-    pub fn predict(&mut self, batch: &impl Batch<N>) -> Result<Vec<Array>, Error> {
-        batch.with_views(|views| self.inner.predict(views))
+    pub fn predict<B: Batch<N>>(&mut self, batch: &B) -> Result<Vec<Array>, Error> {
+        batch.with_views(|views| self.inner.predict(B::ENTRY, views))
     }
 
     /// Returns the parameters and buffers by name, in the user's order of elements.

@@ -48,3 +48,31 @@ pub(crate) fn gpt2(
     }
     nn::layer_norm(h).matmul(wte.transpose())
 }
+
+/// The network for the next tokens of each text, with a cache of those before and with the same
+/// weights.
+pub(crate) mod cached {
+    use soybean::{nn, prelude::*};
+
+    /// Tokens `[batch, length]`, after `n_before [batch]` others of each text, to logits of the
+    /// next tokens, `[batch, length, vocabulary]`. A text has at most `n_positions` tokens.
+    #[soybean::layer]
+    pub(crate) fn gpt2(
+        tokens: Tensor,
+        n_before: Tensor,
+        vocabulary: usize,
+        n_positions: usize,
+        width: usize,
+        n_heads: usize,
+        n_layers: usize,
+    ) -> Tensor {
+        let wte = param("wte", [vocabulary, width], normal(0.02));
+        let wpe = param("wpe", [n_positions, width], normal(0.02));
+        let places = n_before.to_f32().unsqueeze(1) + arange(tokens.dim(1)).to_f32();
+        let mut h = tokens.embedding(wte) + places.to_i32().embedding(wpe);
+        for _ in 0..n_layers {
+            h = nn::cached::gpt2_block(h, n_before, n_heads, n_positions);
+        }
+        nn::layer_norm(h).matmul(wte.transpose())
+    }
+}

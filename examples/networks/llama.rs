@@ -46,3 +46,42 @@ pub(crate) fn llama(
     }
     nn::linear_without_bias(nn::rms_norm_with(h, eps), vocabulary)
 }
+
+/// The network for the next tokens of each text, with a cache of those before and with the same
+/// weights.
+pub(crate) mod cached {
+    use soybean::{nn, prelude::*};
+
+    /// Tokens `[batch, length]`, after `n_before [batch]` others of each text, to logits of the
+    /// next tokens, `[batch, length, vocabulary]`. A text has at most `capacity` tokens.
+    #[soybean::layer]
+    #[expect(clippy::too_many_arguments, reason = "all numbers of Hugging Face's configuration")]
+    pub(crate) fn llama(
+        tokens: Tensor,
+        n_before: Tensor,
+        vocabulary: usize,
+        width: usize,
+        hidden: usize,
+        n_heads: usize,
+        n_key_value_heads: usize,
+        n_layers: usize,
+        rope_theta: f64,
+        eps: f64,
+        capacity: usize,
+    ) -> Tensor {
+        let mut h = nn::embedding(tokens, vocabulary, width);
+        for _ in 0..n_layers {
+            h = nn::cached::llama_block(
+                h,
+                n_before,
+                n_heads,
+                n_key_value_heads,
+                hidden,
+                rope_theta,
+                eps,
+                capacity,
+            );
+        }
+        nn::linear_without_bias(nn::rms_norm_with(h, eps), vocabulary)
+    }
+}

@@ -231,7 +231,7 @@ fn mistakes_of_measurements_are_told_with_their_line() {
     expect![[r#"
         mine.toml:17: `[measured]` lacks `step`, a time such as "2.5 us"
         mine.toml:19: `[measured]` has no key `steps`; its keys are collectives, kernels, step
-        mine.toml:22: `[measured.kernels]` has no key `max-pool-backward`; its keys are attention, attention-gradient, attention-key-gradient, attention-query-gradient, attention-value-gradient, concatenation, contraction, convolution, convolution-data, convolution-filter, gather, map, max-pool, max-pool-gradient, padding, permutation, reduction, scatter-add, slice, sum-pool, sum-pool-gradient
+        mine.toml:22: `[measured.kernels]` has no key `max-pool-backward`; its keys are attention, attention-gradient, attention-key-gradient, attention-query-gradient, attention-value-gradient, concatenation, contraction, convolution, convolution-data, convolution-filter, gather, gather-elements, map, max-pool, max-pool-gradient, padding, permutation, rank-ascending, rank-descending, reduction, scatter-add, scatter-elements, slice, sum-pool, sum-pool-gradient
         mine.toml:25: `[measured.collectives]` has no key `slice`; its keys are all-gather, all-reduce, all-to-all, reduce-scatter
         mine.toml:21: a row of `contraction` must be [operations, bytes, seconds], such as [524288, 49152, 1.2e-5], found [8192, 3072]
         mine.toml:21: a row of `contraction` must be [operations, bytes, seconds], such as [524288, 49152, 1.2e-5], found [8192.5, 3072, 1e-6]

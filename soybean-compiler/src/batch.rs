@@ -18,36 +18,44 @@ use crate::{
 
 /// The properties of a network's batches.
 pub(crate) struct Batch {
-    /// For each tensor, whether predictions are computed of it.
+    /// Marks the inputs of which predictions are computed.
     is_queried: Vec<bool>,
-    rows: Vec<Rows>,
+    /// For each entry, the relation of each tensor to the rows of its batch.
+    rows: Vec<Vec<Rows>>,
 }
 
 impl Batch {
     pub(crate) fn of(network: &Network) -> Self {
         let graph = &network.graph;
-        let left = network.left_by(Phase::Evaluate).into_iter();
-        let left: Vec<Value> = left.filter(|it| Some(*it) != network.loss).collect();
-        let is_queried = graph.ancestors_in(Phase::Evaluate, &left);
-        let queried = network.inputs.iter().filter(|it| is_queried[it.index()]);
-        let extents: Vec<_> = queried.map(|&it| graph.shape(it).first().copied()).collect();
-        let shared = extents.first().copied().flatten();
-        let n_rows = shared.filter(|_| extents.iter().all(|it| *it == shared));
-        Self { rows: rows(graph, n_rows), is_queried }
+        let mut batch = Self { is_queried: vec![false; graph.n_values()], rows: Vec::new() };
+        for (entry, phase) in network.entries.iter().zip(network.evaluations()) {
+            let left = network.left_by(phase).into_iter();
+            let left: Vec<Value> = left.filter(|it| Some(*it) != network.loss).collect();
+            let is_queried = graph.ancestors_in(phase, &left);
+            let inputs = network.inputs[entry.inputs.clone()].iter();
+            let queried: Vec<Value> = inputs.copied().filter(|it| is_queried[it.index()]).collect();
+            let extents: Vec<_> =
+                queried.iter().map(|&it| graph.shape(it).first().copied()).collect();
+            let shared = extents.first().copied().flatten();
+            let n_rows = shared.filter(|_| extents.iter().all(|it| *it == shared));
+            queried.iter().for_each(|it| batch.is_queried[it.index()] = true);
+            batch.rows.push(rows(graph, n_rows, phase));
+        }
+        batch
     }
 
-    /// Returns whether predictions depend on this tensor.
+    /// Returns whether predictions depend on this input.
     pub(crate) fn is_queried(&self, value: Value) -> bool {
         self.is_queried[value.index()]
     }
 
-    /// Returns how this tensor depends on the rows of a batch.
-    pub(crate) fn rows(&self, value: Value) -> Rows {
-        self.rows[value.index()]
+    /// Returns how this tensor depends on the rows of a batch of this entry.
+    pub(crate) fn rows(&self, entry: usize, value: Value) -> Rows {
+        self.rows[entry][value.index()]
     }
 }
 
-fn rows(graph: &Graph, n_rows: Option<usize>) -> Vec<Rows> {
+fn rows(graph: &Graph, n_rows: Option<usize>, phase: Phase) -> Vec<Rows> {
     let mut rows: Vec<Rows> = Vec::with_capacity(graph.n_values());
     for value in graph.values() {
         rows.push(match (&graph.node(value).source, n_rows) {
@@ -60,8 +68,7 @@ fn rows(graph: &Graph, n_rows: Option<usize>) -> Vec<Rows> {
             (Source::Operator(operator), _) => {
                 let signature = operator.signature(&graph.operand_shapes(value));
                 let operands = graph.operands(value).into_iter().enumerate();
-                let is_read =
-                    |at| graph.reads(value, at, Phase::Evaluate) && !is_of_noise(operator, at);
+                let is_read = |at| graph.reads(value, at, phase) && !is_of_noise(operator, at);
                 let is_mask =
                     |it| graph.operator_as::<Iota>(it).is_some_and(|it| it.is_for_padding);
                 let read = operands.filter(|&(at, it)| is_read(at) && !is_mask(it));
@@ -151,7 +158,7 @@ mod tests {
         let outputs = [("y".to_owned(), output)];
         let network = build_network(builder, None, &outputs, &Optimizer::default()).unwrap();
         let batch = Batch::of(&network);
-        assert_eq!(batch.rows(network.outputs[0].1), expected, "{}", network.graph);
+        assert_eq!(batch.rows(0, network.outputs[0].1), expected, "{}", network.graph);
         assert!(batch.is_queried(network.inputs[0]));
     }
 
@@ -236,6 +243,6 @@ mod tests {
         let w = Argument::Tensor(builder.parameter("w", &[4], init));
         let outputs = [("y".to_owned(), call(&mut builder, "relu", &[w]))];
         let network = build_network(builder, None, &outputs, &Optimizer::default()).unwrap();
-        assert_eq!(Batch::of(&network).rows(network.outputs[0].1), Rows::Fixed);
+        assert_eq!(Batch::of(&network).rows(0, network.outputs[0].1), Rows::Fixed);
     }
 }

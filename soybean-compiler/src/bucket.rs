@@ -48,8 +48,8 @@ pub(crate) fn bucket(overlapped: Unplaced) -> Unplaced {
         let order = Queue::new(steps, &alone.kernels, &storage, topology).order();
         order.into_iter().map(|it| joined_step(steps, &it, &mut kernels)).collect()
     };
-    let [train, accumulate, evaluate] =
-        [&alone.train, &alone.accumulate, &alone.evaluate].map(|it| joined(it));
+    let [train, accumulate] = [&alone.train, &alone.accumulate].map(|it| joined(it));
+    let evaluate = alone.evaluate.iter().map(|it| joined(it)).collect();
     let (tables, kernels) = (alone.tables.clone(), Cow::Owned(kernels));
     let mut program = Program { tables, kernels, train, accumulate, evaluate };
     // Buckets end later than their collectives, so updates and readers have other turns.
@@ -61,7 +61,8 @@ pub(crate) fn bucket(overlapped: Unplaced) -> Unplaced {
     };
     let train = chosen(&program.train, &alone.train);
     let accumulate = chosen(&program.accumulate, &alone.accumulate);
-    let evaluate = chosen(&program.evaluate, &alone.evaluate);
+    let evaluations = program.evaluate.iter().zip(&alone.evaluate);
+    let evaluate = evaluations.map(|(joined, before)| chosen(joined, before)).collect();
     (program.train, program.accumulate, program.evaluate) = (train, accumulate, evaluate);
     Unplaced { program: used_alone(program), storage, contents, overlaps_on }
 }
@@ -85,11 +86,15 @@ fn joined_step(steps: &[Step], members: &[usize], kernels: &mut Vec<Kernel>) -> 
 fn used_alone(program: Program) -> Program {
     let Program { tables, kernels, mut train, mut accumulate, mut evaluate } = program;
     let mut numbers: Vec<Option<usize>> = vec![None; kernels.len()];
-    train.iter().chain(&accumulate).chain(&evaluate).for_each(|it| numbers[it.kernel] = Some(0));
+    train
+        .iter()
+        .chain(&accumulate)
+        .chain(evaluate.iter().flatten())
+        .for_each(|it| numbers[it.kernel] = Some(0));
     let used: Vec<Kernel> =
         kernels.iter().zip(&numbers).filter(|it| it.1.is_some()).map(|it| it.0.clone()).collect();
     numbers.iter_mut().flatten().enumerate().for_each(|(number, it)| *it = number);
-    for step in train.iter_mut().chain(&mut accumulate).chain(&mut evaluate) {
+    for step in train.iter_mut().chain(&mut accumulate).chain(evaluate.iter_mut().flatten()) {
         step.kernel = numbers[step.kernel].expect("the kernel of a step is used");
     }
     Program { tables, kernels: Cow::Owned(used), train, accumulate, evaluate }

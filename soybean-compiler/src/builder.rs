@@ -4,6 +4,7 @@ use soybean_plan::{DType, Init, Mode, RunScalar, Shape};
 
 use crate::{
     diagnostic::CallDiagnostic,
+    entry::EntryStart,
     graph::{Graph, Source},
     initializers,
     operators::phase_select::PhaseSelect,
@@ -93,12 +94,14 @@ pub struct Builder {
     pub(crate) updates: Vec<(Value, Value)>,
     /// The scalars that programs read so far, in the order in which they number them.
     pub(crate) scalars: Vec<RunScalar>,
-    /// The number of dropouts so far.
-    pub(crate) n_dropouts: u32,
+    /// The number of calls so far that read noise.
+    pub(crate) n_noises: u32,
     /// The user's names of tensors.
     pub(crate) names: Vec<(String, Value)>,
     /// The calls so far.
     pub(crate) calls: Vec<Made>,
+    /// The starts of entries; none if the model has one entry, `forward`.
+    pub(crate) entries: Vec<EntryStart>,
     /// The position of the next calls.
     place: String,
     layer: usize,
@@ -178,6 +181,22 @@ impl Builder {
     fn made(&mut self, result: Argument, operator: Option<(String, Vec<Argument>)>) {
         let (place, layer) = (self.place.clone(), self.layer);
         self.calls.push(Made { result, operator, place, layer });
+    }
+
+    /// Begins an entry: the next calls belong to it. Parameters, buffers and states of equal names
+    /// in different entries are one tensor. The plan is measured by `n_calls` predictions of this
+    /// entry, together with the calls of the others.
+    ///
+    /// # Panics
+    /// If the model is trained, because its only entry is `forward`.
+    pub fn begin_entry(&mut self, name: &str, n_calls: u64) {
+        assert_eq!(self.mode, Mode::Inference, "only inference models have several entries");
+        self.entries.push(EntryStart {
+            name: name.to_owned(),
+            n_calls,
+            first_call: self.calls.len(),
+            first_value: self.graph.n_values(),
+        });
     }
 
     /// Sets the position of the next calls: the file and line, and the number of the layer, whose

@@ -69,6 +69,8 @@ pub enum ModelPart {
     Memory,
     /// The pattern with this number in the optimizer's setting `no_decay`.
     NoDecay(usize),
+    /// The group of parameters with this number.
+    Group(usize),
     /// The pattern with this number in the setting `freeze`.
     Freeze(usize),
 }

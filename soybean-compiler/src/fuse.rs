@@ -67,24 +67,34 @@ pub fn fuse(network: &Network) -> Network {
     simplify(&with_states_in_place(fused))
 }
 
-/// Lets the next value of a model's state be computed where the state is, if it is the only one
-/// that reads the state: then no copy is needed.
+/// Lets the next value of a model's state be computed where the state is, if it is the only one of
+/// its entry that reads the state: then no copy is needed.
 fn with_states_in_place(network: Network) -> Network {
+    if network.mode() == Mode::Training {
+        return network;
+    }
     let mut network = network;
-    for at in 0..network.updates.len() {
-        let (state, next) = network.updates[at];
-        if let Some(map) = network.graph.operator_as::<Elementwise>(next)
-            && map.program == scalar::identity()
-            && network.mode() == Mode::Inference
-            && let [value] = network.graph.operands(next)[..]
-            && network.graph.users(state) == [value]
-            && network.graph.operator(value).is_some_and(|it| !it.is_alias())
-            && !network.updates.iter().any(|it| it.1 == value)
-        {
-            network.updates[at].1 = value;
-        }
+    for (entry, phase) in network.entries.clone().into_iter().zip(network.evaluations()) {
+        let is_of_entry = network.graph.ancestors_in(phase, &network.left_by(phase));
+        entry.updates.for_each(|at| in_place(&mut network, at, &is_of_entry));
     }
     network
+}
+
+/// Does so for one update, given the tensors that its entry computes.
+fn in_place(network: &mut Network, at: usize, is_of_entry: &[bool]) {
+    let (state, next) = network.updates[at];
+    let readers: Vec<Value> =
+        network.graph.users(state).into_iter().filter(|it| is_of_entry[it.index()]).collect();
+    if let Some(map) = network.graph.operator_as::<Elementwise>(next)
+        && map.program == scalar::identity()
+        && let [value] = network.graph.operands(next)[..]
+        && readers == [value]
+        && network.graph.operator(value).is_some_and(|it| !it.is_alias())
+        && !network.updates.iter().any(|it| it.1 == value)
+    {
+        network.updates[at].1 = value;
+    }
 }
 
 /// The tensors of the new graph by their readers.

@@ -239,6 +239,11 @@ impl Graph {
         self.values().filter(|it| matches!(self.node(*it).source, Source::Parameter(_)))
     }
 
+    /// Returns whether a tensor is a parameter, or a buffer of the model.
+    pub(crate) fn is_parameter(&self, value: Value) -> bool {
+        matches!(self.node(value).source, Source::Parameter(_) | Source::Buffer(_))
+    }
+
     /// Returns the number of tensors.
     #[must_use]
     pub fn n_values(&self) -> usize {

@@ -10,13 +10,14 @@ mod update;
 use std::{borrow::Cow, collections::BTreeMap};
 
 use soybean_plan::{
-    Buffer, BufferId, Collective, Constant, Halo, Input, Kernel, Output, Parameter, Program, State,
-    Step, Tables, Tile, Tiling,
+    Buffer, BufferId, Collective, Constant, Entry, Halo, Input, Kernel, Output, Parameter, Program,
+    State, Step, Tables, Tile, Tiling,
 };
 
 use crate::{
     batch::Batch,
     graph::Source,
+    network::Network,
     operator::Phase,
     operators::elementwise::Elementwise,
     order::{Task, Tasks},
@@ -37,8 +38,12 @@ pub(crate) fn lower(name: &str, tiled: &TiledNetwork, tasks: &Tasks, order: Orde
     let accumulate = lowering.steps_of(Phase::Accumulate, &tasks.accumulate);
     let loss_of_accumulate =
         tiled.network.loss.filter(|_| !tasks.accumulate.is_empty()).map(|it| lowering.stored[&it]);
-    let evaluate = lowering.steps_of(Phase::Evaluate, &tasks.evaluate);
-    let outputs = lowering.outputs();
+    let mut outputs = Vec::new();
+    let mut evaluate = Vec::new();
+    for (entry, tasks) in tasks.evaluate.iter().enumerate() {
+        evaluate.push(lowering.steps_of(Phase::Evaluate(entry), tasks));
+        outputs.push(lowering.outputs(entry));
+    }
     let contents = lowering.contents();
     let mesh = tiled.mesh;
     let bytes = |steps: &[Step]| -> u64 {
@@ -53,6 +58,7 @@ pub(crate) fn lower(name: &str, tiled: &TiledNetwork, tasks: &Tasks, order: Orde
         mesh,
         precision: tiled.network.precision,
         arena_bytes: 0,
+        entries: entries(&tiled.network, &outputs, &evaluate, bytes),
         buffers: lowering.storage.iter().map(without_offset).collect(),
         inputs: Cow::Owned(lowering.inputs),
         parameters: Cow::Owned(lowering.parameters),
@@ -65,14 +71,40 @@ pub(crate) fn lower(name: &str, tiled: &TiledNetwork, tasks: &Tasks, order: Orde
         accumulate: tiled.network.optimizer.accumulate,
         ema: tiled.network.optimizer.ema,
         non_finite: tiled.network.optimizer.non_finite,
-        outputs: Cow::Owned(outputs),
         train_bytes: bytes(&train),
         accumulate_bytes: bytes(&accumulate),
-        evaluate_bytes: bytes(&evaluate),
+        outputs: Cow::Owned(outputs.concat()),
     };
     let kernels = Cow::Owned(lowering.kernels);
     let program = Program { tables, kernels, train, accumulate, evaluate };
     Unplaced { program, storage: lowering.storage, contents, overlaps_on: None }
+}
+
+/// Returns the entries of a program.
+fn entries(
+    network: &Network,
+    outputs: &[Vec<Output>],
+    evaluate: &[Vec<Step>],
+    bytes: impl Fn(&[Step]) -> u64,
+) -> Cow<'static, [Entry]> {
+    let graph = &network.graph;
+    let parameters: Vec<Value> = graph.values().filter(|it| graph.is_parameter(*it)).collect();
+    let number = |value: &Value| parameters.binary_search(value).expect("a model's parameter");
+    let mut first_output = 0;
+    let entry =
+        |((of_network, outputs), steps): ((&crate::entry::Entry, &Vec<Output>), &Vec<Step>)| {
+            let first = first_output;
+            first_output += outputs.len();
+            Entry {
+                name: Cow::Owned(of_network.name.clone()),
+                n_calls: of_network.n_calls,
+                inputs: of_network.inputs.clone(),
+                outputs: first..first_output,
+                parameters: of_network.parameters.iter().map(number).collect(),
+                bytes: bytes(steps),
+            }
+        };
+    network.entries.iter().zip(outputs).zip(evaluate).map(entry).collect()
 }
 
 fn without_offset(storage: &Storage) -> Buffer {
@@ -335,18 +367,19 @@ impl<'a> Lowering<'a> {
         self.owners.iter().zip(&self.storage).map(held).collect()
     }
 
-    /// Returns the outputs with the buffers that the evaluation writes: the loss if there is one,
-    /// then the model's further outputs.
-    fn outputs(&self) -> Vec<Output> {
+    /// Returns the outputs of an entry with the buffers that the evaluation writes: the loss if
+    /// there is one, then the model's further outputs.
+    fn outputs(&self, entry: usize) -> Vec<Output> {
         let network = &self.tiled.network;
         let loss = network.loss.map(|it| ("loss".to_owned(), it));
-        let all = loss.into_iter().chain(network.outputs.iter().cloned());
+        let further = &network.outputs[network.entries[entry].outputs.clone()];
+        let all = loss.into_iter().chain(further.iter().cloned());
         all.map(|(name, value)| Output {
             name: Cow::Owned(name),
             dtype: network.graph.node(value).dtype,
             tile: self.stored_tile(value),
             buffer: self.stored[&value],
-            rows: self.batch.rows(value),
+            rows: self.batch.rows(entry, value),
         })
         .collect()
     }

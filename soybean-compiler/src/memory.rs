@@ -58,22 +58,22 @@ pub(crate) fn plan_memory(lowered: Unplaced) -> Placed {
     let tables = &program.tables;
     let left_by_training = tables.loss.into_iter().chain(tables.gradient_norm).collect();
     let left_by_accumulating = tables.accumulate_loss.into_iter().collect();
-    let left_by_evaluations = tables.outputs.iter().map(|it| it.buffer).collect();
     let steps = |phase: Phase, kept: Vec<BufferId>| {
         let steps = match phase {
             Phase::Train => &program.train[..],
             Phase::Accumulate => &program.accumulate[..],
-            Phase::Evaluate => &program.evaluate[..],
+            Phase::Evaluate(entry) => &program.evaluate[entry][..],
         };
         let topology = overlaps_on.as_ref();
         let ends = topology.map(|it| overlap::ends(&program, steps, it)).unwrap_or_default();
         Steps { phase, steps, kept, ends }
     };
-    let phases = [
-        steps(Phase::Train, left_by_training),
-        steps(Phase::Accumulate, left_by_accumulating),
-        steps(Phase::Evaluate, left_by_evaluations),
-    ];
+    let mut phases =
+        vec![steps(Phase::Train, left_by_training), steps(Phase::Accumulate, left_by_accumulating)];
+    phases.extend((0..tables.entries.len()).map(|entry| {
+        let left = tables.outputs_of(entry).iter().map(|it| it.buffer).collect();
+        steps(Phase::Evaluate(entry), left)
+    }));
     let Plan { buffers, arena_bytes, lives } = plan(&storage, &program.kernels, &phases);
     program.tables.buffers = Cow::Owned(buffers);
     program.tables.arena_bytes = arena_bytes;

@@ -12,6 +12,7 @@ use crate::{
     builder::{Builder, Site},
     check,
     diagnostic::ModelDiagnostic,
+    entry::{self, Entry},
     graph::{Graph, Source},
     model::Model,
     operator::{Operator, Phase},
@@ -27,14 +28,16 @@ use crate::{
 pub struct Network {
     /// All tensors.
     pub graph: Graph,
-    /// The tensors of the batch, in the order of the model's arguments.
+    /// The tensors of the batch, in the order of the model's arguments, entry by entry.
     pub inputs: Vec<Value>,
     /// The parameters that are trained; before differentiation and in inference, all of them.
     pub parameters: Vec<Value>,
     /// The scalar that is minimized; none in inference.
     pub loss: Option<Value>,
-    /// The model's further outputs, by name.
+    /// The model's further outputs, by name, entry by entry.
     pub outputs: Vec<(String, Value)>,
+    /// The functions that run by themselves: `forward` in training, at least one in inference.
+    pub entries: Vec<Entry>,
     /// Parameters with their gradients, until the updates are added.
     pub gradients: Vec<(Value, Value)>,
     /// Buffers, then parameters and optimizer states, each with its next value in the same tiling;
@@ -82,13 +85,14 @@ impl Network {
         let Model { builder, loss, outputs } = model;
         check::results(builder.mode(), loss, outputs)?;
         let sites = builder.sites().into();
-        let Builder { graph, updates, scalars, names, .. } = builder;
-        Ok(Self {
+        let Builder { graph, updates, scalars, names, entries, .. } = builder;
+        let network = Self {
             inputs: graph.inputs().collect(),
             parameters: graph.parameters().collect(),
             graph,
             loss,
             outputs: outputs.to_vec(),
+            entries: Vec::new(),
             gradients: Vec::new(),
             updates,
             gradient_sums: Vec::new(),
@@ -100,7 +104,9 @@ impl Network {
             sites,
             keeps_images_whole: false,
             light_work: LIGHT_WORK,
-        })
+        };
+        let network = Self { entries: entry::entries(&entries, &network), ..network };
+        entry::with_shared_tensors(network, &entries)
     }
 
     /// Returns the mode: training if there is a loss, inference otherwise.
@@ -160,30 +166,45 @@ impl Network {
     /// Returns the tensors that must be computed: the loss, the outputs and the results of a step.
     #[must_use]
     pub fn roots(&self) -> Vec<Value> {
-        let mut roots = self.left_by(Phase::Evaluate);
+        let mut roots: Vec<Value> = self.evaluations().flat_map(|it| self.left_by(it)).collect();
         roots.extend(self.left_by(Phase::Train));
         roots.extend(self.gradient_sums.iter().map(|it| it.next));
         roots
     }
 
+    /// Returns the phases of evaluations: one for each entry.
+    pub(crate) fn evaluations(&self) -> impl Iterator<Item = Phase> + use<> {
+        (0..self.entries.len()).map(Phase::Evaluate)
+    }
+
     /// Returns the results of a phase. A training step leaves the loss, the gradients or next
     /// values, and the gradients' norm; an accumulating step the loss, the sums of gradients and
-    /// the next values of buffers; an evaluation what is fetched. In inference, the first two leave
-    /// nothing, and the third leaves the next values of states, too.
+    /// the next values of buffers; an evaluation what is fetched from its entry. In inference, the
+    /// first two leave nothing, and the third leaves the next values of states, too.
     pub(crate) fn left_by(&self, phase: Phase) -> Vec<Value> {
-        let next = self.updates.iter().map(|&(_, next)| next);
+        let next = |updates: &[(Value, Value)]| -> Vec<Value> {
+            updates.iter().map(|&(_, next)| next).collect()
+        };
         let gradients = self.gradients.iter().map(|&(_, gradient)| gradient);
         let loss = self.loss.into_iter();
         match phase {
             Phase::Train if self.mode() == Mode::Inference => Vec::new(),
-            Phase::Train => loss.chain(gradients).chain(next).chain(self.gradient_norm).collect(),
+            Phase::Train => {
+                let next = next(&self.updates);
+                loss.chain(gradients).chain(next).chain(self.gradient_norm).collect()
+            }
             Phase::Accumulate if !self.accumulates() => Vec::new(),
             Phase::Accumulate => {
                 loss.chain(self.kept_when_accumulating().into_iter().map(|it| it.1)).collect()
             }
-            Phase::Evaluate => {
-                let next = next.filter(|_| self.mode() == Mode::Inference);
-                self.fetched().into_iter().chain(next).collect()
+            Phase::Evaluate(entry) => {
+                let entry = &self.entries[entry];
+                let outputs = self.outputs[entry.outputs.clone()].iter().map(|&(_, it)| it);
+                let next = match self.mode() {
+                    Mode::Training => Vec::new(),
+                    Mode::Inference => next(&self.updates[entry.updates.clone()]),
+                };
+                loss.chain(outputs).chain(next).collect()
             }
         }
     }
@@ -238,7 +259,7 @@ impl Network {
         self.sites.get(self.graph.node(value).origin?)
     }
 
-    /// Returns the results of an evaluation: the loss if there is one, then the outputs.
+    /// Returns the results of all evaluations: the loss if there is one, then the outputs.
     #[must_use]
     pub fn fetched(&self) -> Vec<Value> {
         self.loss.into_iter().chain(self.outputs.iter().map(|&(_, value)| value)).collect()
@@ -359,6 +380,7 @@ impl Network {
             parameters: all(&self.parameters),
             loss: self.loss.map(|it| of[&it]),
             outputs: self.outputs.iter().map(|(name, value)| (name.clone(), of[value])).collect(),
+            entries: self.entries.iter().map(|it| it.remapped(of)).collect(),
             gradients: self.gradients.iter().map(|(one, its)| (of[one], of[its])).collect(),
             updates: self.updates.iter().map(|(source, next)| (of[source], of[next])).collect(),
             gradient_sums: self

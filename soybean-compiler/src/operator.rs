@@ -104,8 +104,8 @@ pub enum Phase {
     Train,
     /// An accumulating step: loss and gradients, which are added to those of earlier steps.
     Accumulate,
-    /// An evaluation: loss and outputs alone.
-    Evaluate,
+    /// An evaluation by the entry of this number: loss and outputs alone.
+    Evaluate(usize),
 }
 
 /// The rounding of an operator's tensors in a network that computes in `bf16`. Integers and tensors

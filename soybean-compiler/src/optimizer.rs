@@ -1,6 +1,7 @@
 //! Optimizers: the rule by which parameters change, with clipping, accumulation, averaging and the
 //! treatment of steps that are not finite.
 
+mod group;
 mod method;
 mod methods;
 mod operands;
@@ -15,6 +16,7 @@ use crate::{
     graph::Graph,
 };
 
+pub use group::Group;
 pub(crate) use method::Layout;
 pub use method::{Method, Setting, SettingValue};
 pub use methods::METHODS;
@@ -27,6 +29,9 @@ pub struct Optimizer {
     pub rule: Rule,
     /// Patterns of the names of parameters without weight decay; see [`Pattern`].
     pub no_decay: Vec<String>,
+    /// Groups of parameters with rules of their own. A parameter belongs to the first group whose
+    /// pattern its name matches.
+    pub groups: Vec<Group>,
     /// Patterns of the names of parameters that keep their values.
     pub freeze: Vec<String>,
     /// The largest 2-norm of all gradients together. Larger gradients are scaled down to it.
@@ -44,6 +49,7 @@ impl From<Rule> for Optimizer {
         Self {
             rule,
             no_decay: Vec::new(),
+            groups: Vec::new(),
             freeze: Vec::new(),
             clip_norm: None,
             accumulate: 1,
@@ -183,18 +189,6 @@ impl Optimizer {
         !self.freeze.iter().any(|it| Pattern::new(it).is_match(name))
     }
 
-    /// Returns whether a parameter of this name has weight decay.
-    #[must_use]
-    pub fn decays(&self, name: &str) -> bool {
-        !self.no_decay.iter().any(|it| Pattern::new(it).is_match(name))
-    }
-
-    /// Returns the rule for a parameter of this name.
-    #[must_use]
-    pub fn rule_of(&self, name: &str) -> Rule {
-        if self.decays(name) { self.rule.clone() } else { self.rule.without_decay() }
-    }
-
     /// Returns whether updates read the norm of all gradients.
     pub(crate) const fn needs_norm(&self) -> bool {
         self.clip_norm.is_some() || self.non_finite.skips()
@@ -215,7 +209,9 @@ impl Optimizer {
             };
             patterns.map(fault).collect::<Vec<_>>()
         };
+        let of_groups: Vec<String> = self.groups.iter().map(|it| it.pattern.clone()).collect();
         let mut found = faults("no_decay", &self.no_decay, ModelPart::NoDecay);
+        found.extend(faults("groups", &of_groups, ModelPart::Group));
         found.extend(faults("freeze", &self.freeze, ModelPart::Freeze));
         found
     }

@@ -36,19 +36,28 @@ pub(crate) struct Tasks {
     pub(crate) train: Vec<Task>,
     /// Those of an accumulating step; there are none if every step updates.
     pub(crate) accumulate: Vec<Task>,
-    pub(crate) evaluate: Vec<Task>,
+    /// Those of an evaluation by each entry.
+    pub(crate) evaluate: Vec<Vec<Task>>,
 }
 
-/// Orders the tasks of a training step, of an accumulating step and of an evaluation.
+/// Orders the tasks of a training step, of an accumulating step and of evaluations.
 pub(crate) fn order(network: &Network) -> Tasks {
-    Tasks { train: train(network), accumulate: accumulate(network), evaluate: evaluate(network) }
+    let entries = 0..network.entries.len();
+    Tasks {
+        train: train(network),
+        accumulate: accumulate(network),
+        evaluate: entries.map(|it| evaluate(network, it)).collect(),
+    }
 }
 
-/// Returns the tasks of a training step, or in inference of a prediction.
+/// Returns the tasks of a training step, or in inference of predictions by all entries, one after
+/// another.
 pub(crate) fn measured(network: &Network) -> Vec<Task> {
     match network.mode() {
         Mode::Training => train(network),
-        Mode::Inference => evaluate(network),
+        Mode::Inference => {
+            (0..network.entries.len()).flat_map(|it| evaluate(network, it)).collect()
+        }
     }
 }
 
@@ -120,18 +129,19 @@ fn readers(graph: &Graph, value: Value) -> Vec<Value> {
     readers
 }
 
-/// Returns the tasks of an evaluation: the loss if there is one, and the outputs; in inference also
-/// the updates of states.
-fn evaluate(network: &Network) -> Vec<Task> {
+/// Returns the tasks of an evaluation by an entry: the loss if there is one, and the outputs; in
+/// inference also the updates of states.
+fn evaluate(network: &Network, entry: usize) -> Vec<Task> {
+    let phase = Phase::Evaluate(entry);
     match network.mode() {
         Mode::Training => {
-            let order = computed(&network.graph, Phase::Evaluate, &network.fetched(), |_| true);
+            let order = computed(&network.graph, phase, &network.left_by(phase), |_| true);
             order.into_iter().map(Task::Compute).collect()
         }
         Mode::Inference => {
-            let update = |next| Update { next, cleared: None };
-            let updates = network.update_groups().into_iter().map(update).collect();
-            tasks(network, Phase::Evaluate, updates)
+            let update = |pair: &(Value, Value)| Update { next: vec![*pair], cleared: None };
+            let updates = &network.updates[network.entries[entry].updates.clone()];
+            tasks(network, phase, updates.iter().map(update).collect())
         }
     }
 }

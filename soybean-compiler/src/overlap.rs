@@ -34,7 +34,8 @@ pub(crate) fn overlap(lowered: Unplaced, topology: Option<&Topology>) -> Unplace
     let topology = topology.cloned().unwrap_or_else(|| assumed_topology(program.tables.mesh));
     program.train = reordered(&program, &program.train, &storage, &topology);
     program.accumulate = reordered(&program, &program.accumulate, &storage, &topology);
-    program.evaluate = reordered(&program, &program.evaluate, &storage, &topology);
+    let evaluations = program.evaluate.iter();
+    program.evaluate = evaluations.map(|it| reordered(&program, it, &storage, &topology)).collect();
     Unplaced { program, storage, contents, overlaps_on: Some(topology) }
 }
 

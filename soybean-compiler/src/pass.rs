@@ -81,11 +81,8 @@ impl Stage for SearchResult {
 impl Stage for Tasks {
     fn text(&self) -> String {
         let mut text = String::new();
-        let phases = [
-            ("train", &self.train),
-            ("accumulate", &self.accumulate),
-            ("evaluate", &self.evaluate),
-        ];
+        let mut phases = vec![("train", &self.train), ("accumulate", &self.accumulate)];
+        phases.extend(self.evaluate.iter().map(|it| ("evaluate", it)));
         for (phase, tasks) in phases {
             if phase == "accumulate" && tasks.is_empty() {
                 continue;
@@ -119,7 +116,7 @@ impl Stage for Unplaced {
         let check = |steps: &[Step]| verify_steps(steps, &self.program.kernels, &self.storage);
         check(&self.program.train)?;
         check(&self.program.accumulate)?;
-        check(&self.program.evaluate)
+        self.program.evaluate.iter().try_for_each(|it| check(it))
     }
 }
 

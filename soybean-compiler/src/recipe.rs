@@ -24,8 +24,10 @@ use crate::{
     builder::{Argument, Builder, Made, Site},
     compile::{Compiled, compile_observed},
     diagnostic::ModelDiagnostic,
+    entry::EntryStart,
     graph::Source,
     model::Model,
+    optimizer::Group,
     options::Options,
     pass::Observer,
     value::Value,
@@ -78,7 +80,13 @@ impl fmt::Display for Recipe {
         writeln!(f, "{HEADING}")?;
         options(&self.options, self.builder.mode(), f)?;
         let mut here = Site::default();
-        for (made, site) in self.builder.calls.iter().zip(self.builder.sites()) {
+        let calls = self.builder.calls.iter().zip(self.builder.sites()).enumerate();
+        for (number, (made, site)) in calls {
+            for EntryStart { name, n_calls, .. } in
+                self.builder.entries.iter().filter(|it| it.first_call == number)
+            {
+                writeln!(f, "entry {name:?} {n_calls}")?;
+            }
             if (&site.place, &site.layer) != (&here.place, &here.layer) {
                 writeln!(f, "at {:?} {:?}", site.place, site.layer)?;
                 here = site;
@@ -136,12 +144,21 @@ fn options(options: &Options, mode: Mode, f: &mut fmt::Formatter<'_>) -> fmt::Re
     }
     let (name, settings) = optimizer.settings();
     write!(f, "optimizer {name:?}")?;
-    for (setting, value) in settings {
-        write!(f, " {setting:?} {}", Text(&value))?;
+    rule_settings(&settings, f)?;
+    for Group { pattern, rule, learning_rate_factor } in &optimizer.groups {
+        write!(f, "group {pattern:?} {learning_rate_factor:?} {:?}", rule.method().name)?;
+        rule_settings(&rule.settings(), f)?;
     }
-    writeln!(f)?;
     let further = optimizer.further_settings();
     further.iter().try_for_each(|(setting, value)| writeln!(f, "{setting} {}", Text(value)))
+}
+
+/// Writes the settings of a rule, and ends its line.
+fn rule_settings(settings: &[(&str, Argument)], f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    for (setting, value) in settings {
+        write!(f, " {setting:?} {}", Text(value))?;
+    }
+    writeln!(f)
 }
 
 /// A value as the reader takes it.

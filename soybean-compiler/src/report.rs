@@ -12,7 +12,7 @@ mod warnings;
 
 use std::collections::BTreeMap;
 
-use soybean_plan::{BufferId, Kernel, Mesh, Mode, Precision, Program, Step, Topology};
+use soybean_plan::{BufferId, Entry, Kernel, Mesh, Mode, Precision, Program, Step, Topology};
 
 use crate::{
     fastest::update_seconds,
@@ -46,6 +46,8 @@ pub struct Report {
     /// The number of the steps of a training step, or in inference of a prediction.
     n_steps: usize,
     memory_limit: Option<u64>,
+    /// The functions that run by themselves, with the bytes of their collectives.
+    entries: Vec<Entry>,
     /// The bytes that the collectives of one update move over all ranks; in inference, of one
     /// prediction. An update is one training step, or all the steps that share it.
     pub bytes_total: u64,
@@ -106,6 +108,9 @@ impl Report {
         (padding, slower): (PaddingFacts, Option<SlowerPlan>),
     ) -> Self {
         let Placed { program, holdings } = placed;
+        let entries = program.tables.entries.iter().enumerate();
+        let fed_bytes_per_gpu =
+            entries.map(|(at, it)| it.n_calls * program.tables.fed_bytes_per_rank(at)).sum();
         Self {
             name: program.tables.name.clone().into_owned(),
             strategy: request.strategy,
@@ -116,8 +121,8 @@ impl Report {
             bytes_total: program.tables.measured_bytes(),
             accumulate_bytes: program.tables.accumulate_bytes,
             bytes_per_axis: bytes_per_axis(program, &found.tiled.mesh),
-            fed_bytes: program.tables.fed_bytes(),
-            fed_bytes_per_gpu: program.tables.fed_bytes_per_rank(),
+            fed_bytes: fed_bytes_per_gpu * found.tiled.mesh.n_ranks() as u64,
+            fed_bytes_per_gpu,
             peak_memory_bytes_per_gpu: program.tables.arena_bytes as u64,
             prediction: found.topology.as_ref().map(|it| prediction(program, it)),
             found,
@@ -125,6 +130,7 @@ impl Report {
             holdings: holdings.clone(),
             n_steps: program.measured_step().len(),
             memory_limit: request.memory,
+            entries: program.tables.entries.to_vec(),
         }
     }
 
@@ -149,11 +155,11 @@ impl Report {
         }
     }
 
-    /// Returns the name of the run by which the plan is measured: `training step`, `prediction` or
-    /// `update of 8 steps`.
+    /// Returns the name of the run by which the plan is measured: `training step`, `prediction`,
+    /// `update of 8 steps`, or `round of calls` of several entries.
     #[must_use]
     pub fn unit(&self) -> String {
-        self.mode().unit_of(self.accumulate())
+        self.mode().unit_of(self.accumulate(), self.entries.len())
     }
 
     /// Returns the number of ranks. It is less than the number of GPUs that was asked for where a
@@ -215,7 +221,7 @@ impl Report {
     pub fn memory_by_step(&self) -> Vec<BTreeMap<Content, u64>> {
         let phase = match self.mode() {
             Mode::Training => Phase::Train,
-            Mode::Inference => Phase::Evaluate,
+            Mode::Inference => Phase::Evaluate(0),
         };
         self.holdings.by_step(phase, self.n_steps)
     }
@@ -224,6 +230,13 @@ impl Report {
     #[must_use]
     pub fn value_of_buffer(&self, buffer: BufferId) -> Option<Value> {
         *self.holdings.values().get(buffer)?
+    }
+
+    /// Returns the functions that run by themselves, with the number of their calls in the measured
+    /// computation.
+    #[must_use]
+    pub fn entries(&self) -> &[Entry] {
+        &self.entries
     }
 
     /// Returns the time that the search took.

@@ -8,11 +8,13 @@ use soybean_plan::{DType, Program, Step};
 #[must_use]
 pub fn program_text(program: &Program) -> String {
     let mut text = format!("program {} on {}\n", program.tables.name, program.tables.mesh);
-    let phases = [
-        ("train", &program.train),
-        ("accumulate", &program.accumulate),
-        ("evaluate", &program.evaluate),
-    ];
+    let mut phases =
+        vec![("train".to_owned(), &program.train), ("accumulate".to_owned(), &program.accumulate)];
+    let has_one = program.evaluate.len() == 1;
+    phases.extend(program.tables.entries.iter().zip(&program.evaluate).map(|(entry, steps)| {
+        let name = if has_one { "evaluate".to_owned() } else { format!("evaluate {}", entry.name) };
+        (name, steps)
+    }));
     for (name, steps) in phases {
         if name == "accumulate" && steps.is_empty() {
             continue;

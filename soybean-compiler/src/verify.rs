@@ -205,14 +205,16 @@ pub fn verify_program(program: &Program) -> Result<(), String> {
     kept.extend(tables.parameters.iter().map(|it| it.buffer));
     kept.extend(tables.states.iter().map(|it| it.buffer));
     kept.extend(tables.constants.iter().map(|it| it.buffer));
-    let outputs: Vec<BufferId> = tables.outputs.iter().map(|it| it.buffer).collect();
     let left: Vec<BufferId> = tables.loss.into_iter().chain(tables.gradient_norm).collect();
     verify_phase(program, &program.train, &kept, &left)?;
     if tables.accumulate > 1 {
         let loss: Vec<BufferId> = tables.accumulate_loss.into_iter().collect();
         verify_phase(program, &program.accumulate, &kept, &loss)?;
     }
-    verify_phase(program, &program.evaluate, &kept, &outputs)
+    program.evaluate.iter().enumerate().try_for_each(|(entry, steps)| {
+        let outputs: Vec<BufferId> = tables.outputs_of(entry).iter().map(|it| it.buffer).collect();
+        verify_phase(program, steps, &kept, &outputs)
+    })
 }
 
 fn verify_phase(

@@ -1,8 +1,8 @@
 //! Weights: how often the computation that plans are measured by computes and reads each tensor.
 //!
-//! A plan is measured by one update, or in inference by one prediction. If several steps share an
-//! update, it consists of accumulating steps and one training step, and what both have counts once
-//! for each of them.
+//! A plan is measured by one update, or in inference by as many predictions of each entry as the
+//! model declares. If several steps share an update, it consists of accumulating steps and one
+//! training step, and what both have counts once for each of them.
 
 use soybean_plan::Mode;
 
@@ -31,7 +31,10 @@ impl Network {
         let n_values = self.graph.n_values();
         let marks = |phase| self.graph.ancestors_in(phase, &self.left_by(phase));
         let phases: Vec<(Phase, u64, Vec<bool>)> = match (self.mode(), self.optimizer.accumulate) {
-            (Mode::Inference, _) => vec![(Phase::Evaluate, 1, marks(Phase::Evaluate))],
+            (Mode::Inference, _) => {
+                let lists = self.entries.iter().zip(self.evaluations());
+                lists.map(|(entry, phase)| (phase, entry.n_calls, marks(phase))).collect()
+            }
             (Mode::Training, 0 | 1) => vec![(Phase::Train, 1, marks(Phase::Train))],
             (Mode::Training, n) => {
                 let of = |phase, n| (phase, n, marks(phase));

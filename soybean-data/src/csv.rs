@@ -23,6 +23,22 @@ pub struct CsvSpec {
     pub columns: Vec<CsvColumn>,
 }
 
+impl CsvSpec {
+    /// Describes a file with a header, of which the features and the target are chosen by name:
+    /// column 0, `features`, has rows `[n]`, and column 1, `target`, has one value for each row.
+    ///
+    /// The target of a regression has the form `Form::Numbers`, that of a classification
+    /// `Form::Labels`.
+    #[must_use]
+    pub fn named<const N: usize>(features: [&str; N], target: &str, form: Form) -> Self {
+        let columns = vec![
+            CsvColumn::new("features", features, Form::Numbers { scale: 1.0 }),
+            CsvColumn::new("target", target, form),
+        ];
+        Self { has_header: true, columns }
+    }
+}
+
 /// A column that is read from one or more fields of each line.
 ///
 /// ```
@@ -63,7 +79,7 @@ impl Table {
     /// - If a line has not as many fields as the first one, a field is not a number, a number is
     ///   not finite after scaling, or a label is out of range.
     ///
-    /// The error names the file and the line.
+    /// The error names the file and the line, and the number and the name of the field.
     pub fn from_csv(path: impl AsRef<Path>, spec: &CsvSpec) -> Result<Self, Error> {
         let path = path.as_ref();
         let to_error = |message: String| Error::data(format!("{}: {message}", path.display()));
@@ -111,11 +127,28 @@ fn read(reader: Box<dyn Read>, spec: &CsvSpec) -> Result<Table, String> {
     Table::new(columns).map_err(|error| error.to_string())
 }
 
+/// A field of each line.
+struct FieldPlace {
+    number: usize,
+    /// The name in the header, if there is one.
+    name: Option<String>,
+}
+
+impl FieldPlace {
+    /// Adds the number and the name of the field to an error.
+    fn describe(&self, message: &str) -> String {
+        let place = self.number + 1;
+        match &self.name {
+            Some(name) => format!("field {place}, `{name}`: {message}"),
+            None => format!("field {place}: {message}"),
+        }
+    }
+}
+
 /// A column with the rows that were read.
 struct ColumnReader {
     name: String,
-    /// The numbers of its fields.
-    fields: Vec<usize>,
+    fields: Vec<FieldPlace>,
     row: Vec<usize>,
     form: Form,
     values: Values,
@@ -141,14 +174,20 @@ impl ColumnReader {
             Form::Numbers { .. } => Values::F32(Vec::new()),
             Form::Integers | Form::Labels { .. } => Values::I32(Vec::new()),
         };
-        Ok(Self { name: name.clone(), fields: numbers, row, form: *form, values })
+        let header_name = |number| header.and_then(|it| it.get(number));
+        let place = |number| FieldPlace {
+            number,
+            name: header_name(number).map(|it| it.trim().to_owned()),
+        };
+        let fields = numbers.into_iter().map(place).collect();
+        Ok(Self { name: name.clone(), fields, row, form: *form, values })
     }
 
     /// Appends the fields of a line.
     fn read(&mut self, record: &StringRecord) -> Result<(), String> {
-        for &field in &self.fields {
-            let at = |message: String| format!("field {}: {message}", field + 1);
-            let text = record.get(field).unwrap_or_default().trim();
+        for field in &self.fields {
+            let at = |message: String| field.describe(&message);
+            let text = record.get(field.number).unwrap_or_default().trim();
             match (&mut self.values, self.form) {
                 (Values::F32(values), Form::Numbers { scale }) => {
                     values.push(scaled(number(text).map_err(at)?, scale).map_err(at)?);

@@ -4,7 +4,9 @@ use std::{ops::Range, sync::Arc};
 
 use soybean_plan::DType;
 
-use crate::{Error, RowRandom, Subset, Transformed};
+use crate::{
+    Augmentation, Error, Mixed, Mixing, OneHot, Pass, RowRandom, Subset, Transformed, augmentation,
+};
 
 /// Rows that can be read in any order, from several threads at once.
 ///
@@ -57,18 +59,26 @@ pub trait Dataset: Send + Sync {
     /// error.
     fn read(&self, rows: &[usize], into: &mut [ViewMut<'_>]) -> Result<(), Error>;
 
-    /// Reads rows as [`read`](Self::read) does, in this epoch. The loader calls it. Datasets whose
-    /// rows differ from epoch to epoch implement it, and those that read other datasets pass it on.
+    /// Reads rows as [`read`](Self::read) does, in this pass over the data. The loader calls it.
+    /// Datasets whose rows differ from pass to pass implement it, and those that read other
+    /// datasets hand the pass on. The rows may depend on the pass and on their numbers alone.
     ///
     /// # Errors
     /// As [`read`](Self::read).
-    fn read_in_epoch(
+    fn read_in_pass(
         &self,
-        _epoch: u64,
+        _pass: Pass,
         rows: &[usize],
         into: &mut [ViewMut<'_>],
     ) -> Result<(), Error> {
         self.read(rows, into)
+    }
+
+    /// Returns all rows in the random order in which a shuffled epoch visits them, or `None` if any
+    /// order is as good. Datasets of several files implement it to read few files at a time, and
+    /// those that read other datasets pass it on. The order may depend on the pass alone.
+    fn shuffled(&self, _pass: Pass) -> Option<Vec<usize>> {
+        None
     }
 
     /// Returns true if reading costs no more than a copy of memory. Small batches of such data are
@@ -78,8 +88,9 @@ pub trait Dataset: Send + Sync {
     }
 
     /// Transforms each row as it is read. The function changes the columns of a row in place. Its
-    /// random numbers depend only on the seed, the epoch and the number of the row, so they do not
-    /// depend on threads, and a resumed run sees the same rows.
+    /// random numbers depend only on the pass, the stream and the number of the row, so they do not
+    /// depend on threads, and a resumed run sees the same rows. Transforms of the same rows take
+    /// different streams, such as 0, 1 and 2.
     ///
     /// ```
     /// use soybean_data::{Column, Dataset, Table, Values};
@@ -87,7 +98,7 @@ pub trait Dataset: Send + Sync {
     /// // Mirrors half of the images, [height, width], in each epoch.
     /// let images = Values::F32(vec![0.5; 10 * 8 * 8]);
     /// let images = Column { name: "image".to_owned(), row: vec![8, 8], values: images };
-    /// let augmented = Table::new(vec![images])?.transform(7, |row, random| {
+    /// let augmented = Table::new(vec![images])?.transform(0, |row, random| {
     ///     if random.chance(0.5) {
     ///         row[0].f32s().chunks_mut(8).for_each(<[f32]>::reverse);
     ///     }
@@ -96,13 +107,62 @@ pub trait Dataset: Send + Sync {
     /// ```
     fn transform(
         self,
-        seed: u64,
+        stream: u64,
         transform: impl Fn(&mut [ViewMut<'_>], &mut RowRandom) + Send + Sync + 'static,
     ) -> Transformed
     where
         Self: Sized + 'static,
     {
-        Transformed::new(Arc::new(self), seed, transform)
+        Transformed::new(Arc::new(self), stream, transform)
+    }
+
+    /// Changes the images in column 0 at random as they are read, in this order.
+    ///
+    /// ```
+    /// use soybean_data::{Augmentation, Column, Dataset, Table, Values};
+    ///
+    /// let images = Values::F32(vec![0.5; 10 * 3 * 8 * 8]);
+    /// let images = Column { name: "image".to_owned(), row: vec![3, 8, 8], values: images };
+    /// let augmented = Table::new(vec![images])?.augment(0, vec![
+    ///     Augmentation::Crop { padding: 1, fill: 0.0 },
+    ///     Augmentation::HorizontalFlip { probability: 0.5 },
+    ///     Augmentation::Brightness { most: 0.2 },
+    /// ])?;
+    /// # Ok::<(), soybean_data::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// If column 0 has no images `[height, width]` or `[channels, height, width]`, or a change does
+    /// not fit them.
+    fn augment(self, stream: u64, changes: Vec<Augmentation>) -> Result<Transformed, Error>
+    where
+        Self: Sized + 'static,
+    {
+        augmentation::augment(self, stream, changes)
+    }
+
+    /// Makes probabilities of the labels of a column: rows `[n_classes]` with 1 at the label and 0
+    /// elsewhere. Labels are compared with the number of classes when they are read.
+    ///
+    /// # Errors
+    /// If there is no such column with one `i32` in each row.
+    fn one_hot(self, column: &str, n_classes: usize) -> Result<OneHot, Error>
+    where
+        Self: Sized + 'static,
+    {
+        OneHot::new(Arc::new(self), column, n_classes)
+    }
+
+    /// Mixes each row with another one of the same dataset. All columns must have numbers;
+    /// [`one_hot`](Self::one_hot) makes some of labels.
+    ///
+    /// # Errors
+    /// If a column has integers, `alpha` is not above 0, or `CutMix` finds no images in column 0.
+    fn mix(self, stream: u64, mixing: Mixing) -> Result<Mixed, Error>
+    where
+        Self: Sized + 'static,
+    {
+        Mixed::new(Arc::new(self), stream, mixing)
     }
 
     /// Splits the rows at random into those for training and a held-out `fraction`, from 0 to 1.
@@ -128,13 +188,17 @@ impl<D: Dataset + ?Sized> Dataset for Arc<D> {
         (**self).read(rows, into)
     }
 
-    fn read_in_epoch(
+    fn read_in_pass(
         &self,
-        epoch: u64,
+        pass: Pass,
         rows: &[usize],
         into: &mut [ViewMut<'_>],
     ) -> Result<(), Error> {
-        (**self).read_in_epoch(epoch, rows, into)
+        (**self).read_in_pass(pass, rows, into)
+    }
+
+    fn shuffled(&self, pass: Pass) -> Option<Vec<usize>> {
+        (**self).shuffled(pass)
     }
 
     fn is_in_memory(&self) -> bool {
@@ -171,6 +235,14 @@ pub enum ViewMut<'a> {
 }
 
 impl ViewMut<'_> {
+    /// Borrows all elements.
+    pub const fn all(&mut self) -> ViewMut<'_> {
+        match self {
+            Self::F32(elements) => ViewMut::F32(elements),
+            Self::I32(elements) => ViewMut::I32(elements),
+        }
+    }
+
     /// Borrows a range of the elements.
     ///
     /// # Panics

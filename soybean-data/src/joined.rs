@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc};
 
-use crate::{ColumnSpec, Dataset, Error, ViewMut};
+use crate::{ColumnSpec, Dataset, Error, Pass, ViewMut};
 
 /// The columns of several datasets with the same rows, such as a file of images and one of labels.
 #[derive(Clone)]
@@ -44,22 +44,26 @@ impl Dataset for Joined {
     }
 
     fn read(&self, rows: &[usize], into: &mut [ViewMut<'_>]) -> Result<(), Error> {
-        self.read_in_epoch(0, rows, into)
+        self.read_in_pass(Pass::default(), rows, into)
     }
 
-    fn read_in_epoch(
+    fn read_in_pass(
         &self,
-        epoch: u64,
+        pass: Pass,
         rows: &[usize],
         into: &mut [ViewMut<'_>],
     ) -> Result<(), Error> {
         let mut rest = into;
         for part in &self.parts {
             let (columns, others) = rest.split_at_mut(part.columns().len());
-            part.read_in_epoch(epoch, rows, columns)?;
+            part.read_in_pass(pass, rows, columns)?;
             rest = others;
         }
         Ok(())
+    }
+
+    fn shuffled(&self, pass: Pass) -> Option<Vec<usize>> {
+        self.parts.iter().find_map(|it| it.shuffled(pass))
     }
 
     fn is_in_memory(&self) -> bool {

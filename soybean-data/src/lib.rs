@@ -25,6 +25,7 @@
 //! ```
 
 mod array;
+mod augmentation;
 mod batch;
 mod cifar;
 mod csv;
@@ -37,16 +38,22 @@ mod images;
 mod joined;
 mod limited_reader;
 mod loader;
+mod mixed;
 mod npy;
+mod one_hot;
 mod order;
 mod positioned;
+mod random;
 mod records;
+mod shards;
 mod standardization;
 mod subset;
 mod table;
+mod tokenizer;
 mod tokens;
 mod transformed;
 
+pub use augmentation::Augmentation;
 pub use batch::Batch;
 pub use cifar::CifarLabel;
 pub use csv::{CsvColumn, CsvFields, CsvSpec};
@@ -58,11 +65,16 @@ pub use idx::IdxSpec;
 pub use images::{Color, Fit, ImageFolder, ImageSpec};
 pub use joined::Joined;
 pub use loader::{DataLoader, Last, LoaderOptions};
+pub use mixed::{Mixed, Mixing};
+pub use one_hot::OneHot;
 pub use order::RowOrder;
+pub use random::{Pass, RowRandom};
 pub use records::{Field, Records};
+pub use shards::{Shards, files_matching};
 pub use soybean_plan::{Error, ErrorKind, View};
 pub use standardization::Standardization;
 pub use subset::Subset;
 pub use table::{Column, Table, Values};
+pub use tokenizer::{ByteTokenizer, Tokenizer, Vocabulary, tokenize_file};
 pub use tokens::{TokenSpec, TokenWidth, Tokens};
-pub use transformed::{RowRandom, Transformed};
+pub use transformed::Transformed;

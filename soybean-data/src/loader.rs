@@ -13,7 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::{Batch, Dataset, Error, RowOrder, batch::Pool, order::EpochOrder};
+use crate::{Batch, Dataset, Error, Pass, RowOrder, batch::Pool, order::EpochOrder};
 
 use self::{readers::Readers, rows::Rows};
 
@@ -27,6 +27,8 @@ pub struct LoaderOptions {
     pub batch_rows: usize,
     /// The order in which an epoch visits the rows.
     pub order: RowOrder,
+    /// The seed of the order, and of rows that differ from pass to pass.
+    pub seed: u64,
     /// The treatment of rows that do not fill a batch.
     pub last: Last,
     /// The number of threads that read ahead. With none, the caller reads each batch. It also does
@@ -55,7 +57,8 @@ impl LoaderOptions {
     pub const fn training(batch_rows: usize, seed: u64) -> Self {
         Self {
             batch_rows,
-            order: RowOrder::Shuffled { seed },
+            order: RowOrder::Shuffled,
+            seed,
             last: Last::Drop,
             n_threads: 1,
             n_ahead: 4,
@@ -94,6 +97,7 @@ struct Source {
     dataset: Arc<dyn Dataset>,
     rows: Rows,
     order: RowOrder,
+    seed: u64,
 }
 
 impl DataLoader {
@@ -127,7 +131,8 @@ impl DataLoader {
         let most_held = options.n_ahead.saturating_add(2);
         let pool = Pool::new(dataset.columns(), batch_rows, most_held)?;
         let rows = Rows::new(&options, found)?;
-        let source = Source { dataset: Arc::new(dataset), rows, order: options.order };
+        let LoaderOptions { order, seed, .. } = options;
+        let source = Source { dataset: Arc::new(dataset), rows, order, seed };
         let (source, pool) = (Arc::new(source), Arc::new(pool));
         let is_small = pool.batch_bytes() <= SMALL_BYTES && source.dataset.is_in_memory();
         let readers = if options.n_threads == 0 || is_small {
@@ -149,10 +154,11 @@ impl DataLoader {
     /// Begins an epoch at one of its batches, and lets threads start to read. The batches are the
     /// same as if all earlier ones had been taken.
     pub fn start(&mut self, epoch: u64, batch: usize) {
-        let n_rows = self.source.dataset.n_rows();
-        let order = match self.order.take().filter(|it| it.epoch() == epoch) {
+        let Source { order, seed, .. } = &*self.source;
+        let pass = Pass { epoch, seed: *seed };
+        let order = match self.order.take().filter(|it| it.pass() == pass) {
             Some(order) => order,
-            None => Arc::new(EpochOrder::new(self.source.order, epoch, n_rows)),
+            None => Arc::new(EpochOrder::new(*order, pass)),
         };
         if let Some(readers) = &self.readers {
             readers.begin(&order, batch);
@@ -210,15 +216,16 @@ impl Iterator for DataLoader {
         self.next += 1;
         self.is_failed = columns.is_err();
         let n_valid = self.source.rows.n_valid(number);
-        let batch =
-            |columns| Batch::new((order.epoch(), number), n_valid, columns, Arc::clone(&self.pool));
+        let batch = |columns| {
+            Batch::new((order.pass().epoch, number), n_valid, columns, Arc::clone(&self.pool))
+        };
         Some(columns.map(batch))
     }
 }
 
 impl fmt::Debug for DataLoader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let epoch = self.order.as_ref().map(|it| it.epoch());
+        let epoch = self.order.as_ref().map(|it| it.pass().epoch);
         f.debug_struct("DataLoader")
             .field("n_rows", &self.source.dataset.n_rows())
             .field("epoch", &epoch)

@@ -4,46 +4,48 @@ use std::sync::OnceLock;
 
 use soybean_plan::random::mixed;
 
+use crate::{Dataset, Pass};
+
 /// The order in which an epoch visits the rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RowOrder {
     /// The order of the row numbers.
     Sequential,
     /// A random order that depends only on the seed and the epoch.
-    Shuffled {
-        /// The seed of all epochs.
-        seed: u64,
-    },
+    Shuffled,
 }
 
 /// The order of the rows in one epoch.
 #[derive(Debug)]
 pub(super) struct EpochOrder {
     order: RowOrder,
-    epoch: u64,
-    n_rows: usize,
+    pass: Pass,
     /// Computed by the first thread that needs it, since shuffling many rows takes time.
     shuffled: OnceLock<Vec<usize>>,
 }
 
 impl EpochOrder {
-    pub(super) const fn new(order: RowOrder, epoch: u64, n_rows: usize) -> Self {
-        Self { order, epoch, n_rows, shuffled: OnceLock::new() }
+    pub(super) const fn new(order: RowOrder, pass: Pass) -> Self {
+        Self { order, pass, shuffled: OnceLock::new() }
     }
 
-    pub(super) const fn epoch(&self) -> u64 {
-        self.epoch
+    pub(super) const fn pass(&self) -> Pass {
+        self.pass
     }
 
     /// Returns the number of the row at this position of the epoch.
-    pub(super) fn row(&self, position: usize) -> usize {
-        let RowOrder::Shuffled { seed } = self.order else { return position };
+    pub(super) fn row(&self, position: usize, dataset: &dyn Dataset) -> usize {
         let shuffled = || {
-            let mut rows = (0..self.n_rows).collect::<Vec<_>>();
-            shuffle(&mut rows, mixed(mixed(seed).wrapping_add(self.epoch)));
-            rows
+            dataset.shuffled(self.pass).unwrap_or_else(|| {
+                let mut rows = (0..dataset.n_rows()).collect::<Vec<_>>();
+                shuffle(&mut rows, mixed(mixed(self.pass.seed).wrapping_add(self.pass.epoch)));
+                rows
+            })
         };
-        self.shuffled.get_or_init(shuffled)[position]
+        match self.order {
+            RowOrder::Sequential => position,
+            RowOrder::Shuffled => self.shuffled.get_or_init(shuffled)[position],
+        }
     }
 
     /// Returns the bytes of memory that the order takes.

@@ -1,6 +1,13 @@
 //! Standardization: columns with mean 0 and standard deviation 1.
 
-use crate::{ColumnSpec, Dataset, Error, Transformed, Values, ViewMut};
+use std::{fs, path::Path};
+
+use serde_json::{Value, json};
+
+use crate::{
+    ColumnSpec, Dataset, Error, Transformed, Values, ViewMut,
+    file::{named, unreadable},
+};
 
 /// The rows that are read at a time.
 const CHUNK_ROWS: usize = 1024;
@@ -33,7 +40,8 @@ pub struct Standardization {
 }
 
 impl Standardization {
-    /// Computes means and standard deviations of the column of this name.
+    /// Computes means and standard deviations of the column of this name. They are those of all
+    /// rows of the dataset, which is the training part.
     ///
     /// # Errors
     /// If there is no such column of `f32`, or its rows cannot be read.
@@ -84,6 +92,48 @@ impl Standardization {
         }
         let scaling = self.clone();
         Ok(dataset.transform(0, move |row, _| scaling.standardize(row[position].f32s())))
+    }
+
+    /// Writes the means and deviations to a file of JSON, for programs that predict.
+    ///
+    /// # Errors
+    /// If the file cannot be written. The error names it.
+    pub fn save(&self, path: impl AsRef<Path>) -> Result<(), Error> {
+        let path = path.as_ref();
+        let Self { column, mean, deviation } = self;
+        let text = json!({ "column": column, "mean": mean, "deviation": deviation });
+        fs::write(path, format!("{text}\n")).map_err(|error| {
+            named(path, &format!("expected a file that can be written, found: {error}"))
+        })
+    }
+
+    /// Reads what [`save`](Self::save) wrote. All numbers are the same.
+    ///
+    /// # Errors
+    /// If the file cannot be read or has other contents. The error names it.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
+        let path = path.as_ref();
+        let bytes = fs::read(path).map_err(|error| unreadable(path, &error))?;
+        let value = serde_json::from_slice(&bytes)
+            .map_err(|error| named(path, &format!("expected JSON, found: {error}")))?;
+        Self::from_json(&value).ok_or_else(|| {
+            named(
+                path,
+                "expected `column`, and in `mean` and `deviation` finite numbers for each element, with no deviation of 0, found others",
+            )
+        })
+    }
+
+    fn from_json(value: &Value) -> Option<Self> {
+        let numbers = |key: &str| -> Option<Vec<f32>> {
+            value.get(key)?.as_array()?.iter().map(|it| it.as_f64().map(single)).collect()
+        };
+        let (mean, deviation) = (numbers("mean")?, numbers("deviation")?);
+        let is_good = mean.len() == deviation.len()
+            && mean.iter().all(|it| it.is_finite())
+            && deviation.iter().all(|it| it.is_finite() && *it > 0.0);
+        let column = value.get("column")?.as_str()?.to_owned();
+        is_good.then_some(Self { column, mean, deviation })
     }
 
     /// Standardizes rows: `(x - mean) / deviation`.

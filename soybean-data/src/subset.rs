@@ -4,7 +4,7 @@ use std::{fmt, sync::Arc};
 
 use soybean_plan::random::mixed;
 
-use crate::{ColumnSpec, Dataset, Error, ViewMut, order::shuffle};
+use crate::{ColumnSpec, Dataset, Error, Pass, ViewMut, order::shuffle};
 
 /// Some rows of a dataset, in any order. Nothing is copied.
 #[derive(Clone)]
@@ -55,17 +55,28 @@ impl Dataset for Subset {
     }
 
     fn read(&self, rows: &[usize], into: &mut [ViewMut<'_>]) -> Result<(), Error> {
-        self.read_in_epoch(0, rows, into)
+        self.read_in_pass(Pass::default(), rows, into)
     }
 
-    fn read_in_epoch(
+    fn read_in_pass(
         &self,
-        epoch: u64,
+        pass: Pass,
         rows: &[usize],
         into: &mut [ViewMut<'_>],
     ) -> Result<(), Error> {
         let rows: Vec<usize> = rows.iter().map(|row| self.rows[*row]).collect();
-        self.dataset.read_in_epoch(epoch, &rows, into)
+        self.dataset.read_in_pass(pass, &rows, into)
+    }
+
+    fn shuffled(&self, pass: Pass) -> Option<Vec<usize>> {
+        let order = self.dataset.shuffled(pass)?;
+        let mut places = vec![0; order.len()];
+        for (place, row) in order.into_iter().enumerate() {
+            places[row] = place;
+        }
+        let mut own: Vec<usize> = (0..self.rows.len()).collect();
+        own.sort_by_key(|it| places[self.rows[*it]]);
+        Some(own)
     }
 
     fn is_in_memory(&self) -> bool {

@@ -42,7 +42,7 @@ enum Source {
 }
 
 impl TokenWidth {
-    const fn n_bytes(self) -> usize {
+    pub(super) const fn n_bytes(self) -> usize {
         match self {
             Self::U16 => 2,
             Self::U32 => 4,

@@ -90,7 +90,7 @@ fn totals(left: &Side, right: &Side) -> String {
         [label.to_owned(), readable_bytes(ours), readable_bytes(theirs), ratio]
     };
     let unit = match left.plan.accumulate == right.plan.accumulate {
-        true => left.plan.mode.unit_of(left.plan.accumulate),
+        true => left.plan.mode.unit_of(left.plan.accumulate, left.plan.n_entries),
         false => "update".to_owned(),
     };
     let work = |side: &Side| format!("{:.2}", side.plan.work);

@@ -22,6 +22,8 @@ pub struct SavedPlan {
     pub bytes_total: u64,
     /// The number of steps that share an update.
     pub accumulate: u64,
+    /// The number of the model's functions that run by themselves.
+    pub n_entries: usize,
     /// The memory that each rank needs, in bytes.
     pub peak_memory_bytes_per_gpu: u64,
     /// The operations of all ranks over those of one device.
@@ -157,6 +159,7 @@ impl SavedPlan {
             precision: plan.text("precision")?,
             bytes_total: plan.number("bytes_total")?,
             accumulate: accumulate(&value),
+            n_entries: value["entries"].as_array().map_or(1, Vec::len),
             peak_memory_bytes_per_gpu: plan.number("peak_memory_bytes_per_gpu")?,
             work: plan.float("work")?,
             tensors,

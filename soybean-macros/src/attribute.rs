@@ -2,6 +2,7 @@
 //! them.
 
 mod cluster;
+mod entries;
 mod updates;
 
 use std::collections::BTreeMap;
@@ -21,6 +22,8 @@ use syn::{
 
 use cluster::{Described, read_cluster};
 
+pub(crate) use entries::FORWARD;
+
 use crate::{
     diagnostic::{Diagnostic, Diagnostics},
     evaluate::{Evaluator, expression::peeled},
@@ -35,22 +38,22 @@ struct Known {
     name: &'static str,
     /// An example of a value.
     example: &'static str,
-    /// True if only models that are trained have it.
-    is_of_training: bool,
+    /// The mode of the models that have it, if others do not.
+    mode: Option<Mode>,
 }
 
 const fn always(name: &'static str, example: &'static str) -> Known {
-    Known { name, example, is_of_training: false }
+    Known { name, example, mode: None }
 }
 
-const fn of_training(name: &'static str, example: &'static str) -> Known {
-    Known { name, example, is_of_training: true }
+const fn only(mode: Mode, name: &'static str, example: &'static str) -> Known {
+    Known { name, example, mode: Some(mode) }
 }
 
 /// All arguments.
-const ARGUMENTS: [Known; 16] = [
+const ARGUMENTS: [Known; 18] = [
     always("gpus", "8"),
-    of_training("optimizer", "sgd(momentum = 0.9)"),
+    only(Mode::Training, "optimizer", "sgd(momentum = 0.9)"),
     always("strategy", "\"auto\""),
     always("precision", "\"bf16\""),
     always("memory", "\"80GiB\""),
@@ -60,11 +63,13 @@ const ARGUMENTS: [Known; 16] = [
     always("padding", "\"off\""),
     always("max_work", "1.2"),
     always("mode", "\"inference\""),
-    of_training("freeze", "[\"encoder.*\"]"),
-    of_training("clip_norm", "1.0"),
-    of_training("accumulate", "4"),
-    of_training("ema", "0.999"),
-    of_training("non_finite", "\"skip\""),
+    only(Mode::Inference, "entries", "(prefill = 1, decode = 128)"),
+    only(Mode::Training, "freeze", "[\"encoder.*\"]"),
+    only(Mode::Training, "groups", "[(\"*.bias\", sgd())]"),
+    only(Mode::Training, "clip_norm", "1.0"),
+    only(Mode::Training, "accumulate", "4"),
+    only(Mode::Training, "ema", "0.999"),
+    only(Mode::Training, "non_finite", "\"skip\""),
 ];
 
 /// The arguments as the user wrote them.
@@ -143,6 +148,7 @@ impl Attribute {
         }
         let mode = attribute.choice("mode", &Mode::NAMES, diagnostics);
         attribute.mode = mode.unwrap_or_default();
+        attribute.check_entries(diagnostics);
         attribute
     }
 
@@ -185,13 +191,18 @@ impl Attribute {
     /// Returns the expressions among the arguments, so that rustc checks their names and counts
     /// them as used.
     pub(crate) fn computed(&self) -> impl Iterator<Item = &Expr> {
-        let settings = self.optimizer_settings().into_iter().flatten();
+        let settings = self.optimizer_settings().into_iter().flatten().chain(self.group_settings());
         let of_optimizer = settings.filter_map(|argument| match argument {
             Expr::Assign(assign) => Some(&*assign.right),
             _ => None,
         });
-        let others = self.values.iter().filter(|it| *it.0 != "optimizer").map(|it| it.1);
-        others.chain(of_optimizer).filter(|it| !matches!(peeled(it), Expr::Lit(_)))
+        let is_value = |name: &str| !["optimizer", "groups", "entries"].contains(&name);
+        let others = self.values.iter().filter(move |it| is_value(it.0)).map(|it| it.1);
+        let of_entries = self.entries().into_iter().filter_map(|it| it.n_calls);
+        others
+            .chain(of_optimizer)
+            .chain(of_entries)
+            .filter(|it| !matches!(peeled(it), Expr::Lit(_)))
     }
 
     /// Evaluates the arguments. The environment's number of GPUs overrides the attribute's.
@@ -203,8 +214,10 @@ impl Attribute {
         let n_gpus = self.n_gpus(evaluator, environment.gpus.as_deref());
         let optimizer = match self.mode {
             Mode::Training => self.read_updates(evaluator),
-            Mode::Inference => self.refuse_updates(&mut evaluator.diagnostics),
+            Mode::Inference => Some(Optimizer::default()),
         };
+        let has_faults = self.refuse_other_mode(&mut evaluator.diagnostics);
+        let optimizer = optimizer.filter(|_| !has_faults);
         let diagnostics = &mut evaluator.diagnostics;
         let strategy = self.choice("strategy", &Strategy::NAMES, diagnostics);
         let precisions = Precision::ALL.map(|it| (it.name(), it));
@@ -246,6 +259,28 @@ impl Attribute {
             padding: padding?,
             max_work: max_work?,
         })
+    }
+
+    /// Reports the arguments that a model of this mode cannot have. Returns whether there are any.
+    fn refuse_other_mode(&self, diagnostics: &mut Diagnostics) -> bool {
+        let is_other = |it: &&Known| it.mode.is_some_and(|mode| mode != self.mode);
+        let mut has_faults = false;
+        for Known { name, .. } in ARGUMENTS.iter().filter(is_other) {
+            let Some(expression) = self.value(name) else { continue };
+            let message = match self.mode {
+                Mode::Inference => {
+                    Diagnostic::new(format!("a model of `mode = \"inference\"` has no `{name}`"))
+                        .help("remove this argument, or the mode")
+                }
+                Mode::Training => {
+                    Diagnostic::new(format!("a model that is trained has no `{name}`"))
+                        .help("remove this argument, or add `mode = \"inference\"`")
+                }
+            };
+            diagnostics.report(expression, &message);
+            has_faults = true;
+        }
+        has_faults
     }
 
     fn n_gpus<'a>(
@@ -294,6 +329,11 @@ impl Attribute {
 /// Returns the mode of an attribute that has not been parsed yet. Parsing it reports its errors.
 pub(crate) fn mode_of(attribute: &TokenStream) -> Mode {
     Attribute::parse(attribute.clone(), &mut Diagnostics::default()).mode
+}
+
+/// Returns the names of the entries of an attribute that has not been parsed yet.
+pub(crate) fn entries_of(attribute: &TokenStream) -> Vec<String> {
+    Attribute::parse(attribute.clone(), &mut Diagnostics::default()).entry_names()
 }
 
 /// Describes an unknown argument.

@@ -19,6 +19,7 @@ const TYPES: &[&str] = &[
     "Constant",
     "DType",
     "DigitOrder",
+    "Entry",
     "Halo",
     "Init",
     "Input",
@@ -59,7 +60,9 @@ pub(crate) fn program(text: &mut String, compiled: &Compiled, recipe: &str) {
     if program.tables.accumulate > 1 {
         functions(text, "accumulate", &program.accumulate);
     }
-    functions(text, "evaluate", &program.evaluate);
+    for (entry, steps) in program.evaluate.iter().enumerate() {
+        functions(text, &format!("evaluate_{entry}"), steps);
+    }
     text.push_str("pub(crate) struct Generated;\nimpl Model for Generated {\n");
     text.push_str("fn tables(&self) -> &Tables { &TABLES }\n");
     text.push_str("fn kernels(&self) -> &[Kernel] { KERNELS }\n");
@@ -67,7 +70,7 @@ pub(crate) fn program(text: &mut String, compiled: &Compiled, recipe: &str) {
     if program.tables.accumulate > 1 {
         method(text, "accumulate", &program.accumulate);
     }
-    method(text, "evaluate", &program.evaluate);
+    evaluations(text, &program.evaluate);
     text.push_str("}\n");
 }
 
@@ -115,16 +118,33 @@ fn functions(text: &mut String, name: &str, steps: &[Step]) {
 
 /// Writes the method that calls those functions, and stops if a rank has failed.
 fn method(text: &mut String, name: &str, steps: &[Step]) {
-    let n_functions = steps.len().div_ceil(MAX_CALLS);
-    let rank = if n_functions == 0 { "_" } else { "rank" };
+    let rank = if steps.is_empty() { "_" } else { "rank" };
     write_to(text, format_args!("fn {name}(&self, {rank}: &mut Rank<'_>) {{\n"));
-    for index in 0..n_functions {
+    calls(text, name, steps);
+    text.push_str("}\n");
+}
+
+/// Writes the method that calls the functions of an entry.
+fn evaluations(text: &mut String, entries: &[Vec<Step>]) {
+    let rank = if entries.iter().all(Vec::is_empty) { "_" } else { "rank" };
+    write_to(text, format_args!("fn evaluate(&self, entry: usize, {rank}: &mut Rank<'_>) {{\n"));
+    text.push_str("match entry {\n");
+    for (entry, steps) in entries.iter().enumerate() {
+        write_to(text, format_args!("{entry} => {{\n"));
+        calls(text, &format!("evaluate_{entry}"), steps);
+        text.push_str("}\n");
+    }
+    text.push_str("_ => unreachable!(\"there is no such entry\"),\n}\n}\n");
+}
+
+/// Writes the calls of those functions.
+fn calls(text: &mut String, name: &str, steps: &[Step]) {
+    for index in 0..steps.len().div_ceil(MAX_CALLS) {
         if index > 0 {
             text.push_str("if rank.is_failed() { return; }\n");
         }
         write_to(text, format_args!("{name}_{index}(rank);\n"));
     }
-    text.push_str("}\n");
 }
 
 fn write_to(text: &mut String, arguments: std::fmt::Arguments<'_>) {

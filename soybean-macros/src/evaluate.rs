@@ -111,8 +111,14 @@ impl<'a> Evaluator<'a> {
         self.in_items(root, |this| this.value(expression))
     }
 
-    /// Evaluates `forward` on these arguments and binds their patterns.
-    pub(crate) fn forward(&mut self, function: &'a ItemFn, arguments: Vec<Value<'a>>) -> Value<'a> {
+    /// Begins the evaluation of another entry.
+    pub(crate) fn begin_entry(&mut self) {
+        let call = self.naming.begin_entry();
+        self.frames = vec![Frame::new(Rc::clone(&self.root), call)];
+    }
+
+    /// Evaluates an entry on these arguments and binds their patterns.
+    pub(crate) fn entry(&mut self, function: &'a ItemFn, arguments: Vec<Value<'a>>) -> Value<'a> {
         if let Some(unsupported) = crate::unsupported::function(function) {
             return self.unsupported(unsupported);
         }

@@ -12,12 +12,12 @@ use soybean_plan::{DType, Mode, Shape};
 use syn::{Expr, ItemFn, Pat, Stmt};
 
 use crate::{
-    attribute::{Attribute, Settings, mode_of},
+    attribute::{Attribute, Settings, entries_of, mode_of},
     diagnostic::{Diagnostic, Diagnostics},
     erase::erase_dims,
     evaluate::{Evaluator, tensor::Assertion},
     generate,
-    item::Model,
+    item::{Form, Model, arguments},
     layers::Layers,
     recovery, relayed,
     source_text::whole_text,
@@ -65,7 +65,8 @@ impl Input {
 
 /// A model that was compiled without errors.
 pub(crate) struct Success {
-    pub(crate) inputs: Vec<Input>,
+    /// The arguments of each entry.
+    pub(crate) inputs: Vec<Vec<Input>>,
     pub(crate) assertions: Vec<Assertion>,
     pub(crate) compiled: Compiled,
     /// The model as text, from which the program compiles it again.
@@ -84,9 +85,12 @@ pub(crate) fn expand(
         Ok(parsed) => parsed,
         // While its text is being written, an editor reads the item itself.
         Err(_) if environment.is_editor => return erase_dims(item),
-        Err(error) => return recovery::model(&item, mode_of(&attribute), &error),
+        Err(error) => {
+            let (mode, entry_names) = (mode_of(&attribute), entries_of(&attribute));
+            return recovery::model(&item, (mode, entry_names), &error);
+        }
     };
-    let model = match Model::of(parsed, item.clone()) {
+    let model = match Model::of(parsed, item.clone(), entries_of(&attribute)) {
         Ok(model) => model,
         Err(error) => {
             let (error, item) = (error.to_compile_error(), erase_dims(item));
@@ -116,7 +120,9 @@ pub(crate) fn expand(
 /// An evaluated model with the settings of its compilation.
 pub(crate) struct Evaluated<'a> {
     pub(crate) settings: Settings,
-    inputs: Vec<Input>,
+    /// The arguments of each entry.
+    inputs: Vec<Vec<Input>>,
+    /// The results of all entries.
     outputs: Outputs<'a>,
 }
 
@@ -131,11 +137,35 @@ pub(crate) fn evaluate<'a>(
     model.check(mode, &mut evaluator.diagnostics);
     let settings = attribute.settings(evaluator, environment);
     evaluator.builder = Builder::in_mode(mode);
-    let inputs = add_inputs(model, evaluator);
-    let forward = model.forward()?;
-    let arguments = inputs.iter().map(|it| it.value.map_or(Value::Poison, Value::Tensor)).collect();
-    let result = evaluator.forward(forward, arguments);
-    let outputs = outputs(forward, result, mode, evaluator);
+    if let (Form::Function(_), Some(first)) = (&model.form, attribute.entries().first()) {
+        let message = Diagnostic::new("only a module has entries")
+            .help("put the functions into a module: `mod name { .. }`");
+        evaluator.diagnostics.report(first.name, &message);
+    }
+    let mut inputs = Vec::new();
+    let mut outputs: Option<Outputs<'a>> = None;
+    for (name, function) in model.entries() {
+        if !inputs.is_empty() {
+            evaluator.begin_entry();
+        }
+        if let Some(n_calls) = attribute.n_calls(name, evaluator)
+            && mode == Mode::Inference
+            && attribute.has_entries()
+        {
+            evaluator.builder.begin_entry(name, n_calls);
+        }
+        let own = add_inputs(function, evaluator);
+        let arguments =
+            own.iter().map(|it| it.value.map_or(Value::Poison, Value::Tensor)).collect();
+        inputs.push(own);
+        let result = evaluator.entry(function, arguments);
+        let found = self::outputs(function, result, mode, evaluator);
+        match (&mut outputs, found) {
+            (Some(all), Some(found)) => all.others.extend(found.others),
+            (None, found) => outputs = found,
+            (Some(_), None) => {}
+        }
+    }
     name_parameters(evaluator);
     evaluator.builder.name_layers(evaluator.naming.layers());
     for (name, value) in evaluator.naming.tensors() {
@@ -210,9 +240,9 @@ fn options(model: &Model, settings: &Settings) -> Options {
 }
 
 /// Adds the function's arguments to the graph.
-fn add_inputs<'a>(model: &'a Model, evaluator: &mut Evaluator<'a>) -> Vec<Input> {
+fn add_inputs<'a>(function: &'a ItemFn, evaluator: &mut Evaluator<'a>) -> Vec<Input> {
     let mut inputs = Vec::new();
-    for input in model.inputs() {
+    for input in arguments(function) {
         let found = evaluator.input(input);
         let Pat::Ident(pattern) = &*input.pat else {
             let message = Diagnostic::new("an argument of a model must be a name")
@@ -324,7 +354,7 @@ fn name_parameters(evaluator: &mut Evaluator<'_>) {
         if let Some(value) = parameter.value {
             evaluator.builder.rename_parameter(value, &name);
         }
-        if !names.insert(name.clone()) {
+        if !names.insert((evaluator.naming.entry(parameter), name.clone())) {
             let message = Diagnostic::new(format!("there is already a parameter named `{name}`"))
                 .help("give each `param` of a function a name of its own");
             evaluator.diagnostics.report(parameter.name, &message);
@@ -338,14 +368,14 @@ fn report(
     message: &Diagnostic,
     model: &Model,
     attribute: &Attribute,
-    inputs: &[Input],
+    inputs: &[Vec<Input>],
     first_at: &dyn ToTokens,
     evaluator: &mut Evaluator<'_>,
 ) {
     let parameters: Vec<_> = evaluator.naming.parameters().map(|(_, it)| it).collect();
     let value_tokens = |value| {
         let parameter = parameters.iter().find(|it| it.value == Some(value));
-        let input = inputs.iter().position(|it| it.value == Some(value));
+        let input = inputs.iter().flatten().position(|it| it.value == Some(value));
         match (parameter, input) {
             (Some(parameter), _) => Some(parameter.at as &dyn ToTokens),
             (None, Some(index)) => model.inputs().nth(index).map(|it| it as &dyn ToTokens),
@@ -361,6 +391,7 @@ fn report(
         ModelPart::Loss => Some(first_at),
         ModelPart::Memory => Some(attribute.memory_tokens()),
         ModelPart::NoDecay(position) => attribute.no_decay_tokens(position),
+        ModelPart::Group(position) => attribute.group_tokens(position),
         ModelPart::Freeze(position) => attribute.freeze_tokens(position),
         ModelPart::Gpus => None,
     };

@@ -11,11 +11,11 @@ use soybean_plan::{DType, Mode};
 use syn::Visibility;
 
 use crate::{
-    attribute::Attribute,
+    attribute::{Attribute, FORWARD},
     emit,
     evaluate::tensor::Assertion,
     expand::{Input, Success},
-    item::{Form, Model, runner},
+    item::{Form, Model, batch_name, runner},
     source_text::whole_text,
 };
 
@@ -34,10 +34,10 @@ pub(crate) fn expansion(model: &Model, attribute: &Attribute, success: &Success)
     module.push_str(&program(success));
     let path = path(model);
     let network = network(
-        &path,
+        model,
         &format!("{path}__program::PLAN"),
         &format!("&{path}__program::Generated"),
-        &forward(model, success.inputs.len()),
+        &forward(model, &success.inputs),
     );
     let mut inside = assertions(&success.assertions);
     inside.extend(watched(success.cluster_file.as_deref()));
@@ -108,9 +108,32 @@ pub(crate) fn tokens(text: &str) -> TokenStream {
     text.parse().expect(REASON)
 }
 
-/// Returns `Batch`, `Network` and `Trainer`, or `Predictor` in inference.
-pub(crate) fn interface(model: &Model, inputs: &[Input], mode: Mode, gpus: &str) -> String {
+/// Returns the batches of all entries, `Network`, and `Trainer`, or `Predictor` in inference.
+pub(crate) fn interface(model: &Model, inputs: &[Vec<Input>], mode: Mode, gpus: &str) -> String {
     let (name, visibility) = (model.name(), visibility(model));
+    let mut text = format!("{TRACKED}\n");
+    for (number, (entry, inputs)) in model.entry_names.iter().zip(inputs).enumerate() {
+        batch(model, mode, (number, entry, inputs), &mut text);
+    }
+    let runner = runner(mode);
+    let verb = match mode {
+        Mode::Training => "Trains",
+        Mode::Inference => "Runs",
+    };
+    text + &format!(
+        r#"/// The model `{name}`, compiled for {gpus}.
+#[derive(::core::fmt::Debug)]
+{visibility} enum Network {{}}
+/// {verb} the model `{name}` by its plan for {gpus}.
+{visibility} type {runner} = ::soybean::{runner}<Network>;
+"#
+    )
+}
+
+/// Appends the type of an entry's batches, given the entry's number, name and arguments.
+fn batch(model: &Model, mode: Mode, entry: (usize, &str, &[Input]), text: &mut String) {
+    let (name, visibility) = (model.name(), visibility(model));
+    let (number, entry, inputs) = entry;
     let mut fields = String::new();
     for input in inputs {
         let (field, element) = (&input.name, input.dtype.name());
@@ -122,32 +145,28 @@ pub(crate) fn interface(model: &Model, inputs: &[Input], mode: Mode, gpus: &str)
     if inputs.is_empty() {
         fields.push_str("_nothing: ::core::marker::PhantomData<&'a ()>,\n");
     }
-    let runner = runner(mode);
-    let (unit, verb) = match mode {
-        Mode::Training => ("step", "Trains"),
-        Mode::Inference => ("prediction", "Runs"),
+    let unit = match mode {
+        Mode::Training => "step",
+        Mode::Inference => "prediction",
     };
+    let by = if entry == FORWARD { String::new() } else { format!(" by its entry `{entry}`") };
+    let type_name = batch_name(entry);
     let views: Vec<_> = inputs.iter().map(view).collect();
     let views = views.join(", ");
-    format!(
-        r#"{TRACKED}
-/// The tensors of one {unit} of the model `{name}`. Predictions do not read those on which no
+    text.push_str(&format!(
+        r#"/// The tensors of one {unit} of the model `{name}`{by}. Predictions do not read those on which no
 /// output depends, such as labels; leave them out with `..Default::default()`.
 #[derive(::core::clone::Clone, ::core::marker::Copy, ::core::fmt::Debug, ::core::default::Default)]
-{visibility} struct Batch<'a> {{
+{visibility} struct {type_name}<'a> {{
 {fields}}}
-impl ::soybean::Batch<Network> for Batch<'_> {{
+impl ::soybean::Batch<Network> for {type_name}<'_> {{
+    const ENTRY: usize = {number};
     fn with_views<R>(&self, use_views: impl ::core::ops::FnOnce(&[::soybean::runtime::View<'_>]) -> R) -> R {{
         use_views(&[{views}])
     }}
 }}
-/// The model `{name}`, compiled for {gpus}.
-#[derive(::core::fmt::Debug)]
-{visibility} enum Network {{}}
-/// {verb} the model `{name}` by its plan for {gpus}.
-{visibility} type {runner} = ::soybean::{runner}<Network>;
 "#
-    )
+    ));
 }
 
 fn view(input: &Input) -> String {
@@ -158,17 +177,19 @@ fn view(input: &Input) -> String {
     format!("::soybean::runtime::View::{variant}(self.{})", input.name)
 }
 
-/// Returns the implementation of the `Network` at `path`, with these expressions for its parts.
-pub(crate) fn network(path: &str, plan: &str, generated: &str, forward: &str) -> String {
+/// Returns the implementation of a model's `Network`, with these expressions for its parts.
+pub(crate) fn network(model: &Model, plan: &str, generated: &str, forward: &str) -> String {
+    let path = path(model);
+    let batch = batch_name(&model.entry_names[0]);
     format!(
         r#"impl ::soybean::Network for {path}Network {{
     const PLAN: ::soybean::plan::Plan = {plan};
-    type Batch<'a> = {path}Batch<'a>;
+    type Batch<'a> = {path}{batch}<'a>;
     fn model() -> &'static dyn ::soybean::runtime::Model {{
         {generated}
     }}
     #[allow(unused_variables)]
-    fn forward(inputs: &[::soybean::Tensor]) -> ::std::vec::Vec<::soybean::Tensor> {{
+    fn forward(entry: usize, inputs: &[::soybean::Tensor]) -> ::std::vec::Vec<::soybean::Tensor> {{
         {forward}
     }}
 }}
@@ -176,14 +197,19 @@ pub(crate) fn network(path: &str, plan: &str, generated: &str, forward: &str) ->
     )
 }
 
-/// Returns a call of the user's function on eager tensors.
-pub(crate) fn forward(model: &Model, n_inputs: usize) -> String {
-    let function = match model.form {
-        Form::Function(_) => model.name().to_string(),
-        Form::Module(_) => "forward".to_owned(),
+/// Returns calls of the user's entries on eager tensors.
+pub(crate) fn forward(model: &Model, inputs: &[Vec<Input>]) -> String {
+    let call = |(number, ((entry, _), inputs)): (usize, ((&str, _), &Vec<Input>))| {
+        let function = match model.form {
+            Form::Function(_) => model.name().to_string(),
+            Form::Module(_) => entry.to_owned(),
+        };
+        let arguments: Vec<_> = (0..inputs.len()).map(|index| format!("inputs[{index}]")).collect();
+        let arguments = arguments.join(", ");
+        format!("{number} => ::soybean::Outputs::into_tensors({function}({arguments})),\n")
     };
-    let arguments: Vec<_> = (0..n_inputs).map(|index| format!("inputs[{index}]")).collect();
-    format!("::soybean::Outputs::into_tensors({function}({}))", arguments.join(", "))
+    let calls: String = model.entries().zip(inputs).enumerate().map(call).collect();
+    format!("match entry {{\n{calls}_ => ::core::unreachable!(\"no such entry\"),\n}}")
 }
 
 /// Returns the visibility of generated items: the model's own, seen from within its module.

@@ -7,6 +7,7 @@ use soybean_plan::Mode;
 use syn::{FnArg, Item, ItemFn, ItemMod, PatType, Visibility};
 
 use crate::{
+    attribute::FORWARD,
     dependency::{Dependency, dependencies, imported_names},
     diagnostic::{Diagnostic, Diagnostics},
     erase::erase_dims,
@@ -25,13 +26,15 @@ pub(crate) const fn runner(mode: Mode) -> &'static str {
 pub(crate) struct Model {
     pub(crate) tokens: TokenStream,
     pub(crate) form: Form,
+    /// The names of the functions of a module that run by themselves.
+    pub(crate) entry_names: Vec<String>,
 }
 
 /// The two kinds of models.
 pub(crate) enum Form {
     /// A function.
     Function(Box<ItemFn>),
-    /// A module with a function `forward`.
+    /// A module with a function `forward`, or other entries.
     Module(Box<ItemMod>),
 }
 
@@ -40,15 +43,19 @@ impl Model {
     ///
     /// # Errors
     /// If it has a syntax error, or is neither a function nor a module.
-    pub(crate) fn parse(tokens: TokenStream) -> syn::Result<Self> {
-        Self::of(syn::parse2(tokens.clone())?, tokens)
+    pub(crate) fn parse(tokens: TokenStream, entry_names: Vec<String>) -> syn::Result<Self> {
+        Self::of(syn::parse2(tokens.clone())?, tokens, entry_names)
     }
 
     /// Returns the model that is an item with these tokens.
     ///
     /// # Errors
     /// If it is neither a function nor a module.
-    pub(crate) fn of(item: Item, tokens: TokenStream) -> syn::Result<Self> {
+    pub(crate) fn of(
+        item: Item,
+        tokens: TokenStream,
+        entry_names: Vec<String>,
+    ) -> syn::Result<Self> {
         let form = match item {
             Item::Fn(it) => Form::Function(Box::new(it)),
             Item::Mod(it) => Form::Module(Box::new(it)),
@@ -57,7 +64,7 @@ impl Model {
                 return Err(syn::Error::new_spanned(other, message));
             }
         };
-        Ok(Self { tokens, form })
+        Ok(Self { tokens, form, entry_names })
     }
 
     /// Returns the name of the model.
@@ -72,7 +79,9 @@ impl Model {
     pub(crate) fn visibility(&self) -> &Visibility {
         match &self.form {
             Form::Function(it) => &it.vis,
-            Form::Module(_) => self.forward().map_or(&Visibility::Inherited, |it| &it.vis),
+            Form::Module(_) => {
+                self.entries().next().map_or(&Visibility::Inherited, |(_, it)| &it.vis)
+            }
         }
     }
 
@@ -84,23 +93,26 @@ impl Model {
         }
     }
 
-    /// Returns the function that computes the loss.
-    pub(crate) fn forward(&self) -> Option<&ItemFn> {
-        match &self.form {
-            Form::Function(it) => Some(it),
+    /// Returns the names of the entries, and the function of each that is there.
+    pub(crate) fn named_entries(&self) -> impl Iterator<Item = (&str, Option<&ItemFn>)> {
+        let function = |name: &str| match &self.form {
+            Form::Function(it) => Some(&**it),
             Form::Module(_) => self.items().iter().find_map(|item| match item {
-                Item::Fn(it) if it.sig.ident == "forward" => Some(it),
+                Item::Fn(it) if it.sig.ident == name => Some(it),
                 _ => None,
             }),
-        }
+        };
+        self.entry_names.iter().map(move |it| (&**it, function(it)))
     }
 
-    /// Returns the arguments of that function as the user wrote them.
+    /// Returns the functions that run by themselves, with their names.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = (&str, &ItemFn)> {
+        self.named_entries().filter_map(|(name, function)| Some((name, function?)))
+    }
+
+    /// Returns the arguments of all entries as the user wrote them, entry by entry.
     pub(crate) fn inputs(&self) -> impl Iterator<Item = &PatType> {
-        self.forward().into_iter().flat_map(|it| &it.sig.inputs).filter_map(|input| match input {
-            FnArg::Typed(it) => Some(it),
-            FnArg::Receiver(_) => None,
-        })
+        self.entries().flat_map(|(_, it)| arguments(it))
     }
 
     /// Returns the functions and consts that the model names and does not define, which may be
@@ -133,34 +145,67 @@ impl Model {
                     diagnostics.report(it, &message);
                     return;
                 };
-                items.iter().for_each(|item| check_item(item, mode, diagnostics));
-                self.check_forward(it, diagnostics);
+                items.iter().for_each(|item| self.check_item(item, mode, diagnostics));
+                self.check_entries(it, diagnostics);
                 prelude::check(it, diagnostics);
             }
         }
-        if let Some(forward) = self.forward()
-            && forward.sig.inputs.is_empty()
-        {
+        for (_, entry) in self.entries().filter(|(_, it)| it.sig.inputs.is_empty()) {
             let message = Diagnostic::new("a model takes the tensors of a batch, at least one")
                 .help("write them as arguments: `x: Tensor<f32, 512, 784>`");
-            diagnostics.report(&forward.sig, &message);
+            diagnostics.report(&entry.sig, &message);
         }
     }
 
-    fn check_forward(&self, module: &ItemMod, diagnostics: &mut Diagnostics) {
-        match self.forward() {
-            None => {
-                let name = &module.ident;
-                let message = Diagnostic::new(format!("the model `{name}` has no `forward`"))
-                    .help("add `pub fn forward(x: Tensor<f32, 512, 784>, ..) -> Tensor { .. }`");
-                diagnostics.report(name, &message);
+    fn check_entries(&self, module: &ItemMod, diagnostics: &mut Diagnostics) {
+        for (entry, function) in self.named_entries() {
+            match function {
+                None => {
+                    let name = &module.ident;
+                    let message = Diagnostic::new(format!("the model `{name}` has no `{entry}`"))
+                        .help(format!(
+                            "add `pub fn {entry}(x: Tensor<f32, 512, 784>, ..) -> Tensor {{ .. }}`"
+                        ));
+                    diagnostics.report(name, &message);
+                }
+                Some(function) if matches!(function.vis, Visibility::Inherited) => {
+                    let message = Diagnostic::new(format!("the model's `{entry}` must be public"))
+                        .help(format!("write `pub fn {entry}`"));
+                    diagnostics.report(&function.sig.ident, &message);
+                }
+                Some(_) => {}
             }
-            Some(forward) if matches!(forward.vis, Visibility::Inherited) => {
-                let message = Diagnostic::new("the model's `forward` must be public")
-                    .help("write `pub fn forward`");
-                diagnostics.report(&forward.sig.ident, &message);
-            }
-            Some(_) => {}
+        }
+    }
+
+    /// Returns the item's name, if the macro generates an item of this name in the model's module.
+    pub(crate) fn generated_name<'a>(&self, item: &'a Item, mode: Mode) -> Option<&'a Ident> {
+        let name = match item {
+            Item::Struct(it) => &it.ident,
+            Item::Enum(it) => &it.ident,
+            Item::Type(it) => &it.ident,
+            Item::Mod(it) => &it.ident,
+            _ => return None,
+        };
+        let is_batch = self.entry_names.iter().any(|it| *name == batch_name(it));
+        let generated = ["Network", runner(mode), "__program"];
+        (is_batch || generated.iter().any(|it| *name == *it)).then_some(name)
+    }
+
+    fn check_item(&self, item: &Item, mode: Mode, diagnostics: &mut Diagnostics) {
+        if let Item::Macro(it) = item {
+            let message = Diagnostic::new("a macro call is not part of the model language")
+                .help(unsupported::MACRO);
+            diagnostics.report(&it.mac.path, &message);
+        }
+        if let Some(name) = self.generated_name(item, mode) {
+            let message =
+                Diagnostic::new(format!("`{name}` is what the macro generates for the model"))
+                    .help("give this item another name");
+            diagnostics.report(name, &message);
+        }
+        if matches!(item, Item::Fn(_) | Item::Const(_)) {
+            report_cfg(item.to_token_stream(), diagnostics);
         }
     }
 
@@ -193,34 +238,25 @@ impl Model {
     }
 }
 
-/// Returns the item's name, if the macro generates an item of this name in the model's module.
-pub(crate) fn generated_name(item: &Item, mode: Mode) -> Option<&Ident> {
-    let name = match item {
-        Item::Struct(it) => &it.ident,
-        Item::Enum(it) => &it.ident,
-        Item::Type(it) => &it.ident,
-        Item::Mod(it) => &it.ident,
-        _ => return None,
-    };
-    let generated = ["Batch", "Network", runner(mode), "__program"];
-    generated.contains(&name.to_string().as_str()).then_some(name)
+/// Returns the arguments of a function as the user wrote them.
+pub(crate) fn arguments(function: &ItemFn) -> impl Iterator<Item = &PatType> {
+    function.sig.inputs.iter().filter_map(|input| match input {
+        FnArg::Typed(it) => Some(it),
+        FnArg::Receiver(_) => None,
+    })
 }
 
-fn check_item(item: &Item, mode: Mode, diagnostics: &mut Diagnostics) {
-    if let Item::Macro(it) = item {
-        let message = Diagnostic::new("a macro call is not part of the model language")
-            .help(unsupported::MACRO);
-        diagnostics.report(&it.mac.path, &message);
+/// Returns the name of the generated type of an entry's batches: `Batch` for `forward`, and for
+/// others their names in camel case.
+pub(crate) fn batch_name(entry: &str) -> String {
+    if entry == FORWARD {
+        return "Batch".to_owned();
     }
-    if let Some(name) = generated_name(item, mode) {
-        let message =
-            Diagnostic::new(format!("`{name}` is what the macro generates for the model"))
-                .help("give this item another name");
-        diagnostics.report(name, &message);
-    }
-    if matches!(item, Item::Fn(_) | Item::Const(_)) {
-        report_cfg(item.to_token_stream(), diagnostics);
-    }
+    let word = |word: &str| -> String {
+        let mut letters = word.chars();
+        letters.next().into_iter().flat_map(char::to_uppercase).chain(letters).collect()
+    };
+    entry.split('_').map(word).collect()
 }
 
 /// Reports every `#[cfg(..)]`, because conditions within the item are not decided when the macro

@@ -65,6 +65,9 @@ use proc_macro::TokenStream;
 /// - `max_work = 1.2`: the limit on a plan's work, the operations of all GPUs over those of one
 ///   device. Of the plans within it, the one with the fewest bytes is chosen.
 /// - `memory = "80GiB"`: the memory of each GPU, for the cheapest plan that fits into it.
+/// - `groups = [("*.bias", sgd(), learning_rate_factor = 2.0)]`: groups of parameters with an
+///   optimizer or a learning rate of their own; a parameter belongs to the first group whose
+///   pattern its name matches.
 /// - `freeze = ["encoder.*"]`: patterns of the names of parameters that keep their values.
 /// - `clip_norm = 1.0`: the largest norm of all gradients together.
 /// - `accumulate = 4`: the number of steps that share an update.
@@ -72,6 +75,9 @@ use proc_macro::TokenStream;
 /// - `non_finite = "stop"`, `"skip"` or `"scale"`: the treatment of steps whose loss or gradients
 ///   are not finite.
 /// - `mode = "inference"`: a predictor instead of a trainer, without an optimizer.
+/// - `entries = (prefill = 1, decode = 128)`: in mode inference, the functions that run by
+///   themselves over the same parameters and states, with the number of their calls by which the
+///   plan is measured. Each has a type of batches, `Prefill` and `Decode`.
 ///
 /// # The function
 ///

@@ -53,7 +53,7 @@ pub(crate) struct Parameter<'a> {
 }
 
 impl<'a> Naming<'a> {
-    /// The evaluation of `forward`, which adds no prefix to the names of its parameters.
+    /// The evaluation of the first entry, which adds no prefix to the names of its parameters.
     pub(crate) const ROOT: CallId = CallId(0);
 
     pub(crate) fn new() -> Self {
@@ -64,6 +64,21 @@ impl<'a> Naming<'a> {
             parameters: Vec::new(),
             tensors: Vec::new(),
         }
+    }
+
+    /// Begins the evaluation of another entry, which adds no prefix to names either.
+    pub(crate) fn begin_entry(&mut self) -> CallId {
+        self.calls.push(Call { caller: None, function: String::new(), index: 0 });
+        CallId(self.calls.len() - 1)
+    }
+
+    /// Returns the evaluation of the entry in which a parameter is made.
+    pub(crate) fn entry(&self, parameter: &Parameter<'_>) -> CallId {
+        let mut id = parameter.call;
+        while let Some(caller) = self.calls[id.0].caller {
+            id = caller;
+        }
+        id
     }
 
     /// Records that `caller` calls `function`.

@@ -20,10 +20,14 @@ use crate::{
 };
 
 /// Returns the stubs of a model with a syntax error.
-pub(crate) fn model(tokens: &TokenStream, mode: Mode, error: &syn::Error) -> TokenStream {
+pub(crate) fn model(
+    tokens: &TokenStream,
+    (mode, entry_names): (Mode, Vec<String>),
+    error: &syn::Error,
+) -> TokenStream {
     let unread = unread(tokens, error);
     let Some(form) = form(tokens) else { return unread };
-    let model = Model { tokens: tokens.clone(), form };
+    let model = Model { tokens: tokens.clone(), form, entry_names };
     let layers = Layers::default();
     let evaluator = Evaluator::new(model.items(), &layers);
     let stubs = stub::for_faults(&model, &stub::inputs(&model), mode, &evaluator);
@@ -135,10 +139,12 @@ mod tests {
     use quote::ToTokens;
     use soybean_plan::Mode;
 
+    use crate::attribute::FORWARD;
+
     fn check(item: &str, kept: &[&str], dropped: &[&str]) {
         let tokens: proc_macro2::TokenStream = item.parse().unwrap();
         let error = syn::parse2::<syn::Item>(tokens.clone()).err().unwrap();
-        let expansion = super::model(&tokens, Mode::Training, &error);
+        let expansion = super::model(&tokens, (Mode::Training, vec![FORWARD.to_owned()]), &error);
         let file: syn::File = syn::parse2(expansion).unwrap();
         let text = file.to_token_stream().to_string();
         assert!(kept.iter().all(|it| text.contains(it)), "{text}");

@@ -9,7 +9,7 @@ use quote::{ToTokens, format_ident, quote};
 use syn::{Attribute as Annotation, FnArg, Item, ItemFn, Safety};
 
 use crate::{
-    attribute::{Attribute, mode_of},
+    attribute::{Attribute, entries_of, mode_of},
     dependency::Dependency,
     erase::erase_dims,
     evaluate::Evaluator,
@@ -63,7 +63,7 @@ pub(crate) fn start(
 /// Expands the second half: the generated items, or the errors.
 pub(crate) fn arrived(arrived: Arrived, environment: &Environment) -> TokenStream {
     let Arrived { state, bundles } = arrived;
-    let model = match Model::parse(state.item) {
+    let model = match Model::parse(state.item, entries_of(&state.attribute)) {
         Ok(model) => model,
         Err(error) => return error.to_compile_error(),
     };
@@ -71,7 +71,6 @@ pub(crate) fn arrived(arrived: Arrived, environment: &Environment) -> TokenStrea
     let layers = Layers::new(&dependencies, bundles);
     let mut evaluator = Evaluator::new(model.items(), &layers);
     let attribute = Attribute::parse(state.attribute, &mut evaluator.diagnostics);
-    let path = generate::path(&model);
     let bodies = bodies_name(&state.id);
     let functions = functions(&model);
     let Some(success) = expand::build(&model, &attribute, environment, &mut evaluator) else {
@@ -79,7 +78,7 @@ pub(crate) fn arrived(arrived: Arrived, environment: &Environment) -> TokenStrea
         let errors = imports::used_beside(&evaluator.diagnostics.to_compile_errors(), whole);
         let unreachable = "::core::unreachable!()";
         let network =
-            generate::network(&path, &stub::plan(attribute.mode), unreachable, unreachable);
+            generate::network(&model, &stub::plan(attribute.mode), unreachable, unreachable);
         let network = generate::tokens(&network);
         let functions = functions.iter().map(|it| stub::without_body(&seen_outside(it)));
         let is_layer = |it: &&Dependency| matches!(layers.links[&it.key], Link::To(_));
@@ -93,10 +92,10 @@ pub(crate) fn arrived(arrived: Arrived, environment: &Environment) -> TokenStrea
     };
     let program = generate::tokens(&generate::program(&success));
     let network = generate::tokens(&generate::network(
-        &path,
+        &model,
         "__program::PLAN",
         "&__program::Generated",
-        &generate::forward(&model, success.inputs.len()),
+        &generate::forward(&model, &success.inputs),
     ));
     let functions = functions.iter().map(|it| inner(it));
     let assertions = generate::assertions(&success.assertions);

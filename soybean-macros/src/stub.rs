@@ -12,7 +12,7 @@ use crate::{
     evaluate::Evaluator,
     expand::Input,
     generate, imports,
-    item::{Form, Model, generated_name},
+    item::{Form, Model, arguments},
     prelude,
     tensor_type::TensorType,
 };
@@ -26,18 +26,19 @@ pub(crate) fn plan(mode: Mode) -> String {
     )
 }
 
-/// Returns the model's arguments as far as their tokens tell.
-pub(crate) fn inputs(model: &Model) -> Vec<Input> {
+/// Returns the arguments of each entry as far as their tokens tell.
+pub(crate) fn inputs(model: &Model) -> Vec<Vec<Input>> {
     let input = |input: &syn::PatType| {
         let Pat::Ident(pattern) = &*input.pat else { return None };
         let dtype = TensorType::of(&input.ty).and_then(|it| it.dtype.ok()).unwrap_or(DType::F32);
         Some(Input::without_value(pattern.ident.clone(), dtype))
     };
-    model.inputs().filter_map(input).collect()
+    let inputs = |it: &ItemFn| arguments(it).filter_map(input).collect();
+    model.named_entries().map(|(_, it)| it.map_or_else(Vec::new, inputs)).collect()
 }
 
 /// Returns the user's item unchanged, and types without a program.
-pub(crate) fn for_editor(model: &Model, inputs: &[Input], mode: Mode) -> TokenStream {
+pub(crate) fn for_editor(model: &Model, inputs: &[Vec<Input>], mode: Mode) -> TokenStream {
     let (inside, network) = generated(model, inputs, mode);
     generate::assemble(model, model.eager(TokenStream::new()), inside, network)
 }
@@ -45,7 +46,7 @@ pub(crate) fn for_editor(model: &Model, inputs: &[Input], mode: Mode) -> TokenSt
 /// Returns the errors, and the user's item without the bodies that would show them again.
 pub(crate) fn for_faults(
     model: &Model,
-    inputs: &[Input],
+    inputs: &[Vec<Input>],
     mode: Mode,
     evaluator: &Evaluator<'_>,
 ) -> TokenStream {
@@ -67,7 +68,7 @@ pub(crate) fn for_faults(
                 )
             });
             let items =
-                model.items().iter().filter_map(|item| without_fault(item, mode, evaluator));
+                model.items().iter().filter_map(|item| without_fault(model, item, mode, evaluator));
             quote! {
                 #errors
                 #(#attributes)*
@@ -78,21 +79,25 @@ pub(crate) fn for_faults(
     }
 }
 
-fn generated(model: &Model, inputs: &[Input], mode: Mode) -> (TokenStream, TokenStream) {
+fn generated(model: &Model, inputs: &[Vec<Input>], mode: Mode) -> (TokenStream, TokenStream) {
     let inside = generate::interface(model, inputs, mode, "no GPUs");
-    let path = generate::path(model);
     let network =
-        generate::network(&path, &plan(mode), "::core::unreachable!()", "::core::unreachable!()");
+        generate::network(model, &plan(mode), "::core::unreachable!()", "::core::unreachable!()");
     (generate::tokens(&inside), generate::tokens(&network))
 }
 
 /// Returns the part of the item that compiles without further errors.
-fn without_fault(item: &Item, mode: Mode, evaluator: &Evaluator<'_>) -> Option<TokenStream> {
+fn without_fault(
+    model: &Model,
+    item: &Item,
+    mode: Mode,
+    evaluator: &Evaluator<'_>,
+) -> Option<TokenStream> {
     match item {
         Item::Fn(it) => Some(without_body(it)),
         Item::Const(it) if evaluator.is_poisoned(it) => None,
         Item::Macro(_) => None,
-        other if generated_name(other, mode).is_some() => None,
+        other if model.generated_name(other, mode).is_some() => None,
         other => Some(erase_dims(quote!(#other))),
     }
 }

@@ -17,7 +17,7 @@ fn check(attribute: &str, item: &str, expected: Expect) {
 }
 
 fn check_in(environment: &expand::Environment, attribute: &str, item: &str, expected: Expect) {
-    let model = Model::parse(item.parse().unwrap()).unwrap();
+    let model = Model::parse(item.parse().unwrap(), vec!["forward".to_owned()]).unwrap();
     let mut diagnostics = Diagnostics::default();
     let attribute = Attribute::parse(attribute.parse().unwrap(), &mut diagnostics);
     let layers = Layers::unknown(&[]);
@@ -147,7 +147,7 @@ fn attributes_are_checked() {
         model,
         expect![[r#"
             1:10-13: unknown argument `gpu`
-              known: gpus = 8, optimizer = sgd(momentum = 0.9), strategy = "auto", precision = "bf16", memory = "80GiB", cluster = "dgx-h100", objective = "time", search = "thorough", padding = "off", max_work = 1.2, mode = "inference", freeze = ["encoder.*"], clip_norm = 1.0, accumulate = 4, ema = 0.999, non_finite = "skip"
+              known: gpus = 8, optimizer = sgd(momentum = 0.9), strategy = "auto", precision = "bf16", memory = "80GiB", cluster = "dgx-h100", objective = "time", search = "thorough", padding = "off", max_work = 1.2, mode = "inference", entries = (prefill = 1, decode = 128), freeze = ["encoder.*"], groups = [("*.bias", sgd())], clip_norm = 1.0, accumulate = 4, ema = 0.999, non_finite = "skip"
               help:  did you mean `gpus`?
             1:37-45: `strategy` is given twice
             1:7-8: `gpus` must be an integer from 1 to 4096, found 0

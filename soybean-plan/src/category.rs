@@ -36,6 +36,8 @@ categories! {
     Copying = "copying",
     /// Lookups in embedding tables and their gradients.
     Embedding = "embedding",
+    /// Elements by their indices along a dim, and places in the order of sizes.
+    Indexing = "indexing",
     /// Attention and its gradients.
     Attention = "attention",
     /// Collectives, with the time spent waiting for other ranks.

@@ -29,6 +29,8 @@ macro_rules! for_each_kernel {
             padding: Pad(Padding),
             concatenation: Concatenate(Concatenation),
             embedding: Embed(Embedding, EmbeddingForm),
+            indexing: Index(Indexing, IndexingForm),
+            ranking: Rank(Ranking, RankingForm),
             attention: Attend(Attention, AttentionForm),
         }
     };

@@ -59,8 +59,8 @@ pub use non_finite::NonFinite;
 pub use pattern::Pattern;
 pub use precision::Precision;
 pub use program::{
-    Buffer, BufferId, Constant, Init, Input, Output, Parameter, Plan, Program, Rows, RunScalar,
-    State, Step, Tables,
+    Buffer, BufferId, Constant, Entry, Init, Input, Output, Parameter, Plan, Program, Rows,
+    RunScalar, State, Step, Tables,
 };
 pub use scalar::{Binary, Instruction, Register, ScalarProgram, Unary, noise};
 pub use schedule::{Access, Lane, Schedule, Wait};

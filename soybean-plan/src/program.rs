@@ -1,6 +1,6 @@
 //! Programs: everything that a run needs to know about a compiled model.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, ops::Range};
 
 use crate::{DType, Kernel, KernelWork, Mesh, Mode, NonFinite, Precision, Tile, random::mixed};
 
@@ -24,17 +24,19 @@ pub struct Program {
     /// updates nothing: all but the last of those that share an update. Empty if every step
     /// updates.
     pub accumulate: Vec<Step>,
-    /// The steps of the forward computation: the loss and further outputs.
-    pub evaluate: Vec<Step>,
+    /// The steps of the forward computation of each entry: the loss and further outputs. A trained
+    /// model has one entry.
+    pub evaluate: Vec<Vec<Step>>,
 }
 
 impl Program {
-    /// Returns the steps of one training step, or in inference of one prediction.
+    /// Returns the steps of one training step, or in inference of one prediction by the first
+    /// entry.
     #[must_use]
     pub fn measured_step(&self) -> &[Step] {
         match self.tables.mode() {
             Mode::Training => &self.train,
-            Mode::Inference => &self.evaluate,
+            Mode::Inference => &self.evaluate[0],
         }
     }
 
@@ -54,14 +56,17 @@ impl Program {
     }
 
     /// Returns the steps that measure the plan, each list with the number of times that it runs.
-    /// The first list is that of a training step, or in inference of a prediction. If steps share
-    /// an update, the second one is that of the accumulating steps before it.
+    /// The first list is that of a training step; if steps share an update, the second one is that
+    /// of the accumulating steps before it. In inference, there is a list for each entry.
     #[must_use]
     pub fn measured(&self) -> Vec<(u64, &[Step])> {
-        let first: (u64, &[Step]) = (1, self.measured_step());
         match (self.tables.mode(), self.tables.accumulate) {
-            (Mode::Training, n) if n > 1 => vec![first, (n - 1, &self.accumulate)],
-            (Mode::Training | Mode::Inference, _) => vec![first],
+            (Mode::Training, n) if n > 1 => vec![(1, &self.train), (n - 1, &self.accumulate)],
+            (Mode::Training, _) => vec![(1, &self.train)],
+            (Mode::Inference, _) => {
+                let lists = self.tables.entries.iter().zip(&self.evaluate);
+                lists.map(|(entry, steps)| (entry.n_calls, &steps[..])).collect()
+            }
         }
     }
 }
@@ -91,7 +96,10 @@ pub struct Tables {
     pub arena_bytes: usize,
     /// All buffers; buffers whose lifetimes do not overlap share memory.
     pub buffers: Cow<'static, [Buffer]>,
-    /// The tensors of a batch, in the order of the model's arguments.
+    /// The functions of the model that run by themselves: `forward` in training, at least one in
+    /// inference.
+    pub entries: Cow<'static, [Entry]>,
+    /// The tensors of a batch, in the order of the model's arguments, entry by entry.
     pub inputs: Cow<'static, [Input]>,
     /// The trained tensors and the model's buffers, in the order in which the model makes them.
     pub parameters: Cow<'static, [Parameter]>,
@@ -119,15 +127,13 @@ pub struct Tables {
     /// The reaction to training steps that are not finite.
     pub non_finite: NonFinite,
     /// The results of an evaluation: the loss if there is one, then the further outputs of the
-    /// model.
+    /// model, entry by entry.
     pub outputs: Cow<'static, [Output]>,
     /// The bytes that the collectives of one training step move, over all ranks.
     pub train_bytes: u64,
     /// The bytes that the collectives of one accumulating step move, over all ranks; 0 if every
     /// step updates.
     pub accumulate_bytes: u64,
-    /// The bytes that the collectives of one evaluation move, over all ranks.
-    pub evaluate_bytes: u64,
 }
 
 impl Tables {
@@ -140,41 +146,102 @@ impl Tables {
         }
     }
 
-    /// Returns the results of a prediction: all outputs but the loss.
+    /// Returns the tensors of a batch for an entry.
+    ///
+    /// # Panics
+    /// If there is no such entry.
     #[must_use]
-    pub fn predictions(&self) -> &[Output] {
-        &self.outputs[usize::from(self.loss.is_some())..]
+    pub fn inputs_of(&self, entry: usize) -> &[Input] {
+        &self.inputs[self.entries[entry].inputs.clone()]
+    }
+
+    /// Returns the results of an evaluation of an entry, the loss first if there is one.
+    ///
+    /// # Panics
+    /// If there is no such entry.
+    #[must_use]
+    pub fn outputs_of(&self, entry: usize) -> &[Output] {
+        &self.outputs[self.entries[entry].outputs.clone()]
+    }
+
+    /// Returns the results of a prediction by an entry: all its outputs but the loss.
+    ///
+    /// # Panics
+    /// If there is no such entry.
+    #[must_use]
+    pub fn predictions(&self, entry: usize) -> &[Output] {
+        &self.outputs_of(entry)[usize::from(self.loss.is_some())..]
     }
 
     /// Returns the bytes of a batch's parts over all ranks: what the host writes to them for each
-    /// step, evaluation or prediction.
+    /// step, evaluation or prediction by an entry.
+    ///
+    /// # Panics
+    /// If there is no such entry.
     #[must_use]
-    pub fn fed_bytes(&self) -> u64 {
-        self.mesh.n_ranks() as u64 * self.fed_bytes_per_rank()
+    pub fn fed_bytes(&self, entry: usize) -> u64 {
+        self.mesh.n_ranks() as u64 * self.fed_bytes_per_rank(entry)
     }
 
     /// Returns the bytes of the parts of a batch that one rank holds, with their padding. All ranks
     /// hold equally many.
+    ///
+    /// # Panics
+    /// If there is no such entry.
     #[must_use]
-    pub fn fed_bytes_per_rank(&self) -> u64 {
+    pub fn fed_bytes_per_rank(&self, entry: usize) -> u64 {
         let bytes = |input: &Input| {
             let n_elements: u64 =
                 input.tile.local_shape(&self.mesh).iter().map(|it| *it as u64).product();
             n_elements * input.dtype.bytes() as u64
         };
-        self.inputs.iter().map(bytes).sum()
+        self.inputs_of(entry).iter().map(bytes).sum()
     }
 
     /// Returns the bytes that the collectives of [`Program::measured`] move, over all ranks: in one
-    /// training step together with the accumulating steps before it, or in inference in one
-    /// prediction.
+    /// training step together with the accumulating steps before it, or in inference in all calls
+    /// of all entries.
     #[must_use]
-    pub const fn measured_bytes(&self) -> u64 {
+    pub fn measured_bytes(&self) -> u64 {
         match self.mode() {
             Mode::Training => {
                 self.train_bytes + self.accumulate.saturating_sub(1) * self.accumulate_bytes
             }
-            Mode::Inference => self.evaluate_bytes,
+            Mode::Inference => self.entries.iter().map(|it| it.n_calls * it.bytes).sum(),
+        }
+    }
+}
+
+/// A function of the model that runs by itself, on its own batch, with the parameters and states
+/// that all entries share.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The function's name.
+    pub name: Cow<'static, str>,
+    /// The number of its calls in the computation that the plan is measured by; 1 in training.
+    pub n_calls: u64,
+    /// The numbers of its inputs in [`Tables::inputs`].
+    pub inputs: Range<usize>,
+    /// The numbers of its results in [`Tables::outputs`].
+    pub outputs: Range<usize>,
+    /// The numbers of the parameters and buffers that it makes in [`Tables::parameters`], in the
+    /// order in which it makes them.
+    pub parameters: Cow<'static, [usize]>,
+    /// The bytes that the collectives of one evaluation move, over all ranks.
+    pub bytes: u64,
+}
+
+impl Entry {
+    /// Returns the only entry of a model, which takes and returns all its tensors.
+    #[must_use]
+    pub fn only(n_inputs: usize, n_outputs: usize, n_parameters: usize, bytes: u64) -> Self {
+        Self {
+            name: Cow::Borrowed("forward"),
+            n_calls: 1,
+            inputs: 0..n_inputs,
+            outputs: 0..n_outputs,
+            parameters: (0..n_parameters).collect(),
+            bytes,
         }
     }
 }
@@ -343,8 +410,8 @@ pub struct Plan {
     pub strategy: &'static str,
     /// True if it is proved that no plan is better by the objective.
     pub is_optimal: bool,
-    /// The bytes that one update, or in inference one prediction, moves over all ranks. An update
-    /// is one training step, or all the steps that share it.
+    /// The bytes that one update moves over all ranks: one training step, or all the steps that
+    /// share it. In inference, those of all calls of all entries.
     pub bytes_total: u64,
     /// The number of steps that share an update; 1 if every step updates, and in inference.
     pub accumulate: u64,

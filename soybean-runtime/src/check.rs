@@ -1,16 +1,17 @@
 //! Checks of a model's tables before its ranks are started.
 
-use soybean_plan::{Buffer, Output, Rows, Tables};
+use soybean_plan::{Buffer, Entry, Output, Rows, Tables};
 
 use crate::{Error, ErrorKind};
 
 /// The alignment of all buffers, in bytes.
 pub(crate) const ALIGNMENT: usize = 64;
 
-/// Checks that all buffers are within the arena, and that the buffers of inputs, parameters, states
-/// and outputs are as long as a rank's parts.
+/// Checks that all buffers are within the arena, that the buffers of inputs, parameters, states and
+/// outputs are as long as a rank's parts, and that entries refer to tensors that exist.
 pub(crate) fn check_tables(tables: &Tables) -> Result<(), Error> {
     let error = |message: String| Err(Error::new(ErrorKind::Program, message));
+    check_entries(tables)?;
     for (number, buffer) in tables.buffers.iter().enumerate() {
         if !is_within(tables.arena_bytes, buffer) {
             let (n_bytes, found) = (tables.arena_bytes, buffer);
@@ -43,6 +44,26 @@ pub(crate) fn check_tables(tables: &Tables) -> Result<(), Error> {
         )),
         None => Ok(()),
     }
+}
+
+/// Checks that there is an entry, and that the tensors of each exist.
+fn check_entries(tables: &Tables) -> Result<(), Error> {
+    let error = |message: String| Err(Error::new(ErrorKind::Program, message));
+    if tables.entries.is_empty() {
+        return error("expected a program with an entry, found none".to_owned());
+    }
+    for Entry { name, inputs, outputs, .. } in tables.entries.iter() {
+        let lists =
+            [("inputs", inputs, tables.inputs.len()), ("outputs", outputs, tables.outputs.len())];
+        let wrong =
+            lists.into_iter().find(|(_, range, n)| range.start > range.end || range.end > *n);
+        if let Some((what, range, n)) = wrong {
+            return error(format!(
+                "entry `{name}`: expected {what} among {n} tensors, found those of numbers {range:?}"
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// Returns true if the buffer is aligned and within an arena of this size.

@@ -7,6 +7,7 @@ mod concatenation;
 mod contraction;
 mod convolution;
 mod embedding;
+mod indexing;
 mod interpreter;
 mod isa;
 mod kernel;
@@ -23,6 +24,7 @@ mod pooling;
 mod product;
 #[cfg(test)]
 mod random_data;
+mod ranking;
 mod ranks;
 mod reduction;
 mod region;

@@ -59,14 +59,16 @@ impl HostIo {
         Ok(())
     }
 
-    /// Writes the rank's parts of a batch to the device. Returns the bytes written, with padding.
+    /// Writes the rank's parts of a batch for an entry to the device. Returns the bytes written,
+    /// with padding.
     pub(crate) fn feed(
         &self,
         tables: &Tables,
         memory: &mut dyn Upload,
-        batch: &[View<'_>],
+        (entry, batch): (usize, &[View<'_>]),
     ) -> Result<u64, Error> {
-        let places = tables.inputs.iter().zip(batch).zip(&self.inputs);
+        let overlaps = &self.inputs[tables.entries[entry].inputs.clone()];
+        let places = tables.inputs_of(entry).iter().zip(batch).zip(overlaps);
         places
             .into_iter()
             .map(|((input, view), overlap)| feed(memory, input.buffer, overlap, *view))

@@ -20,8 +20,8 @@ pub trait Model: Send + Sync {
     fn accumulate(&self, _rank: &mut Rank<'_>) {
         unreachable!("models of which several steps share an update accumulate gradients")
     }
-    /// Runs the forward computation, as calls on `rank`.
-    fn evaluate(&self, rank: &mut Rank<'_>);
+    /// Runs the forward computation of the entry of this number, as calls on `rank`.
+    fn evaluate(&self, entry: usize, rank: &mut Rank<'_>);
 }
 
 /// An owned or static model, which lives as long as its ranks.
@@ -60,8 +60,8 @@ impl Model for Program {
         run(&self.accumulate, rank);
     }
 
-    fn evaluate(&self, rank: &mut Rank<'_>) {
-        run(&self.evaluate, rank);
+    fn evaluate(&self, entry: usize, rank: &mut Rank<'_>) {
+        run(&self.evaluate[entry], rank);
     }
 }
 

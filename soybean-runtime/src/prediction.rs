@@ -40,20 +40,22 @@ enum Column<'a> {
 }
 
 impl<'a> PredictionRequest<'a> {
-    /// Creates and checks a request. Inputs that predictions do not need are ignored. `needed` are
-    /// the rows of each batch that this process reads.
+    /// Creates and checks a request to an entry. Inputs that predictions do not need are ignored.
+    /// `needed` are the rows of each batch that this process reads.
     pub(crate) fn new(
         tables: &'a Tables,
+        entry: usize,
         given: &'a [View<'a>],
         needed: &[Range<usize>],
     ) -> Result<Self, Error> {
-        if tables.predictions().is_empty() {
+        let (inputs, predictions) = (tables.inputs_of(entry), tables.predictions(entry));
+        if predictions.is_empty() {
             return error("expected a model with outputs beside its loss, found none".to_owned());
         }
-        check_count(&tables.inputs, given)?;
-        let pairs = tables.inputs.iter().zip(given).filter(|(input, _)| input.is_queried);
+        check_count(inputs, given)?;
+        let pairs = inputs.iter().zip(given).filter(|(input, _)| input.is_queried);
         let queried: Vec<(&Input, &View<'_>)> = pairs.collect();
-        let request = Self { inputs: &tables.inputs, given, row_counts: row_counts(&queried)? };
+        let request = Self { inputs, given, row_counts: row_counts(&queried)? };
         let Some(RowCounts { n_given, n_rows }) = request.row_counts else { return Ok(request) };
         let has_states = tables.mode() == Mode::Inference && !tables.states.is_empty();
         if has_states && n_given != n_rows {
@@ -62,7 +64,7 @@ impl<'a> PredictionRequest<'a> {
             ));
         }
         let is_mixed = |it: &&Output| it.rows == Rows::Mixed;
-        let mixed = tables.predictions().iter().find(is_mixed);
+        let mixed = predictions.iter().find(is_mixed);
         if let Some(output) = mixed.filter(|_| n_given != n_rows) {
             let name = &output.name;
             return error(format!(

@@ -34,14 +34,17 @@ impl Predictor {
         Ok(Self { inner: Trainer::start(AnyModel::Shared(model), &config, Mode::Inference)? })
     }
 
-    /// Computes the model's outputs, in the order in which it returns them. If every output has a
-    /// part for each row, any number of rows may be given. They are computed batch by batch, and
-    /// the outputs have as many rows.
+    /// Computes the outputs of the entry of this number, in the order in which it returns them. If
+    /// every output has a part for each row, any number of rows may be given. They are computed
+    /// batch by batch, and the outputs have as many rows.
     ///
     /// # Errors
-    /// If the batch does not fit the model, or a rank fails.
-    pub fn predict(&mut self, batch: &[View<'_>]) -> Result<Vec<Array>, Error> {
-        self.inner.predict(batch)
+    /// If the batch does not fit the entry, or a rank fails.
+    ///
+    /// # Panics
+    /// If there is no such entry.
+    pub fn predict(&mut self, entry: usize, batch: &[View<'_>]) -> Result<Vec<Array>, Error> {
+        self.inner.predict_by(entry, batch)
     }
 
     /// Returns all parameters and buffers by name, in the order in which the model creates them.

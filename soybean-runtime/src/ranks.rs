@@ -60,8 +60,10 @@ pub(crate) enum Command<'a> {
         /// The tensors of the batch.
         batch: &'a [View<'a>],
     },
-    /// Run the forward computation on this batch.
+    /// Run the forward computation of an entry on this batch.
     Evaluate {
+        /// The number of the entry.
+        entry: usize,
         /// The tensors of the batch.
         batch: &'a [View<'a>],
     },

@@ -39,8 +39,8 @@ pub struct Trainer {
     learning_rate: f32,
     history: History,
     ranks: Box<dyn Ranks>,
-    /// The rows of a batch that the ranks of this process read.
-    rows: Vec<Range<usize>>,
+    /// For each entry, the rows of a batch that the ranks of this process read.
+    rows: Vec<Vec<Range<usize>>>,
     is_queued: bool,
     /// The first error. After it, all calls fail.
     failure: Option<Error>,
@@ -75,7 +75,10 @@ impl Trainer {
         }
         let learning_rate = finite(config.learning_rate)?;
         let ranks = processes::start_ranks(&model, config)?;
-        let rows = processes::rows_needed(&tables.inputs, &tables.mesh, ranks.local_ranks());
+        let rows = |entry| {
+            processes::rows_needed(tables.inputs_of(entry), &tables.mesh, ranks.local_ranks())
+        };
+        let rows = (0..tables.entries.len()).map(rows).collect();
         let (config, history) = (config.clone(), History::default());
         let (is_queued, failure) = (false, None);
         let mut trainer =
@@ -162,7 +165,7 @@ impl Trainer {
     /// # Errors
     /// If the batch does not fit the model, or a rank fails.
     pub fn evaluate(&mut self, batch: &[View<'_>]) -> Result<Evaluation, Error> {
-        let mut arrays = self.forward(batch)?.into_iter();
+        let mut arrays = self.forward(0, batch)?.into_iter();
         let loss = arrays.next().and_then(|loss| loss.data.first().copied()).unwrap_or(f32::NAN);
         Ok(Evaluation { loss, outputs: arrays.collect() })
     }
@@ -177,29 +180,37 @@ impl Trainer {
     /// # Errors
     /// If the model has no such outputs, the batch does not fit the model, or a rank fails.
     pub fn predict(&mut self, batch: &[View<'_>]) -> Result<Vec<Array>, Error> {
+        self.predict_by(0, batch)
+    }
+
+    /// Computes the outputs of the entry of this number, as [`Self::predict`] does.
+    pub(crate) fn predict_by(
+        &mut self,
+        entry: usize,
+        batch: &[View<'_>],
+    ) -> Result<Vec<Array>, Error> {
         let model = self.model.clone();
         let tables = model.get().tables();
-        let request = PredictionRequest::new(tables, batch, &self.rows)
+        let predictions = tables.predictions(entry);
+        let request = PredictionRequest::new(tables, entry, batch, &self.rows[entry])
             .map_err(|error| self.report_error(error))?;
-        let mut answers = vec![Vec::new(); tables.predictions().len()];
+        let mut answers = vec![Vec::new(); predictions.len()];
         for part in request.batches() {
-            let arrays = self.forward(&part.views())?;
+            let arrays = self.forward(entry, &part.views())?;
             let arrays = arrays.into_iter().skip(usize::from(tables.loss.is_some()));
-            for ((output, answer), array) in
-                tables.predictions().iter().zip(&mut answers).zip(arrays)
-            {
+            for ((output, answer), array) in predictions.iter().zip(&mut answers).zip(arrays) {
                 answer.push(part.cut(array, output.rows));
             }
         }
-        let outputs = tables.predictions().iter().zip(answers);
+        let outputs = predictions.iter().zip(answers);
         Ok(outputs.map(|(output, parts)| concatenated(parts, output.rows)).collect())
     }
 
-    /// Returns all outputs, including the loss if there is one.
-    fn forward(&mut self, batch: &[View<'_>]) -> Result<Vec<Array>, Error> {
-        self.check_batch(batch)?;
-        self.call(Command::Evaluate { batch })?;
-        let outputs = &self.model.get().tables().outputs;
+    /// Returns all outputs of an entry, including the loss if there is one.
+    fn forward(&mut self, entry: usize, batch: &[View<'_>]) -> Result<Vec<Array>, Error> {
+        self.check_batch_of(entry, batch)?;
+        self.call(Command::Evaluate { entry, batch })?;
+        let outputs = self.model.get().tables().outputs_of(entry);
         let tiles: Vec<Tile> = outputs.iter().map(|it| it.tile).collect();
         let arrays = self.assemble(&tiles, &mut || None).into_iter();
         let typed = |(array, output): (Array, &Output)| match output.dtype {

@@ -22,6 +22,9 @@ use crate::{
     state,
 };
 
+/// The calls of one step.
+type Steps<'a> = &'a dyn Fn(&dyn Model, &mut Rank<'_>);
+
 /// A rank on the CPU.
 pub(crate) struct Worker {
     pub(crate) rank: usize,
@@ -92,11 +95,13 @@ impl Worker {
                 let mut inspection = Inspection::default();
                 let inspected = is_inspected.then_some(&mut inspection);
                 let is_update = is_update(context.counters, tables);
-                let (steps, numbers): (fn(&dyn Model, &mut Rank<'_>), _) = match is_update {
-                    true => (|model, rank| model.train(rank), (tables.loss, tables.gradient_norm)),
-                    false => (|model, rank| model.accumulate(rank), (tables.accumulate_loss, None)),
+                let (steps, numbers): (Steps<'_>, _) = match is_update {
+                    true => (&|model, rank| model.train(rank), (tables.loss, tables.gradient_norm)),
+                    false => {
+                        (&|model, rank| model.accumulate(rank), (tables.accumulate_loss, None))
+                    }
                 };
-                self.step(batch, host_io, trace_from, inspected, steps)?;
+                self.step((0, batch), host_io, trace_from, inspected, steps)?;
                 lock(report).inspection = inspection;
                 if let (0, (Some(loss), norm)) = (self.rank, numbers) {
                     let norm = norm.map(|it| self.cpu.number(it)).transpose()?;
@@ -105,10 +110,11 @@ impl Worker {
                     report.gradient_norm = norm;
                 }
             }
-            Command::Evaluate { batch } => {
-                self.step(batch, host_io, None, None, |model, rank| model.evaluate(rank))?;
+            Command::Evaluate { entry, batch } => {
+                let steps: Steps<'_> = &|model, rank| model.evaluate(entry, rank);
+                self.step((entry, batch), host_io, None, None, steps)?;
                 let outputs: Vec<_> =
-                    tables.outputs.iter().map(|it| (it.tile, it.buffer)).collect();
+                    tables.outputs_of(entry).iter().map(|it| (it.tile, it.buffer)).collect();
                 host_io.parts(tables, &mut self.cpu, &outputs, &mut lock(report).parts)?;
             }
             Command::Fetch(range) | Command::Save(range) => {
@@ -131,11 +137,11 @@ impl Worker {
 
     fn step(
         &mut self,
-        batch: &[View<'_>],
+        batch: (usize, &[View<'_>]),
         host_io: &HostIo,
         trace_from: Option<Instant>,
         inspection: Option<&mut Inspection>,
-        steps: fn(&dyn Model, &mut Rank<'_>),
+        steps: Steps<'_>,
     ) -> Result<(), Error> {
         let start = Instant::now();
         let model = self.model.get();

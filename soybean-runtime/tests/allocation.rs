@@ -8,9 +8,9 @@ use soybean_counting_allocator::count_during;
 use soybean_linear_program::{batch, program};
 use soybean_plan::{
     Attention, AttentionForm, Buffer, Combine, Concatenation, Contraction, Convolution,
-    ConvolutionForm, DType, Embedding, EmbeddingForm, Instruction, Kernel, Map, MatrixStrides,
-    Padding, Permutation, Pooling, PoolingForm, Program, Reduction, ScalarProgram, Shape, Step,
-    Strides,
+    ConvolutionForm, DType, Embedding, EmbeddingForm, Indexing, IndexingForm, Instruction, Kernel,
+    Map, MatrixStrides, Padding, Permutation, Pooling, PoolingForm, Program, Ranking, RankingForm,
+    Reduction, ScalarProgram, Shape, Step, Strides,
 };
 use soybean_runtime::{Config, Device, Trainer, View};
 
@@ -143,7 +143,7 @@ fn add_windows(program: &mut Program, [a, b, c]: [usize; 3]) {
     }
 }
 
-/// Adds a padding, a concatenation and embeddings.
+/// Adds a padding, a concatenation, embeddings, elements by their indices, and a ranking.
 fn add_copies(program: &mut Program, [a, b, c, indices]: [usize; 4]) {
     let window = [Shape::new(&[8, 60, 60]), Shape::new(&[8, 64, 64])];
     let low = [0, 2, 2, 0, 0, 0, 0, 0];
@@ -153,6 +153,13 @@ fn add_copies(program: &mut Program, [a, b, c, indices]: [usize; 4]) {
         let embedding = Embedding { form, n_indices: 500, rows: 300, vocabulary: 600, width: 64 };
         add(program, embedding, &[indices, a, indices], c);
     }
+    for form in IndexingForm::ALL {
+        let (n_indices, rows, extent) = (500, 300, 600);
+        let it = Indexing { form: *form, outer: 1, n_indices, rows, extent, inner: 1 };
+        add(program, it, &[indices, a, indices], c);
+    }
+    let form = RankingForm::Descending;
+    add(program, Ranking { form, outer: 50, length: 10, inner: 1 }, &[a], indices);
 }
 
 fn main() {

@@ -43,7 +43,7 @@ pub fn simulate(
     let steps = match settings.phase {
         Phase::Measured => program.measured_step(),
         Phase::Accumulate => &program.accumulate,
-        Phase::Evaluate => &program.evaluate,
+        Phase::Evaluate(entry) => &program.evaluate[entry],
     };
     let (tasks, schedule) = task::tasks(program, steps, settings.transport, &topology);
     let links = links::Links::new(&topology);

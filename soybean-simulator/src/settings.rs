@@ -20,7 +20,7 @@ pub enum Phase {
     /// A training step that only accumulates gradients, if several steps share an update.
     Accumulate,
     /// An evaluation, which is a prediction in inference.
-    Evaluate,
+    Evaluate(usize),
 }
 
 /// The order of kernels and collectives.

@@ -4,8 +4,8 @@ mod elementwise;
 
 use soybean_plan::{
     Attention, AttentionForm, Concatenation, Contraction, Convolution, ConvolutionForm, Embedding,
-    EmbeddingForm, MAX_RANK, MatrixStrides, Padding, Permutation, Pooling, PoolingForm, Shape,
-    Strides,
+    EmbeddingForm, Indexing, IndexingForm, MAX_RANK, MatrixStrides, Padding, Permutation, Pooling,
+    PoolingForm, Ranking, RankingForm, Shape, Strides,
 };
 
 use super::trial::{Operand, Trial};
@@ -20,6 +20,8 @@ pub(super) fn suite() -> Vec<Trial> {
     trials.extend(poolings());
     trials.extend(copies());
     trials.extend(embeddings());
+    trials.extend(indexings());
+    trials.extend(rankings());
     trials.extend(attentions());
     trials
 }
@@ -212,6 +214,37 @@ fn embeddings() -> impl Iterator<Item = Trial> {
                 Operand::Indices { n_elements: rows, limit: rows },
             ];
             Trial { kernel: kernel.into(), inputs, results: vec![written * width] }
+        })
+    })
+}
+
+fn indexings() -> impl Iterator<Item = Trial> {
+    // Lines, indices of a line, and elements of a line.
+    let sizes = [[64, 2, 8], [512, 2, 64], [512, 16, 256], [2048, 64, 64]];
+    sizes.into_iter().flat_map(|[outer, n_indices, rows]| {
+        IndexingForm::ALL.iter().map(move |&form| {
+            let kernel = Indexing { form, outer, n_indices, rows, extent: rows, inner: 1 };
+            let (read, written) = match form {
+                IndexingForm::Gather => (rows, n_indices),
+                IndexingForm::ScatterAdd => (n_indices, rows),
+            };
+            let inputs = vec![
+                Operand::Indices { n_elements: outer * n_indices, limit: rows },
+                Operand::Numbers(outer * read),
+                Operand::Indices { n_elements: rows, limit: rows },
+            ];
+            Trial { kernel: kernel.into(), inputs, results: vec![outer * written] }
+        })
+    })
+}
+
+fn rankings() -> impl Iterator<Item = Trial> {
+    // Lines, and elements of a line.
+    let sizes = [[64, 8], [2048, 8], [512, 64], [256, 1024]];
+    sizes.into_iter().flat_map(|[outer, length]| {
+        RankingForm::ALL.iter().map(move |&form| {
+            let kernel = Ranking { form, outer, length, inner: 1 };
+            Trial::new(kernel, &[outer * length], &[outer * length])
         })
     })
 }

@@ -1,8 +1,8 @@
 //! Trials: one kernel or collective as a program that repeats it.
 
 use soybean_plan::{
-    Buffer, DType, Init, Input, Kernel, KernelWork, Mesh, NonFinite, Parameter, Precision, Program,
-    Shape, Step, Tables, Tile, Tiling,
+    Buffer, DType, Entry, Init, Input, Kernel, KernelWork, Mesh, NonFinite, Parameter, Precision,
+    Program, Shape, Step, Tables, Tile, Tiling,
 };
 
 /// A kernel or a collective, with the buffers that it reads and writes.
@@ -42,6 +42,11 @@ impl Trial {
         Self { kernel: kernel.into(), inputs, results: results.to_vec() }
     }
 
+    /// Returns the type of the results.
+    const fn written(&self) -> DType {
+        if matches!(self.kernel, Kernel::Rank(_)) { DType::I32 } else { DType::F32 }
+    }
+
     /// Returns the work of one repetition. A slice reads as much as it writes.
     pub(super) fn work(&self) -> KernelWork {
         let bytes = |n_elements: usize| (n_elements * DType::F32.bytes()) as u64;
@@ -78,7 +83,8 @@ impl Trial {
                 indices.unwrap_or_else(|| layout.numbers(operand.n_elements(), RANDOM))
             };
             let inputs = self.inputs.iter().zip(&indices).map(operand).collect();
-            let results = self.results.iter().map(|it| layout.buffer(*it, DType::F32)).collect();
+            let results =
+                self.results.iter().map(|it| layout.buffer(*it, self.written())).collect();
             copies.push(Step { kernel: 0, inputs, results });
         }
         let train = copies.iter().cycle().take(n_repetitions).cloned().collect();
@@ -165,6 +171,7 @@ impl Layout {
             precision,
             arena_bytes: self.arena_bytes,
             buffers: self.buffers.into(),
+            entries: vec![Entry::only(self.inputs.len(), 0, self.parameters.len(), 0)].into(),
             inputs: self.inputs.into(),
             parameters: self.parameters.into(),
             states: Vec::new().into(),
@@ -179,7 +186,6 @@ impl Layout {
             outputs: Vec::new().into(),
             train_bytes: 0,
             accumulate_bytes: 0,
-            evaluate_bytes: 0,
         }
     }
 }

@@ -63,7 +63,7 @@ pub(super) fn bench(
         let (predicted, n) = (tables.measured_bytes(), tables.accumulate);
         writeln!(output, "bytes per update  {predicted} predicted, {moved} counted, in {n} steps")?;
     }
-    writeln!(output, "feeding           {}", feeding(tables, trainer.fed_bytes()))?;
+    writeln!(output, "feeding           {}", feeding(tables, 0, trainer.fed_bytes()))?;
     writeln!(output, "memory            {}", memory(tables))?;
     Ok(())
 }
@@ -241,13 +241,11 @@ impl fmt::Display for Times {
     }
 }
 
-/// Returns a line about the bytes that the host writes to the ranks for a batch.
-pub(super) fn feeding(tables: &Tables, counted: u64) -> String {
-    let each = readable_bytes(tables.fed_bytes_per_rank());
-    format!(
-        "{} bytes per batch predicted, {counted} counted, {each} to each rank",
-        tables.fed_bytes()
-    )
+/// Returns a line about the bytes that the host writes to the ranks for a batch of an entry.
+pub(super) fn feeding(tables: &Tables, entry: usize, counted: u64) -> String {
+    let each = readable_bytes(tables.fed_bytes_per_rank(entry));
+    let predicted = tables.fed_bytes(entry);
+    format!("{predicted} bytes per batch predicted, {counted} counted, {each} to each rank")
 }
 
 /// Returns a line about the memory of a program and of the process.

@@ -12,7 +12,7 @@ mod tests;
 use std::{io::Write, sync::Arc, time::Instant};
 
 use soybean_explain::Changes;
-use soybean_plan::{Precision, RunScalar, Tables};
+use soybean_plan::{Parameter, Precision, RunScalar, Tables};
 use soybean_runtime::{Config, Trainer, View, data::Dataset};
 
 use super::{CommandError, CommandModel, flags::Options};
@@ -20,7 +20,7 @@ use crate::{
     oracle::{Numbers, Oracle},
     run::first,
 };
-use rules::{FirstUpdate, Fit, Sample, sample};
+use rules::{FirstUpdate, Fit, Role, Sample, sample};
 
 /// Tolerances against the function in double precision, relative to the largest number.
 struct Tolerance {
@@ -67,13 +67,17 @@ fn check_on(
     let mut trainer = Trainer::new(model.model, Config { learning_rate: 1.0, ..config.clone() })?;
     let before = numbers(&mut trainer)?;
     let started = Instant::now();
-    let mut oracle = Oracle::new(model, batch, before, config.seed);
+    let mut oracle = Oracle::new(model, (0, batch), before, config.seed);
     let expected = oracle.evaluation();
     let forward_time = started.elapsed();
 
     let evaluation = trainer.evaluate(batch)?;
-    report.compare_bytes("bytes of an evaluation", tables.evaluate_bytes, trainer.moved_bytes())?;
-    report.compare_bytes("bytes of feeding a batch", tables.fed_bytes(), trainer.fed_bytes())?;
+    report.compare_bytes(
+        "bytes of an evaluation",
+        tables.entries[0].bytes,
+        trainer.moved_bytes(),
+    )?;
+    report.compare_bytes("bytes of feeding a batch", tables.fed_bytes(0), trainer.fed_bytes())?;
     report.compare("loss of an evaluation", &expected[0].elements, &[evaluation.loss])?;
     for (index, (array, numbers)) in evaluation.outputs.iter().zip(&expected[1..]).enumerate() {
         let name = tables.outputs.get(index + 1).map_or("output", |output| &output.name);
@@ -86,13 +90,26 @@ fn check_on(
         (Some(limit), Some(norm)) => (limit / (f64::from(norm) + 1e-6)).min(1.0),
         _ => 1.0,
     };
-    let parameters = tables.parameters.iter();
-    let is_decayed: Vec<bool> = parameters.map(|it| optimizer.decays(&it.name)).collect();
-    let is_trained: Vec<bool> = tables.parameters.iter().map(|it| it.is_trained).collect();
-    let first =
-        FirstUpdate { steps: &steps, clipping, is_trained: &is_trained, is_decayed: &is_decayed };
+    let role = |it: &Parameter| Role {
+        is_trained: it.is_trained,
+        is_decayed: optimizer.decays(&it.name),
+        group: optimizer.group_of(&it.name),
+        learning_rate_factor: optimizer.learning_rate_factor(&it.name),
+    };
+    let roles: Vec<Role> = tables.parameters.iter().map(role).collect();
+    let first = FirstUpdate { steps: &steps, clipping, roles: &roles };
     let samples = sample(&mut oracle, &numbers(&mut trainer)?, &first, forward_time);
-    report.update(&samples, !tables.states.is_empty(), clipping)?;
+    let groups = (0..optimizer.groups.len()).map(Some);
+    for group in [None].into_iter().chain(groups) {
+        let what = match group {
+            Some(group) => format!("first update of `{}`", optimizer.groups[group].pattern),
+            None => "first update".to_owned(),
+        };
+        let samples: Vec<&Sample> = samples.iter().filter(|it| it.group == group).collect();
+        if !samples.is_empty() {
+            report.update(&what, &samples, !tables.states.is_empty(), clipping)?;
+        }
+    }
     report.conclude()
 }
 
@@ -191,10 +208,12 @@ impl Report<'_> {
         self.line(predicted == counted, what, &format!("predicted {predicted}, counted {counted}"))
     }
 
-    /// Compares the first update with each rule; as a minimum it must be a descent direction.
+    /// Compares the first update of some parameters with each rule; as a minimum it must be a
+    /// descent direction.
     fn update(
         &mut self,
-        samples: &[Sample],
+        what: &str,
+        samples: &[&Sample],
         has_state: bool,
         clipping: f64,
     ) -> Result<(), CommandError> {
@@ -213,7 +232,7 @@ impl Report<'_> {
             samples.len(),
             rule.name
         );
-        self.line(error <= tolerance && fit.factor > 0.0, "first update", &detail)
+        self.line(error <= tolerance && fit.factor > 0.0, what, &detail)
     }
 
     pub(super) fn conclude(self) -> Result<(), CommandError> {

@@ -28,34 +28,40 @@ pub enum Argument {
     All,
 }
 
-/// Calls the operator of this name; returns its results, one for all operators except `split` and
-/// `chunk`.
+/// Calls the operator of this name; returns its results, one for all operators except `split`,
+/// `chunk`, `topk` and `sort`.
 ///
 /// # Panics
 /// If there is no such operator, or the arguments do not fit it.
 #[must_use]
 pub fn call(name: &str, arguments: &[Argument]) -> Vec<Tensor> {
-    if name == SPLIT {
-        let arguments = Arguments { name, list: arguments };
-        return arguments.tensor(0).parts(&arguments.extents(1), arguments.integer(2));
-    }
-    if name == CHUNK {
-        let arguments = Arguments { name, list: arguments };
-        return arguments.tensor(0).chunks(arguments.extent(1), arguments.integer(2));
+    if let Some((name, function)) = WITH_SEVERAL_RESULTS.iter().find(|it| it.0 == name) {
+        return function(&Arguments { name, list: arguments });
     }
     let operator = OPERATORS.iter().find(|operator| operator.0 == name);
     let (name, function) = operator.unwrap_or_else(|| panic!("no eager operator `{name}`"));
     vec![function(&Arguments { name, list: arguments })]
 }
 
-/// The operators with several results.
-const SPLIT: &str = "split";
-const CHUNK: &str = "chunk";
+/// The name of an operator with several results, and the call of its method.
+type ListOperator = (&'static str, fn(&Arguments<'_>) -> Vec<Tensor>);
+
+const WITH_SEVERAL_RESULTS: &[ListOperator] = &[
+    ("split", |it| it.tensor(0).parts(&it.extents(1), it.integer(2))),
+    ("chunk", |it| it.tensor(0).chunks(it.extent(1), it.integer(2))),
+    ("topk", |it| both(it.tensor(0).topk(it.extent(1), it.integer(2)))),
+    ("sort", |it| both(it.tensor(0).sort(it.integer(1), it.text(2)))),
+];
+
+fn both(results: (Tensor, Tensor)) -> Vec<Tensor> {
+    vec![results.0, results.1]
+}
 
 /// Returns the names that [`call`] knows.
 #[must_use]
 pub fn operator_names() -> Vec<&'static str> {
-    OPERATORS.iter().map(|operator| operator.0).chain([SPLIT, CHUNK]).collect()
+    let with_several = WITH_SEVERAL_RESULTS.iter().map(|operator| operator.0);
+    OPERATORS.iter().map(|operator| operator.0).chain(with_several).collect()
 }
 
 /// The name of an operator, and the call of its method.
@@ -192,6 +198,11 @@ const OPERATORS: &[Operator] = &[
     ("embedding", |it| it.tensor(0).embedding(it.tensor(1))),
     ("argmax", |it| it.tensor(0).argmax(it.integer(1))),
     ("cumsum", |it| it.tensor(0).cumsum(it.integer(1))),
+    ("argsort", |it| it.tensor(0).argsort(it.integer(1), it.text(2))),
+    ("gather", |it| it.tensor(0).gather(it.integer(1), it.tensor(2))),
+    ("scatter_add", |it| it.tensor(0).scatter_add(it.integer(1), it.tensor(2), it.tensor(3))),
+    ("rand_like", |it| it.tensor(0).rand_like()),
+    ("randn_like", |it| it.tensor(0).randn_like()),
     ("reshape", |it| {
         let x = it.tensor(0);
         x.reshaped(&x.inferred(it.integers(1)))

@@ -1,13 +1,11 @@
 //! Dropout.
 
-use soybean_plan::noise;
-
-use super::{Tensor, arena::Value, training::next_dropout};
+use super::{Tensor, arena::Value, noise::state, training::next_noise};
 
 impl Tensor {
     /// Sets each element to 0 with probability `p` in training, and divides the others by `1 - p`;
     /// in evaluation returns the tensor itself. The dropped elements depend on the seed, the step,
-    /// the index of the dropout in the model and the element's position, but not on the tiling of
+    /// the index of the call in the model and the element's position, but not on the tiling of
     /// the tensor. Source: Srivastava et al. 2014.
     ///
     /// ```
@@ -27,24 +25,15 @@ impl Tensor {
     #[must_use]
     pub fn dropout(self, p: f64) -> Self {
         assert!((0.0..1.0).contains(&p), "`dropout`: `p` must be from 0 to below 1, found {p}");
-        let Some((step, number)) = next_dropout() else { return self };
+        let Some((step, number)) = next_noise() else { return self };
         let value = self.value();
-        let own = noise(step, number as f32);
         #[expect(clippy::cast_possible_truncation, reason = "noise is in single precision")]
         let rate = p as f32;
         let kept = |(at, &x): (usize, &f64)| {
-            let number = position(&value.shape, at).fold(own, |state, it| noise(state, it as f32));
-            if number < rate { 0.0 } else { x / (1.0 - p) }
+            let is_dropped = state(step, number, &value.shape, at) < rate;
+            if is_dropped { 0.0 } else { x / (1.0 - p) }
         };
         let data = value.data.iter().enumerate().map(kept).collect();
         Self::from_value(Value { shape: value.shape.clone(), data })
     }
-}
-
-/// Returns the indices of an element, outermost first.
-fn position(shape: &[usize], at: usize) -> impl Iterator<Item = usize> {
-    (0..shape.len()).map(move |dim| {
-        let inner: usize = shape[dim + 1..].iter().product();
-        at / inner % shape[dim]
-    })
 }

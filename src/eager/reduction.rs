@@ -255,7 +255,12 @@ impl Tensor {
     }
 
     /// Replaces each line of elements along a dim by another; all new lines have one length.
-    fn along(self, name: &str, dim: impl Dim, function: impl Fn(&[f64]) -> Vec<f64>) -> Self {
+    pub(super) fn along(
+        self,
+        name: &str,
+        dim: impl Dim,
+        function: impl Fn(&[f64]) -> Vec<f64>,
+    ) -> Self {
         let rank = self.shape().len();
         let mut order: Vec<usize> = (0..rank).collect();
         order.swap(dim.index(name, rank), rank - 1);

@@ -7,7 +7,7 @@ use soybean_plan::RunScalar;
 #[derive(Clone, Copy)]
 struct Training {
     noise: f32,
-    n_dropouts: u32,
+    n_noises: u32,
 }
 
 thread_local! {
@@ -18,7 +18,7 @@ thread_local! {
 /// the elements that a trainer drops, and `batch_norm` uses the statistics of the batch. Elsewhere
 /// functions compute evaluations.
 pub fn in_training<R>(seed: u64, step: u64, compute: impl FnOnce() -> R) -> R {
-    let training = Training { noise: RunScalar::noise(seed, step), n_dropouts: 0 };
+    let training = Training { noise: RunScalar::noise(seed, step), n_noises: 0 };
     let _restore = Restore(TRAINING.replace(Some(training)));
     compute()
 }
@@ -27,11 +27,11 @@ pub(super) fn is_training() -> bool {
     TRAINING.get().is_some()
 }
 
-/// Returns the numbers of the step and of the next dropout in training.
-pub(super) fn next_dropout() -> Option<(f32, u32)> {
+/// Returns the numbers of the step and of the next call that reads noise, in training.
+pub(super) fn next_noise() -> Option<(f32, u32)> {
     let training = TRAINING.get()?;
-    TRAINING.set(Some(Training { n_dropouts: training.n_dropouts + 1, ..training }));
-    Some((training.noise, training.n_dropouts))
+    TRAINING.set(Some(Training { n_noises: training.n_noises + 1, ..training }));
+    Some((training.noise, training.n_noises))
 }
 
 /// Restores the outer state, also after a panic.

@@ -5,7 +5,14 @@
 //! functions of [`nn`](super) with the same names, so such a model takes the weights of a trained
 //! one.
 
-use super::{dense::linear, feed_forward, norm::layer_norm};
+use super::{
+    attention::{feed_forward, heads},
+    dense::{linear, linear_without_bias},
+    gpt2::{gpt2_feed_forward, transposed_linear},
+    llama::swiglu,
+    norm::{layer_norm, rms_norm_with},
+    position::rotary_at,
+};
 use crate::prelude::*;
 
 /// Applies self-attention as [`nn::multi_head_attention`](super::multi_head_attention) does if it
@@ -44,28 +51,45 @@ pub fn multi_head_attention(
     n_heads: usize,
     capacity: usize,
 ) -> Tensor {
-    let (batch, length, width) = (x.dim(0), x.dim(1), x.dim(2));
-    let features = width / n_heads;
+    let width = x.dim(2);
     let query = heads(linear(x, width), n_heads);
     let key = heads(linear(x, width), n_heads);
     let value = heads(linear(x, width), n_heads);
-    let keys = state("keys", [batch, n_heads, capacity, features]);
-    let values = state("values", [batch, n_heads, capacity, features]);
-    let keys = keys.assign(with_new(keys, key, n_before));
-    let values = values.assign(with_new(values, value, n_before));
-    let place =
-        n_before.to_f32().reshape([batch, 1, 1, 1]) + arange(length).to_f32().reshape([length, 1]);
-    let is_seen = arange(capacity).to_f32().le(place);
-    let scores = query.matmul(keys.transpose()) / (features as f64).sqrt();
-    let attended = scores.where_(is_seen, -1e30).softmax(-1).matmul(values);
-    linear(attended.permute([0, 2, 1, 3]).reshape([batch, length, width]), width)
+    linear(attention(query, key, value, n_before, capacity), width)
 }
 
-/// Splits `[batch, length, width]` into `[batch, n_heads, length, width / n_heads]`.
+/// Attends with the queries of new tokens, `[batch, n_heads, length, features]`, to the keys and
+/// values of all tokens so far, and returns `[batch, length, n_heads * features]`. The new keys and
+/// values are `[batch, n_key_value_heads, length, features]`; those before are the states.
 #[crate::layer]
-fn heads(x: Tensor, n_heads: usize) -> Tensor {
-    let features = x.dim(2) / n_heads;
-    x.reshape([x.dim(0), x.dim(1), n_heads, features]).permute([0, 2, 1, 3])
+fn attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    n_before: Tensor,
+    capacity: usize,
+) -> Tensor {
+    let (batch, n_heads, length, features) =
+        (query.dim(0), query.dim(1), query.dim(2), query.dim(3));
+    let n_kept_heads = key.dim(1);
+    let keys = state("keys", [batch, n_kept_heads, capacity, features]);
+    let values = state("values", [batch, n_kept_heads, capacity, features]);
+    let keys = keys.assign(with_new(keys, key, n_before));
+    let values = values.assign(with_new(values, value, n_before));
+    let is_seen = arange(capacity).to_f32().le(places(n_before, length).unsqueeze(1));
+    // Heads of queries that share keys and values follow each other.
+    let query = query.reshape([batch, n_kept_heads, n_heads / n_kept_heads, length, features]);
+    let scores = query.einsum("bkglf,bkcf->bkglc", keys) / (features as f64).sqrt();
+    let weights = scores.where_(is_seen, -1e30).softmax(-1);
+    let attended = weights.einsum("bkglc,bkcf->blkgf", values);
+    attended.reshape([batch, length, n_heads * features])
+}
+
+/// Returns the positions of the new tokens in their texts, `[batch, 1, length, 1]`.
+#[crate::layer]
+fn places(n_before: Tensor, length: usize) -> Tensor {
+    let first = n_before.to_f32().reshape([n_before.dim(0), 1, 1, 1]);
+    first + arange(length).to_f32().reshape([length, 1])
 }
 
 /// Puts `new [batch, heads, length, features]` into `kept [batch, heads, capacity, features]`, from
@@ -92,4 +116,64 @@ fn with_new(kept: Tensor, new: Tensor, n_before: Tensor) -> Tensor {
 pub fn transformer_block(x: Tensor, n_before: Tensor, n_heads: usize, capacity: usize) -> Tensor {
     let h = x + multi_head_attention(layer_norm(x), n_before, n_heads, capacity);
     h + feed_forward(layer_norm(h), 4 * x.dim(-1))
+}
+
+/// Applies self-attention as [`nn::gpt2_attention`](super::gpt2_attention) does, to the next tokens
+/// of each text, with a cache as in [`multi_head_attention`].
+#[crate::layer]
+pub fn gpt2_attention(x: Tensor, n_before: Tensor, n_heads: usize, capacity: usize) -> Tensor {
+    let width = x.dim(2);
+    let [query, key, value] = transposed_linear(x, 3 * width).chunk(3, -1);
+    let (query, key, value) = (heads(query, n_heads), heads(key, n_heads), heads(value, n_heads));
+    transposed_linear(attention(query, key, value, n_before, capacity), width)
+}
+
+/// Applies a block of GPT-2 to the next tokens of each text, as
+/// [`nn::gpt2_block`](super::gpt2_block) does to whole texts.
+#[crate::layer]
+pub fn gpt2_block(x: Tensor, n_before: Tensor, n_heads: usize, capacity: usize) -> Tensor {
+    let h = x + gpt2_attention(layer_norm(x), n_before, n_heads, capacity);
+    h + gpt2_feed_forward(layer_norm(h))
+}
+
+/// Applies self-attention as [`nn::grouped_query_attention`](super::grouped_query_attention) does,
+/// to the next tokens of each text, with a cache as in [`multi_head_attention`]. The states have
+/// `n_key_value_heads` heads, and keys are stored as they are after their rotation.
+#[crate::layer]
+pub fn grouped_query_attention(
+    x: Tensor,
+    n_before: Tensor,
+    n_heads: usize,
+    n_key_value_heads: usize,
+    rope_theta: f64,
+    capacity: usize,
+) -> Tensor {
+    let (width, places) = (x.dim(2), places(n_before, x.dim(1)));
+    let narrow = width / n_heads * n_key_value_heads;
+    let query = rotary_at(heads(linear_without_bias(x, width), n_heads), places, rope_theta);
+    let key = heads(linear_without_bias(x, narrow), n_key_value_heads);
+    let key = rotary_at(key, places, rope_theta);
+    let value = heads(linear_without_bias(x, narrow), n_key_value_heads);
+    linear_without_bias(attention(query, key, value, n_before, capacity), width)
+}
+
+/// Applies a block of Llama to the next tokens of each text, as
+/// [`nn::llama_block`](super::llama_block) does to whole texts.
+#[crate::layer]
+#[expect(clippy::too_many_arguments, reason = "the numbers of the block and those of the cache")]
+pub fn llama_block(
+    x: Tensor,
+    n_before: Tensor,
+    n_heads: usize,
+    n_key_value_heads: usize,
+    hidden: usize,
+    rope_theta: f64,
+    eps: f64,
+    capacity: usize,
+) -> Tensor {
+    let normal = rms_norm_with(x, eps);
+    let attended =
+        grouped_query_attention(normal, n_before, n_heads, n_key_value_heads, rope_theta, capacity);
+    let h = x + attended;
+    h + swiglu(rms_norm_with(h, eps), hidden)
 }

@@ -10,9 +10,17 @@ use crate::prelude::*;
 /// pair the halves like this in Hugging Face's files. Source: Su et al. 2021.
 #[crate::layer]
 pub fn rotary(x: Tensor, theta: f64) -> Tensor {
-    let (length, half) = (x.dim(-2), x.dim(-1) / 2);
+    let length = x.dim(-2);
+    rotary_at(x, arange(length).reshape([length, 1]), theta)
+}
+
+/// Rotates queries or keys `x [.., length, features]` as [`rotary`] does, at these positions, `[..,
+/// length, 1]`: those of texts that begin before `x`, for example.
+#[crate::layer]
+pub fn rotary_at(x: Tensor, positions: Tensor, theta: f64) -> Tensor {
+    let half = x.dim(-1) / 2;
     let exponent = -2.0 * theta.ln() / (x.dim(-1) as f64);
-    let angle = arange(length).reshape([length, 1]) * (arange(half) * exponent).exp();
+    let angle = positions * (arange(half) * exponent).exp();
     let (first, second) = (x.slice(-1, 0, half), x.slice(-1, half, 2 * half));
     let turned = first * angle.cos() - second * angle.sin();
     concat([turned, second * angle.cos() + first * angle.sin()], -1)

@@ -90,6 +90,8 @@ pub struct DataOptions {
     pub path: Option<PathBuf>,
     /// The seed given with `--seed`, for random data and random splits.
     pub seed: u64,
+    /// True with `--augment`: the training data are to be augmented, if the function can do so.
+    pub augment: bool,
 }
 
 /// The checkpoint from which a run resumes.

@@ -157,7 +157,7 @@ struct Labels {
 
 impl<'m> ModelFacts<'m> {
     pub(crate) fn new(tables: &'m Tables) -> Self {
-        let output = tables.predictions().first();
+        let output = tables.predictions(0).first();
         Self::of(&tables.inputs, output.map_or(&[], |it| &it.tile.shape))
     }
 

@@ -39,7 +39,8 @@ fn bits(program: Program) -> Vec<u32> {
             false => View::F32(floats),
         })
         .collect();
-    let (train_bytes, evaluate_bytes) = (program.tables.train_bytes, program.tables.evaluate_bytes);
+    let (train_bytes, evaluate_bytes) =
+        (program.tables.train_bytes, program.tables.entries[0].bytes);
     let config = Config { seed: 5, learning_rate: 0.05, device: Device::Cpu, ..Config::default() };
     let mut trainer = Trainer::new_shared(Arc::new(program), config).unwrap();
     let mut numbers = Vec::new();

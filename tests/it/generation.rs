@@ -2,6 +2,8 @@
 
 use soybean::{Config, Device, Network, Predictor, runtime::View};
 
+use crate::example_networks;
+
 /// The texts: four of nine tokens.
 const N_TEXTS: usize = 4;
 const LENGTH: usize = 9;
@@ -18,6 +20,28 @@ mod whole {
             h = nn::transformer_block(h, 4, true, 0.0);
         }
         nn::linear(h, 10)
+    }
+}
+
+#[soybean::model(gpus = 1, mode = "inference")]
+mod whole_gpt2 {
+    use soybean::prelude::*;
+
+    use super::example_networks;
+
+    pub(crate) fn forward(tokens: Tensor<i32, 4, 9>) -> Tensor {
+        example_networks::gpt2::gpt2(tokens, 10, 9, 16, 4, 2, 0.0)
+    }
+}
+
+#[soybean::model(gpus = 1, mode = "inference")]
+mod whole_llama {
+    use soybean::prelude::*;
+
+    use super::example_networks;
+
+    pub(crate) fn forward(tokens: Tensor<i32, 4, 9>) -> Tensor {
+        example_networks::llama::llama(tokens, 10, 16, 24, 4, 2, 2, 500.0, 1e-5)
     }
 }
 
@@ -42,7 +66,7 @@ macro_rules! decoders {
 
         #[test]
         fn $name() {
-            check::<$name::Network>($length);
+            check::<whole::Network, $name::Network>($length);
         })*
     };
 }
@@ -58,6 +82,65 @@ decoders! {
     tokens_on_eight of 3 on 8 by "auto",
 }
 
+/// Decoders of Hugging Face's models.
+macro_rules! pretrained {
+    ($($name:ident of $length:literal on $gpus:literal by $strategy:literal: $whole:ident,
+        |$tokens:ident, $n_before:ident| $logits:expr;)*) => {
+        $(#[soybean::model(gpus = $gpus, strategy = $strategy, mode = "inference")]
+        mod $name {
+            use soybean::prelude::*;
+
+            use super::example_networks;
+
+            pub(crate) fn forward(
+                $tokens: Tensor<i32, 4, $length>,
+                $n_before: Tensor<i32, 4>,
+            ) -> Tensor {
+                $logits
+            }
+        }
+
+        #[test]
+        fn $name() {
+            check::<$whole::Network, $name::Network>($length);
+        })*
+    };
+    (@gpt2 $($name:ident of $length:literal on $gpus:literal by $strategy:literal,)*) => {
+        pretrained! {$(
+            $name of $length on $gpus by $strategy: whole_gpt2, |tokens, n_before|
+                example_networks::gpt2::cached::gpt2(tokens, n_before, 10, 9, 16, 4, 2);
+        )*}
+    };
+    (@llama $($name:ident of $length:literal on $gpus:literal by $strategy:literal,)*) => {
+        pretrained! {$(
+            $name of $length on $gpus by $strategy: whole_llama, |tokens, n_before|
+                example_networks::llama::cached::llama(
+                    tokens, n_before, 10, 16, 24, 4, 2, 2, 500.0, 1e-5, 9
+                );
+        )*}
+    };
+}
+
+pretrained! {
+    @gpt2
+    gpt2_token_on_one of 1 on 1 by "auto",
+    gpt2_token_on_two of 1 on 2 by "auto",
+    gpt2_token_on_four_by_model of 1 on 4 by "model",
+    gpt2_token_on_six of 1 on 6 by "auto",
+    gpt2_token_on_eight of 1 on 8 by "auto",
+    gpt2_tokens_on_four of 3 on 4 by "auto",
+}
+
+pretrained! {
+    @llama
+    llama_token_on_one of 1 on 1 by "auto",
+    llama_token_on_two of 1 on 2 by "auto",
+    llama_token_on_four_by_model of 1 on 4 by "model",
+    llama_token_on_six of 1 on 6 by "auto",
+    llama_token_on_eight of 1 on 8 by "auto",
+    llama_tokens_on_four of 3 on 4 by "auto",
+}
+
 fn config() -> Config {
     Config { seed: 5, device: Device::Cpu, ..Config::default() }
 }
@@ -70,16 +153,30 @@ fn token(text: usize, place: usize) -> i32 {
     integer((text * 31 + place * place * 7 + place) % N_TOKENS)
 }
 
-/// Compares a decoder of `length` tokens of each text with the model that reads texts as a whole.
-/// Text `i` begins with the prediction of number `i`.
-fn check<N: Network>(length: usize) {
+/// Returns the inputs of a model that has some of these.
+fn batch<'a, N: Network>(
+    tokens: &'a [i32],
+    places: &'a [i32],
+    n_before: &'a [i32],
+) -> Vec<View<'a>> {
+    let input = |name: &str| match name {
+        "tokens" => View::I32(tokens),
+        "places" => View::I32(places),
+        "n_before" => View::I32(n_before),
+        other => unreachable!("no model has the input {other}"),
+    };
+    N::model().tables().inputs.iter().map(|it| input(&it.name)).collect()
+}
+
+/// Compares a decoder of `length` tokens of each text with the model `W`, which reads texts as a
+/// whole. Text `i` begins with the prediction of number `i`.
+fn check<W: Network, N: Network>(length: usize) {
     let all = |it: fn(usize, usize) -> i32| -> Vec<i32> {
         (0..N_TEXTS).flat_map(|text| (0..LENGTH).map(move |place| it(text, place))).collect()
     };
     let (tokens, places) = (all(token), all(|_, place| integer(place)));
-    let mut whole = whole::Predictor::new(config()).unwrap();
-    let batch = whole::Batch { tokens: &tokens, places: &places };
-    let expected = whole.predict(&batch).unwrap().remove(0);
+    let mut whole = Predictor::<W>::new(config()).unwrap();
+    let expected = whole.predict(&batch::<W>(&tokens, &places, &[])).unwrap().remove(0);
     let mut decoder = Predictor::<N>::new(config()).unwrap();
     decoder.set_parameters(&whole.parameters().unwrap()).unwrap();
     for round in 0..2 {
@@ -92,7 +189,7 @@ fn check<N: Network>(length: usize) {
             };
             let (tokens, places) = (new(token), new(|_, place| integer(place)));
             let n_before: Vec<i32> = (0..N_TEXTS).map(|text| integer(start(text))).collect();
-            let batch = vec![View::I32(&tokens), View::I32(&places), View::I32(&n_before)];
+            let batch = batch::<N>(&tokens, &places, &n_before);
             let found = decoder.predict(&batch).unwrap().remove(0);
             assert_eq!(found.shape, [N_TEXTS, length, N_TOKENS]);
             assert_eq!(decoder.moved_bytes(), N::PLAN.bytes_total);
@@ -152,7 +249,7 @@ fn caches_are_written_in_place() {
     let tables = token_on_one::Network::model().tables();
     let of_states: usize = tables.states.iter().map(|it| it.tile.shape.n_elements() * 4).sum();
     assert_eq!(of_states, 4 * N_TEXTS * 16 * LENGTH * 4);
-    assert_eq!(tables.states[0].name, "transformer_block.0.multi_head_attention.keys");
+    assert_eq!(tables.states[0].name, "transformer_block.0.multi_head_attention.attention.keys");
     let of_parameters: usize =
         tables.parameters.iter().map(|it| it.tile.shape.n_elements() * 4).sum();
     let rest = tables.arena_bytes - of_states - of_parameters;

@@ -142,7 +142,7 @@ fn check<N: Network>(with_batch: WithBatch<N>) {
         let classes: Vec<f32> = found[0].data.chunks(5).map(|it| largest(it) as f32).collect();
         assert_eq!(found[2].data, classes, "{what}");
         assert_eq!(predictor.moved_bytes(), N::PLAN.bytes_total, "{what}");
-        assert_eq!(predictor.fed_bytes(), N::model().tables().fed_bytes(), "{what}");
+        assert_eq!(predictor.fed_bytes(), N::model().tables().fed_bytes(0), "{what}");
     }
     check_plan::<N>(n_rows);
 }
@@ -151,7 +151,7 @@ fn check<N: Network>(with_batch: WithBatch<N>) {
 fn check_plan<N: Network>(n_rows: usize) {
     let (program, plan) = (N::model().tables(), N::PLAN);
     assert_eq!((program.mode(), plan.mode), (Mode::Inference, Mode::Inference));
-    assert_eq!((program.evaluate_bytes, program.train_bytes), (plan.bytes_total, 0));
+    assert_eq!((program.entries[0].bytes, program.train_bytes), (plan.bytes_total, 0));
     assert!(program.states.is_empty() && program.loss.is_none());
     if plan.strategy == "auto" {
         assert!(plan.is_optimal);
@@ -182,7 +182,7 @@ fn a_trainer_predicts_what_its_function_says_of_an_evaluation() {
     let (x, y) = batch();
     let whole = trainer.evaluate(&trained::Batch { x: &x, y: &y }).unwrap().outputs;
     assert_eq!(trainer.predict(&trained::Batch { x: &x, y: &[] }).unwrap(), whole);
-    assert_eq!(trainer.moved_bytes(), trained::Network::model().tables().evaluate_bytes);
+    assert_eq!(trainer.moved_bytes(), trained::Network::model().tables().entries[0].bytes);
     let one = trainer.predict(&trained::Batch { x: &x[..ROW], y: &[] }).unwrap();
     let weights = trainer.parameters().unwrap();
     let expected = eager::scope(|| {

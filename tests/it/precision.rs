@@ -40,7 +40,7 @@ fn every_plan_trains_alike_and_moves_its_bytes() {
         };
         let losses = (0..10).map(step).collect();
         let evaluation = trainer.evaluate(&Batch::new(0).views()).unwrap();
-        assert_eq!(trainer.moved_bytes(), tables.evaluate_bytes, "{what}");
+        assert_eq!(trainer.moved_bytes(), tables.entries[0].bytes, "{what}");
         assert!(evaluation.outputs[0].data.iter().any(|it| it.abs() > 0.1), "{evaluation:?}");
         losses
     };

@@ -121,7 +121,7 @@ pub(crate) fn compare(planned: &Planned, shape: &[usize]) -> Result<(), TestCase
         values[loss]
     );
     prop_assert!(close(&evaluation.outputs[0].data, &values[output]), "outputs differ");
-    prop_assert_eq!(trainer.moved_bytes(), compiled.program.tables.evaluate_bytes);
+    prop_assert_eq!(trainer.moved_bytes(), compiled.program.tables.entries[0].bytes);
     prop_assert_eq!(trainer.fed_bytes(), compiled.report.fed_bytes);
     let stepped = trainer.step(&[View::F32(&x)]).unwrap();
     prop_assert!(close(&[stepped], &values[loss]), "loss of the step {stepped} {:?}", values[loss]);

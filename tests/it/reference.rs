@@ -23,8 +23,9 @@ const SPLITTABLE: [f32; 12] = [0.0; 12];
 const WITHOUT_RESULT: [&str; 1] = ["dim"];
 
 /// Operators without golden values: `detach` has no gradient, `soybean_plan::noise` defines
-/// `dropout`, and `assign`, `probe` and `tiled` return an operand.
-const WITHOUT_GOLDEN: [&str; 5] = ["assign", "detach", "dropout", "probe", "tiled"];
+/// `dropout`, `rand_like` and `randn_like`, and `assign`, `probe` and `tiled` return an operand.
+const WITHOUT_GOLDEN: [&str; 7] =
+    ["assign", "detach", "dropout", "probe", "rand_like", "randn_like", "tiled"];
 
 /// Operators whose golden values are those of training; `training_and_evaluation.rs` tests
 /// evaluations.

@@ -2,6 +2,7 @@
 
 #![expect(clippy::print_stdout, reason = "tests print times, and say why they are skipped")]
 
+mod augmentation;
 mod averages;
 mod chaos;
 mod faults;

@@ -130,7 +130,7 @@ fn evaluations_move_the_predicted_bytes_and_give_the_same_logits() {
             let mut trainer = trainer(&compiled, 0.1);
             let found = trainer.evaluate(&batch.views()).unwrap();
             let what = format!("{n_gpus} devices, {name}");
-            assert_eq!(trainer.moved_bytes(), compiled.program.tables.evaluate_bytes, "{what}");
+            assert_eq!(trainer.moved_bytes(), compiled.program.tables.entries[0].bytes, "{what}");
             assert_eq!(trainer.fed_bytes(), compiled.report.fed_bytes, "{what}");
             assert_close(found.loss, expected.loss, &what);
             for (found, expected) in found.outputs[0].data.iter().zip(&expected.outputs[0].data) {

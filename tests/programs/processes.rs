@@ -71,8 +71,8 @@ impl Model for Faulty {
         self.program.accumulate(rank);
     }
 
-    fn evaluate(&self, rank: &mut Rank<'_>) {
-        self.program.evaluate(rank);
+    fn evaluate(&self, entry: usize, rank: &mut Rank<'_>) {
+        self.program.evaluate(entry, rank);
     }
 }
 
@@ -132,8 +132,8 @@ fn run(
     let (n_ranks, n_steps) = (n_ranks.parse()?, n_steps.parse::<usize>()?);
     let program = program(model, n_ranks, strategy)?;
     let kinds: BTreeSet<&str> = program.kernels.iter().filter_map(collective).collect();
-    let (predicted, of_steps) = (program.tables.evaluate_bytes, program.tables.train_bytes);
-    let to_feed = program.tables.fed_bytes();
+    let (predicted, of_steps) = (program.tables.entries[0].bytes, program.tables.train_bytes);
+    let to_feed = program.tables.fed_bytes(0);
     let panics_at = fault.filter(|it| (&*it.what, it.process) == ("panic", process.number));
     let panics_at = panics_at.map(|it| it.step * n_ranks / process.count);
     let faulty = Faulty { program, panics_at, n_calls: AtomicUsize::new(0) };

@@ -284,6 +284,39 @@ def split(x, sizes, dim):
     return np.concatenate([it.ravel() for it in np.split(x, np.cumsum(sizes)[:-1], dim)])
 
 
+def in_order(x, dim, order):
+    # The greatest first, and of equal elements the first: a stable sort of what is negated.
+    return np.argsort(x if order == "ascending" else -x, dim, kind="stable")
+
+
+def topk(x, k, dim):
+    indices = np.take(in_order(x, dim, "descending"), range(k), dim)
+    return np.concatenate([np.take_along_axis(x, indices, dim).ravel(), indices.ravel()])
+
+
+def sort(x, dim, order):
+    indices = in_order(x, dim, order)
+    return np.concatenate([np.take_along_axis(x, indices, dim).ravel(), indices.ravel()])
+
+
+def gather(x, dim, index):
+    result = np.empty(index.shape)
+    for at in np.ndindex(index.shape):
+        place = list(at)
+        place[dim] = int(index[at])
+        result[at] = x[tuple(place)]
+    return result
+
+
+def scatter_add(x, dim, index, source):
+    result = x.copy()
+    for at in np.ndindex(index.shape):
+        place = list(at)
+        place[dim] = int(index[at])
+        result[tuple(place)] += source[at]
+    return result
+
+
 sigmoid = lambda x: 1 / (1 + np.exp(-x))
 erf = np.vectorize(math.erf)
 softplus = lambda x: np.logaddexp(x, 0)
@@ -442,6 +475,14 @@ CASES = [
     ("scaled_dot_product_attention", attention, tensor(3, 4, 2), tensor(1, 5, 2), tensor(1, 5, 2), False),
     ("sliding_window_attention", sliding_window, tensor(2, 2, 6, 2), tensor(2, 1, 6, 2), tensor(2, 1, 6, 3), 3),
     ("sliding_window_attention", sliding_window, tensor(4, 3), tensor(7, 3), tensor(7, 2), 2),
+    ("topk", topk, tensor(2, 5, 3), 2, 1),
+    ("topk", topk, tensor(3, 6), 6, -1),
+    ("sort", sort, tensor(2, 5, 3), -2, "ascending"),
+    ("sort", sort, tensor(3, 7), 0, "descending"),
+    ("argsort", in_order, tensor(3, 5), 1, "descending"),
+    ("gather", gather, tensor(4, 5, 3), 1, labels(3, 7, 3, classes=5)),
+    ("gather", gather, tensor(4, 5), 0, labels(2, 5, classes=4)),
+    ("scatter_add", scatter_add, tensor(4, 5, 3), 1, labels(3, 7, 3, classes=5), tensor(3, 8, 3)),
 ]
 
 

@@ -8,10 +8,12 @@ For each model there is a folder:
 
 - `model.safetensors` (or parts with an index): the weights, as `save_pretrained` writes them;
 - `gradients.safetensors`: the gradient of each of them, under the same name;
-- `expected.txt`: the inputs (`i32` or `f32`), the loss and the logits.
+- `expected.txt`: the inputs (`i32` or `f32`), the loss and the logits;
+- `continued.txt`, for language models that predict the next token: three tokens, and the most
+  probable ones after them.
 
 `gpt2/published` has the weights once more under the names of the published models.
-`tests/it/hugging_face.rs` reads the files.
+`tests/it/hugging_face.rs` and `tests/it/pretrained.rs` read the files.
 """
 
 import pathlib
@@ -70,6 +72,10 @@ def language_model(model, folder):
     result = model(input_ids=texts, labels=texts)
     # The loss is that of the first `LENGTH` tokens, which see nothing of the last one.
     write(folder, model, [texts[:, :-1], texts[:, 1:]], result.loss, result.logits[:, :-1])
+    tokens = [3, 1, 4]
+    for _ in range(LENGTH):
+        tokens.append(model(input_ids=torch.tensor([tokens])).logits[0, -1].argmax().item())
+    (folder / "continued.txt").write_text(" ".join(map(str, tokens)) + "\n")
 
 
 def gpt2(folder):

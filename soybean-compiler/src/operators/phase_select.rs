@@ -22,7 +22,7 @@ impl PhaseSelect {
     pub const fn operand(phase: Phase) -> usize {
         match phase {
             Phase::Train | Phase::Accumulate => 0,
-            Phase::Evaluate => 1,
+            Phase::Evaluate(_) => 1,
         }
     }
 }

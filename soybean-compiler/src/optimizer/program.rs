@@ -37,7 +37,7 @@ const EMA: &str = "ema";
 pub(crate) struct Updates<'a> {
     optimizer: &'a Optimizer,
     learning_rate: u8,
-    /// The method's run-time scalars with their numbers.
+    /// The run-time scalars of all methods with their numbers.
     of_method: Vec<(RunScalar, u8)>,
     /// The number of [`RunScalar::LossScale`]; not read unless the loss is scaled.
     loss_scale: u8,
@@ -48,8 +48,13 @@ impl<'a> Updates<'a> {
     pub(crate) fn new(optimizer: &'a Optimizer, scalars: &mut Vec<RunScalar>) -> Self {
         let mut number = |scalar| scalar::number(scalars, scalar);
         let learning_rate = number(RunScalar::LearningRate);
-        let of_method = (optimizer.rule.method().scalars)(&optimizer.rule);
-        let of_method = of_method.into_iter().map(|it| (it, number(it))).collect();
+        let of_methods = optimizer.rules().flat_map(|it| (it.method().scalars)(it));
+        let mut of_method: Vec<(RunScalar, u8)> = Vec::new();
+        for scalar in of_methods {
+            if !of_method.iter().any(|it| it.0 == scalar) {
+                of_method.push((scalar, number(scalar)));
+            }
+        }
         let loss_scale = match optimizer.non_finite {
             NonFinite::Scale => number(RunScalar::LossScale),
             NonFinite::Stop | NonFinite::Skip => learning_rate,
@@ -68,7 +73,8 @@ impl<'a> Updates<'a> {
         let (method, n_dims) = (rule.method(), shape.len());
         let of_rule = (method.states)(&rule, n_dims);
         let statistics = (method.statistics)(&rule, n_dims);
-        ParameterUpdate { updates: self, shape, of_rule, statistics, rule }
+        let learning_rate_factor = self.optimizer.learning_rate_factor(name);
+        ParameterUpdate { updates: self, shape, of_rule, statistics, rule, learning_rate_factor }
     }
 }
 
@@ -77,6 +83,7 @@ pub(crate) struct ParameterUpdate<'a> {
     updates: &'a Updates<'a>,
     shape: Shape,
     rule: Rule,
+    learning_rate_factor: f64,
     /// The states of the rule.
     of_rule: Vec<State>,
     statistics: Vec<Statistic>,
@@ -187,7 +194,8 @@ impl ProgramWriter<'_> {
 
     /// Reads the operands of the rule, given the sum of the gradients since the last update.
     fn operands(&mut self, gathered: Register) -> Operands<'_> {
-        let ParameterUpdate { updates, shape, of_rule, statistics, .. } = self.update;
+        let ParameterUpdate { updates, shape, of_rule, statistics, learning_rate_factor, .. } =
+            self.update;
         let mean = self.mean(gathered);
         let gradient = self.clipped(mean);
         let parameter = self.input(Input::Parameter);
@@ -201,6 +209,7 @@ impl ProgramWriter<'_> {
             }
         }
         let learning_rate = self.builder.scalar(updates.learning_rate);
+        let learning_rate = self.builder.scale(learning_rate, *learning_rate_factor);
         Operands {
             builder: &mut self.builder,
             shape: *shape,

@@ -122,7 +122,7 @@ impl Rule {
     }
 
     /// Returns all settings but the patterns of `no_decay`.
-    pub(super) fn settings(&self) -> Vec<(&'static str, Argument)> {
+    pub(crate) fn settings(&self) -> Vec<(&'static str, Argument)> {
         let argument = |(setting, value): (&Setting, &SettingValue)| {
             let argument = match *value {
                 SettingValue::Flag(flag) => Argument::Boolean(flag),

@@ -9,7 +9,7 @@ use soybean_plan::{DType, Init, MAX_RANK, Mode, Precision};
 use super::{HEADING, Recipe, wishes};
 use crate::{
     builder::{Argument, Builder},
-    optimizer::{self, Optimizer},
+    optimizer::{self, Group, Optimizer},
     options::Options,
     size_limits::check_extents,
     tiling::SearchRequest,
@@ -120,9 +120,17 @@ impl Reader {
             ("optimizer", [Datum::Text(name), settings @ ..]) => {
                 self.optimizer = self.optimizer(name, settings)?;
             }
+            ("group", [Datum::Text(pattern), factor, Datum::Text(name), settings @ ..]) => {
+                let rule = self.optimizer(name, settings)?.rule;
+                let group = Group::new(pattern.clone(), rule, factor.number()?);
+                self.optimizer.groups.push(group.map_err(|fault| fault.message)?);
+            }
             (setting, [value]) if Optimizer::SETTINGS.contains(&setting) => {
                 let value = self.argument(value)?;
                 self.optimizer.set(setting, &value).map_err(|fault| fault.message)?;
+            }
+            ("entry", [Datum::Text(name), n_calls]) if self.builder.mode() == Mode::Inference => {
+                self.builder.begin_entry(name, n_calls.count()? as u64);
             }
             ("at", [Datum::Text(place), Datum::Text(layer)]) => self.stand_at(place, layer),
             ("name", [Datum::Text(name), Datum::Tensor(number)]) => {

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use soybean_plan::{Halo, MAX_RANK, Placement, Tiling};
+use soybean_plan::{Entry, Halo, MAX_RANK, Placement, Tiling};
 
 use super::{LevelLoad, Pass, Report};
 use crate::{
@@ -61,9 +61,25 @@ pub(super) fn json(report: &Report) -> String {
         found.unpinned_bytes.map_or(String::new(), |it| format!(", \"unpinned\": {it}")),
     );
     text.push_str(&accumulation(report));
+    text.push_str(&entries(report));
     text.push_str(&predicted(report));
     text.push_str("\n}\n");
     text
+}
+
+/// Writes the calls of each entry and the bytes of one of them, if there are several entries.
+fn entries(report: &Report) -> String {
+    let entry = |it: &Entry| {
+        let (name, n_calls, bytes) = (string(&it.name), it.n_calls, it.bytes);
+        format!("{{ \"name\": {name}, \"calls\": {n_calls}, \"call_bytes\": {bytes} }}")
+    };
+    match report.entries() {
+        [_] => String::new(),
+        entries => {
+            let entries: Vec<String> = entries.iter().map(entry).collect();
+            format!(",\n\"entries\": [{}]", entries.join(", "))
+        }
+    }
 }
 
 /// Writes the bytes of both kinds of steps, if several share an update.

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use soybean_plan::{Mode, readable_bytes};
+use soybean_plan::{Entry, Mode, readable_bytes};
 
 use super::{
     Parallelism, Pass, Prediction, Report, Transfer, readable_seconds,
@@ -172,6 +172,7 @@ fn figures(report: &Report) -> String {
     }
     text.push('\n');
     text.push_str(&bytes_of_steps(report));
+    text.push_str(&bytes_of_entries(report));
     let strategies =
         [("data", baselines.data), ("model", baselines.model), ("recursive", baselines.recursive)];
     let others = strategies.map(|(name, bytes)| (format!("with strategy {name}"), bytes));
@@ -192,6 +193,8 @@ fn figures(report: &Report) -> String {
     let _ = writeln!(text, "  {:<32}  {memory:>10}{limit}", "memory of each GPU");
     let held = report.peak.by_content();
     for (_, name, content) in Content::NAMES.into_iter().filter(|(.., it)| held[it] > 0) {
+        let is_of_model = content == Content::States && report.mode() == Mode::Inference;
+        let name = if is_of_model { "states" } else { name };
         let _ = writeln!(text, "    {name:<30}  {:>10}", readable_bytes(held[&content]));
     }
     let time = format!("{:.1} ms", report.milliseconds);
@@ -215,9 +218,26 @@ fn bytes_of_steps(report: &Report) -> String {
     row(of_each, of_all) + &row("in the step that updates".to_owned(), report.bytes_total - of_all)
 }
 
+/// Writes the bytes of the calls of each entry, if there are several.
+fn bytes_of_entries(report: &Report) -> String {
+    let row = |entry: &Entry| {
+        let plural = if entry.n_calls == 1 { "" } else { "s" };
+        let label = format!("in {} call{plural} of `{}`", entry.n_calls, entry.name);
+        format!("    {label:<30}  {:>10}\n", readable_bytes(entry.n_calls * entry.bytes))
+    };
+    match report.entries() {
+        [_] => String::new(),
+        entries => entries.iter().map(row).collect(),
+    }
+}
+
 /// Writes the bytes of a batch that the host sends to the ranks.
 fn feeding(report: &Report) -> String {
-    let label = format!("fed to GPUs in one {}", report.mode().unit());
+    let unit = match report.accumulate() {
+        1 => report.unit(),
+        _ => report.mode().unit().to_owned(),
+    };
+    let label = format!("fed to GPUs in one {unit}");
     let (bytes, each) =
         (readable_bytes(report.fed_bytes), readable_bytes(report.fed_bytes_per_gpu));
     let of_update = match report.accumulate() {

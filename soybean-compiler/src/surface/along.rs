@@ -91,7 +91,7 @@ const TRIANGLES: &[&[SampleArgument]] = &[
 ];
 
 /// The most elements along the dim of `argmax`: single precision has no larger successive integers.
-const MAX_CANDIDATES: usize = 1 << 24;
+pub(super) const MAX_CANDIDATES: usize = 1 << 24;
 
 // -max over i of -i at the maxima, where x[i] is not less than max(x). If the maximum is NaN, these
 // are the elements that are NaN, as in PyTorch.

@@ -1,15 +1,14 @@
 //! Dropout, by numbers that depend on the step and on an element's index in the whole tensor, so
 //! that every tiling drops the same elements.
 
-use soybean_plan::{Binary, Mode, RunScalar, Shape};
+use soybean_plan::{Binary, Mode, Shape};
 
-use super::{Arguments, Row, SampleArgument, map};
+use super::{Arguments, Row, SampleArgument, map, noise};
 use crate::{
     builder::{Argument, Builder},
     diagnostic::CallDiagnostic,
-    operators::{elementwise::all_dims, iota::Iota},
-    scalar::{self, ScalarBuilder},
-    signature::factor_id,
+    operators::elementwise::all_dims,
+    scalar::ScalarBuilder,
     value::Value,
 };
 
@@ -25,9 +24,8 @@ pub(super) const TABLE: &[Row] = &[Row {
     ],
 }];
 
-// 0 with probability p, else x / (1 - p); in evaluation x. Source: Srivastava et al. 2014. The
-// number of element [i, j, ..] is noise(noise(noise(number of the step, number of the dropout), i),
-// j) ..
+// 0 with probability p, else x / (1 - p); in evaluation x. Source: Srivastava et al. 2014. An
+// element is dropped if its noise is below p.
 fn dropout(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, CallDiagnostic> {
     let value = arguments.tensor(builder, 0)?;
     let p = arguments.number(1)?;
@@ -43,15 +41,7 @@ fn dropout(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument,
     let mut operands = vec![(value, all_dims(&shape)), (rate, Vec::new())];
     let mut it = ScalarBuilder::default();
     let (x, rate) = (it.input(0), it.input(1));
-    let mut noise = it.scalar(scalar::number(&mut builder.scalars, RunScalar::Noise));
-    let own_number = it.constant(f64::from(builder.n_dropouts));
-    noise = it.binary(Binary::Noise, noise, own_number);
-    builder.n_dropouts += 1;
-    for (dim, &extent) in shape.iter().enumerate() {
-        let index = it.float(factor_id(operands.len()));
-        noise = it.binary(Binary::Noise, noise, index);
-        operands.push((builder.graph.add(Iota::new(extent).into(), &[]), vec![factor_id(dim)]));
-    }
+    let noise = noise::state(builder, &mut it, &mut operands, shape);
     let (zero, one) = (it.constant(0.0), it.constant(1.0));
     let is_dropped = it.binary(Binary::Greater, rate, noise);
     let share = it.sub(one, rate);

@@ -50,7 +50,6 @@ const NAMES: &[(&str, Counterpart)] = &[
     ("float_power", Operator("pow")),
     ("frac", Text("`x - x.to_i32().to_f32()`")),
     ("full_like", Operator("full")),
-    ("gather", Text("`indices.embedding(table)` for rows, or `(x * indices.one_hot(n)).sum(dim)`")),
     ("glu", Text("`let [a, b] = x.chunk(2, dim); a * b.sigmoid()`")),
     ("greater", Operator("gt")),
     ("greater_equal", Operator("ge")),

@@ -102,10 +102,10 @@ fn check_equal(name: &str, joined: &Program, alone: &Program) {
         transfers(it, steps).map(|it| it.bytes(&mesh)).sum()
     };
     assert_eq!(bytes(joined, &joined.train), alone.tables.train_bytes, "{name}");
-    assert_eq!(bytes(joined, &joined.evaluate), alone.tables.evaluate_bytes, "{name}");
+    assert_eq!(bytes(joined, &joined.evaluate[0]), alone.tables.entries[0].bytes, "{name}");
     assert_eq!(joined.tables.train_bytes, alone.tables.train_bytes, "{name}");
     let mut values = Values::default();
-    for phase in [|it: &Program| it.train.clone(), |it: &Program| it.evaluate.clone()] {
+    for phase in [|it: &Program| it.train.clone(), |it: &Program| it.evaluate[0].clone()] {
         let (one, other) = (phase(joined), phase(alone));
         let n_collectives = |program, steps| -> usize {
             transfers(program, steps).map(|it| it.collectives.len()).sum()

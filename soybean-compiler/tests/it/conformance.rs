@@ -41,13 +41,13 @@ fn joined(builder: &mut Builder, result: Argument) -> Option<Value> {
         Argument::Tensor(value) => Some(tensor("to_f32", &[Argument::Tensor(value)])),
         Argument::List(parts) => {
             let mut flat = |part: &Argument| {
-                let row = tensor("unsqueeze", &[part.clone(), Argument::Integer(0)]);
+                let part = Argument::Tensor(tensor("to_f32", std::slice::from_ref(part)));
+                let row = tensor("unsqueeze", &[part, Argument::Integer(0)]);
                 let flat = tensor("flatten", &[Argument::Tensor(row)]);
                 Argument::Tensor(tensor("squeeze", &[Argument::Tensor(flat), Argument::Integer(0)]))
             };
             let parts = parts.iter().map(&mut flat).collect();
-            let vector = tensor("concat", &[Argument::List(parts), Argument::Integer(0)]);
-            Some(tensor("to_f32", &[Argument::Tensor(vector)]))
+            Some(tensor("concat", &[Argument::List(parts), Argument::Integer(0)]))
         }
         _ => None,
     }

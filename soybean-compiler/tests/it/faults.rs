@@ -327,6 +327,43 @@ fn images_of_another_size() {
 }
 
 #[test]
+fn elements_in_order_and_by_their_indices() {
+    let input = || Tensor(&[2, 3]);
+    let order = |it: &str| Given::Other(Argument::Text(it.to_owned()));
+    check(
+        "topk",
+        &[input(), integer(4), integer(1)],
+        "1: `k` is at most 3, the elements of dim 1, found 4",
+    );
+    check("topk", &[input(), integer(0), integer(1)], "1: `k` must be at least 1, found 0");
+    check(
+        "sort",
+        &[input(), integer(1), order("down")],
+        "2: `order` must be `\"ascending\"` or `\"descending\"`, found \"down\"",
+    );
+    check(
+        "argsort",
+        &[input(), integer(2), order("ascending")],
+        "1: dim 2 is out of range for a tensor of 2 dims",
+    );
+    check(
+        "gather",
+        &[input(), integer(1), Labels(&[3, 3])],
+        "2: but for dim 1, the indices must be within [2, 3], found [3, 3]",
+    );
+    check(
+        "gather",
+        &[input(), integer(1), input()],
+        "2: the indices must be i32, found f32; help: write its type as `Tensor<i32, 2, 3>`",
+    );
+    check(
+        "scatter_add",
+        &[input(), integer(0), Labels(&[4, 3]), Tensor(&[3, 3])],
+        "3: the source must have an element for each index, [4, 3], found [3, 3]",
+    );
+}
+
+#[test]
 fn parts_and_joined_tensors() {
     check(
         "slice",

@@ -76,8 +76,8 @@ fn check(what: &str, compiled: &Compiled) {
     assert_eq!((tables.loss, tables.train_bytes), (None, 0), "{what}");
     let text = network.graph.to_string();
     assert!(!text.contains("by-phase") && !text.contains("noise("), "{what}:\n{text}");
-    assert_eq!(tables.evaluate_bytes, report.search().tiled.bytes(), "{what}");
-    assert_eq!(tables.evaluate_bytes, report.bytes_total, "{what}");
+    assert_eq!(tables.entries[0].bytes, report.search().tiled.bytes(), "{what}");
+    assert_eq!(tables.entries[0].bytes, report.bytes_total, "{what}");
     assert_eq!(report.bytes_per_axis.iter().sum::<u64>(), report.bytes_total, "{what}");
     assert_eq!(report.peak().bytes(), tables.arena_bytes as u64, "{what}");
 }

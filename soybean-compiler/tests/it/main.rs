@@ -8,6 +8,7 @@ mod buckets;
 mod conformance;
 mod convnets;
 mod documentation;
+mod entries;
 mod exhaustive;
 mod fastest;
 mod faults;

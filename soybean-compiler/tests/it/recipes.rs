@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use expect_test::{Expect, expect};
 use proptest::prelude::{Just, Strategy as _, any, prop_oneof, proptest};
 use soybean_compiler::{
-    Argument, Builder, Compiled, METHODS, Objective, Optimizer, Options, Padding, Recipe,
+    Argument, Builder, Compiled, Group, METHODS, Objective, Optimizer, Options, Padding, Recipe,
     SearchEffort, SearchRequest, SettingValue, Strategy, Value, operator_samples, optimizer,
 };
 use soybean_plan::{
@@ -245,9 +245,16 @@ fn with_further(
         ema,
         non_finite,
         no_decay: patterns.clone(),
+        groups: groups(&patterns, &optimizer),
         freeze: patterns,
         ..optimizer
     }
+}
+
+/// Returns a group for each pattern, with the settings of the optimizer.
+fn groups(patterns: &[String], optimizer: &Optimizer) -> Vec<Group> {
+    let group = |it: &String| Group::new(it.clone(), optimizer.rule.clone(), 0.3).unwrap();
+    patterns.iter().map(group).collect()
 }
 
 /// Returns the optimizer with each of its settings at one of these numbers, where it takes that.

@@ -67,7 +67,7 @@ impl Source {
         // After a panic, the memory may be partly written. It is overwritten before it is read.
         let filled = catch_unwind(AssertUnwindSafe(|| self.fill(&mut columns, order, batch)));
         let filled = filled.unwrap_or_else(|panic| {
-            let (epoch, found) = (order.epoch(), panic_message(&*panic));
+            let (epoch, found) = (order.pass().epoch, panic_message(&*panic));
             let place = format!("epoch {epoch}, batch {batch}");
             Err(Error::data(format!("{place}: expected rows, found a panic: {found}")))
         });
@@ -88,13 +88,13 @@ impl Source {
             let n_read = n_valid.clamp(range.start + 1, range.end);
             let position = |row: usize| first + row.min(n_valid - 1);
             let numbers: Vec<usize> =
-                (range.start..n_read).map(|row| order.row(position(row))).collect();
+                (range.start..n_read).map(|row| order.row(position(row), &*self.dataset)).collect();
             let sizes = self.dataset.columns().iter().map(|it| it.row_elements());
             let mut views: Vec<_> = columns.iter_mut().map(Values::view_mut).collect();
             let parts = views.iter_mut().zip(sizes.clone());
             let mut parts: Vec<_> =
                 parts.map(|(view, n)| view.part(range.start * n..n_read * n)).collect();
-            self.dataset.read_in_epoch(order.epoch(), &numbers, &mut parts)?;
+            self.dataset.read_in_pass(order.pass(), &numbers, &mut parts)?;
             for (values, n) in columns.iter_mut().zip(sizes) {
                 for row in n_read..range.end {
                     values.repeat((n_read - 1) * n..n_read * n, row * n);

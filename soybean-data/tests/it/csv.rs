@@ -146,6 +146,93 @@ fn fields_have_the_names_of_the_header() {
 }
 
 #[test]
+fn faults_of_files_with_a_header_name_the_field() {
+    let fault = |name: &str, text: &str, form| {
+        let path = file(name, text.as_bytes());
+        let spec = CsvSpec::named(["area", "rooms"], "price", form);
+        let error = Table::from_csv(&path, &spec).unwrap_err().to_string();
+        error.replace(&format!("{}: ", path.display()), "")
+    };
+    let number = Form::Numbers { scale: 1.0 };
+    assert_eq!(
+        fault("named-word.csv", "price, area,rooms\n1,2,3\n1,2,\n", number),
+        "line 3: field 3, `rooms`: expected a number, found ``"
+    );
+    assert_eq!(
+        fault("named-label.csv", "price, area,rooms\n7,2,3\n", Form::Labels { n_classes: 7 }),
+        "line 2: field 1, `price`: expected a label in 0..7, found 7"
+    );
+    assert_eq!(
+        fault("named-none.csv", "prize,area,rooms\n7,2,3\n", number),
+        "line 1: expected a field `price` in the header; the nearest is `prize`"
+    );
+    assert_eq!(
+        fault("named-twice.csv", "price,area,rooms,area\n7,2,3,4\n", number),
+        "line 1: expected one field `area`, found several"
+    );
+}
+
+/// Features and targets are scaled by the training part. The held-out part and predictions of
+/// another program follow it.
+#[test]
+fn a_regression_is_standardized_saved_and_undone() {
+    let text: String =
+        (0..50).map(|it| format!("{},{},{}\n", 3 * it + 1, 100 - it, it % 7)).collect();
+    let path = file("regression.csv", format!("price,area,rooms\n{text}").as_bytes());
+    let spec = CsvSpec::named(["area", "rooms"], "price", Form::Numbers { scale: 1.0 });
+    let (train, held_out) = Table::from_csv(path, &spec).unwrap().split(0.2, 1);
+    let scalings = ["features", "target"].map(|it| Standardization::of(&train, it).unwrap());
+    let other = Standardization::of(&held_out, "target").unwrap();
+    assert_ne!(scalings[1].mean, other.mean);
+    let all = |dataset: &dyn Fn() -> Box<dyn Dataset>, column: usize| {
+        let dataset: std::sync::Arc<dyn Dataset> = dataset().into();
+        let n_rows = dataset.n_rows();
+        let mut loader = DataLoader::new(dataset, LoaderOptions::evaluation(n_rows)).unwrap();
+        loader.next().unwrap().unwrap().f32s(column).to_vec()
+    };
+    let scaled = |part: &soybean_data::Subset| -> Box<dyn Dataset> {
+        let features = scalings[0].apply(part.clone()).unwrap();
+        Box::new(scalings[1].apply(features).unwrap())
+    };
+    let of_train = all(&|| scaled(&train), 1);
+    let mean = of_train.iter().sum::<f32>() / of_train.len() as f32;
+    let square = of_train.iter().map(|it| it * it).sum::<f32>() / of_train.len() as f32;
+    assert!(mean.abs() < 1e-6 && (square - 1.0).abs() < 1e-5, "{mean}, {square}");
+    let path = file("target.json", b"");
+    scalings[1].save(&path).unwrap();
+    let saved = Standardization::open(&path).unwrap();
+    assert_eq!(saved, scalings[1]);
+    let (mut restored, plain) =
+        (all(&|| scaled(&held_out), 1), all(&|| Box::new(held_out.clone()), 1));
+    assert_ne!(restored, plain);
+    saved.restore(&mut restored);
+    for (restored, plain) in restored.iter().zip(&plain) {
+        // Rounding of numbers up to 150.
+        assert!((restored - plain).abs() < 1e-4, "{restored}, not {plain}");
+    }
+}
+
+#[test]
+fn damaged_standardizations_are_refused() {
+    let fault = |text: &str| {
+        let path = file("scaling.json", text.as_bytes());
+        let error = Standardization::open(&path).unwrap_err().to_string();
+        error.replace(&format!("{}: ", path.display()), "")
+    };
+    assert!(fault("{").starts_with("expected JSON, found: "));
+    for text in [
+        r#"{"mean": [1], "deviation": [1]}"#,
+        r#"{"column": "x", "mean": [1, 2], "deviation": [1]}"#,
+        r#"{"column": "x", "mean": [1], "deviation": [0]}"#,
+        r#"{"column": "x", "mean": [1e99], "deviation": [1]}"#,
+    ] {
+        assert!(fault(text).starts_with("expected `column`, and in "), "{text}");
+    }
+    let error = Standardization::open("no/such.json").unwrap_err().to_string();
+    assert!(error.starts_with("no/such.json: expected a file that can be read, found: "));
+}
+
+#[test]
 fn columns_are_standardized_by_the_training_data() {
     let x = CsvColumn::new("x", ["area", "rooms"], Form::Numbers { scale: 1.0 });
     let table = houses(vec![x]).unwrap();

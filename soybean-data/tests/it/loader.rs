@@ -1,6 +1,8 @@
 //! Batches of a loader: their rows, errors while reading, memory, and the life of the threads.
 
 use std::{
+    iter,
+    ops::Range,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -304,9 +306,9 @@ fn options_that_make_no_sense_are_refused() {
     assert!(refused(2, unread).starts_with("expected at least one batch ahead"));
 }
 
-/// Adds a random number to `x` of each row; `y` remains the number of the row.
-fn augmented(seed: u64) -> Subset {
-    let all = table(20).transform(seed, |row, random| {
+/// Adds a random number of this stream to `x` of each row; `y` remains the number of the row.
+fn augmented(stream: u64) -> Subset {
+    let all = table(20).transform(stream, |row, random| {
         let noise = random.uniform();
         row[0].f32s().iter_mut().for_each(|it| *it += noise);
         assert_eq!(row[1].i32s().len(), 1);
@@ -314,17 +316,20 @@ fn augmented(seed: u64) -> Subset {
     Subset::new(Arc::new(all), (0..20).rev().collect()).unwrap()
 }
 
-/// Returns what was added to each row in an epoch, sorted by the number of the row.
-fn noise(seed: u64, n_threads: usize, epoch: u64) -> Vec<(i32, f32)> {
-    let options = LoaderOptions { n_threads, ..LoaderOptions::training(5, 1) };
-    let mut loader = DataLoader::new(augmented(seed), options).unwrap();
-    loader.start(epoch, 0);
+/// Returns what was added to each row that was read in an epoch from a batch on, sorted by the
+/// number of the row.
+fn noise(stream: u64, options: LoaderOptions, epoch: u64, first_batch: usize) -> Vec<(i32, f32)> {
+    let needed =
+        options.rows.clone().unwrap_or_else(|| iter::once(0..options.batch_rows).collect());
+    let mut loader = DataLoader::new(augmented(stream), options).unwrap();
+    loader.start(epoch, first_batch);
     let mut noise = Vec::new();
     for batch in loader {
         let batch = batch.unwrap();
-        for (x, y) in batch.f32s(0).chunks(2).zip(batch.i32s(1)) {
+        for row in needed.iter().cloned().flatten() {
+            let (x, y) = (&batch.f32s(0)[2 * row..2 * row + 2], batch.i32s(1)[row]);
             assert!((x[1] - x[0] - 1.0).abs() < 1e-5, "one number for all elements: {x:?}");
-            noise.push((*y, x[0] - 2.0 * *y as f32));
+            noise.push((y, x[0] - 2.0 * y as f32));
         }
     }
     noise.sort_by_key(|it| it.0);
@@ -332,12 +337,39 @@ fn noise(seed: u64, n_threads: usize, epoch: u64) -> Vec<(i32, f32)> {
 }
 
 #[test]
-fn transforms_depend_on_the_seed_the_epoch_and_the_row_alone() {
-    let first = noise(7, 0, 0);
+fn transforms_depend_on_the_seed_the_epoch_the_stream_and_the_row_alone() {
+    let options = |seed, n_threads| LoaderOptions { n_threads, ..LoaderOptions::training(5, seed) };
+    let first = noise(7, options(1, 0), 0, 0);
     assert_eq!(first.len(), 20);
-    assert_eq!(first, noise(7, 3, 0));
-    for other in [noise(7, 0, 1), noise(8, 0, 0)] {
+    assert_eq!(first, noise(7, options(1, 3), 0, 0));
+    for other in [
+        noise(7, options(1, 0), 1, 0),
+        noise(8, options(1, 0), 0, 0),
+        noise(7, options(2, 0), 0, 0),
+    ] {
         assert!(first.iter().zip(&other).all(|(first, other)| first != other));
     }
     assert!(first.windows(2).all(|it| it[0].1 != it[1].1));
+    // Batches of other sizes, and any order.
+    assert_eq!(first, noise(7, LoaderOptions::training(4, 1), 0, 0));
+    let sequential = LoaderOptions { order: RowOrder::Sequential, ..options(1, 0) };
+    assert_eq!(first, noise(7, sequential, 0, 0));
+}
+
+#[test]
+fn parts_of_an_epoch_have_the_transformed_rows_of_the_whole() {
+    let options = LoaderOptions::training(5, 1);
+    let whole = noise(7, options.clone(), 2, 0);
+    let is_part = |part: &[(i32, f32)]| part.iter().all(|it| whole.contains(it));
+    // A run that resumes within an epoch.
+    let rest = noise(7, options.clone(), 2, 3);
+    assert!(rest.len() == 5 && is_part(&rest), "{rest:?}");
+    // Two processes that need different rows of each batch.
+    let part = |rows: Vec<Range<usize>>| {
+        let options = LoaderOptions { rows: Some(rows), ..options.clone() };
+        noise(7, options, 2, 0)
+    };
+    let mut parts = [part(vec![0..1, 1..2]), part(vec![2..3, 3..5])].concat();
+    parts.sort_by_key(|it| it.0);
+    assert_eq!(parts, whole);
 }

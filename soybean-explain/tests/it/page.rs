@@ -194,8 +194,8 @@ fn the_page_of_a_prediction_shows_its_steps() {
     let data = data(&page);
     assert_eq!(data["plan"]["mode"], "inference");
     let (program, used) = (&compiled.program, memory_by_step(&data["memory"]));
-    assert_eq!(used.len(), program.evaluate.len());
-    assert_eq!(data["program"]["steps"].as_array().unwrap().len(), program.evaluate.len());
+    assert_eq!(used.len(), program.evaluate[0].len());
+    assert_eq!(data["program"]["steps"].as_array().unwrap().len(), program.evaluate[0].len());
     // Content::NAMES: parameters first, gradients fifth.
     let weights = 3 * 64 * 64 * 4 / 4;
     assert!(used.iter().all(|it| it[0] == weights && it[4] == 0), "{used:?}");

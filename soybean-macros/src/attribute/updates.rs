@@ -2,13 +2,13 @@
 //! others.
 
 use quote::ToTokens;
-use soybean_compiler::{Argument, CallPart, Optimizer, optimizer};
+use soybean_compiler::{Argument, CallPart, Group, Optimizer, optimizer};
 use soybean_plan::NonFinite;
 use syn::{Expr, punctuated::Punctuated, token::Comma};
 
-use super::{ARGUMENTS, Attribute, Known};
+use super::Attribute;
 use crate::{
-    diagnostic::{Diagnostic, Diagnostics},
+    diagnostic::Diagnostic,
     evaluate::{Evaluator, expression::peeled},
     source_text::source_text,
 };
@@ -29,23 +29,11 @@ impl Attribute {
         }
         let choices = NonFinite::ALL.map(|it| (it.name(), it));
         let non_finite = self.choice("non_finite", &choices, &mut evaluator.diagnostics);
+        let groups = self.read_groups(evaluator);
         let Optimizer { rule, no_decay, .. } = optimizer?;
-        let optimizer = Optimizer { rule, no_decay, non_finite: non_finite?, ..further };
+        let (groups, non_finite) = (groups?, non_finite?);
+        let optimizer = Optimizer { rule, no_decay, groups, non_finite, ..further };
         is_sound.then_some(optimizer)
-    }
-
-    /// Reports the arguments that a model in mode inference cannot have.
-    pub(super) fn refuse_updates(&self, diagnostics: &mut Diagnostics) -> Option<Optimizer> {
-        let mut is_sound = true;
-        for Known { name, .. } in ARGUMENTS.iter().filter(|it| it.is_of_training) {
-            let Some(expression) = self.value(name) else { continue };
-            let message =
-                Diagnostic::new(format!("a model of `mode = \"inference\"` has no `{name}`"))
-                    .help("remove this argument, or the mode");
-            diagnostics.report(expression, &message);
-            is_sound = false;
-        }
-        is_sound.then(Optimizer::default)
     }
 
     /// Returns the expressions in the parentheses of the optimizer.
@@ -53,6 +41,43 @@ impl Attribute {
         match peeled(self.value("optimizer")?) {
             Expr::Call(call) => Some(&call.args),
             _ => None,
+        }
+    }
+
+    /// Returns the groups as the user wrote them, each with its members.
+    fn group_expressions(&self) -> Vec<&Expr> {
+        match self.value("groups").map(peeled) {
+            Some(Expr::Array(list)) => list.elems.iter().collect(),
+            Some(other) => vec![other],
+            None => Vec::new(),
+        }
+    }
+
+    /// Returns the expressions in the parentheses of the groups' optimizers, and the groups' own
+    /// settings.
+    pub(super) fn group_settings(&self) -> impl Iterator<Item = &Expr> {
+        let members = self.group_expressions().into_iter().flat_map(|group| match group {
+            Expr::Tuple(it) => it.elems.iter().collect(),
+            _ => Vec::new(),
+        });
+        members.flat_map(|member| match member {
+            Expr::Call(call) => call.args.iter().collect(),
+            other => vec![other],
+        })
+    }
+
+    /// Reads `[("*.bias", sgd(momentum = 0.9), learning_rate_factor = 2.0)]`.
+    fn read_groups<'a>(&'a self, evaluator: &mut Evaluator<'a>) -> Option<Vec<Group>> {
+        let groups: Vec<Option<Group>> =
+            self.group_expressions().into_iter().map(|it| read_group(it, evaluator)).collect();
+        groups.into_iter().collect()
+    }
+
+    /// Returns the tokens for errors about a group's pattern.
+    pub(crate) fn group_tokens(&self, position: usize) -> Option<&dyn ToTokens> {
+        match self.group_expressions().into_iter().nth(position)? {
+            Expr::Tuple(group) => group.elems.first().map(|it| it as &dyn ToTokens),
+            other => Some(other),
         }
     }
 
@@ -108,6 +133,54 @@ fn set<'a>(
     let set = optimizer.set(setting, &value);
     set.map_err(|diagnostic| evaluator.diagnostics.report(expression, &diagnostic.message.into()))
         .ok()
+}
+
+/// Reads a group of parameters: a pattern, an optimizer, and the factor of the learning rate.
+fn read_group<'a>(expression: &'a Expr, evaluator: &mut Evaluator<'a>) -> Option<Group> {
+    let members: Vec<&Expr> = match expression {
+        Expr::Tuple(it) => it.elems.iter().collect(),
+        _ => Vec::new(),
+    };
+    let [pattern, rule, further @ ..] = &members[..] else {
+        let found = source_text(expression);
+        let message = Diagnostic::new(format!(
+            "`groups` must be a list of patterns with optimizers, found {found}"
+        ));
+        let help =
+            "write `groups = [(\"*.bias\", sgd(momentum = 0.9), learning_rate_factor = 2.0)]`";
+        evaluator.diagnostics.report(expression, &message.help(help));
+        return None;
+    };
+    let text = match argument("groups", pattern, evaluator)? {
+        Argument::Text(text) => text,
+        other => {
+            let message = format!("a group's pattern must be a string, found {}", other.kind());
+            evaluator.diagnostics.report(pattern, &message.into());
+            return None;
+        }
+    };
+    let Optimizer { rule: of_group, no_decay, .. } = read_optimizer(rule, evaluator)?;
+    if !no_decay.is_empty() {
+        let message = Diagnostic::new("the optimizer of a group has no `no_decay`")
+            .help("add a group with `weight_decay = 0.0` before this one");
+        evaluator.diagnostics.report(rule, &message);
+        return None;
+    }
+    let (at, factor) = match further {
+        [] => return Group::new(text, of_group, 1.0).ok(),
+        [setting] => (setting, read_setting(setting, evaluator)?),
+        [_, other, ..] => (other, (String::new(), Argument::All)),
+    };
+    let group = match (&*factor.0, factor.1.as_number()) {
+        ("learning_rate_factor", Some(number)) => {
+            Group::new(text, of_group, number).map_err(|fault| fault.message)
+        }
+        ("learning_rate_factor", None) => {
+            Err(format!("`learning_rate_factor` must be a number, found {}", factor.1.kind()))
+        }
+        _ => Err("a group has one setting, `learning_rate_factor`".to_owned()),
+    };
+    group.map_err(|message| evaluator.diagnostics.report(at, &message.into())).ok()
 }
 
 /// Reads `sgd(momentum = 0.9)`, or `sgd` alone.

@@ -9,9 +9,9 @@ use crate::{
 
 /// Returns the recipe of a model, after checking that it gives the same program.
 fn recipe(attribute: &str, item: &str) -> String {
-    let model = Model::parse(item.parse().unwrap()).unwrap();
     let mut diagnostics = Diagnostics::default();
     let attribute = Attribute::parse(attribute.parse().unwrap(), &mut diagnostics);
+    let model = Model::parse(item.parse().unwrap(), attribute.entry_names()).unwrap();
     let layers = Layers::unknown(&[]);
     let mut evaluator = Evaluator::new(model.items(), &layers);
     let environment = expand::Environment::default();

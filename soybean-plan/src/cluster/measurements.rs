@@ -7,7 +7,10 @@
 use std::borrow::Cow;
 
 use super::KernelWork;
-use crate::{AttentionForm, CollectiveKind, ConvolutionForm, EmbeddingForm, PoolingForm};
+use crate::{
+    AttentionForm, CollectiveKind, ConvolutionForm, EmbeddingForm, IndexingForm, PoolingForm,
+    RankingForm,
+};
 
 /// Measured times of steps, kernels and collectives; none by default.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -85,6 +88,8 @@ pub fn measured_names() -> impl Iterator<Item = &'static str> {
     let convolutions = ConvolutionForm::ALL.iter().map(|it| it.name());
     let poolings = PoolingForm::ALL.iter().map(|it| it.name());
     let embeddings = EmbeddingForm::ALL.iter().map(|it| it.name());
+    let indexings = IndexingForm::ALL.iter().map(|it| it.name());
+    let rankings = RankingForm::ALL.iter().map(|it| it.name());
     let attentions = AttentionForm::ALL.iter().map(|it| it.name());
     let copies = ["permutation", "padding", "concatenation", CollectiveKind::Slice.name()];
     ["contraction"]
@@ -94,6 +99,8 @@ pub fn measured_names() -> impl Iterator<Item = &'static str> {
         .chain(poolings)
         .chain(copies)
         .chain(embeddings)
+        .chain(indexings)
+        .chain(rankings)
         .chain(attentions)
 }
 

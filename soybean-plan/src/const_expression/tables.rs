@@ -2,21 +2,25 @@
 //!
 //! A field or variant that is missing here does not compile.
 
-use std::fmt::{self, Write as _};
+use std::{
+    fmt::{self, Write as _},
+    ops::Range,
+};
 
 use super::{ConstExpression, struct_expression, variant_expression};
 use crate::{
-    AxisSet, Binary, Bucket, Buffer, Collective, CollectiveKind, Constant, DType, DigitOrder, Halo,
-    Init, Input, Instruction, MAX_RANK, Mesh, NonFinite, Output, Parameter, Placement, Precision,
-    Rows, RunScalar, ScalarProgram, Shape, State, Strides, Tables, Tile, Tiling, Unary,
+    AxisSet, Binary, Bucket, Buffer, Collective, CollectiveKind, Constant, DType, DigitOrder,
+    Entry, Halo, Init, Input, Instruction, MAX_RANK, Mesh, NonFinite, Output, Parameter, Placement,
+    Precision, Rows, RunScalar, ScalarProgram, Shape, State, Strides, Tables, Tile, Tiling, Unary,
 };
 
 struct_expression! {
     Tables {
-        name mesh precision arena_bytes buffers inputs parameters states constants scalars loss
-        accumulate_loss gradient_norm accumulate ema non_finite outputs train_bytes
-        accumulate_bytes evaluate_bytes
+        name mesh precision arena_bytes buffers entries inputs parameters states constants scalars
+        loss accumulate_loss gradient_norm accumulate ema non_finite outputs train_bytes
+        accumulate_bytes
     }
+    Entry { name n_calls inputs outputs parameters bytes }
     DigitOrder { first_axis n_parts is_balanced }
     Buffer { offset n_elements dtype }
     Input { name dtype tile buffer n_classes ignored_label is_queried }
@@ -48,6 +52,12 @@ impl ConstExpression for Mesh {
             order.write_expression(text);
             text.push(')');
         }
+    }
+}
+
+impl ConstExpression for Range<usize> {
+    fn write_expression(&self, text: &mut String) {
+        write_to(text, format_args!("{}..{}", self.start, self.end));
     }
 }
 

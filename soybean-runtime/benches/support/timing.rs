@@ -3,7 +3,9 @@
 
 use std::{sync::Arc, time::Duration};
 
-use soybean_plan::{Buffer, DType, Kernel, Mesh, NonFinite, Precision, Program, Step, Tables};
+use soybean_plan::{
+    Buffer, DType, Entry, Kernel, Mesh, NonFinite, Precision, Program, Step, Tables,
+};
 use soybean_runtime::{Config, Device, KernelCategory, Trainer};
 
 /// The limit for the number of measured steps.
@@ -41,6 +43,7 @@ pub(crate) fn seconds_of_steps(
         precision: Precision::F32,
         arena_bytes,
         buffers: buffers.into(),
+        entries: vec![Entry::only(0, 0, 0, 0)].into(),
         inputs: vec![].into(),
         parameters: vec![].into(),
         states: vec![].into(),
@@ -55,7 +58,6 @@ pub(crate) fn seconds_of_steps(
         outputs: vec![].into(),
         train_bytes: 0,
         accumulate_bytes: 0,
-        evaluate_bytes: 0,
     };
     let train = [steps; N_ROUNDS].concat();
     let program = Program {
@@ -63,7 +65,7 @@ pub(crate) fn seconds_of_steps(
         kernels: kernels.into(),
         train,
         accumulate: Vec::new(),
-        evaluate: vec![],
+        evaluate: vec![vec![]],
     };
     let config = Config { device: Device::Cpu, ..Config::default() };
     let mut trainer = Trainer::new_shared(Arc::new(program), config).unwrap();

@@ -1,7 +1,7 @@
 //! Memory for one batch on a GPU, filled while steps run.
 #![expect(unsafe_code, reason = "the device reads pinned host memory")]
 
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
 use soybean_plan::{BufferId, Tables};
 
@@ -25,6 +25,8 @@ struct SlotInput {
 /// One rank's part of a batch: pinned host memory and its copy on the device.
 pub(crate) struct BatchSlot {
     inputs: Vec<SlotInput>,
+    /// The inputs that the last batch has: those of its entry.
+    filled: Range<usize>,
     host: PinnedWords,
     device: DeviceMemory,
     stream: Stream,
@@ -57,6 +59,7 @@ impl BatchSlot {
             n_words += n_here.next_multiple_of(16);
         }
         Ok(Self {
+            filled: 0..inputs.len(),
             inputs,
             host: PinnedWords::zeroed(gpu, n_words)?,
             device: DeviceMemory::zeroed(gpu, 4 * n_words, &format!("a batch of rank {rank}"))?,
@@ -66,18 +69,22 @@ impl BatchSlot {
         })
     }
 
-    /// Starts the copy of the rank's part of a batch. No step that reads the slot may be running.
+    /// Starts the copy of the rank's part of a batch for an entry. No step that reads the slot may
+    /// be running.
     pub(crate) fn fill(
         &mut self,
         host_io: &HostIo,
         tables: &Tables,
-        batch: &[View<'_>],
+        batch: (usize, &[View<'_>]),
     ) -> Result<(), Error> {
         // The previous copy must complete before the host overwrites its source.
         self.stream.synchronize()?;
         host_io.feed(tables, self, batch)?;
         self.fed_bytes = 0;
-        for SlotInput { first_word, n_words, .. } in self.inputs.iter().copied() {
+        self.filled = tables.entries[batch.0].inputs.clone();
+        for SlotInput { first_word, n_words, .. } in
+            self.inputs[self.filled.clone()].iter().copied()
+        {
             let to = self.device.address(4 * first_word);
             let words = first_word..first_word + n_words;
             // SAFETY: both sides have these words; the host writes them again only after the copy,
@@ -90,7 +97,7 @@ impl BatchSlot {
 
     /// Queues the copies from the slot to the buffers of the program.
     pub(crate) fn copy_to_arena(&self, arena: u64, stream: &Stream) -> Result<(), Error> {
-        self.inputs.iter().try_for_each(|input| {
+        self.inputs[self.filled.clone()].iter().try_for_each(|input| {
             let to = arena + input.offset as u64;
             let from = self.device.address(4 * input.first_word);
             // SAFETY: the tables say that the buffer has as many words; both blocks live as long as

@@ -52,7 +52,8 @@ pub(crate) struct CudaRanks {
     train: PhaseRunner,
     /// Steps without an update, if several steps share one.
     accumulate: Option<PhaseRunner>,
-    evaluate: PhaseRunner,
+    /// One for each entry.
+    evaluate: Vec<PhaseRunner>,
     /// End of the last step.
     done: Event,
     host_io: Vec<HostIo>,
@@ -86,8 +87,7 @@ impl CudaRanks {
         let scalars = scalars_for_host(tables, TrainingStep::Updating);
         let train = builder.phase(&fuser.fuse(&steps), &scalars)?;
         let accumulate = accumulating_phase(model, &mut builder, &mut fuser)?;
-        let steps = record(model.get(), |model, rank| model.evaluate(rank))?;
-        let evaluate = builder.phase(&fuser.fuse(&steps), &[])?;
+        let evaluate = evaluation_phases(model, &mut builder, &mut fuser)?;
         let requests = KernelRequests {
             kernels: &builder.kernels,
             precision: tables.precision,
@@ -105,7 +105,7 @@ impl CudaRanks {
         };
         let contexts = local.ranks.clone().map(context).collect::<Result<Vec<_>, _>>()?;
         let phases: Vec<&Phase> =
-            [&train].into_iter().chain(&accumulate).chain([&evaluate]).collect();
+            [&train].into_iter().chain(&accumulate).chain(&evaluate).collect();
         let axes = phases.iter().flat_map(|it| it.nccl_axes());
         let communicators =
             Communicators::new(&tables.mesh, axes, &local.ranks, &gpus, &local.peers)?;
@@ -123,7 +123,10 @@ impl CudaRanks {
             uses_graphs: config.uses_graphs && backend != CommunicationBackend::Nccl,
             train: PhaseRunner::new(&devices, train)?,
             accumulate: accumulate.map(|it| PhaseRunner::new(&devices, it)).transpose()?,
-            evaluate: PhaseRunner::new(&devices, evaluate)?,
+            evaluate: evaluate
+                .into_iter()
+                .map(|it| PhaseRunner::new(&devices, it))
+                .collect::<Result<_, _>>()?,
             done: Event::new(&gpus[0])?,
             host_io,
             queued: 0,
@@ -137,16 +140,16 @@ impl CudaRanks {
     fn serve(&mut self, command: Command<'_>) -> Result<(), Error> {
         match command {
             Command::Train(training) => self.train(training),
-            Command::Queue { batch } => self.fill(self.queued, batch),
-            Command::Evaluate { batch } => {
+            Command::Queue { batch } => self.fill(self.queued, 0, batch),
+            Command::Evaluate { entry, batch } => {
                 // The queued batch stays in its slot.
                 let slot = 1 - self.queued;
-                self.fill(slot, batch)?;
-                self.evaluate.run(&self.devices, slot, self.uses_graphs, &self.done)?;
+                self.fill(slot, entry, batch)?;
+                self.evaluate[entry].run(&self.devices, slot, self.uses_graphs, &self.done)?;
                 self.wait()?;
-                self.report_bytes(&self.evaluate, slot);
+                self.report_bytes(&self.evaluate[entry], slot);
                 let model = self.devices.model.clone();
-                let outputs = model.get().tables().outputs.iter();
+                let outputs = model.get().tables().outputs_of(entry).iter();
                 self.report_parts(&outputs.map(|it| (it.tile, it.buffer)).collect::<Vec<_>>())
             }
             Command::Fetch(range) | Command::Save(range) => {
@@ -177,7 +180,7 @@ impl CudaRanks {
         let (slot, next) = match batch {
             BatchSource::Batch(batch) => {
                 let slot = 1 - self.queued;
-                self.fill(slot, batch)?;
+                self.fill(slot, 0, batch)?;
                 (slot, None)
             }
             BatchSource::Queued { next } => (self.queued, next),
@@ -215,7 +218,7 @@ impl CudaRanks {
         let handing_over = handing_over.elapsed();
         if let Some(next) = next {
             self.queued = 1 - slot;
-            self.fill(self.queued, next)?;
+            self.fill(self.queued, 0, next)?;
         }
         self.wait()?;
         self.report_numbers(kind);
@@ -254,11 +257,11 @@ impl CudaRanks {
         report.gradient_norm = numbers.next();
     }
 
-    fn fill(&mut self, slot: usize, batch: &[View<'_>]) -> Result<(), Error> {
+    fn fill(&mut self, slot: usize, entry: usize, batch: &[View<'_>]) -> Result<(), Error> {
         let model = self.devices.model.clone();
         let mut contexts = self.devices.contexts.iter_mut().zip(&self.host_io);
         contexts.try_for_each(|(context, host_io)| {
-            context.slots[slot].fill(host_io, model.get().tables(), batch)
+            context.slots[slot].fill(host_io, model.get().tables(), (entry, batch))
         })
     }
 
@@ -376,6 +379,19 @@ fn accumulating_phase(
     let steps = record(model.get(), |model, rank| model.accumulate(rank))?;
     let scalars = scalars_for_host(tables, TrainingStep::Accumulating);
     builder.phase(&fuser.fuse(&steps), &scalars).map(Some)
+}
+
+/// Builds the phases of evaluations, one for each entry.
+fn evaluation_phases(
+    model: &AnyModel,
+    builder: &mut PhaseBuilder<'_>,
+    fuser: &mut MatmulFuser<'_>,
+) -> Result<Vec<Phase>, Error> {
+    let mut phase = |entry: usize| {
+        let steps = record(model.get(), |model, rank| model.evaluate(entry, rank))?;
+        builder.phase(&fuser.fuse(&steps), &[])
+    };
+    (0..model.get().tables().entries.len()).map(&mut phase).collect()
 }
 
 /// Fusion of products with their epilogues, as far as cuBLASLt supports them.

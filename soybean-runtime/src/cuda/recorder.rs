@@ -12,7 +12,7 @@ use crate::{
 /// Records the steps of a phase, which are the same for every rank.
 pub(crate) fn record(
     model: &dyn Model,
-    phase: fn(&dyn Model, &mut Rank<'_>),
+    phase: impl Fn(&dyn Model, &mut Rank<'_>),
 ) -> Result<Vec<Step>, Error> {
     let steps = RefCell::new(Vec::new());
     let (mut kernels, mut collectives) = (Recorder(&steps), Recorder(&steps));

@@ -164,7 +164,10 @@ pub fn compile_kernels(model: &dyn Model, architecture: &str) -> Result<(usize, 
     if tables.accumulate_loss.is_some() {
         builder.phase(&plain(record(model, |model, rank| model.accumulate(rank))?), &[])?;
     }
-    builder.phase(&plain(record(model, |model, rank| model.evaluate(rank))?), &[])?;
+    for entry in 0..tables.entries.len() {
+        let steps = record(model, |model, rank| model.evaluate(entry, rank))?;
+        builder.phase(&plain(steps), &[])?;
+    }
     let requests = KernelRequests {
         kernels: &builder.kernels,
         precision: tables.precision,

@@ -72,7 +72,9 @@ impl Operation {
                 Some(Self { kind: OperationKind::Train, id, argument })
             }
             Command::Queue { .. } => None,
-            Command::Evaluate { .. } => Some(Self::of(OperationKind::Evaluate)),
+            Command::Evaluate { entry, .. } => {
+                Some(Self { id: *entry as u64, ..Self::of(OperationKind::Evaluate) })
+            }
             Command::Fetch(range) => {
                 Some(Self::of_tensors(OperationKind::Fetch, range.first, range.n_tensors))
             }
@@ -124,7 +126,8 @@ impl fmt::Display for Operation {
             OperationKind::Train => {
                 write!(f, "training step {id} with learning rate {}", f32::from_bits(*argument))
             }
-            OperationKind::Evaluate => f.write_str("an evaluation"),
+            OperationKind::Evaluate if *id == 0 => f.write_str("an evaluation"),
+            OperationKind::Evaluate => write!(f, "an evaluation by entry {id}"),
             OperationKind::Fetch => write!(f, "fetching {argument} tensors from number {id} on"),
             OperationKind::Save => write!(f, "saving {argument} tensors from number {id} on"),
             OperationKind::Load => write!(f, "loading {argument} tensors from number {id} on"),

@@ -5,8 +5,9 @@ mod in_memory_transport;
 use std::thread;
 
 use soybean_plan::{
-    Buffer, Collective, CollectiveKind, Combine, DType, Halo, MAX_AXES, Mesh, NonFinite, Placement,
-    Precision, Program, Shape, Tables, Tile, Tiling, bf16, may_split, splits_into_blocks,
+    Buffer, Collective, CollectiveKind, Combine, DType, Entry, Halo, MAX_AXES, Mesh, NonFinite,
+    Placement, Precision, Program, Shape, Tables, Tile, Tiling, bf16, may_split,
+    splits_into_blocks,
 };
 
 use super::*;
@@ -31,6 +32,7 @@ fn program(mesh: Mesh, collectives: &[Collective]) -> Program {
         precision: Precision::F32,
         arena_bytes,
         buffers: buffers.into(),
+        entries: vec![Entry::only(0, 0, 0, 0)].into(),
         inputs: vec![].into(),
         parameters: vec![].into(),
         states: vec![].into(),
@@ -45,10 +47,9 @@ fn program(mesh: Mesh, collectives: &[Collective]) -> Program {
         outputs: vec![].into(),
         train_bytes: 0,
         accumulate_bytes: 0,
-        evaluate_bytes: 0,
     };
     let kernels = vec![Bucket { collectives: collectives.to_vec().into() }.into()].into();
-    Program { tables, kernels, train: vec![], accumulate: vec![], evaluate: vec![] }
+    Program { tables, kernels, train: vec![], accumulate: vec![], evaluate: vec![vec![]] }
 }
 
 /// Returns the global coordinates of the elements of a rank's tile, in order.

@@ -89,7 +89,7 @@ impl Trainer {
     /// inputs. Other rows may have any values. If the inputs differ in dim 0, all rows are read.
     #[must_use]
     pub fn rows_needed(&self) -> Vec<Range<usize>> {
-        self.rows.clone()
+        self.rows[0].clone()
     }
 
     /// Checks that a batch fits the model. An error is reported to the other processes, so that
@@ -98,8 +98,13 @@ impl Trainer {
     /// # Errors
     /// If the number of tensors, their types or their sizes do not fit, or a label is out of range.
     pub fn check_batch(&mut self, batch: &[View<'_>]) -> Result<(), Error> {
-        let inputs = &self.model.get().tables().inputs;
-        let checked = check_batch(inputs, &self.rows, batch);
+        self.check_batch_of(0, batch)
+    }
+
+    /// Does the same for a batch of the entry of this number.
+    pub(super) fn check_batch_of(&mut self, entry: usize, batch: &[View<'_>]) -> Result<(), Error> {
+        let inputs = self.model.get().tables().inputs_of(entry);
+        let checked = check_batch(inputs, &self.rows[entry], batch);
         checked.map_err(|error| self.report_error(error))
     }
 }

@@ -119,7 +119,7 @@ fn predictions_take_any_number_of_rows_and_do_not_read_labels() {
     // Labels are not read, so any values are allowed.
     for labels in [View::F32(&y), View::F32(&[]), View::I32(&[7])] {
         assert_eq!(trainer.predict(&[View::F32(&x), labels]).unwrap(), expected);
-        assert_eq!(trainer.moved_bytes(), program(4).tables.evaluate_bytes);
+        assert_eq!(trainer.moved_bytes(), program(4).tables.entries[0].bytes);
     }
     let none = View::F32(&[]);
     for n_rows in [1, 3, BATCH - 1] {
@@ -137,7 +137,7 @@ fn predictions_take_any_number_of_rows_and_do_not_read_labels() {
         let found = trainer.predict(&[View::F32(&all[..n_rows * FEATURES]), none]).unwrap();
         assert_eq!((found.len(), &found[0].shape[..]), (1, &[n_rows, 1][..]));
         assert_eq!(found[0].data, of_all[..n_rows]);
-        assert_eq!(trainer.moved_bytes(), program(4).tables.evaluate_bytes);
+        assert_eq!(trainer.moved_bytes(), program(4).tables.entries[0].bytes);
     }
     let labels = [0; BATCH];
     for query in [
@@ -182,9 +182,14 @@ fn a_program_without_a_loss_predicts_and_does_not_train() {
     program.train.clear();
     program.tables.loss = None;
     program.tables.outputs.to_mut().remove(0);
+    let fault = Predictor::new_shared(Arc::new(program.clone()), config()).err().unwrap();
+    let expected_fault =
+        "entry `forward`: expected outputs among 1 tensors, found those of numbers 0..2";
+    assert!(fault.to_string().contains(expected_fault), "{fault}");
+    program.tables.entries.to_mut()[0].outputs = 0..1;
     let program = Arc::new(program);
     let mut predictor = Predictor::new_shared(program.clone(), config()).unwrap();
-    assert_eq!(predictor.predict(&[View::F32(&x), View::F32(&[])]).unwrap(), expected);
+    assert_eq!(predictor.predict(0, &[View::F32(&x), View::F32(&[])]).unwrap(), expected);
     let error = Trainer::new_shared(program, config()).err().unwrap();
     assert_eq!(
         error.to_string(),
@@ -310,8 +315,8 @@ impl Model for Faulty {
         self.program.train(rank);
     }
 
-    fn evaluate(&self, rank: &mut Rank<'_>) {
-        self.program.evaluate(rank);
+    fn evaluate(&self, entry: usize, rank: &mut Rank<'_>) {
+        self.program.evaluate(entry, rank);
     }
 }
 

@@ -8,7 +8,7 @@ use crate::{
 };
 
 /// Returns the rows that a rank holds: all, a block, or every second.
-fn rows(dice: &mut Dice, vocabulary: usize) -> Vec<usize> {
+pub(crate) fn rows(dice: &mut Dice, vocabulary: usize) -> Vec<usize> {
     match dice.below(3) {
         0 => (0..vocabulary).collect(),
         1 => (vocabulary / 3..(vocabulary * 2 / 3).max(1)).collect(),

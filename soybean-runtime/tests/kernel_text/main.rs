@@ -12,6 +12,7 @@ mod convolution;
 mod device;
 mod dice;
 mod embedding;
+mod indexing;
 mod large;
 mod map;
 mod movement;
@@ -20,6 +21,7 @@ mod operands;
 mod padding;
 mod permutation;
 mod pooling;
+mod ranking;
 mod reduction;
 mod reference;
 
@@ -44,6 +46,8 @@ const KINDS: &[(&str, usize, Kind)] = &[
     ("concatenation", 24, concatenation::case),
     ("pooling", 32, pooling::case),
     ("embedding", 24, embedding::case),
+    ("indexing", 32, indexing::case),
+    ("ranking", 24, ranking::case),
     ("contraction", 40, contraction::case),
     ("contraction-of-many-tiles", 2, contraction::many_tiles),
     ("convolution", 32, convolution::case),

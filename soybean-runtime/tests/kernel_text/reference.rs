@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use soybean_plan::{
-    Buffer, DType, Input, Mesh, NonFinite, Output, Precision, Program, Rows, RunScalar, Shape,
-    Step, Tables, Tile, Tiling,
+    Buffer, DType, Entry, Input, Mesh, NonFinite, Output, Precision, Program, Rows, RunScalar,
+    Shape, Step, Tables, Tile, Tiling,
 };
 use soybean_runtime::{Config, Device, Trainer, View};
 
@@ -88,6 +88,7 @@ fn program(case: &Case) -> Program {
         mesh: Mesh::new(1),
         precision: Precision::F32,
         arena_bytes,
+        entries: vec![Entry::only(n_inputs, 1 + loss - n_inputs, 0, 0)].into(),
         inputs: (0..n_inputs).map(input).collect(),
         parameters: vec![].into(),
         states: vec![].into(),
@@ -103,10 +104,9 @@ fn program(case: &Case) -> Program {
         buffers: buffers.into(),
         train_bytes: 0,
         accumulate_bytes: 0,
-        evaluate_bytes: 0,
     };
     let step =
         Step { kernel: 0, inputs: (0..n_inputs).collect(), results: (n_inputs..loss).collect() };
     let kernels = vec![case.kernel.clone()].into();
-    Program { tables, kernels, train: vec![step], accumulate: vec![], evaluate: vec![] }
+    Program { tables, kernels, train: vec![step], accumulate: vec![], evaluate: vec![vec![]] }
 }

@@ -119,12 +119,12 @@ fn a_trace_has_every_task() {
 #[test]
 fn an_evaluation_is_a_part_of_a_step() {
     let compiled = perceptron(64, &[64, 128, 64], 4, Search::Auto);
-    let settings = Settings { phase: Phase::Evaluate, ..Settings::default() };
+    let settings = Settings { phase: Phase::Evaluate(0), ..Settings::default() };
     let evaluation = simulate(&compiled.program, &eight(), &settings).unwrap();
     assert!(evaluation.seconds < run(&compiled, &eight(), Lanes::Two).seconds);
     assert_eq!(
         evaluation.bytes_per_level.iter().sum::<u64>(),
-        compiled.program.tables.evaluate_bytes
+        compiled.program.tables.entries[0].bytes
     );
 }
 
@@ -163,7 +163,7 @@ fn of_a_program_that_is_not_trained_a_prediction_is_simulated() {
     let compiled = compile(builder, None, &[("y".to_owned(), output)], &options, &|| 0.0).unwrap();
     let simulation = simulate(&compiled.program, &eight(), &Settings::default()).unwrap();
     assert!(simulation.seconds > 0.0);
-    let evaluation = Settings { phase: Phase::Evaluate, ..Settings::default() };
+    let evaluation = Settings { phase: Phase::Evaluate(0), ..Settings::default() };
     assert_eq!(simulation, simulate(&compiled.program, &eight(), &evaluation).unwrap());
 }
 

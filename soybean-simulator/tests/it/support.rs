@@ -1,9 +1,9 @@
 //! Small programs and clusters whose times can be computed by hand.
 
 use soybean_plan::{
-    AxisSet, Bucket, Buffer, Cluster, Collective, CollectiveKind, Combine, DType, Device, Halo,
-    Instruction, Kernel, Level, Map, Measurements, Mesh, NonFinite, Placement, Precision, Program,
-    ScalarProgram, Shape, Step, Tables, Tiling,
+    AxisSet, Bucket, Buffer, Cluster, Collective, CollectiveKind, Combine, DType, Device, Entry,
+    Halo, Instruction, Kernel, Level, Map, Measurements, Mesh, NonFinite, Placement, Precision,
+    Program, ScalarProgram, Shape, Step, Tables, Tiling,
 };
 
 /// The groups, bytes per second and GPUs of each link, and latency of a level.
@@ -144,6 +144,7 @@ impl Steps {
             precision: Precision::F32,
             arena_bytes: 0,
             buffers: self.buffers.into(),
+            entries: vec![Entry::only(0, 0, 0, 0)].into(),
             inputs: Vec::new().into(),
             parameters: Vec::new().into(),
             states: Vec::new().into(),
@@ -158,9 +159,8 @@ impl Steps {
             outputs: Vec::new().into(),
             train_bytes: self.bytes,
             accumulate_bytes: 0,
-            evaluate_bytes: 0,
         };
         let (kernels, train) = (self.kernels.into(), self.steps);
-        Program { tables, kernels, train, accumulate: Vec::new(), evaluate: Vec::new() }
+        Program { tables, kernels, train, accumulate: Vec::new(), evaluate: vec![vec![]] }
     }
 }

@@ -4,9 +4,11 @@ use std::time::Duration;
 
 use crate::oracle::{Numbers, Oracle};
 
-/// One element of a parameter: its value if it is decayed, its decrease in a step, and the
-/// derivative of the loss.
+/// One element of a parameter: its value if it is decayed, its decrease in a step with a learning
+/// rate of 1, and the derivative of the loss.
 pub(super) struct Sample {
+    /// The number of the parameter's group; `None` if it belongs to no group.
+    pub(super) group: Option<usize>,
     value: f64,
     update: f64,
     pub(super) slope: f64,
@@ -18,10 +20,18 @@ pub(super) struct FirstUpdate<'a> {
     pub(super) steps: &'a [u64],
     /// The factor of gradient clipping.
     pub(super) clipping: f64,
-    /// True for each trained parameter.
-    pub(super) is_trained: &'a [bool],
-    /// True for each parameter with weight decay, if the model has any.
-    pub(super) is_decayed: &'a [bool],
+    /// The parts of the parameters in it.
+    pub(super) roles: &'a [Role],
+}
+
+/// The part of a parameter in an update.
+pub(super) struct Role {
+    pub(super) is_trained: bool,
+    /// True if it may have weight decay.
+    pub(super) is_decayed: bool,
+    /// The number of its group; `None` if it belongs to no group.
+    pub(super) group: Option<usize>,
+    pub(super) learning_rate_factor: f64,
 }
 
 /// Samples each parameter: the element with the largest update, and evenly spaced others, as many
@@ -37,14 +47,23 @@ pub(super) fn sample(
     let n_affordable = SECONDS / seconds_each.max(1e-6);
     let n_each = (1..16).rev().find(|n| (n * after.len()) as f64 <= n_affordable).unwrap_or(1);
     let mut samples = Vec::new();
-    for (parameter, after) in after.iter().enumerate().filter(|it| first.is_trained[it.0]) {
+    for (parameter, after) in after.iter().enumerate() {
+        let &Role { is_trained, is_decayed, group, learning_rate_factor } = &first.roles[parameter];
+        if !is_trained {
+            continue;
+        }
         let before = oracle.parameters()[parameter].elements.clone();
         let updates: Vec<f64> =
             before.iter().zip(&after.elements).map(|(before, after)| before - after).collect();
         for element in elements(&updates, n_each) {
-            let value = if first.is_decayed[parameter] { before[element] } else { 0.0 };
+            let value = if is_decayed { before[element] } else { 0.0 };
             let slope = first.clipping * oracle.slope(parameter, element, first.steps);
-            samples.push(Sample { value, update: updates[element], slope });
+            samples.push(Sample {
+                group,
+                value,
+                update: updates[element] / learning_rate_factor,
+                slope,
+            });
         }
     }
     samples
@@ -97,8 +116,8 @@ const RULES: &[Rule] = &[
 
 impl Fit {
     /// Returns the statistics of samples; `tolerance` is that of an update.
-    pub(super) fn new(samples: &[Sample], tolerance: f64) -> Self {
-        let product = |size: fn(&Sample) -> f64| samples.iter().map(size).sum::<f64>();
+    pub(super) fn new(samples: &[&Sample], tolerance: f64) -> Self {
+        let product = |size: fn(&Sample) -> f64| samples.iter().map(|it| size(it)).sum::<f64>();
         // The least-squares multiples of slope and value for the updates.
         let (squares, values) =
             (product(|it| it.slope * it.slope), product(|it| it.value * it.value));
@@ -117,7 +136,7 @@ impl Fit {
     /// holds; with its weight decay and error.
     pub(super) fn rule(
         &self,
-        samples: &[Sample],
+        samples: &[&Sample],
         has_state: bool,
         tolerance: f64,
     ) -> (&'static Rule, (f64, f64)) {
@@ -132,7 +151,7 @@ impl Fit {
 impl Rule {
     /// Returns the best weight decay and the largest remaining difference, relative to the largest
     /// update.
-    fn fit(&self, samples: &[Sample], fit: &Fit) -> (f64, f64) {
+    fn fit(&self, samples: &[&Sample], fit: &Fit) -> (f64, f64) {
         let rest = |sample: &Sample| sample.update - (self.gradient_part)(sample, fit);
         let square: f64 = samples.iter().map(|it| it.value * it.value).sum();
         let product: f64 = samples.iter().map(|it| it.value * rest(it)).sum();
@@ -142,6 +161,6 @@ impl Rule {
     }
 }
 
-fn largest(samples: &[Sample], size: impl Fn(&Sample) -> f64) -> f64 {
+fn largest(samples: &[&Sample], size: impl Fn(&Sample) -> f64) -> f64 {
     samples.iter().map(|sample| size(sample).abs()).fold(0.0, f64::max)
 }

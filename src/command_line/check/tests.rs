@@ -39,6 +39,16 @@ model!(
     non_finite = "scale",
 );
 
+model!(
+    grouped,
+    0.0,
+    optimizer = adamw(weight_decay = 0.1),
+    groups = [
+        ("linear.0.*", sgd(weight_decay = 0.2), learning_rate_factor = 0.5),
+        ("*.bias", sgd(momentum = 0.9, nesterov = true)),
+    ],
+);
+
 fn check<N: Network>(detail: &str) {
     let x: Vec<f32> = (0..48).map(|it| ((it * 37) % 23) as f32 / 11.0 - 1.0).collect();
     let y: Vec<i32> = (0..8).map(|it| it * 3 % 4).collect();
@@ -56,5 +66,8 @@ fn all_updates_are_known_functions_of_the_gradient() {
     check::<clipped_with_momentum::Network>("is a multiple of the gradient, clipped to");
     check::<accumulated::Network>("is the gradient, largest");
     check::<spared::Network>("is the gradient + 1.0e-1 of the parameter");
+    check::<grouped::Network>("first update of `linear.0.*`");
+    check::<grouped::Network>("is the gradient + 2.0e-1 of the parameter");
+    check::<grouped::Network>("first update of `*.bias`");
     check::<everything::Network>("is the sign of the gradient, clipped to");
 }

@@ -1,6 +1,6 @@
 //! The files of traces and data.
 
-use super::setting::{Key, Scope, Setting, path, set};
+use super::setting::{Key, Scope, Setting, path, set, switch};
 
 pub(super) const SETTINGS: &[Setting] = &[
     Setting {
@@ -27,5 +27,13 @@ pub(super) const SETTINGS: &[Setting] = &[
         set: |run, text| set(&mut run.data.path, Ok(Some(text.into()))),
         // The key `data` has the same value.
         key: Key::Value(|_| None),
+    },
+    Setting {
+        name: "augment",
+        value: "",
+        help: "augment the training data, where the model's data can be",
+        scope: Scope::TrainingSteps,
+        set: |run, text| set(&mut run.data.augment, switch(text)),
+        key: Key::Switch(|run| run.data.augment),
     },
 ];

@@ -60,6 +60,58 @@ decoders! {
     decoder_on_six on 6 in "bf16";
 }
 
+/// Entries over one state: a prompt of three tokens, then one token after another.
+#[soybean::model(gpus = 4, mode = "inference", entries = (prefill, decode = 4))]
+pub(crate) mod chat_on_four {
+    use soybean::{nn, prelude::*};
+
+    pub(crate) fn prefill(x: Tensor<f32, 2, 3, 16>, n_before: Tensor<i32, 2>) -> Tensor {
+        nn::cached::transformer_block(x, n_before, 4, 8)
+    }
+
+    pub(crate) fn decode(n_before: Tensor<i32, 2>, y: Tensor<f32, 2, 1, 16>) -> Tensor {
+        nn::cached::transformer_block(y, n_before, 4, 8)
+    }
+}
+
+/// Returns the outputs of a prompt and of two tokens after it, twice.
+fn chat(device: Device) -> Vec<Array> {
+    let config = Config { device, seed: 7, ..Config::default() };
+    let mut predictor = chat_on_four::Predictor::new(config).unwrap();
+    let entries = &chat_on_four::Network::model().tables().entries;
+    let x: Vec<f32> = (0..96).map(|it| (it * it % 31) as f32 / 16.0 - 1.0).collect();
+    let mut outputs = Vec::new();
+    for _ in 0..2 {
+        let batch = chat_on_four::Prefill { x: &x, n_before: &[0, 0] };
+        outputs.extend(predictor.predict(&batch).unwrap());
+        assert_eq!(predictor.moved_bytes(), entries[0].bytes);
+        for place in [3_i32, 4, 5] {
+            let y = &x[(place * 4) as usize..][..32];
+            let batch = chat_on_four::Decode { n_before: &[place, 3], y };
+            outputs.extend(predictor.predict(&batch).unwrap());
+            assert_eq!(predictor.moved_bytes(), entries[1].bytes);
+        }
+    }
+    outputs
+}
+
+#[test]
+fn entries_share_states_on_gpus() {
+    on_virtual_gpus("cuda::inference::entries_share_states_on_gpus", &[], |machine| {
+        let expected = chat(Device::Cpu);
+        for seed in 0..2 {
+            machine.reset(seed);
+            for (found, expected) in chat(Device::Cuda).iter().zip(&expected) {
+                assert_eq!(found.shape, expected.shape);
+                for (found, expected) in found.data.iter().zip(&expected.data) {
+                    assert!((found - expected).abs() <= 2e-5, "{found}, not {expected}");
+                }
+            }
+            assert_eq!(machine.n_complaints(), 0, "seed {seed}");
+        }
+    });
+}
+
 /// Returns the outputs of some batches. The last one has a single row.
 fn predictions<N: Network>(device: Device) -> Vec<Vec<Array>> {
     let config = Config { device, seed: 7, ..Config::default() };
@@ -77,10 +129,10 @@ fn predictions<N: Network>(device: Device) -> Vec<Vec<Array>> {
     predictor.set_parameters(&weights).unwrap();
     assert_eq!(predictor.parameters().unwrap(), weights);
     let mut predict = |batch: &[View<'_>]| {
-        let outputs = predictor.predict(batch).unwrap();
-        assert_eq!(predictor.moved_bytes(), tables.evaluate_bytes, "{}", tables.name);
+        let outputs = predictor.predict(0, batch).unwrap();
+        assert_eq!(predictor.moved_bytes(), tables.entries[0].bytes, "{}", tables.name);
         assert_eq!(predictor.moved_bytes(), N::PLAN.bytes_total, "{}", tables.name);
-        assert_eq!(predictor.fed_bytes(), tables.fed_bytes(), "{}", tables.name);
+        assert_eq!(predictor.fed_bytes(), tables.fed_bytes(0), "{}", tables.name);
         outputs
     };
     let mut found: Vec<_> =

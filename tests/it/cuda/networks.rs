@@ -150,11 +150,11 @@ impl Outcome {
             losses.push(trainer.step_queued(Some(&next.views())).unwrap());
             norms.extend(trainer.gradient_norm());
             assert_eq!(trainer.moved_bytes(), predicted, "{}", tables.name);
-            assert_eq!(trainer.fed_bytes(), tables.fed_bytes(), "{}", tables.name);
+            assert_eq!(trainer.fed_bytes(), tables.fed_bytes(0), "{}", tables.name);
             if step % 2 == 0 {
                 evaluation = Some(trainer.evaluate(&Columns::new(tables, 100).views()).unwrap());
-                assert_eq!(trainer.moved_bytes(), tables.evaluate_bytes, "{}", tables.name);
-                assert_eq!(trainer.fed_bytes(), tables.fed_bytes(), "{}", tables.name);
+                assert_eq!(trainer.moved_bytes(), tables.entries[0].bytes, "{}", tables.name);
+                assert_eq!(trainer.fed_bytes(), tables.fed_bytes(0), "{}", tables.name);
             }
         }
         let evaluation = evaluation.expect("there are two steps at least");

@@ -77,48 +77,49 @@ pub(crate) fn norm(tensors: &Tensors) -> f64 {
 
 /// An optimizer's rule with its states, by the formulas of the papers.
 pub(crate) struct Stepper {
-    pub(crate) rule: Rule,
+    /// The rule and the learning rate of each parameter.
+    pub(crate) rules: Vec<(Rule, f64)>,
     /// True for each parameter with weight decay.
     pub(crate) is_decayed: Vec<bool>,
-    pub(crate) rate: f64,
     pub(crate) n_updates: i32,
     pub(crate) first: Tensors,
     pub(crate) second: Tensors,
 }
 
 impl Stepper {
-    pub(crate) fn new(rule: Rule, is_decayed: Vec<bool>, rate: f64, like: &Tensors) -> Self {
+    pub(crate) fn new(rules: Vec<(Rule, f64)>, is_decayed: Vec<bool>, like: &Tensors) -> Self {
         let zeros: Tensors = like.iter().map(|it| vec![0.0; it.len()]).collect();
-        Self { rule, is_decayed, rate, n_updates: 0, first: zeros.clone(), second: zeros }
+        Self { rules, is_decayed, n_updates: 0, first: zeros.clone(), second: zeros }
     }
 
     pub(crate) fn update(&mut self, parameters: &mut Tensors, gradients: &Tensors) {
         self.n_updates += 1;
         for (at, (parameters, gradients)) in parameters.iter_mut().zip(gradients).enumerate() {
+            let (rule, rate) = &self.rules[at];
             for (element, (p, g)) in parameters.iter_mut().zip(gradients).enumerate() {
                 let states = (&mut self.first[at][element], &mut self.second[at][element]);
                 let is_decayed = f64::from(u8::from(self.is_decayed[at]));
-                let weight_decay = self.rule.weight_decay();
-                match self.rule.method().name {
+                let weight_decay = rule.weight_decay();
+                match rule.method().name {
                     "sgd" => {
-                        let momentum = self.rule.number("momentum");
-                        let nesterov = self.rule.flag("nesterov");
+                        let momentum = rule.number("momentum");
+                        let nesterov = rule.flag("nesterov");
                         let g = g + weight_decay * is_decayed * *p;
                         *states.0 = momentum * *states.0 + g;
                         let ahead = if nesterov { g + momentum * *states.0 } else { *states.0 };
-                        *p -= self.rate * ahead;
+                        *p -= rate * ahead;
                     }
                     name => {
-                        let (betas, eps) = (self.rule.pair("betas"), self.rule.number("eps"));
+                        let (betas, eps) = (rule.pair("betas"), rule.number("eps"));
                         let is_decoupled = name == "adamw";
                         let decay = weight_decay * is_decayed * *p;
                         let g = if is_decoupled { *g } else { g + decay };
-                        *p -= if is_decoupled { self.rate * decay } else { 0.0 };
+                        *p -= if is_decoupled { rate * decay } else { 0.0 };
                         *states.0 = betas.0 * *states.0 + (1.0 - betas.0) * g;
                         *states.1 = betas.1 * *states.1 + (1.0 - betas.1) * g * g;
                         let mean = *states.0 / (1.0 - betas.0.powi(self.n_updates));
                         let square = *states.1 / (1.0 - betas.1.powi(self.n_updates));
-                        *p -= self.rate * mean / (square.sqrt() + eps);
+                        *p -= rate * mean / (square.sqrt() + eps);
                     }
                 }
             }

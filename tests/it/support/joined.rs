@@ -13,13 +13,13 @@ pub(crate) fn joined(builder: &mut Builder, result: Argument) -> Value {
         one => return call(builder, "to_f32", &[one]),
     };
     let mut flat = |part: Argument| {
-        let row = call(builder, "unsqueeze", &[part, Argument::Integer(0)]);
+        let part = call(builder, "to_f32", &[part]);
+        let row = call(builder, "unsqueeze", &[Argument::Tensor(part), Argument::Integer(0)]);
         let flat = call(builder, "flatten", &[Argument::Tensor(row)]);
         Argument::Tensor(call(builder, "squeeze", &[Argument::Tensor(flat), Argument::Integer(0)]))
     };
     let parts = parts.into_iter().map(&mut flat).collect();
-    let vector = call(builder, "concat", &[Argument::List(parts), Argument::Integer(0)]);
-    call(builder, "to_f32", &[Argument::Tensor(vector)])
+    call(builder, "concat", &[Argument::List(parts), Argument::Integer(0)])
 }
 
 /// Returns eager results as one tensor, in the same way.

@@ -1,10 +1,10 @@
 //! A program written by hand: a linear model with squared errors, its batch split over all ranks.
 
 use soybean_plan::{
-    AxisSet, Binary, Buffer, Collective, CollectiveKind, Combine, Contraction, DType, Halo, Init,
-    Input, Instruction, Kernel, Map, MatrixStrides, Mesh, NonFinite, Output, Parameter, Placement,
-    Precision, Program, Reduction, Rows, RunScalar, ScalarProgram, Shape, Step, Strides, Tables,
-    Tile, Tiling,
+    AxisSet, Binary, Buffer, Collective, CollectiveKind, Combine, Contraction, DType, Entry, Halo,
+    Init, Input, Instruction, Kernel, Map, MatrixStrides, Mesh, NonFinite, Output, Parameter,
+    Placement, Precision, Program, Reduction, Rows, RunScalar, ScalarProgram, Shape, Step, Strides,
+    Tables, Tile, Tiling,
 };
 
 /// The number of rows of a batch.
@@ -66,7 +66,13 @@ pub fn program(n_ranks: usize) -> Program {
     }
     let gradient = if is_alone { GRADIENT_PART } else { GRADIENT };
     train.push(step(6, &[W, gradient], W));
-    Program { tables, kernels: kernels.into(), train, accumulate: Vec::new(), evaluate }
+    Program {
+        tables,
+        kernels: kernels.into(),
+        train,
+        accumulate: Vec::new(),
+        evaluate: vec![evaluate],
+    }
 }
 
 fn tables(mesh: Mesh, arena_bytes: usize, buffers: Vec<Buffer>, loss: usize) -> Tables {
@@ -90,6 +96,7 @@ fn tables(mesh: Mesh, arena_bytes: usize, buffers: Vec<Buffer>, loss: usize) -> 
         precision: Precision::F32,
         arena_bytes,
         buffers: buffers.into(),
+        entries: vec![Entry::only(2, 2, 1, bytes(1))].into(),
         inputs: vec![
             input("x".into(), &[BATCH, FEATURES], X, true),
             input("y".into(), &[BATCH, 1], Y, false),
@@ -119,7 +126,6 @@ fn tables(mesh: Mesh, arena_bytes: usize, buffers: Vec<Buffer>, loss: usize) -> 
         .into(),
         train_bytes: bytes(FEATURES + 1),
         accumulate_bytes: 0,
-        evaluate_bytes: bytes(1),
     }
 }
 

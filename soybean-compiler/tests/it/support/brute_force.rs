@@ -102,11 +102,20 @@ struct Tensors<'a> {
 type Access = (Value, Option<usize>, u64);
 
 /// Returns the kinds of steps of an update: one step that updates, and those that add up gradients
-/// before it. In inference, a prediction counts once.
+/// before it. In inference, each entry counts as often as it is called.
 fn phases(network: &Network) -> Vec<(Phase, u64, Vec<bool>)> {
     let graph = &network.graph;
     let Some(loss) = network.loss else {
-        return vec![(Phase::Train, 1, graph.ancestors(&network.fetched()))];
+        let entries = network.entries.iter().enumerate();
+        return entries
+            .map(|(number, entry)| {
+                let outputs = network.outputs[entry.outputs.clone()].iter().map(|it| it.1);
+                let next = network.updates[entry.updates.clone()].iter().map(|it| it.1);
+                let left: Vec<Value> = outputs.chain(next).collect();
+                let phase = Phase::Evaluate(number);
+                (phase, entry.n_calls, graph.ancestors_in(phase, &left))
+            })
+            .collect();
     };
     let is_buffer = |it: Value| matches!(graph.node(it).source, Source::Buffer(_));
     let next = network.updates.iter().map(|it| it.1);

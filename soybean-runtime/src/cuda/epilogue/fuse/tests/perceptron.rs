@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 
 use soybean_plan::{
-    Binary, Buffer, BufferId, Combine, Contraction, DType, Init, Input, Instruction, Kernel, Map,
-    MatrixStrides, Mesh, NonFinite, Output, Parameter, Precision, Reduction, Rows, ScalarProgram,
-    Shape, Step, Strides, Tables, Tile, Tiling, Unary, random::mixed,
+    Binary, Buffer, BufferId, Combine, Contraction, DType, Entry, Init, Input, Instruction, Kernel,
+    Map, MatrixStrides, Mesh, NonFinite, Output, Parameter, Precision, Reduction, Rows,
+    ScalarProgram, Shape, Step, Strides, Tables, Tile, Tiling, Unary, random::mixed,
 };
 
 use super::formulas::{binary, gelu, gelu_gradient, last};
@@ -386,6 +386,7 @@ fn tables(activation: Activation) -> Tables {
         precision: Precision::F32,
         arena_bytes: 84_096,
         buffers: buffers.into(),
+        entries: vec![Entry::only(1, 1, 6, 0)].into(),
         inputs: vec![input].into(),
         parameters: (2..8).map(parameter).collect(),
         states: vec![].into(),
@@ -400,6 +401,5 @@ fn tables(activation: Activation) -> Tables {
         outputs: vec![output].into(),
         train_bytes: 0,
         accumulate_bytes: 0,
-        evaluate_bytes: 0,
     }
 }

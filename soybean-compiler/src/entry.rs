@@ -1,0 +1,161 @@
+//! Entries: the functions of a model that run by themselves, and the tensors that they share.
+//!
+//! A model that is trained has one entry, `forward`. A model of mode inference may have several,
+//! such as one that reads a prompt and one that appends a token. All are in one graph, so that one
+//! search finds the tilings of what they share: parameters, buffers and states of equal names.
+
+use std::{collections::BTreeMap, ops::Range};
+
+use crate::{
+    diagnostic::{ModelDiagnostic, ModelPart},
+    graph::{Node, Source},
+    network::Network,
+    rewrite::rewrite,
+    value::Value,
+};
+
+/// The name of the entry of models that do not name any.
+pub(crate) const FORWARD: &str = "forward";
+
+/// A function of a network's model that runs by itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The function's name.
+    pub name: String,
+    /// The number of its calls in the computation that plans are measured by.
+    pub n_calls: u64,
+    /// The places of its inputs in [`Network::inputs`].
+    pub inputs: Range<usize>,
+    /// The places of its outputs in [`Network::outputs`].
+    pub outputs: Range<usize>,
+    /// In inference, the places of its states' next values in [`Network::updates`].
+    pub updates: Range<usize>,
+    /// The parameters and buffers that it makes, in the order in which it makes them.
+    pub parameters: Vec<Value>,
+}
+
+impl Entry {
+    /// Returns the entry of a network on another graph, given the replacement of each tensor.
+    pub(crate) fn remapped(&self, of: &BTreeMap<Value, Value>) -> Self {
+        let parameters = self.parameters.iter().map(|it| of[it]).collect();
+        Self { parameters, ..self.clone() }
+    }
+}
+
+/// The beginning of an entry among the builder's calls.
+#[derive(Clone, Debug)]
+pub(crate) struct EntryStart {
+    pub(crate) name: String,
+    pub(crate) n_calls: u64,
+    /// The number of calls before it.
+    pub(crate) first_call: usize,
+    /// The number of tensors before it.
+    pub(crate) first_value: usize,
+}
+
+/// Returns the entries of a network, given their starts. Each has what was made between its start
+/// and the next.
+pub(crate) fn entries(starts: &[EntryStart], network: &Network) -> Vec<Entry> {
+    let only = EntryStart { name: FORWARD.to_owned(), n_calls: 1, first_call: 0, first_value: 0 };
+    let starts = if starts.is_empty() { &[only] } else { starts };
+    let ends = starts[1..].iter().map(|it| it.first_value).chain([usize::MAX]);
+    let parameters: Vec<Value> =
+        network.graph.values().filter(|it| network.graph.is_parameter(*it)).collect();
+    let entry = |(start, end): (&EntryStart, usize)| {
+        let own = start.first_value..end;
+        let range = |made: &[Value]| {
+            let before = |at: usize| made.iter().filter(|it| it.index() < at).count();
+            before(own.start)..before(own.end)
+        };
+        let (outputs, next): (Vec<Value>, Vec<Value>) = (
+            network.outputs.iter().map(|it| it.1).collect(),
+            network.updates.iter().map(|it| it.1).collect(),
+        );
+        Entry {
+            name: start.name.clone(),
+            n_calls: start.n_calls,
+            inputs: range(&network.inputs),
+            outputs: range(&outputs),
+            updates: range(&next),
+            parameters: parameters[range(&parameters)].to_vec(),
+        }
+    };
+    starts.iter().zip(ends).map(entry).collect()
+}
+
+/// Lets parameters, buffers and states of equal names in different entries be one tensor.
+///
+/// # Errors
+/// Returns a fault for each tensor whose shape, kind or initial values differ from those of the
+/// tensor with its name in an earlier entry.
+pub(crate) fn with_shared_tensors(
+    network: Network,
+    starts: &[EntryStart],
+) -> Result<Network, Vec<ModelDiagnostic>> {
+    if starts.len() < 2 {
+        return Ok(network);
+    }
+    let entry_of = |it: Value| starts.partition_point(|start| start.first_value <= it.index()) - 1;
+    let mut first_of: BTreeMap<String, Value> = BTreeMap::new();
+    let mut faults = Vec::new();
+    let shared = rewrite(&network, |rewriter, value| {
+        let node = rewriter.old.node(value);
+        let is_kept =
+            matches!(node.source, Source::Parameter(_) | Source::Buffer(_) | Source::State);
+        if !is_kept || node.name.is_empty() {
+            return Some(rewriter.copy(value));
+        }
+        let first = *first_of.entry(node.name.clone()).or_insert(value);
+        if entry_of(first) == entry_of(value) {
+            return Some(rewriter.copy(value));
+        }
+        let of_first = rewriter.old.node(first);
+        if let Some(message) = difference(of_first, node, &starts[entry_of(first)].name) {
+            let help = "tensors of equal names in several entries are one tensor".to_owned();
+            let at = ModelPart::Value(value);
+            faults.push(ModelDiagnostic { at, message, help: Some(help) });
+        }
+        let replacement = rewriter.replacement(first)?;
+        let new = rewriter.graph.node_mut(replacement);
+        new.pinned = new.pinned.or(node.pinned);
+        Some(replacement)
+    });
+    if !faults.is_empty() {
+        return Err(faults);
+    }
+    let parameters = shared.graph.parameters().collect();
+    Ok(Network { parameters, ..shared })
+}
+
+/// Returns how a tensor differs from the one with its name in an earlier entry.
+fn difference(first: &Node, other: &Node, entry: &str) -> Option<String> {
+    let kind = |it: &Node| match it.source {
+        Source::Parameter(_) => "a parameter",
+        Source::Buffer(_) => "a buffer",
+        Source::State | Source::Input { .. } | Source::Operator(_) => "a state",
+    };
+    let init = |it: &Node| match it.source {
+        Source::Parameter(init) | Source::Buffer(init) => Some(init),
+        Source::State | Source::Input { .. } | Source::Operator(_) => None,
+    };
+    let name = &first.name;
+    if kind(first) != kind(other) {
+        return Some(format!(
+            "`{name}` is {} of entry `{entry}`, and {} here",
+            kind(first),
+            kind(other)
+        ));
+    }
+    if first.shape != other.shape {
+        return Some(format!(
+            "`{name}` is {} in entry `{entry}`, and {} here",
+            first.shape, other.shape
+        ));
+    }
+    if init(first) != init(other) {
+        return Some(format!("`{name}` has other initial values in entry `{entry}`"));
+    }
+    let is_pinned_twice = first.pinned.is_some() && other.pinned.is_some();
+    (is_pinned_twice && first.pinned != other.pinned)
+        .then(|| format!("`{name}` is pinned to another tiling in entry `{entry}`"))
+}

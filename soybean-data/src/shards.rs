@@ -1,0 +1,310 @@
+//! Rows in many files, of which few are in memory at a time.
+
+use std::{
+    fmt, fs,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex},
+};
+
+use soybean_plan::random::mixed;
+
+use crate::{
+    ColumnSpec, Dataset, Error, Pass, ViewMut,
+    batch::lock,
+    file::{named, unreadable},
+    order::shuffle,
+};
+
+/// A function that opens one of the files.
+type OpenShard = dyn Fn(&Path) -> Result<Arc<dyn Dataset>, Error> + Send + Sync;
+
+/// The rows of many files, the *shards*, one file after the other.
+///
+/// A shuffled epoch visits the shards in a random order. It takes `n_buffered` of them at a time,
+/// and visits their rows in a random order. Only shards that are needed are open or in memory, at
+/// most twice `n_buffered`. The order depends on the seed and the epoch alone, so an epoch that is
+/// resumed at a batch opens the shards from there on.
+///
+/// ```
+/// use soybean_data::{Dataset, CsvSpec, Form, Shards, Table, files_matching};
+///
+/// # let folder = std::env::temp_dir().join(format!("soybean-shards-{}", std::process::id()));
+/// # std::fs::create_dir_all(&folder).unwrap();
+/// for number in 0..3 {
+///     let name = folder.join(format!("part-{number}.csv"));
+///     std::fs::write(name, "x,y\n1,2\n3,4\n").unwrap();
+/// }
+/// let spec = CsvSpec::named(["x"], "y", Form::Numbers { scale: 1.0 });
+/// let files = files_matching(folder.join("part-*.csv"))?;
+/// let shards = Shards::open(&files, 2, move |path| Table::from_csv(path, &spec))?;
+/// assert_eq!(shards.n_rows(), 6);
+/// # std::fs::remove_dir_all(&folder).unwrap();
+/// # Ok::<(), soybean_data::Error>(())
+/// ```
+///
+/// Random changes such as [`Dataset::augment`] are made to the whole: a shard does not know the
+/// pass.
+pub struct Shards {
+    shards: Vec<Shard>,
+    n_rows: usize,
+    columns: Vec<ColumnSpec>,
+    n_buffered: usize,
+    open: Box<OpenShard>,
+    /// The shards that were used last, the latest one at the end.
+    held: Mutex<Vec<Held>>,
+}
+
+/// One of the files.
+struct Shard {
+    path: PathBuf,
+    first_row: usize,
+    n_rows: usize,
+}
+
+/// A shard in memory, or one that a thread opens. The other threads wait for it.
+struct Held {
+    number: usize,
+    dataset: Arc<Mutex<Option<Arc<dyn Dataset>>>>,
+}
+
+impl Shards {
+    /// Opens each file once, to count its rows.
+    ///
+    /// # Errors
+    /// - If there is no file or `n_buffered` is 0.
+    /// - If a file cannot be opened or has other columns than the first one.
+    pub fn open<D: Dataset + 'static>(
+        files: &[PathBuf],
+        n_buffered: usize,
+        open: impl Fn(&Path) -> Result<D, Error> + Send + Sync + 'static,
+    ) -> Result<Self, Error> {
+        let mut columns: Option<Vec<ColumnSpec>> = None;
+        let count = |path: &PathBuf| {
+            let dataset = open(path)?;
+            let columns = columns.get_or_insert_with(|| dataset.columns().to_vec());
+            check_columns(path, columns, dataset.columns())?;
+            Ok((path.clone(), dataset.n_rows()))
+        };
+        let counted = files.iter().map(count).collect::<Result<Vec<_>, Error>>()?;
+        Self::new(counted, columns.unwrap_or_default(), n_buffered, open)
+    }
+
+    /// Takes files with known numbers of rows, as [`counts`](Self::counts) returns them. Only the
+    /// first file is opened. The others are compared with these numbers when they are.
+    ///
+    /// # Errors
+    /// - If there is no file or `n_buffered` is 0.
+    /// - If the first file cannot be opened or has another number of rows.
+    pub fn with_counts<D: Dataset + 'static>(
+        counts: &[(PathBuf, usize)],
+        n_buffered: usize,
+        open: impl Fn(&Path) -> Result<D, Error> + Send + Sync + 'static,
+    ) -> Result<Self, Error> {
+        let columns = match counts.first() {
+            Some((path, _)) => open(path)?.columns().to_vec(),
+            None => Vec::new(),
+        };
+        let shards = Self::new(counts.to_vec(), columns, n_buffered, open)?;
+        shards.shard(0)?;
+        Ok(shards)
+    }
+
+    fn new<D: Dataset + 'static>(
+        counted: Vec<(PathBuf, usize)>,
+        columns: Vec<ColumnSpec>,
+        n_buffered: usize,
+        open: impl Fn(&Path) -> Result<D, Error> + Send + Sync + 'static,
+    ) -> Result<Self, Error> {
+        if counted.is_empty() || n_buffered == 0 {
+            let n = counted.len();
+            return Err(Error::data(format!(
+                "expected at least one file and one that is buffered, found {n} and {n_buffered}"
+            )));
+        }
+        let (mut shards, mut first_row) = (Vec::new(), 0_usize);
+        for (path, n_rows) in counted {
+            let end = first_row.checked_add(n_rows).ok_or_else(|| {
+                named(&path, "expected fewer rows than a program can count, found more")
+            })?;
+            shards.push(Shard { path, first_row, n_rows });
+            first_row = end;
+        }
+        let open =
+            move |path: &Path| -> Result<Arc<dyn Dataset>, Error> { Ok(Arc::new(open(path)?)) };
+        let (open, held) = (Box::new(open), Mutex::default());
+        Ok(Self { shards, n_rows: first_row, columns, n_buffered, open, held })
+    }
+
+    /// Returns the files and their numbers of rows, for [`with_counts`](Self::with_counts).
+    #[must_use]
+    pub fn counts(&self) -> Vec<(PathBuf, usize)> {
+        self.shards.iter().map(|it| (it.path.clone(), it.n_rows)).collect()
+    }
+
+    /// Returns a shard, from memory if it is there.
+    fn shard(&self, number: usize) -> Result<Arc<dyn Dataset>, Error> {
+        let mut held = lock(&self.held);
+        let latest = match held.iter().position(|it| it.number == number) {
+            Some(place) => held.remove(place),
+            None => Held { number, dataset: Arc::default() },
+        };
+        let dataset = Arc::clone(&latest.dataset);
+        held.push(latest);
+        let n_most = self.n_buffered.saturating_mul(2);
+        if held.len() > n_most {
+            held.remove(0);
+        }
+        // Other shards can be opened while this one is.
+        drop(held);
+        let mut dataset = lock(&dataset);
+        if let Some(dataset) = &*dataset {
+            return Ok(Arc::clone(dataset));
+        }
+        let Shard { path, n_rows, .. } = &self.shards[number];
+        let opened = (self.open)(path)?;
+        check_columns(path, &self.columns, opened.columns())?;
+        let found = opened.n_rows();
+        if found != *n_rows {
+            let message = format!("expected {n_rows} rows, as were counted, found {found}");
+            return Err(named(path, &message));
+        }
+        Ok(Arc::clone(dataset.insert(opened)))
+    }
+}
+
+fn check_columns(path: &Path, expected: &[ColumnSpec], found: &[ColumnSpec]) -> Result<(), Error> {
+    if expected == found {
+        return Ok(());
+    }
+    let text = |columns: &[ColumnSpec]| {
+        let column = |it: &ColumnSpec| format!("`{}` of {} {:?}", it.name, it.dtype, it.row);
+        columns.iter().map(column).collect::<Vec<_>>().join(", ")
+    };
+    let (expected, found) = (text(expected), text(found));
+    Err(named(path, &format!("expected the columns of the first file, {expected}, found {found}")))
+}
+
+impl Dataset for Shards {
+    fn n_rows(&self) -> usize {
+        self.n_rows
+    }
+
+    fn columns(&self) -> &[ColumnSpec] {
+        &self.columns
+    }
+
+    fn read(&self, rows: &[usize], into: &mut [ViewMut<'_>]) -> Result<(), Error> {
+        let of_row = |row: usize| self.shards.partition_point(|it| it.first_row <= row) - 1;
+        let mut start = 0;
+        for rows in rows.chunk_by(|one, next| of_row(*one) == of_row(*next)) {
+            let number = of_row(rows[0]);
+            let own: Vec<usize> =
+                rows.iter().map(|it| it - self.shards[number].first_row).collect();
+            let end = start + rows.len();
+            let columns = into.iter_mut().zip(&self.columns);
+            let mut columns: Vec<ViewMut<'_>> = columns
+                .map(|(view, it)| view.part(start * it.row_elements()..end * it.row_elements()))
+                .collect();
+            self.shard(number)?.read(&own, &mut columns)?;
+            start = end;
+        }
+        Ok(())
+    }
+
+    fn shuffled(&self, pass: Pass) -> Option<Vec<usize>> {
+        let key = mixed(mixed(pass.seed).wrapping_add(pass.epoch));
+        let mut shards: Vec<usize> = (0..self.shards.len()).collect();
+        shuffle(&mut shards, key);
+        let mut order = Vec::with_capacity(self.n_rows);
+        for buffered in shards.chunks(self.n_buffered) {
+            let first = order.len();
+            for Shard { first_row, n_rows, .. } in buffered.iter().map(|it| &self.shards[*it]) {
+                order.extend(*first_row..first_row + n_rows);
+            }
+            shuffle(&mut order[first..], mixed(key ^ mixed(first as u64)));
+        }
+        Some(order)
+    }
+}
+
+impl fmt::Debug for Shards {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shards")
+            .field("n_files", &self.shards.len())
+            .field("n_rows", &self.n_rows)
+            .field("n_buffered", &self.n_buffered)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Lists the files whose names match a pattern, sorted by name. In the last part of the path, `*`
+/// matches any characters, and `?` one.
+///
+/// # Errors
+/// If the folder cannot be read, or no file matches.
+pub fn files_matching(pattern: impl AsRef<Path>) -> Result<Vec<PathBuf>, Error> {
+    let pattern = pattern.as_ref();
+    let folder = match pattern.parent() {
+        Some(parent) if parent != Path::new("") => parent,
+        Some(_) | None => Path::new("."),
+    };
+    let name: Vec<char> =
+        pattern.file_name().unwrap_or_default().to_string_lossy().chars().collect();
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).map_err(|error| unreadable(folder, &error))? {
+        let path = entry.map_err(|error| unreadable(folder, &error))?.path();
+        let file: Vec<char> =
+            path.file_name().unwrap_or_default().to_string_lossy().chars().collect();
+        if path.is_file() && matches(&name, &file) {
+            found.push(path);
+        }
+    }
+    found.sort_unstable();
+    if found.is_empty() {
+        return Err(named(pattern, "expected files whose names match, found none"));
+    }
+    Ok(found)
+}
+
+/// Returns whether a name matches a pattern.
+fn matches(pattern: &[char], name: &[char]) -> bool {
+    // The places after the last `*`, from which the rest is tried again.
+    let (mut at, mut place, mut star) = (0, 0, None);
+    while place < name.len() {
+        match pattern.get(at) {
+            Some('*') => {
+                star = Some((at + 1, place));
+                at += 1;
+            }
+            Some(it) if *it == '?' || *it == name[place] => (at, place) = (at + 1, place + 1),
+            Some(_) | None => match star {
+                Some((after, start)) => {
+                    (at, place) = (after, start + 1);
+                    star = Some((after, start + 1));
+                }
+                None => return false,
+            },
+        }
+    }
+    pattern[at..].iter().all(|it| *it == '*')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_match_names() {
+        let matches = |pattern: &str, name: &str| {
+            matches(&pattern.chars().collect::<Vec<_>>(), &name.chars().collect::<Vec<_>>())
+        };
+        for (pattern, name) in
+            [("a*.u16", "a-01.u16"), ("*", ""), ("**", "x"), ("?-*-?", "a-b-c-d"), ("é?", "éa")]
+        {
+            assert!(matches(pattern, name), "{pattern} {name}");
+        }
+        for (pattern, name) in [("a*.u16", "a.u16.gz"), ("?", ""), ("", "x"), ("a?", "a")] {
+            assert!(!matches(pattern, name), "{pattern} {name}");
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! Texts as numbered tokens, and files of tokens made of files of text.
+
+use std::{
+    collections::BTreeMap,
+    fs::{self, File},
+    io::{BufRead, BufReader, BufWriter, Read, Write},
+    path::Path,
+};
+
+use crate::{
+    Error, TokenWidth,
+    file::{named, open, unreadable},
+};
+
+/// The limit for the bytes of a line.
+const MAX_LINE_BYTES: u64 = 1 << 24;
+
+/// A numbering of the tokens of texts.
+pub trait Tokenizer {
+    /// Returns the number of different tokens; all are below it.
+    fn vocabulary(&self) -> usize;
+
+    /// Returns the tokens of a text.
+    ///
+    /// # Errors
+    /// A message if a part of the text is no token.
+    fn encode(&self, text: &str) -> Result<Vec<u32>, String>;
+}
+
+/// The bytes of a text in UTF-8 as its tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ByteTokenizer;
+
+impl Tokenizer for ByteTokenizer {
+    fn vocabulary(&self) -> usize {
+        256
+    }
+
+    fn encode(&self, text: &str) -> Result<Vec<u32>, String> {
+        Ok(text.bytes().map(u32::from).collect())
+    }
+}
+
+/// A list of strings, the tokens. A text is divided from its start: each token is the longest of
+/// the list with which the rest begins.
+///
+/// ```
+/// use soybean_data::{Tokenizer, Vocabulary};
+///
+/// let letters = Vocabulary::of_characters("hello");
+/// assert_eq!(letters.tokens(), ["e", "h", "l", "o"]);
+/// let words = Vocabulary::new(["he", "h", "llo", "o"])?;
+/// assert_eq!(words.encode("hello"), Ok(vec![0, 2]));
+/// assert_eq!(words.decode(&[1, 3]), "ho");
+/// # Ok::<(), soybean_data::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Vocabulary {
+    tokens: Vec<String>,
+    numbers: BTreeMap<String, u32>,
+    /// The bytes of the longest token.
+    longest: usize,
+}
+
+impl Vocabulary {
+    /// Numbers these tokens from 0.
+    ///
+    /// # Errors
+    /// If there is no token, one is empty, or two are alike.
+    pub fn new(tokens: impl IntoIterator<Item = impl Into<String>>) -> Result<Self, Error> {
+        let tokens: Vec<String> = tokens.into_iter().map(Into::into).collect();
+        let mut numbers = BTreeMap::new();
+        for (number, token) in (0..).zip(&tokens) {
+            if token.is_empty() || numbers.insert(token.clone(), number).is_some() {
+                return Err(Error::data(format!(
+                    "token {number}: expected text that no other token has, found {token:?}"
+                )));
+            }
+        }
+        if tokens.is_empty() {
+            return Err(Error::data("expected at least one token, found none"));
+        }
+        let longest = tokens.iter().map(String::len).max().unwrap_or(0);
+        Ok(Self { tokens, numbers, longest })
+    }
+
+    /// Returns the characters of a text as tokens, in the order of their codes.
+    ///
+    /// # Panics
+    /// If the text is empty.
+    #[must_use]
+    pub fn of_characters(text: &str) -> Self {
+        let characters: std::collections::BTreeSet<char> = text.chars().collect();
+        Self::new(characters).expect("the text has characters, each once in a set")
+    }
+
+    /// Reads a file of JSON with an array of strings, which are the tokens.
+    ///
+    /// # Errors
+    /// If the file cannot be read, has other contents, or two tokens are alike.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
+        let path = path.as_ref();
+        let bytes = fs::read(path).map_err(|error| unreadable(path, &error))?;
+        let value: serde_json::Value = serde_json::from_slice(&bytes)
+            .map_err(|error| named(path, &format!("expected JSON, found: {error}")))?;
+        let strings = value.as_array().and_then(|array| {
+            array.iter().map(|it| it.as_str().map(str::to_owned)).collect::<Option<Vec<_>>>()
+        });
+        let strings =
+            strings.ok_or_else(|| named(path, "expected an array of strings, found other JSON"))?;
+        Self::new(strings).map_err(|error| named(path, &error.to_string()))
+    }
+
+    /// Writes the tokens to a file, which [`open`](Self::open) reads.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn save(&self, path: impl AsRef<Path>) -> Result<(), Error> {
+        let (path, text) = (path.as_ref(), serde_json::json!(self.tokens));
+        fs::write(path, format!("{text}\n")).map_err(|error| unwritable(path, &error))
+    }
+
+    /// Returns the tokens in the order of their numbers.
+    #[must_use]
+    pub fn tokens(&self) -> &[String] {
+        &self.tokens
+    }
+
+    /// Returns the text of tokens. Numbers without a token are left out.
+    #[must_use]
+    pub fn decode(&self, tokens: &[u32]) -> String {
+        let token = |it: &u32| usize::try_from(*it).ok().and_then(|it| self.tokens.get(it));
+        tokens.iter().filter_map(token).map(String::as_str).collect()
+    }
+}
+
+impl Tokenizer for Vocabulary {
+    fn vocabulary(&self) -> usize {
+        self.tokens.len()
+    }
+
+    fn encode(&self, text: &str) -> Result<Vec<u32>, String> {
+        let (mut tokens, mut rest) = (Vec::new(), text);
+        while !rest.is_empty() {
+            let ends = (1..=self.longest.min(rest.len())).rev();
+            let found = ends
+                .filter_map(|end| rest.get(..end))
+                .find_map(|it| self.numbers.get(it).map(|number| (*number, it.len())));
+            let (number, n_bytes) = found.ok_or_else(|| {
+                let start: String = rest.chars().take(8).collect();
+                let place = text.len() - rest.len();
+                format!("byte {place}: expected a token of the vocabulary, found {start:?}")
+            })?;
+            tokens.push(number);
+            rest = &rest[n_bytes..];
+        }
+        Ok(tokens)
+    }
+}
+
+/// Writes the tokens of a file of text, plain or compressed with gzip, to a file that
+/// [`Tokens::open`](crate::Tokens::open) reads. Returns the number of tokens.
+///
+/// Each line is encoded alone, with its end. The file gets its name when it is complete.
+///
+/// # Errors
+/// - If a file cannot be read or written, or the text is not UTF-8.
+/// - If a line has more than 16 MiB, or a part of it is no token.
+/// - If the vocabulary has more tokens than the width has numbers.
+pub fn tokenize_file(
+    text: impl AsRef<Path>,
+    tokens: impl AsRef<Path>,
+    width: TokenWidth,
+    tokenizer: &impl Tokenizer,
+) -> Result<u64, Error> {
+    let (text, path) = (text.as_ref(), tokens.as_ref());
+    let (n_tokens, most) = (tokenizer.vocabulary() as u64, 1 << (8 * width.n_bytes()));
+    if n_tokens > most {
+        return Err(Error::data(format!(
+            "expected a vocabulary of at most {most} tokens for {width:?}, found {n_tokens}"
+        )));
+    }
+    let mut partial = path.as_os_str().to_owned();
+    partial.push(".partial");
+    let to_error = |error: std::io::Error| unwritable(path, &error);
+    let mut writer = BufWriter::new(File::create(&partial).map_err(to_error)?);
+    let mut n_written = 0;
+    let outcome = each_line(text, |line| {
+        for token in tokenizer.encode(line)? {
+            let bytes = token.to_le_bytes();
+            writer.write_all(&bytes[..width.n_bytes()]).map_err(|it| to_error(it).to_string())?;
+            n_written += 1;
+        }
+        Ok(())
+    });
+    let outcome = outcome.and_then(|()| {
+        writer.into_inner().map_err(|error| to_error(error.into_error()))?;
+        fs::rename(&partial, path).map_err(to_error)
+    });
+    if outcome.is_err() {
+        // The error is more important than a file that remains.
+        let _ = fs::remove_file(&partial);
+    }
+    outcome.map(|()| n_written)
+}
+
+/// Calls a function with each line of a file, with its end. Errors name the file and the line.
+pub(super) fn each_line(
+    path: &Path,
+    mut function: impl FnMut(&str) -> Result<(), String>,
+) -> Result<(), Error> {
+    let mut reader = BufReader::new(open(path)?);
+    let mut line = Vec::new();
+    for number in 1_u64.. {
+        let at = |message: String| named(path, &format!("line {number}: {message}"));
+        line.clear();
+        let mut limited = reader.by_ref().take(MAX_LINE_BYTES + 1);
+        let n_read = limited
+            .read_until(b'\n', &mut line)
+            .map_err(|error| at(format!("expected more data or the end, found: {error}")))?;
+        if n_read == 0 {
+            break;
+        }
+        if n_read as u64 > MAX_LINE_BYTES {
+            return Err(at(format!("expected at most {MAX_LINE_BYTES} bytes, found more")));
+        }
+        let text = std::str::from_utf8(&line)
+            .map_err(|error| at(format!("expected UTF-8 text, found: {error}")))?;
+        function(text).map_err(at)?;
+    }
+    Ok(())
+}
+
+fn unwritable(path: &Path, error: &std::io::Error) -> Error {
+    named(path, &format!("expected a file that can be written, found: {error}"))
+}

@@ -1,0 +1,128 @@
+//! The argument `entries = (prefill = 1, decode = 128)`: the functions of a model that run by
+//! themselves, with the number of their calls by which the plan is measured.
+
+use syn::{Expr, Ident};
+
+use super::Attribute;
+use crate::{
+    diagnostic::{Diagnostic, Diagnostics},
+    evaluate::{Evaluator, expression::peeled},
+    item::batch_name,
+    source_text::source_text,
+    value::Value,
+};
+
+/// The entry of models that do not name any.
+pub(crate) const FORWARD: &str = "forward";
+
+/// The names of generated types that are no batches.
+const RESERVED: [&str; 2] = ["Network", "Predictor"];
+
+/// An entry as the user wrote it.
+pub(crate) struct DeclaredEntry<'a> {
+    pub(crate) name: &'a Ident,
+    /// The number of calls; 1 if it is not given.
+    pub(crate) n_calls: Option<&'a Expr>,
+}
+
+impl<'a> DeclaredEntry<'a> {
+    fn of(expression: &'a Expr) -> Option<Self> {
+        match expression {
+            Expr::Assign(it) => {
+                let Expr::Path(name) = &*it.left else { return None };
+                Some(Self { name: name.path.get_ident()?, n_calls: Some(&it.right) })
+            }
+            Expr::Path(it) => Some(Self { name: it.path.get_ident()?, n_calls: None }),
+            _ => None,
+        }
+    }
+}
+
+impl Attribute {
+    /// Returns the expressions in the list of entries.
+    fn entry_expressions(&self) -> Vec<&Expr> {
+        match self.value("entries") {
+            Some(Expr::Tuple(list)) => list.elems.iter().collect(),
+            Some(Expr::Paren(alone)) => vec![&alone.expr],
+            Some(other) => vec![other],
+            None => Vec::new(),
+        }
+    }
+
+    /// Returns the entries that are written as they must be.
+    pub(crate) fn entries(&self) -> Vec<DeclaredEntry<'_>> {
+        self.entry_expressions().into_iter().filter_map(DeclaredEntry::of).collect()
+    }
+
+    /// Returns whether the model names its entries.
+    pub(crate) fn has_entries(&self) -> bool {
+        self.value("entries").is_some()
+    }
+
+    /// Returns the names of the model's entries, without those whose types of batches are taken.
+    pub(crate) fn entry_names(&self) -> Vec<String> {
+        let mut names: Vec<String> = Vec::new();
+        for entry in self.entries() {
+            let name = entry.name.to_string();
+            let batch = batch_name(&name);
+            let is_taken = RESERVED.contains(&&*batch);
+            if !is_taken && !names.iter().any(|it| batch_name(it) == batch) {
+                names.push(name);
+            }
+        }
+        if names.is_empty() { vec![FORWARD.to_owned()] } else { names }
+    }
+
+    /// Reports entries that are not written as they must be, or twice.
+    pub(crate) fn check_entries(&self, diagnostics: &mut Diagnostics) {
+        let Some(whole) = self.value("entries") else { return };
+        let example = "write the functions with the numbers of their calls: `entries = (prefill = 1, decode = 128)`";
+        if self.entry_expressions().is_empty() {
+            let message = Diagnostic::new("a model has at least one entry, found none");
+            diagnostics.report(whole, &message.help(example));
+        }
+        for expression in self.entry_expressions() {
+            if DeclaredEntry::of(expression).is_none() {
+                let found = source_text(expression);
+                let message =
+                    Diagnostic::new(format!("expected a function's name, found `{found}`"));
+                diagnostics.report(expression, &message.help(example));
+            }
+        }
+        let entries = self.entries();
+        for (at, entry) in entries.iter().enumerate() {
+            let name = entry.name.to_string();
+            let batch = batch_name(&name);
+            let first = entries[..at].iter().find(|it| batch_name(&it.name.to_string()) == batch);
+            if first.is_some_and(|it| *it.name == name) {
+                let message = Diagnostic::new(format!("the entry `{name}` is given twice"));
+                diagnostics.report(entry.name, &message);
+            } else if first.is_some() || RESERVED.contains(&&*batch) {
+                let message = Diagnostic::new(format!(
+                    "the batches of the entry `{name}` are of the type `{batch}`, which is taken"
+                ));
+                diagnostics.report(entry.name, &message.help("give the function another name"));
+            }
+        }
+    }
+
+    /// Returns the number of an entry's calls.
+    pub(crate) fn n_calls<'a>(&'a self, name: &str, evaluator: &mut Evaluator<'a>) -> Option<u64> {
+        let Some(found) = self.entries().into_iter().find(|it| it.name == name) else {
+            return Some(1);
+        };
+        let Some(expression) = found.n_calls else { return Some(1) };
+        match evaluator.constant(peeled(expression)) {
+            Value::Integer(number) if (1..=1 << 32).contains(&number) => u64::try_from(number).ok(),
+            Value::Poison => None,
+            _ => {
+                let found = source_text(expression);
+                let message = format!(
+                    "the number of calls of `{name}` must be an integer from 1 to 2^32, found `{found}`"
+                );
+                evaluator.diagnostics.report(expression, &message.into());
+                None
+            }
+        }
+    }
+}

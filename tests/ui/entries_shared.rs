@@ -1,0 +1,14 @@
+fn main() {}
+
+#[soybean::model(gpus = 2, mode = "inference", entries = (one, other))]
+mod sizes {
+    use soybean::prelude::*;
+
+    pub fn one(x: Tensor<f32, 2, 6>) -> Tensor {
+        x * param("w", [6], ones()) + param("b", [6], zeros())
+    }
+
+    pub fn other(x: Tensor<f32, 2, 3>) -> Tensor {
+        x * param("w", [3], ones()) + param("b", [6], ones()).mean(..)
+    }
+}
