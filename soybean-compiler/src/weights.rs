@@ -78,7 +78,8 @@ mod tests {
 
     use super::*;
     use crate::{
-        Argument, Builder, Optimizer, build_network, operators::phase_select::PhaseSelect,
+        Argument, Builder, Optimizer, build_network, entry::Entry,
+        operators::phase_select::PhaseSelect,
     };
 
     /// A prediction reads what an evaluation reads: the kept statistics of a batch norm, not those
@@ -103,9 +104,10 @@ mod tests {
             [0, 1].map(|at| selects.iter().map(|it| weights.of_read(graph, *it, at)).sum())
         };
         assert_eq!(n_reads(&trained), [2, 0]);
-        let updates = Vec::new();
-        let gradients = Vec::new();
-        let predicted = Network { loss: None, updates, gradients, ..trained };
+        let (updates, gradients) = (Vec::new(), Vec::new());
+        let entries = trained.entries.iter().map(|it| Entry { updates: 0..0, ..it.clone() });
+        let entries = entries.collect();
+        let predicted = Network { loss: None, updates, gradients, entries, ..trained };
         assert_eq!(n_reads(&predicted), [0, 2]);
     }
 }
