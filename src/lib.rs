@@ -144,6 +144,7 @@ pub mod generation;
 mod network;
 pub mod nn;
 mod non_finite;
+pub mod operator;
 mod oracle;
 mod predictor;
 mod run;
@@ -265,7 +266,7 @@ pub use soybean_macros::__continue;
 #[doc(inline)]
 pub use soybean_macros::model;
 #[doc(inline)]
-pub use soybean_macros::{constant, layer};
+pub use soybean_macros::{constant, layer, operator};
 pub use soybean_plan as plan;
 pub use soybean_runtime as runtime;
 pub use soybean_runtime::{

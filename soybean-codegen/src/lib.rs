@@ -7,6 +7,7 @@ mod attention;
 mod concatenation;
 mod contraction;
 mod convolution;
+mod custom;
 mod embedding;
 mod formula;
 mod generate;

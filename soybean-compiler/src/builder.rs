@@ -9,7 +9,11 @@ use crate::{
     initializers,
     operators::phase_select::PhaseSelect,
     size_limits::check_extents,
-    surface::{self, arguments::Arguments},
+    surface::{
+        self,
+        arguments::Arguments,
+        custom::{CUSTOM, CustomGradient},
+    },
     value::Value,
 };
 
@@ -100,6 +104,8 @@ pub struct Builder {
     pub(crate) names: Vec<(String, Value)>,
     /// The calls so far.
     pub(crate) calls: Vec<Made>,
+    /// The gradients of users' operators.
+    pub(crate) custom_gradients: Vec<CustomGradient>,
     /// The starts of entries; none if the model has one entry, `forward`.
     pub(crate) entries: Vec<EntryStart>,
     /// The position of the next calls.
@@ -224,7 +230,14 @@ impl Builder {
             Some(layer) if !layer.is_empty() || !it.place.is_empty() => layer.clone(),
             Some(_) | None => self.layer_of_parameter(it),
         };
-        let operator = |it: &Made| it.operator.as_ref().map_or_else(String::new, |it| it.0.clone());
+        let operator = |it: &Made| match &it.operator {
+            Some((call, arguments)) if call == CUSTOM => match &arguments[0] {
+                Argument::Text(name) => name.clone(),
+                _ => call.clone(),
+            },
+            Some((operator, _)) => operator.clone(),
+            None => String::new(),
+        };
         let site =
             |it: &Made| Site { place: it.place.clone(), layer: layer(it), operator: operator(it) };
         self.calls.iter().map(site).collect()

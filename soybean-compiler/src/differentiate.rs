@@ -15,6 +15,7 @@ use crate::{
     },
     optimizer::Optimizer,
     signature::FactorId,
+    surface::custom::CustomGradient,
     updates,
     value::Value,
 };
@@ -35,6 +36,7 @@ pub fn differentiate(
         check_inference(&network)?;
         return Ok(network);
     };
+    let custom = std::mem::take(&mut network.custom_gradients);
     let Network { graph, scalars, parameters, gradients: by_parameter, .. } = &mut network;
     let shape = graph.shape(loss);
     if !shape.is_empty() {
@@ -59,7 +61,8 @@ pub fn differentiate(
         let message = "`freeze` names all parameters, so that none is trained".to_owned();
         faults.push(ModelDiagnostic { at: ModelPart::Freeze(0), message, help: None });
     }
-    let found = gradients(graph, loss, parameters, &updates::seed(optimizer, scalars));
+    let seed = updates::seed(optimizer, scalars);
+    let found = gradients(graph, loss, parameters, &seed, &custom);
     for (&parameter, gradient) in parameters.iter().zip(found) {
         match gradient {
             Some(gradient) => by_parameter.push((parameter, gradient)),
@@ -150,12 +153,14 @@ impl GradientBuilder for Differentiation<'_> {
 }
 
 /// Adds the gradients of a scalar loss with respect to the parameters, times the number that `seed`
-/// computes. A parameter without influence on the loss gets `None`.
+/// computes. A parameter without influence on the loss gets `None`. The functions of users compute
+/// the gradients of their operators.
 fn gradients(
     graph: &mut Graph,
     loss: Value,
     parameters: &[Value],
     seed: &ScalarProgram,
+    custom: &[CustomGradient],
 ) -> Vec<Option<Value>> {
     let depends_on_parameters = depends_on(graph, parameters);
     let mut gradients: BTreeMap<Value, Value> = BTreeMap::new();
@@ -169,7 +174,10 @@ fn gradients(
         let operands = graph.operands(value);
         let call = OperatorCall { operands: &operands, result: value, gradient };
         let mut builder = Differentiation { graph, depends_on_parameters: &depends_on_parameters };
-        let terms = operator.gradient(&call, &mut builder);
+        let terms = match custom.iter().find(|it| it.result == value) {
+            Some(custom) => custom_gradients(custom, gradient, &mut builder),
+            None => operator.gradient(&call, &mut builder),
+        };
         for (&operand, term) in operands.iter().zip(terms) {
             let Some(term) = term else { continue };
             let sum = match gradients.get(&operand) {
@@ -180,6 +188,37 @@ fn gradients(
         }
     }
     parameters.iter().map(|it| gradients.get(it).copied()).collect()
+}
+
+/// Adds the gradients of the operands of a user's operator, given that of its result. The user's
+/// function has computed them from a future gradient, so what depends on that is added again.
+fn custom_gradients(
+    custom: &CustomGradient,
+    gradient: Value,
+    builder: &mut Differentiation<'_>,
+) -> Vec<Option<Value>> {
+    let CustomGradient { result, future, gradients } = custom;
+    let mut replaced = BTreeMap::from([(*future, gradient)]);
+    let last = gradients.iter().max().copied().unwrap_or(*future);
+    let later: Vec<Value> =
+        builder.graph.values().filter(|it| (*future..=last).contains(it)).collect();
+    for value in later {
+        let operands = builder.graph.operands(value);
+        let Some(operator) = builder.graph.operator(value).cloned() else { continue };
+        if value == *future || !operands.iter().any(|it| replaced.contains_key(it)) {
+            continue;
+        }
+        let operands: Vec<Value> =
+            operands.iter().map(|it| replaced.get(it).copied().unwrap_or(*it)).collect();
+        let node = builder.graph.node(value).clone();
+        replaced.insert(value, builder.graph.add_like(&node, operator, &operands));
+    }
+    let operands = builder.graph.operands(*result);
+    let of_operand = |(operand, gradient): (&Value, &Value)| {
+        let gradient = replaced.get(gradient).copied().unwrap_or(*gradient);
+        builder.needs_gradient(*operand).then_some(gradient)
+    };
+    operands.iter().zip(gradients).map(of_operand).collect()
 }
 
 /// Returns for each tensor of a graph whether it depends on one of some sources.

@@ -83,8 +83,10 @@ pub use search::best_plan;
 pub use simplify::simplify;
 pub use size_limits::check_extents;
 pub use surface::{
-    Description, function_names, method_names, operator_descriptions, operator_names,
-    operator_samples, pytorch_counterpart,
+    Description,
+    custom::CustomGradient,
+    function_names, method_names, operator_descriptions, operator_names, operator_samples,
+    pytorch_counterpart,
     sample::{Sample, SampleArgument},
 };
 pub use text::program_text;

@@ -20,6 +20,7 @@ use crate::{
     optimizer::Optimizer,
     partial_sums::LIGHT_WORK,
     pin,
+    surface::custom::CustomGradient,
     value::Value,
 };
 
@@ -38,6 +39,8 @@ pub struct Network {
     pub outputs: Vec<(String, Value)>,
     /// The functions that run by themselves: `forward` in training, at least one in inference.
     pub entries: Vec<Entry>,
+    /// The gradients of users' operators, until the network is differentiated.
+    pub custom_gradients: Vec<CustomGradient>,
     /// Parameters with their gradients, until the updates are added.
     pub gradients: Vec<(Value, Value)>,
     /// Buffers, then parameters and optimizer states, each with its next value in the same tiling;
@@ -85,7 +88,7 @@ impl Network {
         let Model { builder, loss, outputs } = model;
         check::results(builder.mode(), loss, outputs)?;
         let sites = builder.sites().into();
-        let Builder { graph, updates, scalars, names, entries, .. } = builder;
+        let Builder { graph, updates, scalars, names, entries, custom_gradients, .. } = builder;
         let network = Self {
             inputs: graph.inputs().collect(),
             parameters: graph.parameters().collect(),
@@ -93,6 +96,7 @@ impl Network {
             loss,
             outputs: outputs.to_vec(),
             entries: Vec::new(),
+            custom_gradients,
             gradients: Vec::new(),
             updates,
             gradient_sums: Vec::new(),
@@ -381,6 +385,7 @@ impl Network {
             loss: self.loss.map(|it| of[&it]),
             outputs: self.outputs.iter().map(|(name, value)| (name.clone(), of[value])).collect(),
             entries: self.entries.iter().map(|it| it.remapped(of)).collect(),
+            custom_gradients: self.custom_gradients.iter().map(|it| it.remapped(of)).collect(),
             gradients: self.gradients.iter().map(|(one, its)| (of[one], of[its])).collect(),
             updates: self.updates.iter().map(|(source, next)| (of[source], of[next])).collect(),
             gradient_sums: self

@@ -85,6 +85,12 @@ pub trait Rules: Any + fmt::Debug + fmt::Display + Send + Sync {
         false
     }
 
+    /// Returns whether dims that the result lacks may be padded with zeros. Otherwise zeros add
+    /// something to the result.
+    fn pads_reduced_dims(&self) -> bool {
+        true
+    }
+
     /// Returns whether the operand at this position must be zero in the padding of a dim that the
     /// result lacks, so that the padding adds nothing to the result.
     fn adds_up(&self, _position: usize) -> bool {

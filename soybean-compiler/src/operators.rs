@@ -7,6 +7,7 @@ pub mod combination;
 pub mod concatenate;
 pub mod contract;
 pub mod convolve;
+pub mod custom;
 pub mod elementwise;
 pub mod embed;
 pub mod index;

@@ -12,6 +12,7 @@ mod conversion;
 mod convolution;
 mod creation;
 mod cross_entropy;
+pub(crate) mod custom;
 mod dropout;
 mod einsum;
 mod indexing;
@@ -123,10 +124,11 @@ families! {
     "Storage", storage, Method;
 }
 
-/// Returns the row of this name, and the syntax of its calls.
+/// Returns the row of this name, and the syntax of its calls. Besides those of the families, there
+/// are the calls that the operators of users consist of.
 pub(crate) fn find(name: &str) -> Option<(Form, &'static Row)> {
-    let mut all =
-        FAMILIES.iter().flat_map(|family| family.rows.iter().map(|row| (family.form, row)));
+    let all = FAMILIES.iter().flat_map(|family| family.rows.iter().map(|row| (family.form, row)));
+    let mut all = all.chain(custom::TABLE.iter().map(|row| (Form::Function, row)));
     all.find(|(_, row)| row.name == name)
 }
 

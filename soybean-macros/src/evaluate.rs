@@ -8,6 +8,7 @@ mod argument;
 mod budget;
 mod call;
 mod control;
+mod custom;
 pub(crate) mod expression;
 mod operator;
 pub(crate) mod parameter;

@@ -48,19 +48,34 @@ pub(crate) fn expand(
     }
     let errors = diagnostics.to_compile_errors();
     let id = identity(name, &tokens);
-    let dependencies = own_dependencies(name, &tokens);
     if !diagnostics.is_empty() {
         let definition = definition(name, visibility, &id, &Bundle::with_errors());
         return quote!(#errors #eager #definition);
     }
+    let relayed = relayed(name, visibility, id, tokens);
+    quote!(#eager #relayed)
+}
+
+/// Returns the macro of an item that models read as these tokens, or the chain of calls that ends
+/// with it.
+pub(crate) fn relayed(
+    name: &Ident,
+    visibility: &Visibility,
+    id: String,
+    tokens: TokenStream,
+) -> TokenStream {
+    let dependencies = own_dependencies(name, &tokens);
     if dependencies.is_empty() {
         let bundle = Bundle::tokens(&id, &tokens, &Layers::default());
-        let definition = definition(name, visibility, &id, &bundle);
-        return quote!(#eager #definition);
+        return definition(name, visibility, &id, &bundle);
     }
     let state = State { stage: Stage::Layer, attribute: quote!(), item: tokens, id };
-    let chain = relay::beside_layer(&dependencies, &state);
-    quote!(#eager #chain)
+    relay::beside_layer(&dependencies, &state)
+}
+
+/// Returns the macro of an item with errors.
+pub(crate) fn faulty(name: &Ident, visibility: &Visibility, id: &str) -> TokenStream {
+    definition(name, visibility, id, &Bundle::with_errors())
 }
 
 /// Returns what stays of a layer with a syntax error: its signature, and a macro that tells models

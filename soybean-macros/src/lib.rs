@@ -21,6 +21,7 @@ mod item;
 mod layer;
 mod layers;
 mod naming;
+mod operator;
 mod prelude;
 mod recovery;
 mod relay;
@@ -170,6 +171,15 @@ pub fn layer(attribute: TokenStream, item: TokenStream) -> TokenStream {
 pub fn constant(attribute: TokenStream, item: TokenStream) -> TokenStream {
     let environment = expand::Environment::read();
     layer::expand(layer::Kind::Constant, attribute.into(), item.into(), &environment).into()
+}
+
+/// Makes a function for the CPU an operator, which models and layers call by its name.
+///
+/// The module `soybean::operator` describes it, with an example.
+#[proc_macro_attribute]
+pub fn operator(attribute: TokenStream, item: TokenStream) -> TokenStream {
+    let environment = expand::Environment::read();
+    operator::expand(attribute.into(), item.into(), &environment).into()
 }
 
 /// Continues the expansion of an item once the layers that it uses have arrived.

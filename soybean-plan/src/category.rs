@@ -40,6 +40,8 @@ categories! {
     Indexing = "indexing",
     /// Attention and its gradients.
     Attention = "attention",
+    /// Operators that users define.
+    Custom = "custom",
     /// Collectives, with the time spent waiting for other ranks.
     Communication = "communication",
 }

@@ -27,6 +27,8 @@ pub enum ErrorKind {
     Loss,
     /// The device that was asked for cannot be used.
     Device,
+    /// A user's operator does not do what its notation and its gradient say.
+    Operator,
     /// The program is inconsistent: for example, a kernel reads past the end of a buffer.
     Program,
     /// A rank failed, now or in an earlier step.

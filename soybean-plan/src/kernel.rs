@@ -32,6 +32,7 @@ macro_rules! for_each_kernel {
             indexing: Index(Indexing, IndexingForm),
             ranking: Rank(Ranking, RankingForm),
             attention: Attend(Attention, AttentionForm),
+            custom: Custom(Custom, HostFunction, TensorMut, TensorRef),
         }
     };
 }
@@ -72,6 +73,7 @@ macro_rules! kernel_enum {
             mod $file;
             pub use $file::{$descriptor $(, $part)*};
         )*
+        pub use custom::CustomFunction;
 
         /// The computation of a rank in one step of a program.
         ///

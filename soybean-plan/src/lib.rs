@@ -25,6 +25,7 @@ mod mesh;
 mod mode;
 mod nearest;
 mod non_finite;
+mod notation;
 mod pattern;
 mod precision;
 mod program;
@@ -56,6 +57,7 @@ pub use mesh::{AxisSet, DigitOrder, MAX_AXES, Mesh};
 pub use mode::Mode;
 pub use nearest::{NearName, nearest_names};
 pub use non_finite::NonFinite;
+pub use notation::IndexNotation;
 pub use pattern::Pattern;
 pub use precision::Precision;
 pub use program::{

@@ -6,6 +6,7 @@ mod combiner;
 mod concatenation;
 mod contraction;
 mod convolution;
+mod custom;
 mod embedding;
 mod indexing;
 mod interpreter;

@@ -64,8 +64,10 @@ impl DimClasses {
                         Some(factor) => sets.unite(dim, factors[usize::from(factor)]),
                         None => sets.fix(dim),
                     }
+                    let is_reduced = of_dim.factor.is_some_and(|it| signature.is_reduced(it));
+                    let needs_whole = is_reduced && !operator.pads_reduced_dims();
                     // Windows must not see padding.
-                    if of_dim.halo.is_some() || signature.has_parts(of_dim) {
+                    if needs_whole || of_dim.halo.is_some() || signature.has_parts(of_dim) {
                         sets.fix(dim);
                     }
                 }

@@ -10,6 +10,7 @@ use crate::{
         Call, Evaluator, Exit, Flow, Linked, budget::Resource, expression::peeled,
         operator::is_assignment, parameter::PARAMETERS,
     },
+    operator::{self, Declaration},
     scope::{Definition, Frame, Items},
     source_text::{place, whole_text},
     suggestion, unsupported,
@@ -127,6 +128,11 @@ impl<'a> Evaluator<'a> {
         scope: Rc<Items<'a>>,
     ) -> Flow<'a> {
         let arguments = self.all(&call.args)?;
+        if let Some(attribute) = operator::attribute_of(function) {
+            let message = Diagnostic::new("an operator is not part of a model's module")
+                .help("define it outside of the module, and import it: `use super::operator;`");
+            return Ok(self.report(attribute, message));
+        }
         if let Some(unsupported) = unsupported::function(function) {
             return Ok(self.unsupported(unsupported));
         }
@@ -152,11 +158,14 @@ impl<'a> Evaluator<'a> {
         let id = self.naming.enter(caller, &name.to_string());
         let is_in_model = self.frame().items.is_of_model();
         self.calls.push(Call { function, call, is_in_model, place: place(call) });
-        self.frames.push(Frame::new(scope, id));
+        self.frames.push(Frame::new(Rc::clone(&scope), id));
         let mismatches = self.mismatches(function, &arguments);
-        let result = match mismatches.is_empty() {
-            true => self.body(function, arguments),
-            false => Value::Poison,
+        let result = match (mismatches.is_empty(), Declaration::of(function)) {
+            (true, Some(declaration)) => {
+                self.custom(call, (function, &declaration), (scope, id), arguments)
+            }
+            (true, None) => self.body(function, arguments),
+            (false, _) => Value::Poison,
         };
         self.frames.pop();
         self.calls.pop();

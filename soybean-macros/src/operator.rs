@@ -1,0 +1,308 @@
+//! `#[soybean::operator]`: a function for the CPU becomes an operator of models.
+//!
+//! The function itself gets a hidden name. Its own name is given to a function of eager tensors, to
+//! a module with the operator's description, and to a macro. The macro passes on a *declaration*: a
+//! function that carries the notation as an attribute, and whose body calls the gradient function.
+
+use proc_macro2::{Ident, TokenStream};
+use quote::{ToTokens, format_ident, quote};
+use soybean_plan::IndexNotation;
+use syn::{
+    Attribute as Annotation, FnArg, ItemFn, LitStr, Pat, Path, Token,
+    parse::{Parse, ParseStream},
+};
+
+use crate::{
+    diagnostic::{Diagnostic, Diagnostics},
+    expand::Environment,
+    layer,
+    relay::identity,
+    suggestion,
+};
+
+/// The name of the attribute of declarations.
+const DECLARATION: &str = "__custom";
+
+/// The parameters of the body of a declaration besides the operands.
+pub(crate) const RESULT: &str = "__result";
+pub(crate) const GRADIENT: &str = "__gradient";
+
+/// The arguments of the attribute.
+struct Attribute {
+    notation: LitStr,
+    /// The function that computes gradients; `None` if no gradient flows through the operator.
+    gradient: Option<Path>,
+    cuda: Option<LitStr>,
+}
+
+impl Parse for Attribute {
+    fn parse(input: ParseStream<'_>) -> syn::Result<Self> {
+        const EXPECTED: &str = "expected the operator in index notation: \"bk,jk->bj\"";
+        let notation: LitStr =
+            input.parse().map_err(|error| syn::Error::new(error.span(), EXPECTED))?;
+        let (mut gradient, mut cuda) = (None, None);
+        while !input.is_empty() {
+            input.parse::<Token![,]>()?;
+            if input.is_empty() {
+                break;
+            }
+            let name: Ident = input.parse()?;
+            input.parse::<Token![=]>()?;
+            match name.to_string().as_str() {
+                "gradient" => gradient = Some(input.parse::<Path>()?),
+                "cuda" => cuda = Some(input.parse()?),
+                other => {
+                    let help = suggestion::help(other, "arguments", &["gradient", "cuda"]);
+                    let message = format!("unknown argument `{other}`\n  help: {help}");
+                    return Err(syn::Error::new(name.span(), message));
+                }
+            }
+        }
+        let Some(gradient) = gradient else {
+            let message = "the operator needs its gradient: `gradient = function`, or `gradient = none` if none flows through it";
+            return Err(syn::Error::new(notation.span(), message));
+        };
+        let gradient = Some(gradient).filter(|it| !it.is_ident("none"));
+        Ok(Self { notation, gradient, cuda })
+    }
+}
+
+/// Expands the attribute.
+pub(crate) fn expand(
+    attribute: TokenStream,
+    tokens: TokenStream,
+    environment: &Environment,
+) -> TokenStream {
+    let function = match syn::parse2::<ItemFn>(tokens.clone()) {
+        Ok(function) => function,
+        Err(_) if environment.is_editor => return tokens,
+        Err(error) => {
+            let error = error.to_compile_error();
+            return quote!(#error #tokens);
+        }
+    };
+    let attribute = match syn::parse2::<Attribute>(attribute) {
+        Ok(attribute) => attribute,
+        Err(error) => {
+            let (error, stub) = (error.to_compile_error(), stub(&function));
+            return quote!(#error #stub);
+        }
+    };
+    let mut diagnostics = Diagnostics::default();
+    let Some(names) = checked(&function, &attribute, &mut diagnostics) else {
+        let (errors, stub) = (diagnostics.to_compile_errors(), stub(&function));
+        return quote!(#errors #stub);
+    };
+    let id = identity(&function.sig.ident, &tokens);
+    let items = items(&function, &attribute, &names, &symbol(&id));
+    if environment.is_editor {
+        return items;
+    }
+    let declaration = declaration(&function, &attribute, &names, &symbol(&id));
+    let relayed = layer::relayed(&function.sig.ident, &function.vis, id, declaration);
+    quote!(#items #relayed)
+}
+
+/// Returns the operands' names, or reports what is wrong with the function or the attribute.
+fn checked(
+    function: &ItemFn,
+    attribute: &Attribute,
+    diagnostics: &mut Diagnostics,
+) -> Option<Vec<Ident>> {
+    let notation = match IndexNotation::parse(&attribute.notation.value()) {
+        Ok(notation) => notation,
+        Err(message) => {
+            let message = Diagnostic::new(message)
+                .help("the letters of the dims of each operand and of the result: \"bk,jk->bj\"");
+            diagnostics.report(&attribute.notation, &message);
+            return None;
+        }
+    };
+    let signature = &function.sig;
+    let n_operands = notation.operands().len();
+    let (expected, found) = (n_operands + 1, signature.inputs.len());
+    let is_generic = signature.generics.type_params().count() == 1
+        && signature.generics.const_params().count() == 0;
+    if !is_generic || expected != found {
+        let headline = match is_generic {
+            true => format!("the function takes {expected} tensors, found {found} parameters"),
+            false => "the function is generic in the type of its numbers".to_owned(),
+        };
+        let operands = "_: TensorRef<'_, F>, ".repeat(n_operands);
+        let name = &signature.ident;
+        let help = format!("`fn {name}<F: Float>({operands}result: TensorMut<'_, F>)`");
+        diagnostics.report(signature, &Diagnostic::new(headline).help(help));
+        return None;
+    }
+    let mut names = Vec::new();
+    for input in signature.inputs.iter().take(n_operands) {
+        let name = match input {
+            FnArg::Typed(it) => match &*it.pat {
+                Pat::Ident(it) => Some(it.ident.clone()),
+                _ => None,
+            },
+            FnArg::Receiver(_) => None,
+        };
+        let letter = |name: &Ident| notation.letters().iter().any(|it| name == &it.to_string());
+        match name {
+            Some(name) if letter(&name) => {
+                let message = format!("`{name}` is both an operand and a dim");
+                diagnostics.report(input, &message.into());
+            }
+            Some(name) => names.push(name),
+            None => diagnostics.report(input, &"an operand is a name".into()),
+        }
+    }
+    (names.len() == n_operands).then_some(names)
+}
+
+/// Returns a function of eager tensors with the operator's name, so that rustc does not report that
+/// there is none.
+fn stub(function: &ItemFn) -> TokenStream {
+    let (visibility, name) = (&function.vis, &function.sig.ident);
+    let id = identity(name, &function.to_token_stream());
+    let operands = function.sig.inputs.iter().skip(1).map(|_| quote!(_: ::soybean::Tensor));
+    let definition = layer::faulty(name, visibility, &id);
+    quote! {
+        #[allow(dead_code, unused_variables)]
+        #visibility fn #name(#(#operands),*) -> ::soybean::Tensor { ::core::unreachable!() }
+        #definition
+    }
+}
+
+/// Returns the symbol of the function for the CPU.
+fn symbol(id: &str) -> Ident {
+    format_ident!("__soybean_operator_{id}")
+}
+
+/// Returns the items that the user's function becomes.
+fn items(function: &ItemFn, attribute: &Attribute, names: &[Ident], symbol: &Ident) -> TokenStream {
+    let (visibility, name) = (&function.vis, &function.sig.ident);
+    let is_doc = |it: &&Annotation| it.path().is_ident("doc");
+    let docs: Vec<&Annotation> = function.attrs.iter().filter(is_doc).collect();
+    let mut kernel = function.clone();
+    kernel.attrs.retain(|it| !is_doc(&it));
+    kernel.vis = syn::Visibility::Inherited;
+    kernel.sig.ident = format_ident!("__{name}_kernel");
+    let kernel_name = &kernel.sig.ident;
+    let in_f64 = format_ident!("__{name}_in_f64");
+    let numbers = 0..names.len();
+    let operands: Vec<TokenStream> = numbers.map(|it| quote!(operands[#it])).collect();
+    let Attribute { notation, gradient, cuda } = attribute;
+    let texts: Vec<String> = names.iter().map(ToString::to_string).collect();
+    let text = name.to_string();
+    let cuda = optional(cuda.as_ref().map(ToTokens::to_token_stream));
+    let gradient_name = format_ident!("__{name}_gradient");
+    let of_operator = gradient.as_ref().map(|path| {
+        let arguments = (0..names.len() + 2).map(|it| quote!(tensors[#it]));
+        quote! {
+            fn #gradient_name(tensors: &[::soybean::Tensor]) -> ::std::vec::Vec<::soybean::Tensor> {
+                ::soybean::Outputs::into_tensors(#path(#(#arguments),*))
+            }
+        }
+    });
+    let gradient = optional(gradient.as_ref().map(|_| quote!(super::#gradient_name)));
+    let about = format!("The operator `{name}`: its description, with which it can be checked.");
+    // The module is as visible as the function, seen from within.
+    let inner_visibility = match visibility {
+        syn::Visibility::Public(_) => quote!(pub),
+        _ => quote!(pub(super)),
+    };
+    quote! {
+        #kernel
+        // SAFETY: the symbol contains a hash of the crate, the function and its position, so no
+        // other function has it.
+        #[doc(hidden)]
+        #[unsafe(export_name = stringify!(#symbol))]
+        fn #symbol(
+            operands: &[::soybean::operator::TensorRef<'_, f32>],
+            result: ::soybean::operator::TensorMut<'_, f32>,
+        ) {
+            #kernel_name(#(#operands,)* result)
+        }
+        fn #in_f64(
+            operands: &[::soybean::operator::TensorRef<'_, f64>],
+            result: ::soybean::operator::TensorMut<'_, f64>,
+        ) {
+            #kernel_name(#(#operands,)* result)
+        }
+        #of_operator
+        #(#docs)*
+        #visibility fn #name(#(#names: ::soybean::Tensor),*) -> ::soybean::Tensor {
+            #name::OPERATOR.call(&[#(#names),*])
+        }
+        #[doc = #about]
+        #visibility mod #name {
+            /// The operator's description.
+            #inner_visibility const OPERATOR: ::soybean::operator::Operator =
+                ::soybean::operator::Operator {
+                    name: #text,
+                    notation: #notation,
+                    operands: &[#(#texts),*],
+                    function: super::#symbol,
+                    function_in_f64: super::#in_f64,
+                    gradient: #gradient,
+                    cuda: #cuda,
+                };
+        }
+    }
+}
+
+fn optional(tokens: Option<TokenStream>) -> TokenStream {
+    match tokens {
+        Some(tokens) => quote!(::core::option::Option::Some(#tokens)),
+        None => quote!(::core::option::Option::None),
+    }
+}
+
+/// Returns what models read of the operator.
+fn declaration(
+    function: &ItemFn,
+    attribute: &Attribute,
+    names: &[Ident],
+    symbol: &Ident,
+) -> TokenStream {
+    let (visibility, name) = (&function.vis, &function.sig.ident);
+    let Attribute { notation, gradient, cuda } = attribute;
+    let (result, of_result) = (format_ident!("{RESULT}"), format_ident!("{GRADIENT}"));
+    let body = gradient.as_ref().map(|path| quote!(#path(#(#names,)* #result, #of_result)));
+    let (symbol, kind) = (symbol.to_string(), format_ident!("{DECLARATION}"));
+    quote! {
+        #[#kind(#notation, #symbol, #cuda)]
+        #visibility fn #name(#(#names: Tensor),*) -> Tensor { #body }
+    }
+}
+
+/// What a declaration says of its operator.
+pub(crate) struct Declaration {
+    pub(crate) notation: String,
+    pub(crate) symbol: String,
+    pub(crate) cuda: Option<String>,
+}
+
+impl Declaration {
+    /// Returns the declaration that a function is; `None` if it is an ordinary one.
+    pub(crate) fn of(function: &ItemFn) -> Option<Self> {
+        let annotation = function.attrs.iter().find(|it| it.path().is_ident(DECLARATION))?;
+        annotation.parse_args().ok()
+    }
+}
+
+impl Parse for Declaration {
+    fn parse(input: ParseStream<'_>) -> syn::Result<Self> {
+        let notation = input.parse::<LitStr>()?.value();
+        input.parse::<Token![,]>()?;
+        let symbol = input.parse::<LitStr>()?.value();
+        input.parse::<Token![,]>()?;
+        let cuda = if input.is_empty() { None } else { Some(input.parse::<LitStr>()?.value()) };
+        Ok(Self { notation, symbol, cuda })
+    }
+}
+
+/// Returns the attribute `#[soybean::operator]` of a function, if it has it.
+pub(crate) fn attribute_of(function: &ItemFn) -> Option<&Annotation> {
+    function
+        .attrs
+        .iter()
+        .find(|it| it.path().segments.last().is_some_and(|it| it.ident == "operator"))
+}
