@@ -4,6 +4,7 @@
 
 mod calls;
 mod checkpoints;
+mod custom_operators;
 mod faults;
 mod inference;
 mod libraries;

@@ -135,13 +135,21 @@ fn generate(
     let what = codegen::Call { kernel, inputs, results, precision };
     // The library of one GPU may support an epilogue that another lacks.
     let made = call.epilogue.is_plain().then(|| codegen::generate(&what, &format!("k{number}_")));
-    made.flatten().ok_or_else(|| {
-        let message = format!(
-            "{} {}: expected a kernel that GPUs can run on {inputs:?}",
-            kernel.kind(),
-            call.kernel
-        );
-        Error::new(ErrorKind::Program, message)
+    made.flatten().ok_or_else(|| match kernel {
+        Kernel::Custom(it) if it.cuda.is_none() => Error::new(
+            ErrorKind::Operator,
+            format!(
+                "operator `{}` has no text for GPUs: write `cuda = \"..\"` into its attribute, or \
+                 run on the CPU",
+                it.name
+            ),
+        ),
+        _ => {
+            let (kind, number) = (kernel.kind(), call.kernel);
+            let message =
+                format!("{kind} {number}: expected a kernel that GPUs can run on {inputs:?}");
+            Error::new(ErrorKind::Program, message)
+        }
     })
 }
 

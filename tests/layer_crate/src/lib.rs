@@ -52,3 +52,47 @@ pub mod others {
         x + param("shift", [], zeros())
     }
 }
+
+/// Operators of this crate, and a layer that calls one.
+pub mod operators {
+    use soybean::{
+        operator::{Float, TensorMut, TensorRef},
+        prelude::*,
+    };
+
+    /// The sums of absolute differences between the rows of two matrices.
+    #[soybean::operator(
+        "bk, jk -> bj",
+        gradient = distances_gradient,
+        cuda = "float sum = 0;
+                for (int k = 0; k < n_k; ++k) sum += fabsf(x(b, k) - y(j, k));
+                return sum;"
+    )]
+    pub fn distances<F: Float>(x: TensorRef<'_, F>, y: TensorRef<'_, F>, out: TensorMut<'_, F>) {
+        let (n_rows, width) = (y.shape[0], x.shape[1]);
+        for (at, element) in out.data.iter_mut().enumerate() {
+            let left = &x.data[at / n_rows * width..][..width];
+            let right = &y.data[at % n_rows * width..][..width];
+            let terms = left.iter().zip(right).map(|(x, y)| (*x - *y).abs());
+            *element = terms.fold(F::zero(), |sum, term| sum + term);
+        }
+    }
+
+    // d |x - y| / dx = sign(x - y) = -d |x - y| / dy
+    #[soybean::layer]
+    fn distances_gradient(
+        x: Tensor,
+        y: Tensor,
+        _result: Tensor,
+        gradient: Tensor,
+    ) -> (Tensor, Tensor) {
+        let signs = (x.unsqueeze(1) - y.unsqueeze(0)).sign() * gradient.unsqueeze(2);
+        (signs.sum(1), -signs.sum(0))
+    }
+
+    /// The distances from trained centers.
+    #[soybean::layer]
+    pub fn distances_from_centers(x: Tensor, n_centers: usize) -> Tensor {
+        distances(x, param("centers", [n_centers, x.dim(1)], normal(1.0)))
+    }
+}
