@@ -17,7 +17,8 @@ use crate::{
     expand::Environment,
     layer,
     relay::identity,
-    suggestion,
+    source_text::whole_text,
+    stub, suggestion,
 };
 
 /// The name of the attribute of declarations.
@@ -77,6 +78,13 @@ pub(crate) fn expand(
         Ok(function) => function,
         Err(_) if environment.is_editor => return tokens,
         Err(error) => {
+            let error = match syn::parse2::<syn::Item>(tokens.clone()) {
+                Ok(item) => {
+                    let message = "`#[soybean::operator]` applies to functions";
+                    syn::Error::new_spanned(item, message)
+                }
+                Err(_) => error,
+            };
             let error = error.to_compile_error();
             return quote!(#error #tokens);
         }
@@ -163,7 +171,13 @@ fn stub(function: &ItemFn) -> TokenStream {
     let id = identity(name, &function.to_token_stream());
     let operands = function.sig.inputs.iter().skip(1).map(|_| quote!(_: ::soybean::Tensor));
     let definition = layer::faulty(name, visibility, &id);
+    // Its signature names what the user has imported for it.
+    let mut kernel = function.clone();
+    kernel.sig.ident = format_ident!("__{name}_kernel");
+    let kernel = stub::without_body(&kernel);
     quote! {
+        #[allow(dead_code)]
+        #kernel
         #[allow(dead_code, unused_variables)]
         #visibility fn #name(#(#operands),*) -> ::soybean::Tensor { ::core::unreachable!() }
         #definition
@@ -271,6 +285,25 @@ fn declaration(
         #[#kind(#notation, #symbol, #cuda)]
         #visibility fn #name(#(#names: Tensor),*) -> Tensor { #body }
     }
+}
+
+/// Returns the text of a function's signature. That of a declaration is not in the user's source.
+pub(crate) fn signature_text(function: &ItemFn) -> String {
+    if Declaration::of(function).is_none() {
+        return whole_text(&function.sig);
+    }
+    let parameters: Vec<String> =
+        parameters(function).into_iter().map(|it| format!("{it}: Tensor")).collect();
+    format!("fn {}({}) -> Tensor", function.sig.ident, parameters.join(", "))
+}
+
+/// Returns the names of a function's parameters.
+pub(crate) fn parameters(function: &ItemFn) -> Vec<String> {
+    let name = |input: &FnArg| match input {
+        FnArg::Typed(it) => whole_text(&it.pat),
+        FnArg::Receiver(it) => whole_text(it),
+    };
+    function.sig.inputs.iter().map(name).collect()
 }
 
 /// What a declaration says of its operator.

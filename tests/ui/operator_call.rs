@@ -23,7 +23,7 @@ fn pair(_x: Tensor, _result: Tensor, gradient: Tensor) -> (Tensor, Tensor) {
 
 #[soybean::model(gpus = 2)]
 mod m {
-    use super::{copied, scaled};
+    use super::scaled;
     use soybean::prelude::*;
 
     pub fn forward(x: Tensor<f32, 4, 6>, label: Tensor<i32, 4, 6>) -> Tensor {

@@ -65,7 +65,7 @@ fn custom(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, 
     let name = arguments.text(0)?;
     let notation =
         IndexNotation::parse(arguments.text(1)?).map_err(|message| arguments.fault(1, message))?;
-    let operands = arguments.tensors(builder, 5)?;
+    let operands = tensors(arguments, 5)?;
     let shapes: Vec<Shape> = operands.iter().map(|&it| builder.shape(it)).collect();
     let extents: Vec<&[usize]> = shapes.iter().map(|it| &it[..]).collect();
     if notation.operands().len() != operands.len() {
@@ -107,6 +107,19 @@ fn custom(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, 
     Ok(Argument::Tensor(builder.graph.add(operator.into(), &operands)))
 }
 
+/// Returns a list of tensors of any types.
+fn tensors(arguments: &Arguments<'_>, position: usize) -> Result<Vec<Value>, CallDiagnostic> {
+    let tensor = |it: &Argument| match it {
+        Argument::Tensor(value) => Some(*value),
+        _ => None,
+    };
+    match arguments.get(position) {
+        Argument::List(members) => members.iter().map(tensor).collect(),
+        _ => None,
+    }
+    .ok_or_else(|| arguments.fault(position, "expected a list of tensors"))
+}
+
 fn text(argument: &Argument) -> Option<String> {
     match argument {
         Argument::Text(text) => Some(text.clone()),
@@ -132,7 +145,7 @@ fn set_gradients(
     }
     let result = builder.graph.operands(future)[0];
     let operands = builder.graph.operands(result);
-    let gradients = arguments.tensors(builder, 1)?;
+    let gradients = tensors(arguments, 1)?;
     if gradients.len() != operands.len() {
         let (expected, found) = (operands.len(), gradients.len());
         return Err(CallDiagnostic::call(format!(

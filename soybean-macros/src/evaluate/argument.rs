@@ -4,8 +4,8 @@ use soybean_plan::DType;
 use syn::{Expr, ExprCall, FnArg, ItemFn, Type};
 
 use crate::{
-    diagnostic::Diagnostic, evaluate::Evaluator, source_text::whole_text, tensor_type::TensorType,
-    value::Value,
+    diagnostic::Diagnostic, evaluate::Evaluator, operator::signature_text, source_text::whole_text,
+    tensor_type::TensorType, value::Value,
 };
 
 /// The most members of an array or tuple that a message describes.
@@ -61,7 +61,7 @@ impl<'a> Evaluator<'a> {
             let headline = format!("`{name}`: expected `{ty}` for `{parameter}`, found {found}");
             let argument = &call.args[*position];
             let mut message =
-                Diagnostic::new(headline).note("fn", format!("`{}`", whole_text(&function.sig)));
+                Diagnostic::new(headline).note("fn", format!("`{}`", signature_text(function)));
             if let Some(required) = required {
                 message = message.note("type", required);
             }

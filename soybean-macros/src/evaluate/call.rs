@@ -10,7 +10,7 @@ use crate::{
         Call, Evaluator, Exit, Flow, Linked, budget::Resource, expression::peeled,
         operator::is_assignment, parameter::PARAMETERS,
     },
-    operator::{self, Declaration},
+    operator::{self, Declaration, signature_text},
     scope::{Definition, Frame, Items},
     source_text::{place, whole_text},
     suggestion, unsupported,
@@ -142,7 +142,7 @@ impl<'a> Evaluator<'a> {
             let plural = if n_expected == 1 { "" } else { "s" };
             let headline = format!("`{name}` takes {n_expected} argument{plural}, found {n_found}");
             let message =
-                Diagnostic::new(headline).note("fn", format!("`{}`", whole_text(&function.sig)));
+                Diagnostic::new(headline).note("fn", format!("`{}`", signature_text(function)));
             return Ok(self.report(call, message));
         }
         if self.calls.iter().any(|it| std::ptr::eq(it.function, function)) {

@@ -5,15 +5,14 @@ use std::rc::Rc;
 use quote::ToTokens;
 use soybean_compiler::{Argument, CallDiagnostic, CallPart};
 use soybean_plan::Mode;
-use syn::{ExprCall, FnArg, ItemFn};
+use syn::{ExprCall, ItemFn};
 
 use super::{Evaluator, Exit};
 use crate::{
     diagnostic::Diagnostic,
     naming::CallId,
-    operator::{Declaration, GRADIENT, RESULT},
+    operator::{Declaration, GRADIENT, RESULT, parameters},
     scope::{Frame, Items, Variable},
-    source_text::whole_text,
     value::Value,
 };
 
@@ -101,12 +100,4 @@ fn message(fault: CallDiagnostic) -> Diagnostic {
         Some(help) => message.help(help),
         None => message,
     }
-}
-
-fn parameters(function: &ItemFn) -> Vec<String> {
-    let name = |input: &FnArg| match input {
-        FnArg::Typed(it) => whole_text(&it.pat),
-        FnArg::Receiver(it) => whole_text(it),
-    };
-    function.sig.inputs.iter().map(name).collect()
 }
