@@ -16,6 +16,7 @@ pages! {
     introduction = "../docs/introduction.md",
     getting_started = "../docs/getting-started.md",
     models = "../docs/models.md",
+    custom_operators = "../docs/custom-operators.md",
     plans = "../docs/plans.md",
     training = "../docs/training.md",
     data = "../docs/data.md",

@@ -1,90 +1,38 @@
 //! Operators of your own: a Rust function, its dims in index notation, and its gradient.
 //!
 //! [`#[soybean::operator]`](macro@crate::operator) makes a function for the CPU an operator, which
-//! models and layers call by its name:
+//! models and layers call by its name. The page `docs/custom-operators.md` describes the notation,
+//! the gradient, and the text for GPUs.
 //!
 //! ```
-//! use soybean::{Tensor, operator::{Float, TensorMut, TensorRef}};
+//! use soybean::operator::{Float, TensorMut, TensorRef};
+//! use soybean::prelude::*;
 //!
-//! /// The sums of absolute differences between the rows of two matrices.
-//! #[soybean::operator(
-//!     "bk,jk->bj",
-//!     gradient = distances_gradient,
-//!     cuda = "float sum = 0; for (int k = 0; k < n_k; ++k) sum += fabsf(x(b, k) - y(j, k)); return sum;",
-//! )]
-//! pub fn distances<F: Float>(x: TensorRef<'_, F>, y: TensorRef<'_, F>, result: TensorMut<'_, F>) {
-//!     let (n_rows, width) = (y.shape[0], x.shape[1]);
-//!     for (at, element) in result.data.iter_mut().enumerate() {
-//!         let left = &x.data[at / n_rows * width..][..width];
-//!         let right = &y.data[at % n_rows * width..][..width];
-//!         *element = left.iter().zip(right).fold(F::zero(), |sum, (x, y)| sum + (*x - *y).abs());
+//! /// Each number over one plus its size.
+//! #[soybean::operator("bk->bk", gradient = squash_gradient)]
+//! pub fn squash<F: Float>(x: TensorRef<'_, F>, result: TensorMut<'_, F>) {
+//!     for (result, x) in result.data.iter_mut().zip(x.data) {
+//!         *result = *x / (F::one() + x.abs());
 //!     }
 //! }
 //!
-//! // d |x - y| / dx = sign(x - y), and the same with the other sign for y.
+//! // d x / (1 + |x|) = (1 + |x|)^-2 dx
 //! #[soybean::layer]
-//! fn distances_gradient(x: Tensor, y: Tensor, _result: Tensor, gradient: Tensor) -> (Tensor, Tensor) {
-//!     let signs = (x.unsqueeze(1) - y.unsqueeze(0)).sign() * gradient.unsqueeze(2);
-//!     (signs.sum(1), -signs.sum(0))
+//! fn squash_gradient(x: Tensor, _result: Tensor, gradient: Tensor) -> Tensor {
+//!     gradient / (1.0 + x.abs()).square()
 //! }
 //!
-//! #[soybean::model(gpus = 4)]
-//! mod nearest {
-//!     use super::distances;
-//!     use soybean::prelude::*;
-//!
-//!     pub(crate) fn forward(x: Tensor<f32, 8, 6>, label: Tensor<i32, 8>) -> Tensor {
-//!         let centers = param("centers", [4, 6], normal(1.0));
-//!         (-distances(x, centers)).cross_entropy(label)
-//!     }
+//! #[soybean::model(gpus = 2)]
+//! fn model(x: Tensor<f32, 8, 6>, y: Tensor<f32, 8, 4>) -> Tensor {
+//!     squash(x.matmul(param("w", [6, 4], he_normal()))).mse(y)
 //! }
 //!
-//! fn main() -> Result<(), soybean::Error> {
-//!     // The function, its splits and its gradient fit together.
-//!     distances::OPERATOR.check(&[&[4, 6], &[3, 6]])?;
-//!     let mut trainer = nearest::Trainer::new(soybean::Config::default())?;
-//!     let x: Vec<f32> = (0..8 * 6).map(|it| (it % 7) as f32).collect();
-//!     let batch = nearest::Batch { x: &x, label: &[0, 1, 2, 3, 0, 1, 2, 3] };
-//!     assert!(trainer.step(&batch)? > trainer.step(&batch)?);
-//!     Ok(())
-//! }
+//! squash::OPERATOR.check(&[&[4, 6]])?;
+//! let mut trainer = model::Trainer::new(soybean::Config::default())?;
+//! let batch = model::Batch { x: &[0.5; 8 * 6], y: &[0.25; 8 * 4] };
+//! assert!(trainer.step(&batch)? > trainer.step(&batch)?);
+//! # Ok::<(), soybean::Error>(())
 //! ```
-//!
-//! # The notation
-//!
-//! The notation has one letter for each dim of the operands, and of the result after `->`. Dims with
-//! one letter have one extent. The letters say which splits are legal, and the search chooses among
-//! them:
-//!
-//! - A letter of the result may be split. The function then computes a part of the result from the
-//!   same parts of the operands that have the letter.
-//! - A letter that the result lacks may be split, too. The results of the parts are added up, so
-//!   the function must be such a sum.
-//! - A capital letter is never split. A function that normalizes rows is `"bK->bK"`.
-//!
-//! Dims that the result lacks are never padded. Operands and result are tensors of `f32`. With
-//! `precision = "bf16"` they may be stored as `bf16`, and the function still reads and writes `f32`.
-//!
-//! # The function
-//!
-//! The function is generic in the type of its numbers, since trainers call it with `f32`, and the
-//! oracle of `check` with `f64`. It writes all elements of the result, which hold anything before.
-//! The threads of a device split the first letter of the result if it is the first one of all
-//! operands that have it. A panic ends the run with an error.
-//!
-//! # The gradient
-//!
-//! `gradient` names a layer that computes the gradients of the operands by operators. It takes the
-//! operands, the result, and the gradient of the loss with respect to the result. It returns a
-//! tensor for each operand, of the operand's shape. With `gradient = none`, no gradient flows
-//! through the operator, as through `argmax`.
-//!
-//! # GPUs
-//!
-//! `cuda` is the body of a CUDA C function that returns one element of the result. It has the
-//! element's indices by their letters (`b`, `j`) and the extents of all letters (`n_b`, `n_k`). It
-//! reads an element of an operand by a call: `x(b, k)`. A program with an operator without this
-//! text runs on the CPU only.
 
 use soybean_plan::{CustomFunction, IndexNotation};
 use soybean_runtime::{Error, ErrorKind};
@@ -95,6 +43,10 @@ mod conformance;
 
 pub use num_traits::Float;
 pub use soybean_plan::{TensorMut, TensorRef};
+
+/// The function of a gradient. It takes the operands, the result and the result's gradient, and
+/// returns the gradients of the operands.
+pub type GradientFunction = fn(&[Tensor]) -> Vec<Tensor>;
 
 /// The description of an operator of one's own, `distances::OPERATOR` of the operator `distances`.
 #[derive(Clone, Copy, Debug)]
@@ -109,9 +61,8 @@ pub struct Operator {
     pub function: CustomFunction<f32>,
     /// Its function in double precision.
     pub function_in_f64: CustomFunction<f64>,
-    /// The function that computes the gradients of the operands from these, the result, and the
-    /// gradient of the result. `None` if no gradient flows through the operator.
-    pub gradient: Option<fn(&[Tensor]) -> Vec<Tensor>>,
+    /// Its gradient; `None` if no gradient flows through it.
+    pub gradient: Option<GradientFunction>,
     /// The body of its function in CUDA C, if it has one.
     pub cuda: Option<&'static str>,
 }

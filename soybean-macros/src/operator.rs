@@ -1,7 +1,7 @@
 //! `#[soybean::operator]`: a function for the CPU becomes an operator of models.
 //!
 //! The function itself gets a hidden name. Its own name is given to a function of eager tensors, to
-//! a module with the operator's description, and to a macro. The macro passes on a *declaration*: a
+//! a type with the operator's description, and to a macro. The macro passes on a *declaration*: a
 //! function that carries the notation as an attribute, and whose body calls the gradient function.
 
 use proc_macro2::{Ident, TokenStream};
@@ -192,40 +192,47 @@ fn symbol(id: &str) -> Ident {
 /// Returns the items that the user's function becomes.
 fn items(function: &ItemFn, attribute: &Attribute, names: &[Ident], symbol: &Ident) -> TokenStream {
     let (visibility, name) = (&function.vis, &function.sig.ident);
-    let is_doc = |it: &&Annotation| it.path().is_ident("doc");
-    let docs: Vec<&Annotation> = function.attrs.iter().filter(is_doc).collect();
-    let mut kernel = function.clone();
-    kernel.attrs.retain(|it| !is_doc(&it));
-    kernel.vis = syn::Visibility::Inherited;
-    kernel.sig.ident = format_ident!("__{name}_kernel");
-    let kernel_name = &kernel.sig.ident;
-    let in_f64 = format_ident!("__{name}_in_f64");
-    let numbers = 0..names.len();
-    let operands: Vec<TokenStream> = numbers.map(|it| quote!(operands[#it])).collect();
-    let Attribute { notation, gradient, cuda } = attribute;
-    let texts: Vec<String> = names.iter().map(ToString::to_string).collect();
-    let text = name.to_string();
-    let cuda = optional(cuda.as_ref().map(ToTokens::to_token_stream));
-    let gradient_name = format_ident!("__{name}_gradient");
-    let of_operator = gradient.as_ref().map(|path| {
-        let arguments = (0..names.len() + 2).map(|it| quote!(tensors[#it]));
-        quote! {
-            fn #gradient_name(tensors: &[::soybean::Tensor]) -> ::std::vec::Vec<::soybean::Tensor> {
-                ::soybean::Outputs::into_tensors(#path(#(#arguments),*))
-            }
+    let docs = function.attrs.iter().filter(|it| is_doc(it));
+    let functions = functions(function, names.len(), symbol);
+    let of_gradient =
+        attribute.gradient.as_ref().map(|it| gradient_of_slice(name, it, names.len()));
+    let description = description(function, attribute, names, symbol);
+    quote! {
+        #functions
+        #of_gradient
+        #(#docs)*
+        #visibility fn #name(#(#names: ::soybean::Tensor),*) -> ::soybean::Tensor {
+            #name::OPERATOR.call(&[#(#names),*])
         }
-    });
-    let gradient = optional(gradient.as_ref().map(|_| quote!(super::#gradient_name)));
-    let about = format!("The operator `{name}`: its description, with which it can be checked.");
-    // The module is as visible as the function, seen from within.
-    let inner_visibility = match visibility {
-        syn::Visibility::Public(_) => quote!(pub),
-        _ => quote!(pub(super)),
-    };
+        #description
+    }
+}
+
+fn is_doc(annotation: &Annotation) -> bool {
+    annotation.path().is_ident("doc")
+}
+
+fn in_f64(name: &Ident) -> Ident {
+    format_ident!("__{name}_in_f64")
+}
+
+fn gradient_name(name: &Ident) -> Ident {
+    format_ident!("__{name}_gradient")
+}
+
+/// Returns the user's function under a hidden name, and the functions of slices that call it in
+/// both precisions.
+fn functions(function: &ItemFn, n_operands: usize, symbol: &Ident) -> TokenStream {
+    let mut kernel = function.clone();
+    kernel.attrs.retain(|it| !is_doc(it));
+    kernel.vis = syn::Visibility::Inherited;
+    kernel.sig.ident = format_ident!("__{}_kernel", function.sig.ident);
+    let (kernel_name, in_f64) = (&kernel.sig.ident, in_f64(&function.sig.ident));
+    let operands: Vec<TokenStream> = (0..n_operands).map(|it| quote!(operands[#it])).collect();
+    // The symbol contains a hash of the crate, the function and its position, so no other function
+    // has it.
     quote! {
         #kernel
-        // SAFETY: the symbol contains a hash of the crate, the function and its position, so no
-        // other function has it.
         #[doc(hidden)]
         #[unsafe(export_name = stringify!(#symbol))]
         fn #symbol(
@@ -240,24 +247,52 @@ fn items(function: &ItemFn, attribute: &Attribute, names: &[Ident], symbol: &Ide
         ) {
             #kernel_name(#(#operands,)* result)
         }
-        #of_operator
-        #(#docs)*
-        #visibility fn #name(#(#names: ::soybean::Tensor),*) -> ::soybean::Tensor {
-            #name::OPERATOR.call(&[#(#names),*])
+    }
+}
+
+/// Returns the gradient function as a function of a slice.
+fn gradient_of_slice(name: &Ident, gradient: &Path, n_operands: usize) -> TokenStream {
+    let name = gradient_name(name);
+    // The operands, the result, and its gradient.
+    let arguments = (0..n_operands + 2).map(|it| quote!(tensors[#it]));
+    quote! {
+        fn #name(tensors: &[::soybean::Tensor]) -> ::std::vec::Vec<::soybean::Tensor> {
+            ::soybean::Outputs::into_tensors(#gradient(#(#arguments),*))
         }
+    }
+}
+
+/// Returns a type of the operator's name, whose constant is the operator's description.
+fn description(
+    function: &ItemFn,
+    attribute: &Attribute,
+    names: &[Ident],
+    symbol: &Ident,
+) -> TokenStream {
+    let (visibility, name) = (&function.vis, &function.sig.ident);
+    let Attribute { notation, gradient, cuda } = attribute;
+    let (in_f64, of_slice) = (in_f64(name), gradient_name(name));
+    let gradient = optional(gradient.as_ref().map(|_| quote!(#of_slice)));
+    let cuda = optional(cuda.as_ref().map(ToTokens::to_token_stream));
+    let names: Vec<String> = names.iter().map(ToString::to_string).collect();
+    let text = name.to_string();
+    let about = format!("The operator `{name}`.");
+    quote! {
         #[doc = #about]
-        #visibility mod #name {
-            /// The operator's description.
-            #inner_visibility const OPERATOR: ::soybean::operator::Operator =
-                ::soybean::operator::Operator {
-                    name: #text,
-                    notation: #notation,
-                    operands: &[#(#texts),*],
-                    function: super::#symbol,
-                    function_in_f64: super::#in_f64,
-                    gradient: #gradient,
-                    cuda: #cuda,
-                };
+        #[allow(non_camel_case_types)]
+        #[derive(::core::fmt::Debug)]
+        #visibility enum #name {}
+        impl #name {
+            /// The operator's description, with which it can be checked.
+            pub const OPERATOR: ::soybean::operator::Operator = ::soybean::operator::Operator {
+                name: #text,
+                notation: #notation,
+                operands: &[#(#names),*],
+                function: #symbol,
+                function_in_f64: #in_f64,
+                gradient: #gradient,
+                cuda: #cuda,
+            };
         }
     }
 }

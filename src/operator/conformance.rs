@@ -28,13 +28,19 @@ pub(super) fn check(operator: &Operator, shapes: &[Vec<usize>]) -> Result<(), Er
     })
 }
 
-/// Returns random numbers of which none is near zero: 0.1..2, or the same below zero.
+#[expect(clippy::cast_possible_truncation, reason = "rounded")]
+fn single(number: f64) -> f32 {
+    number as f32
+}
+
+/// Returns random numbers in single precision of which none is near zero: 0.1..2, or the same below
+/// zero.
 fn numbers(seed: u64, shape: &[usize]) -> Vec<f64> {
     let n_elements: usize = shape.iter().product();
     let number = |at: u64| {
         let word = random::mixed(random::mixed(seed) ^ at);
         let size = 0.1 + 1.9 * (word >> 11) as f64 / 2.0_f64.powi(53);
-        if word & 1 == 1 { -size } else { size }
+        f64::from(single(if word & 1 == 1 { -size } else { size }))
     };
     (0..n_elements as u64).map(number).collect()
 }
@@ -48,7 +54,7 @@ impl Trial<'_> {
     fn precisions(&self) -> Result<(), String> {
         let (_, expected) = self.result(&self.shapes, &self.operands);
         let operands: Vec<Vec<f32>> =
-            self.operands.iter().map(|it| it.iter().map(|it| *it as f32).collect()).collect();
+            self.operands.iter().map(|it| it.iter().map(|it| single(*it)).collect()).collect();
         let function = self.operator.function;
         let (_, found) = self.operator.compute(&self.notation, &self.shapes, &operands, function);
         let found: Vec<f64> = found.into_iter().map(f64::from).collect();

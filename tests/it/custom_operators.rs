@@ -15,7 +15,7 @@ use soybean_test_support::models::{numbers, single};
 
 use crate::support::arrays::tensor;
 
-const DEVICES: [usize; 6] = [1, 2, 3, 4, 6, 8];
+const DEVICES: [usize; 8] = [1, 2, 3, 4, 5, 6, 7, 8];
 
 /// Each row over the sum of its squares, whose dim is never split.
 #[soybean::operator("bK->bK", gradient = normalize_gradient)]
@@ -189,7 +189,7 @@ fn plans_split_operators_along_their_letters() {
             _ => None,
         })
         .collect();
-    // 8 devices split the samples into 4 parts, and the 10 columns of `w` and of the centers into 2.
+    // 8 devices split the samples into 4 parts, and 10 columns of `w` and of the centers into 2.
     // The latter leaves partial distances. The samples alone are split where rows are normalized.
     let expected = [
         "custom weighted bi,io,i->bo [6, 6] [6, 5] [6] -> [6, 5]",

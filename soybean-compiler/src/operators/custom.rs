@@ -100,7 +100,7 @@ pub struct FutureGradient;
 impl Rules for FutureGradient {
     fn signature(&self, operands: &[Shape]) -> Signature {
         let dims: Vec<FactorId> = (0..operands[0].len()).map(factor_id).collect();
-        Signature::plain(operands[0].to_vec(), &[dims.clone()], &dims, Combine::Sum)
+        Signature::plain(operands[0].to_vec(), std::slice::from_ref(&dims), &dims, Combine::Sum)
     }
 
     fn gradient(

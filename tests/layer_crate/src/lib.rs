@@ -1,4 +1,6 @@
-//! Layers for models of other crates, for the tests of `#[soybean::layer]`.
+//! Layers and operators for models of other crates, for the tests of `#[soybean::layer]` and
+//! `#[soybean::operator]`.
+#![forbid(unsafe_code)]
 
 pub use dense::dense;
 
