@@ -1,6 +1,10 @@
-//! `+ - * /` with NumPy's broadcasting, between tensors and between tensors and numbers.
+//! `+ - * /` with NumPy's broadcasting, between tensors and between tensors and numbers, and `& | ^
+//! !` of conditions.
 
-use std::ops::{Add, AddAssign, Div, DivAssign, Mul, MulAssign, Neg, Sub, SubAssign};
+use std::ops::{
+    Add, AddAssign, BitAnd, BitAndAssign, BitOr, BitOrAssign, BitXor, BitXorAssign, Div, DivAssign,
+    Mul, MulAssign, Neg, Not, Sub, SubAssign,
+};
 
 use super::{
     Tensor,
@@ -69,6 +73,38 @@ impl_operator! {
     Sub sub - SubAssign sub_assign,
     Mul mul * MulAssign mul_assign,
     Div div / DivAssign div_assign,
+}
+
+/// Operators of conditions, which are tensors that hold where they are not 0.
+macro_rules! impl_condition {
+    ($($operator:ident $method:ident $logical:ident $assign:ident $assign_method:ident,)*) => {
+        $(
+            impl $operator for Tensor {
+                type Output = Self;
+                fn $method(self, right: Self) -> Self {
+                    self.$logical(right)
+                }
+            }
+            impl $assign for Tensor {
+                fn $assign_method(&mut self, right: Self) {
+                    *self = self.$logical(right);
+                }
+            }
+        )*
+    };
+}
+
+impl_condition! {
+    BitAnd bitand logical_and BitAndAssign bitand_assign,
+    BitOr bitor logical_or BitOrAssign bitor_assign,
+    BitXor bitxor logical_xor BitXorAssign bitxor_assign,
+}
+
+impl Not for Tensor {
+    type Output = Self;
+    fn not(self) -> Self {
+        self.logical_not()
+    }
 }
 
 impl Neg for Tensor {

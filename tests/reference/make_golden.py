@@ -483,6 +483,10 @@ CASES = [
     ("gather", gather, tensor(4, 5, 3), 1, labels(3, 7, 3, classes=5)),
     ("gather", gather, tensor(4, 5), 0, labels(2, 5, classes=4)),
     ("scatter_add", scatter_add, tensor(4, 5, 3), 1, labels(3, 7, 3, classes=5), tensor(3, 8, 3)),
+    ("logical_and", truth(np.logical_and), labels(3, 4, classes=2), labels(4, classes=3)),
+    ("logical_or", truth(np.logical_or), labels(3, 4, classes=2), labels(4, classes=3)),
+    ("logical_xor", truth(np.logical_xor), labels(3, 4, classes=2), labels(4, classes=3)),
+    ("logical_not", lambda x: 1.0 - (x != 0), labels(3, 4, classes=3)),
 ]
 
 

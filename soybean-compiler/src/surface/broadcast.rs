@@ -47,6 +47,20 @@ impl Arguments<'_> {
             _ => self.operand(builder, position),
         }
     }
+
+    /// Returns a tensor of any type, which holds where it is not 0.
+    pub(super) fn condition(
+        &self,
+        builder: &Builder,
+        position: usize,
+    ) -> Result<Operand, CallDiagnostic> {
+        match self.get(position) {
+            Argument::Tensor(_) => self.comparable(builder, position),
+            _ => Err(self.expected(position, "a tensor that is a condition").with_help(
+                "comparisons such as `x.gt(0.0)` are conditions, and so are masks of 0 and 1",
+            )),
+        }
+    }
 }
 
 /// Adds a map of arguments at these positions, broadcast against each other: aligned at the last

@@ -57,6 +57,50 @@ pub(super) const TABLE: &[Row] = &[
     row!("gt", "1 where `x > other`, else 0.", comparable, compare, ORDER, greater),
     row!("ge", "1 where `x >= other`, else 0.", comparable, compare, ORDER, not_less),
     row!(
+        "logical_and",
+        "Written `x & other`: 1 where both conditions hold, else 0. A condition holds where it is not 0.",
+        condition,
+        broadcast,
+        CONDITIONS,
+        |it: &mut ScalarBuilder, x, y| {
+            let both = [x, y].map(|condition| holds(it, condition));
+            it.mul(both[0], both[1])
+        }
+    ),
+    row!(
+        "logical_or",
+        "Written `x | other`: 1 where one of two conditions holds or both do, else 0.",
+        condition,
+        broadcast,
+        CONDITIONS,
+        |it: &mut ScalarBuilder, x, y| {
+            let both = [x, y].map(|condition| fails(it, condition));
+            let (one, neither) = (it.constant(1.0), it.mul(both[0], both[1]));
+            it.sub(one, neither)
+        }
+    ),
+    row!(
+        "logical_xor",
+        "Written `x ^ other`: 1 where just one of two conditions holds, else 0.",
+        condition,
+        broadcast,
+        CONDITIONS,
+        |it: &mut ScalarBuilder, x, y| {
+            let both = [x, y].map(|condition| fails(it, condition));
+            not_equal(it, both[0], both[1])
+        }
+    ),
+    Row {
+        name: "logical_not",
+        doc: "Written `!x`: 1 where a condition does not hold, else 0.",
+        arguments: &["input"],
+        build: |builder, arguments| {
+            let operand = [(0, arguments.condition(builder, 0)?)];
+            broadcast(builder, arguments, &operand, |it, x| fails(it, x[0]))
+        },
+        samples: &[&[LABELS], &[tensor(&[4, 6])]],
+    },
+    row!(
         "maximum",
         "The larger of two; equal ones share the gradient.",
         operand,
@@ -81,7 +125,7 @@ pub(super) const TABLE: &[Row] = &[
     },
     Row {
         name: "where_",
-        doc: "`x` where `condition` is not 0, else `other`.",
+        doc: "`x` where `condition` holds, which is where it is not 0, else `other`.",
         arguments: &["input", "condition", "other"],
         build: where_,
         samples: &[
@@ -91,7 +135,7 @@ pub(super) const TABLE: &[Row] = &[
     },
     Row {
         name: "masked_fill",
-        doc: "`value` where `mask` is not 0, else `x`.",
+        doc: "`value` where the condition `mask` holds, else `x`.",
         arguments: &["input", "mask", "value"],
         build: masked_fill,
         samples: &[
@@ -112,11 +156,28 @@ const ORDER: &[&[SampleArgument]] = &[
     &[tensor(&[3, 1, 5]), tensor(&[4, 1])],
     &[LABELS, SampleArgument::Integer(2)],
 ];
+const CONDITIONS: &[&[SampleArgument]] = &[
+    &[LABELS, tensor(&[4])],
+    &[LABEL_PAIR, SampleArgument::Labels { shape: &[3], n_classes: 2 }],
+    &[tensor(&[3, 1, 5]), tensor(&[4, 1])],
+];
 const CHOICE: &[&[SampleArgument]] = &[
     &[tensor(&[4, 6]), tensor(&[4, 6])],
     &[tensor(&[3, 1, 5]), tensor(&[4, 1])],
     &[tensor(&[7]), SampleArgument::Float(0.25)],
 ];
+
+/// Returns 1 where a condition holds, else 0.
+fn holds(it: &mut ScalarBuilder, condition: Register) -> Register {
+    let zero = it.constant(0.0);
+    not_equal(it, condition, zero)
+}
+
+/// Returns 1 where a condition does not hold, else 0.
+fn fails(it: &mut ScalarBuilder, condition: Register) -> Register {
+    let zero = it.constant(0.0);
+    it.equal(condition, zero)
+}
 
 fn not_equal(it: &mut ScalarBuilder, x: Register, y: Register) -> Register {
     let (one, is_equal) = (it.constant(1.0), it.equal(x, y));
@@ -159,7 +220,7 @@ fn clamp(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, C
 fn where_(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, CallDiagnostic> {
     let operands = [
         (0, arguments.operand(builder, 0)?),
-        (1, arguments.comparable(builder, 1)?),
+        (1, arguments.condition(builder, 1)?),
         (2, arguments.operand(builder, 2)?),
     ];
     broadcast(builder, arguments, &operands, |it, x| it.select(x[1], x[0], x[2]))
@@ -172,7 +233,7 @@ fn masked_fill(
     let number = arguments.number(2)?;
     let operands = [
         (0, arguments.operand(builder, 0)?),
-        (1, arguments.comparable(builder, 1)?),
+        (1, arguments.condition(builder, 1)?),
         (2, Operand::Number(number)),
     ];
     broadcast(builder, arguments, &operands, |it, x| it.select(x[1], x[2], x[0]))
