@@ -114,6 +114,43 @@ impl Neg for Tensor {
     }
 }
 
+impl Tensor {
+    /// Returns the largest integer that is not above `x / other`, a tensor or a number; both are
+    /// broadcast. No gradient flows through it. In compiled models, integers divided by 0 give 0.
+    ///
+    /// ```
+    /// # use soybean::Tensor;
+    /// let x = Tensor::new([3], &[-7.0, 7.0, 6.0]);
+    /// assert_eq!(x.floor_divide(2).to_vec(), [-4.0, 3.0, 3.0]);
+    /// ```
+    ///
+    /// # Panics
+    /// If the shapes do not broadcast.
+    #[must_use]
+    pub fn floor_divide(self, other: impl Operand) -> Self {
+        zip("floor_divide", self, other.into_tensor(), |left, right| (left / right).floor())
+    }
+
+    /// Returns `x - floor(x / other) other`, whose sign is that of `other`, a tensor or a number:
+    /// Python's `%`, and not Rust's. In compiled models, an integer by 0 is itself.
+    ///
+    /// ```
+    /// # use soybean::Tensor;
+    /// let x = Tensor::new([3], &[-7.0, 7.0, 6.0]);
+    /// assert_eq!(x.remainder(2).to_vec(), [1.0, 1.0, 0.0]);
+    /// assert_eq!(x.remainder(-2).to_vec(), [-1.0, -1.0, 0.0]);
+    /// ```
+    ///
+    /// # Panics
+    /// If the shapes do not broadcast.
+    #[must_use]
+    pub fn remainder(self, other: impl Operand) -> Self {
+        zip("remainder", self, other.into_tensor(), |left, right| {
+            left - (left / right).floor() * right
+        })
+    }
+}
+
 /// Applies `function` to pairs of elements of two tensors, which are broadcast.
 pub(super) fn zip(
     name: &str,

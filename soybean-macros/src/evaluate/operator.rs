@@ -98,7 +98,10 @@ impl<'a> Evaluator<'a> {
                 let headline =
                     format!("`{}` is not defined for tensors", binary.op.to_token_stream());
                 let help = comparison(binary, &left).map_or_else(
-                    || "the operators of tensors are +, -, * and /, and &, |, ^ and ! for conditions".to_owned(),
+                    || match binary.op {
+                        BinOp::Rem(_) | BinOp::RemAssign(_) => "write `x.remainder(y)`, whose sign is that of `y`",
+                        _ => "the operators of tensors are +, -, * and /, and &, |, ^ and ! for conditions",
+                    }.to_owned(),
                     |comparison| format!("write `{comparison}`, which is 1 where it holds, else 0; an `if` needs constants"),
                 );
                 return self.report(&binary.op, Diagnostic::new(headline).help(help));
