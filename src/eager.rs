@@ -57,7 +57,7 @@ pub use parameters::{
     uniform, with_parameters, xavier_normal, xavier_uniform, zeros,
 };
 pub use probe::with_probes;
-pub use slicing::{concat, stack};
+pub use slicing::{PadValue, concat, stack};
 pub use tensor::Tensor;
 pub use training::in_training;
 

@@ -45,16 +45,9 @@ pub(crate) fn write(
     program: &ScalarProgram,
     input: impl Fn(usize) -> String,
 ) -> Vec<String> {
+    let integers = program.integers();
     for (register, instruction) in program.instructions.iter().enumerate() {
-        let c_type = match instruction {
-            Instruction::Integer(_) | Instruction::IntegerConstant(_) => "int",
-            Instruction::Input(_)
-            | Instruction::Scalar(_)
-            | Instruction::Constant(_)
-            | Instruction::Unary(..)
-            | Instruction::Binary(..)
-            | Instruction::Select(..) => "float",
-        };
+        let c_type = if integers[register] { "int" } else { "float" };
         let value = match *instruction {
             Instruction::Input(number) | Instruction::Integer(number) => input(usize::from(number)),
             Instruction::Scalar(number) => format!("s{number}"),
@@ -103,6 +96,12 @@ fn binary(function: Binary, a: u16, b: u16) -> String {
         Binary::Power => format!("powf(r{a}, r{b})"),
         Binary::Equal | Binary::EqualIntegers => format!("r{a} == r{b} ? 1.0f : 0.0f"),
         Binary::Greater | Binary::GreaterInteger => format!("r{a} > r{b} ? 1.0f : 0.0f"),
+        // Signed integers that overflow are undefined in C.
+        Binary::AddIntegers => format!("(int)((unsigned)r{a} + (unsigned)r{b})"),
+        Binary::SubtractIntegers => format!("(int)((unsigned)r{a} - (unsigned)r{b})"),
+        Binary::MultiplyIntegers => format!("(int)((unsigned)r{a} * (unsigned)r{b})"),
+        Binary::FloorDivideIntegers => format!("soybean_floor_divide(r{a}, r{b})"),
+        Binary::RemainderOfIntegers => format!("soybean_remainder(r{a}, r{b})"),
         Binary::Noise => format!("soybean_noise(r{a}, r{b})"),
     }
 }

@@ -170,8 +170,10 @@ impl<'a> Writer<'a> {
     }
 
     fn write_values(&self, text: &mut Text, width: usize) {
-        for number in 0..self.call.results.len() {
-            text.line(format!("float y{number}[{width}];"));
+        let is_integer = self.map.program.integer_results();
+        for (number, is_integer) in is_integer.into_iter().enumerate() {
+            let c_type = if is_integer { "int" } else { "float" };
+            text.line(format!("{c_type} y{number}[{width}];"));
         }
         text.line("#pragma unroll");
         text.block(format!("for (int lane = 0; lane < {width}; ++lane)"), |text| {

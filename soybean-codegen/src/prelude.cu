@@ -69,12 +69,27 @@ __device__ __forceinline__ unsigned soybean_to_tf32(float x) {
 #endif
 }
 
+// The floor of the quotient; 0 where the divisor is 0. Magnitudes are unsigned, because signed
+// integers must not overflow: the least integer by -1 is itself.
+__device__ __forceinline__ int soybean_floor_divide(int x, int y) {
+  if (y == 0) return 0;
+  unsigned of_x = x < 0 ? 0u - (unsigned)x : (unsigned)x, of_y = y < 0 ? 0u - (unsigned)y : (unsigned)y;
+  unsigned quotient = of_x / of_y;
+  if ((x < 0) == (y < 0)) return (int)quotient;
+  return (int)(0u - (quotient + (quotient * of_y != of_x)));
+}
+// Its sign is that of the divisor.
+__device__ __forceinline__ int soybean_remainder(int x, int y) {
+  return (int)((unsigned)x - (unsigned)soybean_floor_divide(x, y) * (unsigned)y);
+}
+
 __device__ __forceinline__ float soybean_value(float x) { return x; }
 __device__ __forceinline__ float soybean_value(bf16 x) { return __uint_as_float((unsigned)x << 16); }
 __device__ __forceinline__ float soybean_value(int x) { return (float)x; }
 
 __device__ __forceinline__ void soybean_store(float* to, float x) { *to = x; }
 __device__ __forceinline__ void soybean_store(bf16* to, float x) { *to = soybean_to_bf16(x); }
+__device__ __forceinline__ void soybean_store(int* to, int x) { *to = x; }
 // Truncates towards 0 and saturates at the bounds; NaN gives 0.
 __device__ __forceinline__ void soybean_store(int* to, float x) {
   *to = x >= 2147483648.0f ? 2147483647 : x <= -2147483648.0f ? -2147483647 - 1 : x == x ? (int)x : 0;
@@ -118,6 +133,10 @@ __device__ __forceinline__ void soybean_load(const bf16* from, float (&to)[8]) {
 template <int n> __device__ __forceinline__ void soybean_store(float* to, const float (&from)[n]) {
 #pragma unroll
   for (int i = 0; i < n; i += 4) *(float4*)(to + i) = make_float4(from[i], from[i + 1], from[i + 2], from[i + 3]);
+}
+template <int n> __device__ __forceinline__ void soybean_store(int* to, const int (&from)[n]) {
+#pragma unroll
+  for (int i = 0; i < n; i += 4) *(int4*)(to + i) = make_int4(from[i], from[i + 1], from[i + 2], from[i + 3]);
 }
 template <int n> __device__ __forceinline__ void soybean_store(int* to, const float (&from)[n]) {
 #pragma unroll

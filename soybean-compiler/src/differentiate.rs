@@ -102,7 +102,7 @@ fn parameter_without_gradient(graph: &Graph, loss: Value, parameter: Value) -> M
     let (message, help) = match graph.ancestors(&[loss])[parameter.index()] {
         true => (
             format!("no gradient of the loss reaches the parameter `{name}`"),
-            "integers, comparisons, rounding, `sign` and `detach` let none through",
+            "integers, comparisons, rounding, `sign` and `detach` let none through; `freeze` keeps parameters as they are",
         ),
         false => (
             format!("the loss does not depend on the parameter `{name}`"),

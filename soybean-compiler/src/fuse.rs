@@ -201,7 +201,7 @@ impl Reader<'_> {
         let is_worth_it =
             is_cheap || (has_same_space && self.known.has_one_reader.contains(&value));
         // The registers of a longer program would hold unrounded results.
-        let is_exact = inner.dtype == DType::F32;
+        let is_exact = inner.dtype == DType::F32 || inner.program.integer_results()[0];
         (self.known.may_move.contains(&value) && is_exact && is_allowed && is_worth_it)
             .then(|| compose(map, operands, position, inner, &self.graph.operands(value)))
     }

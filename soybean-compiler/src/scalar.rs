@@ -14,9 +14,9 @@ pub use derivative::derivative;
 pub(crate) use guard::guarded;
 pub(crate) use linearity::{is_linear_in_first, linear_inputs};
 pub(crate) use padding::{masked, result_in_padding};
+use properties::sources;
 pub(crate) use properties::{has_right_kinds, is_of_noise};
 pub use properties::{inputs, is_cheap, n_flops};
-use properties::{is_of_integers, sources};
 
 /// Builds a [`ScalarProgram`]. Equal instructions share a register, and constants are folded.
 #[derive(Default)]
@@ -150,8 +150,17 @@ impl ScalarBuilder {
         self.binary(function, x, y)
     }
 
-    fn is_integer(&self, register: Register) -> bool {
-        is_of_integers(&self.instructions[register as usize])
+    /// Returns whether a register holds an integer.
+    pub fn is_integer(&self, register: Register) -> bool {
+        match self.instructions[register as usize] {
+            Instruction::Integer(_) | Instruction::IntegerConstant(_) => true,
+            Instruction::Input(_)
+            | Instruction::Scalar(_)
+            | Instruction::Constant(_)
+            | Instruction::Unary(..) => false,
+            Instruction::Binary(function, ..) => function.gives_integers(),
+            Instruction::Select(_, x, _) => self.is_integer(x),
+        }
     }
 
     /// Returns 1 where `x > 0`, else 0.
@@ -210,11 +219,11 @@ impl ScalarBuilder {
         registers
     }
 
-    /// Adds the integer of an input that was added as a number.
+    /// Returns the integer in a register, or adds that of an input that was added as a number.
     fn integer_of(&mut self, register: Register) -> Register {
         match self.instructions[register as usize] {
             Instruction::Input(input) => self.integer(input),
-            _ => unreachable!("integers are stored, so they are inputs"),
+            _ => register,
         }
     }
 

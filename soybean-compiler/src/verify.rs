@@ -105,7 +105,7 @@ fn verify_types(network: &Network, value: Value, operator: &Operator) -> Result<
     };
     let program = map_of(operator).map(|it| &it.program);
     let is_integer: Vec<bool> = found.iter().map(|it| *it == DType::I32).collect();
-    let is_right = is_right && program.is_none_or(|it| has_right_kinds(it, &is_integer));
+    let is_right = is_right && program.is_none_or(|it| has_right_kinds(it, &is_integer, dtype));
     if is_right { Ok(()) } else { Err(format!("{value}: {operator} of {found:?} gives {dtype}")) }
 }
 

@@ -4,7 +4,8 @@ use soybean_compiler::{method_names, pytorch_counterpart};
 use soybean_plan::nearest_names;
 
 /// The methods that are written as symbols.
-const BY_SYMBOL: [&str; 5] = ["add", "sub", "mul", "div", "neg"];
+const BY_SYMBOL: [&str; 9] =
+    ["add", "sub", "mul", "div", "neg", "logical_and", "logical_or", "logical_xor", "logical_not"];
 
 /// The most operators that a message names.
 const MAX_OPERATORS: usize = 3;

@@ -64,7 +64,9 @@ pub use program::{
     Buffer, BufferId, Constant, Entry, Init, Input, Output, Parameter, Plan, Program, Rows,
     RunScalar, State, Step, Tables,
 };
-pub use scalar::{Binary, Instruction, Register, ScalarProgram, Unary, noise};
+pub use scalar::{
+    Binary, Instruction, Register, ScalarProgram, Unary, floor_divide, noise, remainder,
+};
 pub use schedule::{Access, Lane, Schedule, Wait};
 pub use shape::{DType, MAX_RANK, Shape, Strides};
 pub use size::{parse_bytes, readable_bytes};

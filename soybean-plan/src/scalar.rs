@@ -10,8 +10,10 @@ pub type Register = u16;
 /// Straight-line code over single precision numbers, in which each instruction defines one
 /// register.
 ///
-/// Comparisons give 1 or 0. A register holds a number or an integer. Integers come from `Integer`
-/// and `IntegerConstant`, and only [`Unary::Float`] and comparisons of integers read them.
+/// Comparisons give 1 or 0. A register holds a number or an integer. Integers come from `Integer`,
+/// `IntegerConstant` and functions of integers, which alone read them, beside [`Unary::Float`] and
+/// comparisons of integers. A selection of integers is one. Results that are integers are stored in
+/// buffers of integers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ScalarProgram {
     /// The instructions; each reads only registers of earlier ones.
@@ -72,6 +74,31 @@ impl ScalarProgram {
             | Instruction::Select(..) => false,
         };
         self.instructions.iter().any(reads)
+    }
+
+    /// Returns a mark for each register that holds an integer.
+    #[must_use]
+    pub fn integers(&self) -> Vec<bool> {
+        let mut are_integers: Vec<bool> = Vec::with_capacity(self.instructions.len());
+        for instruction in self.instructions.iter() {
+            are_integers.push(match *instruction {
+                Instruction::Integer(_) | Instruction::IntegerConstant(_) => true,
+                Instruction::Input(_)
+                | Instruction::Scalar(_)
+                | Instruction::Constant(_)
+                | Instruction::Unary(..) => false,
+                Instruction::Binary(function, ..) => function.gives_integers(),
+                Instruction::Select(_, x, _) => are_integers[usize::from(x)],
+            });
+        }
+        are_integers
+    }
+
+    /// Returns a mark for each result that is an integer.
+    #[must_use]
+    pub fn integer_results(&self) -> Vec<bool> {
+        let are_integers = self.integers();
+        self.results.iter().map(|it| are_integers[usize::from(*it)]).collect()
     }
 
     /// Returns the number of nodes of the results as expressions.
@@ -218,9 +245,69 @@ functions! {
         EqualIntegers = "eq.i32",
         /// 1 where the first of two integers is greater, else 0.
         GreaterInteger = "gt.i32",
+        /// The sum of two integers, modulo 2^32.
+        AddIntegers = "add.i32",
+        /// The difference of two integers, modulo 2^32.
+        SubtractIntegers = "sub.i32",
+        /// The product of two integers, modulo 2^32.
+        MultiplyIntegers = "mul.i32",
+        /// The largest integer that is not above the quotient of two integers; 0 if the divisor
+        /// is 0.
+        FloorDivideIntegers = "floor_divide.i32",
+        /// `x` less its quotient in [`Self::FloorDivideIntegers`] times `y`.
+        RemainderOfIntegers = "remainder.i32",
         /// A pseudorandom number in `[0, 1)` of 24 bits: a hash of the bits of `x` and `y`.
         Noise = "noise",
     }
+}
+
+impl Binary {
+    /// Returns whether the result is an integer.
+    #[must_use]
+    pub const fn gives_integers(self) -> bool {
+        match self {
+            Self::AddIntegers
+            | Self::SubtractIntegers
+            | Self::MultiplyIntegers
+            | Self::FloorDivideIntegers
+            | Self::RemainderOfIntegers => true,
+            Self::Add
+            | Self::Subtract
+            | Self::Multiply
+            | Self::Divide
+            | Self::Maximum
+            | Self::Power
+            | Self::Equal
+            | Self::Greater
+            | Self::EqualIntegers
+            | Self::GreaterInteger
+            | Self::Noise => false,
+        }
+    }
+
+    /// Returns whether the operands are integers.
+    #[must_use]
+    pub const fn takes_integers(self) -> bool {
+        self.gives_integers() || matches!(self, Self::EqualIntegers | Self::GreaterInteger)
+    }
+}
+
+/// Returns the value of [`Binary::FloorDivideIntegers`].
+#[must_use]
+#[inline(always)]
+pub const fn floor_divide(x: i32, y: i32) -> i32 {
+    if y == 0 {
+        return 0;
+    }
+    let (quotient, rest) = (x.wrapping_div(y), x.wrapping_rem(y));
+    if rest != 0 && (rest < 0) != (y < 0) { quotient - 1 } else { quotient }
+}
+
+/// Returns the value of [`Binary::RemainderOfIntegers`], whose sign is that of the divisor.
+#[must_use]
+#[inline(always)]
+pub const fn remainder(x: i32, y: i32) -> i32 {
+    x.wrapping_sub(floor_divide(x, y).wrapping_mul(y))
 }
 
 /// Returns the value of [`Binary::Noise`]: the mixing steps of `MurmurHash3` over the bits of both

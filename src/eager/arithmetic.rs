@@ -1,6 +1,10 @@
-//! `+ - * /` with NumPy's broadcasting, between tensors and between tensors and numbers.
+//! `+ - * /` with NumPy's broadcasting, between tensors and between tensors and numbers, and `& | ^
+//! !` of conditions.
 
-use std::ops::{Add, AddAssign, Div, DivAssign, Mul, MulAssign, Neg, Sub, SubAssign};
+use std::ops::{
+    Add, AddAssign, BitAnd, BitAndAssign, BitOr, BitOrAssign, BitXor, BitXorAssign, Div, DivAssign,
+    Mul, MulAssign, Neg, Not, Sub, SubAssign,
+};
 
 use super::{
     Tensor,
@@ -71,10 +75,79 @@ impl_operator! {
     Div div / DivAssign div_assign,
 }
 
+/// Operators of conditions, which are tensors that hold where they are not 0.
+macro_rules! impl_condition {
+    ($($operator:ident $method:ident $logical:ident $assign:ident $assign_method:ident,)*) => {
+        $(
+            impl $operator for Tensor {
+                type Output = Self;
+                fn $method(self, right: Self) -> Self {
+                    self.$logical(right)
+                }
+            }
+            impl $assign for Tensor {
+                fn $assign_method(&mut self, right: Self) {
+                    *self = self.$logical(right);
+                }
+            }
+        )*
+    };
+}
+
+impl_condition! {
+    BitAnd bitand logical_and BitAndAssign bitand_assign,
+    BitOr bitor logical_or BitOrAssign bitor_assign,
+    BitXor bitxor logical_xor BitXorAssign bitxor_assign,
+}
+
+impl Not for Tensor {
+    type Output = Self;
+    fn not(self) -> Self {
+        self.logical_not()
+    }
+}
+
 impl Neg for Tensor {
     type Output = Self;
     fn neg(self) -> Self {
         self.map(|x| -x)
+    }
+}
+
+impl Tensor {
+    /// Returns the largest integer that is not above `x / other`, a tensor or a number; both are
+    /// broadcast. No gradient flows through it. In compiled models, integers divided by 0 give 0.
+    ///
+    /// ```
+    /// # use soybean::Tensor;
+    /// let x = Tensor::new([3], &[-7.0, 7.0, 6.0]);
+    /// assert_eq!(x.floor_divide(2).to_vec(), [-4.0, 3.0, 3.0]);
+    /// ```
+    ///
+    /// # Panics
+    /// If the shapes do not broadcast.
+    #[must_use]
+    pub fn floor_divide(self, other: impl Operand) -> Self {
+        zip("floor_divide", self, other.into_tensor(), |left, right| (left / right).floor())
+    }
+
+    /// Returns `x - floor(x / other) other`, whose sign is that of `other`, a tensor or a number:
+    /// Python's `%`, and not Rust's. In compiled models, an integer by 0 is itself.
+    ///
+    /// ```
+    /// # use soybean::Tensor;
+    /// let x = Tensor::new([3], &[-7.0, 7.0, 6.0]);
+    /// assert_eq!(x.remainder(2).to_vec(), [1.0, 1.0, 0.0]);
+    /// assert_eq!(x.remainder(-2).to_vec(), [-1.0, -1.0, 0.0]);
+    /// ```
+    ///
+    /// # Panics
+    /// If the shapes do not broadcast.
+    #[must_use]
+    pub fn remainder(self, other: impl Operand) -> Self {
+        zip("remainder", self, other.into_tensor(), |left, right| {
+            left - (left / right).floor() * right
+        })
     }
 }
 

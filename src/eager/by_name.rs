@@ -73,6 +73,8 @@ const OPERATORS: &[Operator] = &[
     ("sub", |it| it.tensor(0) - it.tensor(1)),
     ("mul", |it| it.tensor(0) * it.tensor(1)),
     ("div", |it| it.tensor(0) / it.tensor(1)),
+    ("floor_divide", |it| it.tensor(0).floor_divide(it.tensor(1))),
+    ("remainder", |it| it.tensor(0).remainder(it.tensor(1))),
     ("neg", |it| -it.tensor(0)),
     ("relu", |it| it.tensor(0).relu()),
     ("relu6", |it| it.tensor(0).relu6()),
@@ -114,6 +116,10 @@ const OPERATORS: &[Operator] = &[
     ("le", |it| it.tensor(0).le(it.tensor(1))),
     ("gt", |it| it.tensor(0).gt(it.tensor(1))),
     ("ge", |it| it.tensor(0).ge(it.tensor(1))),
+    ("logical_and", |it| it.tensor(0) & it.tensor(1)),
+    ("logical_or", |it| it.tensor(0) | it.tensor(1)),
+    ("logical_xor", |it| it.tensor(0) ^ it.tensor(1)),
+    ("logical_not", |it| !it.tensor(0)),
     ("maximum", |it| it.tensor(0).maximum(it.tensor(1))),
     ("minimum", |it| it.tensor(0).minimum(it.tensor(1))),
     ("clamp", |it| it.tensor(0).clamp(it.number(1), it.number(2))),
@@ -194,9 +200,16 @@ const OPERATORS: &[Operator] = &[
     ("binary_cross_entropy_with_logits", |it| {
         it.tensor(0).binary_cross_entropy_with_logits(it.tensor(1))
     }),
+    ("weighted_binary_cross_entropy_with_logits", |it| {
+        let (target, weight, pos_weight) = (it.tensor(1), it.tensor(2), it.tensor(4));
+        let x = it.tensor(0);
+        x.weighted_binary_cross_entropy_with_logits(target, weight, it.text(3), pos_weight)
+    }),
+    ("binary_cross_entropy", |it| it.tensor(0).binary_cross_entropy(it.tensor(1))),
     ("one_hot", |it| it.tensor(0).one_hot(it.extent(1))),
     ("embedding", |it| it.tensor(0).embedding(it.tensor(1))),
     ("argmax", |it| it.tensor(0).argmax(it.integer(1))),
+    ("argmin", |it| it.tensor(0).argmin(it.integer(1))),
     ("cumsum", |it| it.tensor(0).cumsum(it.integer(1))),
     ("argsort", |it| it.tensor(0).argsort(it.integer(1), it.text(2))),
     ("gather", |it| it.tensor(0).gather(it.integer(1), it.tensor(2))),
@@ -230,7 +243,10 @@ const OPERATORS: &[Operator] = &[
     ("squeeze", |it| it.tensor(0).squeeze(it.integer(1))),
     ("expand", |it| it.tensor(0).expanded(&it.extents(1))),
     ("slice", |it| it.tensor(0).slice(it.integer(1), it.integer(2), it.integer(3))),
-    ("pad", |it| it.tensor(0).padded(it.integers(1), it.number(2))),
+    ("pad", |it| match it.list.get(2) {
+        Some(Argument::Text(mode)) => it.tensor(0).surrounded(it.integers(1), mode),
+        _ => it.tensor(0).padded(it.integers(1), it.number(2)),
+    }),
     ("concat", |it| concat(it.tensors(0), it.integer(1))),
     ("stack", |it| stack(it.tensors(0), it.integer(1))),
     ("to_f32", |it| it.tensor(0).to_f32()),

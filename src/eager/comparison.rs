@@ -19,7 +19,7 @@ macro_rules! comparisons {
             #[must_use]
             pub fn $name(self, other: impl Operand) -> Self {
                 zip(stringify!($name), self, other.into_tensor(), |left, right| {
-                    f64::from(u8::from(left $symbol right))
+                    truth(left $symbol right)
                 })
             }
         )*
@@ -82,6 +82,69 @@ impl Tensor {
         /// assert_eq!(x.ge(0.25).to_vec(), [0.0, 1.0, 1.0]);
         /// ```
         ge >=,
+    }
+
+    /// Returns 1 where both conditions hold, else 0; written `x & other` and broadcast. A condition
+    /// is a tensor that holds where it is not 0: a comparison, or a mask.
+    ///
+    /// ```
+    /// # use soybean::Tensor;
+    /// let x = Tensor::new([3], &[-1.0, 2.0, 5.0]);
+    /// assert_eq!((x.gt(0) & x.lt(3)).to_vec(), [0.0, 1.0, 0.0]);
+    /// let mask = Tensor::new([3], &[1.0, 0.0, 1.0]);
+    /// assert_eq!(x.gt(0).logical_and(mask).to_vec(), [0.0, 0.0, 1.0]);
+    /// assert_eq!(x.where_(x.gt(0) & mask, -x).to_vec(), [1.0, -2.0, 5.0]);
+    /// ```
+    ///
+    /// # Panics
+    /// If the shapes do not broadcast.
+    #[must_use]
+    pub fn logical_and(self, other: Self) -> Self {
+        zip("logical_and", self, other, |x, y| truth(x != 0.0 && y != 0.0))
+    }
+
+    /// Returns 1 where one of two conditions holds or both do, else 0; written `x | other` and
+    /// broadcast.
+    ///
+    /// ```
+    /// # use soybean::Tensor;
+    /// let x = Tensor::new([3], &[-1.0, 2.0, 5.0]);
+    /// assert_eq!((x.lt(0) | x.gt(3)).to_vec(), [1.0, 0.0, 1.0]);
+    /// ```
+    ///
+    /// # Panics
+    /// If the shapes do not broadcast.
+    #[must_use]
+    pub fn logical_or(self, other: Self) -> Self {
+        zip("logical_or", self, other, |x, y| truth(x != 0.0 || y != 0.0))
+    }
+
+    /// Returns 1 where just one of two conditions holds, else 0; written `x ^ other` and broadcast.
+    ///
+    /// ```
+    /// # use soybean::Tensor;
+    /// let x = Tensor::new([3], &[-1.0, 2.0, 5.0]);
+    /// assert_eq!((x.gt(0) ^ x.gt(3)).to_vec(), [0.0, 1.0, 0.0]);
+    /// ```
+    ///
+    /// # Panics
+    /// If the shapes do not broadcast.
+    #[must_use]
+    pub fn logical_xor(self, other: Self) -> Self {
+        zip("logical_xor", self, other, |x, y| truth((x != 0.0) != (y != 0.0)))
+    }
+
+    /// Returns 1 where a condition does not hold, else 0; written `!x`.
+    ///
+    /// ```
+    /// # use soybean::Tensor;
+    /// let mask = Tensor::new([3], &[1.0, 0.0, 2.0]);
+    /// assert_eq!((!mask).to_vec(), [0.0, 1.0, 0.0]);
+    /// assert_eq!(mask.logical_not().to_vec(), [0.0, 1.0, 0.0]);
+    /// ```
+    #[must_use]
+    pub fn logical_not(self) -> Self {
+        self.map(|x| truth(x == 0.0))
     }
 
     /// Returns the larger of `x` and `other`, a tensor or a number. Equal operands share the
@@ -171,4 +234,9 @@ impl Tensor {
             if it[1] != 0.0 { it[0] } else { it[2] }
         })
     }
+}
+
+/// Returns 1 or 0.
+fn truth(condition: bool) -> f64 {
+    f64::from(u8::from(condition))
 }

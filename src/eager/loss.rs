@@ -1,6 +1,6 @@
 //! Losses of numbers, and similarities.
 
-use super::{Dim, Tensor, activation::softplus, arithmetic::zip};
+use super::{Dim, Operand, Tensor, activation::softplus, arithmetic::zip};
 
 impl Tensor {
     /// Computes the mean of `(x - target)^2` over all elements.
@@ -89,6 +89,62 @@ impl Tensor {
     pub fn binary_cross_entropy_with_logits(self, target: Self) -> Self {
         let _ = self.difference("binary_cross_entropy_with_logits", target);
         (self.softplus() - target * self).mean(..)
+    }
+
+    /// Computes [`binary_cross_entropy_with_logits`](Self::binary_cross_entropy_with_logits) with
+    /// PyTorch's options. `weight` scales each loss, and `pos_weight` the terms of targets 1: a
+    /// number above 1 for classes with few of them. Both are numbers, or tensors that broadcast to
+    /// the input. `reduction` is `"mean"`, `"sum"`, or `"none"` for a loss of each element.
+    ///
+    /// ```
+    /// # use soybean::Tensor;
+    /// let (logits, target) = (Tensor::new([2], &[2.0, -2.0]), Tensor::new([2], &[1.0, 0.0]));
+    /// let loss = logits.weighted_binary_cross_entropy_with_logits(target, 1.0, "none", 3.0);
+    /// // Both losses are 0.127; the first is of a target 1.
+    /// assert_eq!(format!("{:.3?}", loss.to_vec()), "[0.381, 0.127]");
+    /// ```
+    ///
+    /// # Panics
+    /// If the shapes do not fit, or there is no such reduction.
+    #[must_use]
+    pub fn weighted_binary_cross_entropy_with_logits(
+        self,
+        target: Self,
+        weight: impl Operand,
+        reduction: &str,
+        pos_weight: impl Operand,
+    ) -> Self {
+        let name = "weighted_binary_cross_entropy_with_logits";
+        let _ = self.difference(name, target);
+        let positive = (pos_weight.into_tensor() - 1.0) * target + 1.0;
+        let losses = (self * (1.0 - target) + positive * (-self).softplus()) * weight;
+        let _ = losses.difference(name, self);
+        match reduction {
+            "mean" => losses.mean(..),
+            "sum" => losses.sum(..),
+            "none" => losses,
+            other => panic!("`{name}`: no reduction {other:?}; it is mean, sum or none"),
+        }
+    }
+
+    /// Computes the mean of `-t log(x) - (1 - t) log(1 - x)` over all elements, for probabilities
+    /// `x` and targets `t` in `0..=1`. Logarithms count as at least -100, as in PyTorch.
+    /// [`binary_cross_entropy_with_logits`](Self::binary_cross_entropy_with_logits) rounds less.
+    ///
+    /// ```
+    /// # use soybean::Tensor;
+    /// let (x, target) = (Tensor::new([2], &[0.881, 0.0]), Tensor::new([2], &[1.0, 1.0]));
+    /// // (0.127 + 100) / 2
+    /// assert_eq!(format!("{:.3}", x.binary_cross_entropy(target).item()), "50.063");
+    /// ```
+    ///
+    /// # Panics
+    /// If the shapes differ.
+    #[must_use]
+    pub fn binary_cross_entropy(self, target: Self) -> Self {
+        let _ = self.difference("binary_cross_entropy", target);
+        let log = |it: Self| it.log().maximum(-100.0);
+        (-target * log(self) - (1.0 - target) * log(1.0 - self)).mean(..)
     }
 
     /// Computes the focal loss of logits and targets in `0..=1`: the mean of [the cross-entropy

@@ -18,12 +18,26 @@ impl Tensor {
     /// let heads = Tensor::new([3, 2, 4, 6], &[1.0; 144]);
     /// let keys = Tensor::new([3, 1, 6, 5], &[1.0; 90]);
     /// assert_eq!(heads.matmul(keys).shape(), [3, 2, 4, 5]);
+    /// // A vector is a row on the left and a column on the right; the result lacks this dim.
+    /// let v = Tensor::new([3], &[1.0, 0.0, 2.0]);
+    /// assert_eq!(x.matmul(v).to_vec(), [7.0, 16.0]);
+    /// assert_eq!(v.matmul(v).item(), 5.0);
     /// ```
     ///
     /// # Panics
-    /// If an operand has fewer than 2 dims, inner dims differ, or leading dims do not broadcast.
+    /// If an operand has no dims, inner dims differ, or leading dims do not broadcast.
     #[must_use]
     pub fn matmul(self, right: Self) -> Self {
+        if self.shape().len() == 1 {
+            return self.unsqueeze(0).matmul(right).squeeze(if right.shape().len() == 1 {
+                -1
+            } else {
+                -2
+            });
+        }
+        if right.shape().len() == 1 {
+            return self.matmul(right.unsqueeze(1)).squeeze(-1);
+        }
         let operands = [self, right];
         let (left, right) = (self.value(), right.value());
         let both = format!("{:?} and {:?}", left.shape, right.shape);

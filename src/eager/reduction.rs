@@ -230,6 +230,22 @@ impl Tensor {
         .squeeze(dim)
     }
 
+    /// Returns the index of the first smallest element along one dim, or of the first NaN, and
+    /// drops the dim, like [`argmax`](Self::argmax).
+    ///
+    /// ```
+    /// # use soybean::Tensor;
+    /// let distances = Tensor::new([2, 3], &[4.0, 1.0, 1.0, 0.0, 5.0, 2.0]);
+    /// assert_eq!(distances.argmin(1).to_vec(), [1.0, 0.0]);
+    /// ```
+    ///
+    /// # Panics
+    /// If the dim does not exist.
+    #[must_use]
+    pub fn argmin(self, dim: impl Dim) -> Self {
+        (-self).argmax(dim)
+    }
+
     /// Computes the cumulative sum along one dim. A trainer does so by `log2(n)` additions of the
     /// whole tensor.
     ///

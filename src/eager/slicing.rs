@@ -102,9 +102,11 @@ impl Tensor {
         self.window(&low, extents, 0.0)
     }
 
-    /// Pads with `value`, as PyTorch's `F.pad` with `mode="constant"`: the numbers of elements
-    /// before and after along the last dim, then along the one before it, and so on. Negative
-    /// numbers remove elements.
+    /// Pads as PyTorch's `F.pad`: the numbers of elements before and after along the last dim, then
+    /// along the one before it, and so on. `value` is the number around the tensor, and negative
+    /// paddings remove elements. Or it is the name of a mode for elements of the tensor itself:
+    /// `"reflect"` mirrors them at the first and the last one, `"replicate"` repeats these, and
+    /// `"circular"` begins again at the other end.
     ///
     /// ```
     /// # use soybean::Tensor;
@@ -114,14 +116,52 @@ impl Tensor {
     /// // Dim 1 as it is, and one row after dim 0.
     /// assert_eq!(x.pad([0, 0, 0, 1], 0.0).to_vec(), [1.0, 2.0, 3.0, 4.0, 0.0, 0.0]);
     /// assert_eq!(x.pad([-1, 0], 0.0).to_vec(), [2.0, 4.0]);
+    /// let row = Tensor::new([3], &[1.0, 2.0, 3.0]);
+    /// assert_eq!(row.pad([2, 1], "reflect").to_vec(), [3.0, 2.0, 1.0, 2.0, 3.0, 2.0]);
+    /// assert_eq!(row.pad([2, 1], "replicate").to_vec(), [1.0, 1.0, 1.0, 2.0, 3.0, 3.0]);
+    /// assert_eq!(row.pad([2, 1], "circular").to_vec(), [2.0, 3.0, 1.0, 2.0, 3.0, 1.0]);
     /// ```
     ///
     /// # Panics
     /// If there are more than two numbers for each dim or an odd number of them, or a dim becomes
-    /// empty.
+    /// empty. In the modes, if a padding is negative or longer than what the dim gives.
     #[must_use]
-    pub fn pad<const N: usize>(self, padding: [i64; N], value: f64) -> Self {
-        self.padded(&padding, value)
+    pub fn pad<const N: usize>(self, padding: [i64; N], value: impl PadValue) -> Self {
+        value.pad(self, &padding)
+    }
+
+    /// Pads with a tensor's own elements.
+    pub(super) fn surrounded(self, padding: &[i64], mode: &str) -> Self {
+        let rank = self.shape().len();
+        assert!(
+            padding.len().is_multiple_of(2) && padding.len() <= 2 * rank,
+            "`pad`: {} numbers for {rank} dims, which take at most two each",
+            padding.len()
+        );
+        padding.chunks(2).zip((0..rank).rev()).fold(self, |x, (pair, dim)| {
+            let extent = signed(x.dim(dim));
+            let index = |at: i64| match mode {
+                "reflect" if at < 0 => -at,
+                "reflect" if at >= extent => 2 * (extent - 1) - at,
+                "replicate" => at.clamp(0, extent - 1),
+                "reflect" => at,
+                "circular" => at.rem_euclid(extent),
+                _ => panic!("`pad`: there is no mode {mode:?}"),
+            };
+            let most = match mode {
+                "reflect" => extent - 1,
+                "circular" => extent,
+                _ => i64::MAX,
+            };
+            assert!(
+                pair.iter().all(|it| (0..=most).contains(it)),
+                "`pad`: dim {dim} of {extent} elements has no paddings {pair:?} in mode {mode:?}"
+            );
+            let parts: Vec<Self> = (-pair[0]..extent + pair[1])
+                .map(|at| x.slice(dim, index(at), index(at) + 1))
+                .collect();
+            joined("pad", &parts, dim)
+        })
     }
 
     pub(super) fn padded(self, padding: &[i64], value: f64) -> Self {
@@ -157,6 +197,24 @@ impl Tensor {
         };
         let data = (0..shape.iter().product()).map(element).collect();
         Self::from_value(Value { shape, data })
+    }
+}
+
+/// What is around a padded tensor: a number, or the name of a mode.
+pub trait PadValue {
+    /// Pads a tensor.
+    fn pad(self, tensor: Tensor, padding: &[i64]) -> Tensor;
+}
+
+impl PadValue for f64 {
+    fn pad(self, tensor: Tensor, padding: &[i64]) -> Tensor {
+        tensor.padded(padding, self)
+    }
+}
+
+impl PadValue for &str {
+    fn pad(self, tensor: Tensor, padding: &[i64]) -> Tensor {
+        tensor.surrounded(padding, self)
     }
 }
 

@@ -54,6 +54,58 @@ fn comparisons() {
     }
 }
 
+/// Results are integers of 32 bits where they are stored, and where a comparison reads them in its
+/// own kernel.
+#[test]
+fn arithmetic() {
+    type Rule = fn(i32, i32) -> i32;
+    let left = [ODD, -ODD, i32::MAX, i32::MIN, -7, i32::MIN];
+    let right = [3, 2, 2, -1, -2, 0];
+    let rules: [(&str, Rule); 7] = [
+        ("add", i32::wrapping_add),
+        ("sub", i32::wrapping_sub),
+        ("mul", i32::wrapping_mul),
+        ("maximum", i32::max),
+        ("minimum", i32::min),
+        ("floor_divide", |x, y| match y {
+            0 => 0,
+            -1 => x.wrapping_neg(),
+            _ if x.rem_euclid(y) != 0 && y < 0 => x.div_euclid(y) - 1,
+            _ => x.div_euclid(y),
+        }),
+        ("remainder", |x, y| match y {
+            0 => x,
+            -1 => 0,
+            _ => x.rem_euclid(y.abs()) + if y < 0 && x.rem_euclid(-y) != 0 { y } else { 0 },
+        }),
+    ];
+    for n_gpus in [1, 2] {
+        for (operator, rule) in rules {
+            let mut builder = Builder::new();
+            let [x, y, z] = ["x", "y", "z"].map(|it| builder.input(it, DType::I32, &[6]));
+            let result = call(&mut builder, operator, &[x, y].map(Argument::Tensor));
+            let is_equal = call(&mut builder, "eq", &[result, z].map(Argument::Tensor));
+            let by_number =
+                call(&mut builder, operator, &[Argument::Tensor(x), Argument::Integer(-5)]);
+            let is_kept = [call(
+                &mut builder,
+                "where_",
+                &[Argument::Tensor(x), Argument::Tensor(is_equal), Argument::Integer(0)],
+            )];
+            let outputs = [result, is_equal, by_number, is_kept[0]];
+            let outputs = outputs.map(|it| (it.to_string(), it));
+            let mut trainer = compiled(builder, &outputs, n_gpus, Strategy::Auto);
+            let expected: Vec<i32> = left.iter().zip(&right).map(|(x, y)| rule(*x, *y)).collect();
+            let batch = [&left[..], &right, &expected].map(View::I32);
+            let found = trainer.evaluate(&batch).unwrap().outputs;
+            assert_eq!(found[0].integers, expected, "{operator}");
+            assert_eq!(found[1].data, [1.0; 6], "{operator}");
+            assert_eq!(found[2].integers, left.map(|it| rule(it, -5)), "{operator}");
+            assert_eq!(found[3].integers, left, "{operator}");
+        }
+    }
+}
+
 #[test]
 fn rows_and_classes() {
     let n_rows = 16_777_226;

@@ -163,6 +163,12 @@ def binary_cross_entropy(x, t):
     return np.mean(-t * np.log(s) - (1 - t) * np.log(1 - s))
 
 
+def weighted_binary_cross_entropy(x, t, weight, reduction, pos_weight):
+    s = 1 / (1 + np.exp(-x))
+    losses = weight * (-pos_weight * t * np.log(s) - (1 - t) * np.log(1 - s))
+    return {"mean": np.mean, "sum": np.sum, "none": np.asarray}[reduction](losses)
+
+
 def truth(function):
     return lambda x, y: function(x, y).astype(np.float64)
 
@@ -271,6 +277,9 @@ def local_response_norm(x, size, alpha, beta, k):
 
 
 def pad(x, padding, value):
+    if isinstance(value, str):
+        edges = [(0, 0)] * (x.ndim - len(padding) // 2) + list(zip(padding[-2::-2], padding[::-2]))
+        return np.pad(x, edges, {"replicate": "edge", "circular": "wrap"}.get(value, value))
     for at, (before, after) in enumerate(zip(padding[::2], padding[1::2])):
         axis = x.ndim - 1 - at
         edges = [(0, 0)] * x.ndim
@@ -483,6 +492,28 @@ CASES = [
     ("gather", gather, tensor(4, 5, 3), 1, labels(3, 7, 3, classes=5)),
     ("gather", gather, tensor(4, 5), 0, labels(2, 5, classes=4)),
     ("scatter_add", scatter_add, tensor(4, 5, 3), 1, labels(3, 7, 3, classes=5), tensor(3, 8, 3)),
+    ("pad", pad, tensor(2, 4, 5), [1, 3, 2, 0], "reflect"),
+    ("pad", pad, tensor(2, 4, 5), [1, 7, 2, 0], "replicate"),
+    ("pad", pad, tensor(2, 4, 5), [5, 3, 0, 2], "circular"),
+    ("argmin", np.argmin, tensor(2, 3, 5), 1),
+    ("matmul", np.matmul, tensor(5), tensor(5)),
+    ("matmul", np.matmul, tensor(2, 3, 5), tensor(5)),
+    ("matmul", np.matmul, tensor(5), tensor(2, 5, 3)),
+    ("binary_cross_entropy", lambda x, t: np.mean(-t * np.log(x) - (1 - t) * np.log(1 - x)), tensor(3, 5, low=0.1, high=0.9), tensor(3, 5, low=0.0, high=1.0)),
+    ("weighted_binary_cross_entropy_with_logits", weighted_binary_cross_entropy, matrix(), tensor(3, 5, low=0.0, high=1.0), 1.0, "mean", positive(5)),
+    ("weighted_binary_cross_entropy_with_logits", weighted_binary_cross_entropy, matrix(), tensor(3, 5, low=0.0, high=1.0), positive(3, 1), "none", 2.5),
+    ("logical_and", truth(np.logical_and), labels(3, 4, classes=2), labels(4, classes=3)),
+    ("logical_or", truth(np.logical_or), labels(3, 4, classes=2), labels(4, classes=3)),
+    ("logical_xor", truth(np.logical_xor), labels(3, 4, classes=2), labels(4, classes=3)),
+    ("logical_not", lambda x: 1.0 - (x != 0), labels(3, 4, classes=3)),
+    ("floor_divide", np.floor_divide, labels(3, 4, classes=9) - 4, -3),
+    ("floor_divide", np.floor_divide, matrix(), positive(5)),
+    ("remainder", np.mod, labels(3, 4, classes=9) - 4, labels(4, classes=3) + 1),
+    ("remainder", np.mod, matrix(), positive(5)),
+    ("maximum", np.maximum, labels(3, 4, classes=9) - 4, labels(4, classes=3)),
+    ("minimum", np.minimum, labels(3, 4, classes=9) - 4, 1),
+    ("mul", np.multiply, labels(3, 4, classes=9) - 4, labels(4, classes=3)),
+    ("where_", lambda x, c, y: np.where(c != 0, x, y), labels(3, 4, classes=9), labels(4, classes=2), -100),
 ]
 
 

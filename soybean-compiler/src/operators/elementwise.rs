@@ -22,7 +22,8 @@ pub struct Elementwise {
     pub operands: Vec<Vec<FactorId>>,
     /// The program at each point; it has one result.
     pub program: ScalarProgram,
-    /// The type in which results are stored; conversion to integers truncates towards zero.
+    /// The type in which results are stored: `i32` if they are integers. Conversion of numbers to
+    /// integers truncates towards zero.
     pub dtype: DType,
 }
 
@@ -78,7 +79,8 @@ pub(crate) fn add_elementwise(
     let program = scalar::renumber(program, &renumbered);
     let (values, operands): (Vec<Value>, Vec<Vec<FactorId>>) =
         kept.into_iter().map(|(value, ids)| (value, ids.clone())).unzip();
-    graph.add(Elementwise { extents, operands, program, dtype: DType::F32 }.into(), &values)
+    let dtype = if program.integer_results()[0] { DType::I32 } else { DType::F32 };
+    graph.add(Elementwise { extents, operands, program, dtype }.into(), &values)
 }
 
 /// Returns the sum of two tensors of one shape.

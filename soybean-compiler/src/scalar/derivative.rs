@@ -169,6 +169,11 @@ fn binary_terms(
         | Binary::Greater
         | Binary::EqualIntegers
         | Binary::GreaterInteger
+        | Binary::AddIntegers
+        | Binary::SubtractIntegers
+        | Binary::MultiplyIntegers
+        | Binary::FloorDivideIntegers
+        | Binary::RemainderOfIntegers
         | Binary::Noise => [None, None],
     }
 }

@@ -78,6 +78,11 @@ fn of_instruction(
                 | Binary::Greater
                 | Binary::EqualIntegers
                 | Binary::GreaterInteger
+                | Binary::AddIntegers
+                | Binary::SubtractIntegers
+                | Binary::MultiplyIntegers
+                | Binary::FloorDivideIntegers
+                | Binary::RemainderOfIntegers
                 | Binary::Power
                 | Binary::Noise => 0,
             };

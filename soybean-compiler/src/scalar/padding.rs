@@ -11,7 +11,12 @@ pub(crate) fn masked(program: &ScalarProgram, indices: &[(u8, usize)], fill: f64
     let n_inputs = inputs(program).last().map_or(0, |it| it + 1);
     let registers: Vec<Register> = (0..n_inputs).map(|it| builder.input(it)).collect();
     let mut result = builder.append(program, &registers)[0];
-    let fill = builder.constant(fill);
+    let fill = if builder.is_integer(result) {
+        #[expect(clippy::cast_possible_truncation, reason = "as stores of integers round")]
+        builder.integer_constant(fill as i32)
+    } else {
+        builder.constant(fill)
+    };
     for &(input, extent) in indices {
         let extent = i32::try_from(extent).expect("extents are far below 2^31");
         let (extent, index) = (builder.integer_constant(extent), builder.integer(input));

@@ -1,6 +1,6 @@
 //! Properties of scalar programs: costs, inputs, and the kinds of registers.
 
-use soybean_plan::{Binary, Instruction, Register, ScalarProgram, Unary};
+use soybean_plan::{Binary, DType, Instruction, Register, ScalarProgram, Unary};
 
 /// Returns whether no instruction of a program costs more than a few cycles, so that computing it
 /// again is cheaper than storing it.
@@ -31,6 +31,7 @@ pub fn n_flops(program: &ScalarProgram) -> u64 {
         },
         Instruction::Binary(Binary::Divide, _, divisor) if is_constant(*divisor) => 2,
         Instruction::Binary(Binary::Divide, ..) => 4,
+        Instruction::Binary(Binary::FloorDivideIntegers | Binary::RemainderOfIntegers, ..) => 10,
         Instruction::Binary(Binary::Noise, ..) => 10,
         Instruction::Binary(Binary::Power, ..) => 20,
         Instruction::Binary(..) | Instruction::Select(..) => 1,
@@ -50,27 +51,26 @@ pub fn inputs(program: &ScalarProgram) -> Vec<u8> {
     inputs
 }
 
-/// Returns whether an instruction defines an integer.
-pub(super) fn is_of_integers(instruction: &Instruction) -> bool {
-    matches!(instruction, Instruction::Integer(_) | Instruction::IntegerConstant(_))
-}
-
-/// Checks the kinds of registers: comparisons of integers and [`Unary::Float`] read integers, and
-/// everything else, like the results, reads numbers. Inputs are read as integers where
-/// `is_integer` has a mark for them.
-pub(crate) fn has_right_kinds(program: &ScalarProgram, is_integer: &[bool]) -> bool {
-    let of = |register: Register| is_of_integers(&program.instructions[register as usize]);
+/// Checks the kinds of registers: functions of integers and [`Unary::Float`] read integers, and
+/// everything else reads numbers, but for selections, which choose between two of a kind. Inputs
+/// are read as integers where `is_integer` has a mark for them, and only results of `i32` are
+/// integers.
+pub(crate) fn has_right_kinds(program: &ScalarProgram, is_integer: &[bool], dtype: DType) -> bool {
+    let integers = program.integers();
+    let of = |register: Register| integers[usize::from(register)];
     let is_right = |instruction: &Instruction| match *instruction {
         Instruction::Input(input) => !is_integer[input as usize],
         Instruction::Integer(input) => is_integer[input as usize],
         Instruction::Scalar(_) | Instruction::Constant(_) | Instruction::IntegerConstant(_) => true,
         Instruction::Unary(Unary::Float, x) => of(x),
-        Instruction::Binary(Binary::EqualIntegers | Binary::GreaterInteger, x, y) => of(x) && of(y),
-        Instruction::Unary(..) | Instruction::Binary(..) | Instruction::Select(..) => {
-            !sources(instruction).into_iter().any(of)
+        Instruction::Unary(_, x) => !of(x),
+        Instruction::Binary(function, x, y) => {
+            [x, y].into_iter().all(|it| of(it) == function.takes_integers())
         }
+        Instruction::Select(condition, x, y) => !of(condition) && of(x) == of(y),
     };
-    program.instructions.iter().all(is_right) && !program.results.iter().any(|it| of(*it))
+    program.instructions.iter().all(is_right)
+        && (dtype == DType::I32 || !program.results.iter().any(|it| of(*it)))
 }
 
 /// Returns whether noise alone reads an input of a program.

@@ -36,7 +36,21 @@ pub(super) const TABLE: &[Row] = &[
         name: "argmax",
         doc: "The index of the largest element along a dim, `i32`; the first of several. No gradient flows through it.",
         arguments: &["input", "dim"],
-        build: argmax,
+        build: |builder, arguments| {
+            let value = arguments.tensor(builder, 0)?;
+            place_of_largest(builder, arguments, value)
+        },
+        samples: SAMPLES,
+    },
+    Row {
+        name: "argmin",
+        doc: "The index of the smallest element along a dim, `i32`; the first of several. No gradient flows through it.",
+        arguments: &["input", "dim"],
+        build: |builder, arguments| {
+            let value = arguments.tensor(builder, 0)?;
+            let negative = map_one(builder, value, &scalar::unary(Unary::Negate));
+            place_of_largest(builder, arguments, negative)
+        },
         samples: SAMPLES,
     },
     Row {
@@ -90,13 +104,17 @@ const TRIANGLES: &[&[SampleArgument]] = &[
     &[tensor(&[3, 6]), SampleArgument::Integer(2)],
 ];
 
-/// The most elements along the dim of `argmax`: single precision has no larger successive integers.
+/// The most elements along the dim of `argmax` and `argmin`: single precision has no larger
+/// successive integers.
 pub(super) const MAX_CANDIDATES: usize = 1 << 24;
 
 // -max over i of -i at the maxima, where x[i] is not less than max(x). If the maximum is NaN, these
 // are the elements that are NaN, as in PyTorch.
-fn argmax(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, CallDiagnostic> {
-    let value = arguments.tensor(builder, 0)?;
+fn place_of_largest(
+    builder: &mut Builder,
+    arguments: &Arguments<'_>,
+    value: Value,
+) -> Result<Argument, CallDiagnostic> {
     let shape = builder.shape(value);
     let dim = arguments.dim(1, shape.len())?;
     if shape[dim] > MAX_CANDIDATES {
@@ -199,7 +217,6 @@ fn roll(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, Ca
     Ok(Argument::Tensor(builder.graph.add(Concatenate { dim }.into(), &parts)))
 }
 
-// The rows of a table in the opposite order; the dim is moved to the front and back.
 fn flip(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, CallDiagnostic> {
     let value = arguments.tensor(builder, 0)?;
     let shape = builder.shape(value);
@@ -208,6 +225,17 @@ fn flip(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, Ca
     if extent > MAX_CANDIDATES {
         let message = format!("dim {dim} has at most {MAX_CANDIDATES} elements, found {extent}");
         return Err(arguments.fault(1, message));
+    }
+    Ok(Argument::Tensor(flipped(builder, value, dim)))
+}
+
+/// Returns the elements along a dim of at most [`MAX_CANDIDATES`] in the opposite order: the rows
+/// of a table. The dim is moved to the front and back.
+pub(super) fn flipped(builder: &mut Builder, value: Value, dim: usize) -> Value {
+    let shape = builder.shape(value);
+    let extent = shape[dim];
+    if extent == 1 {
+        return value;
     }
     let table = layout::permuted(builder, value, moved(shape.len(), dim, 0));
     let of_table = builder.shape(table);
@@ -223,7 +251,7 @@ fn flip(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, Ca
     let embed = Embed { form: EmbeddingForm::Gather, vocabulary: extent };
     let flipped = builder.graph.add(embed.into(), &[indices, table, rows]);
     let flipped = layout::reshaped(builder, flipped, of_table);
-    Ok(Argument::Tensor(layout::permuted(builder, flipped, moved(shape.len(), 0, dim))))
+    layout::permuted(builder, flipped, moved(shape.len(), 0, dim))
 }
 
 /// Returns the order of dims with one dim moved to another place.

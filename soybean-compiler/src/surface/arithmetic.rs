@@ -1,12 +1,16 @@
-//! Arithmetic with `NumPy` broadcasting.
+//! Arithmetic with `NumPy` broadcasting. That of two tensors or numbers of integers is exact.
 
-use soybean_plan::{Binary, Register, ScalarProgram, Unary};
+use soybean_plan::{Binary, DType, Register, ScalarProgram, Unary};
 
-use super::{Arguments, Row, SampleArgument, activation, broadcast::broadcast, map_one};
+use super::{
+    Arguments, Row, SampleArgument, activation,
+    broadcast::{Operand, broadcast, compute},
+    map_one,
+};
 use crate::{
     builder::{Argument, Builder},
     diagnostic::CallDiagnostic,
-    scalar::{self, ScalarBuilder},
+    scalar::ScalarBuilder,
 };
 
 const fn tensor(shape: &'static [usize]) -> SampleArgument {
@@ -18,21 +22,26 @@ pub(super) const TABLE: &[Row] = &[
         name: "add",
         doc: "Written `left + right`; broadcast as NumPy does.",
         arguments: &["left", "right"],
-        build: |builder, arguments| binary(builder, arguments, Binary::Add),
+        build: |builder, arguments| exact(builder, arguments, [Binary::Add, Binary::AddIntegers]),
         samples: &[
             &[tensor(&[4, 6]), tensor(&[4, 6])],
             &[tensor(&[4, 6]), tensor(&[6])],
             &[tensor(&[4, 1]), tensor(&[3, 1, 6])],
             &[tensor(&[4, 6]), SampleArgument::Float(0.5)],
+            &[LABELS, SampleArgument::Integer(16_777_217)],
+            &[LABELS, SHORT_LABELS],
         ],
     },
     Row {
         name: "sub",
         doc: "Written `left - right`; broadcast.",
         arguments: &["left", "right"],
-        build: |builder, arguments| binary(builder, arguments, Binary::Subtract),
+        build: |builder, arguments| {
+            exact(builder, arguments, [Binary::Subtract, Binary::SubtractIntegers])
+        },
         samples: &[
             &[tensor(&[4]), tensor(&[6, 4])],
+            &[SampleArgument::Integer(7), LABELS],
             &[SampleArgument::Integer(1), tensor(&[4, 6])],
         ],
     },
@@ -40,8 +49,11 @@ pub(super) const TABLE: &[Row] = &[
         name: "mul",
         doc: "Written `left * right`; broadcast.",
         arguments: &["left", "right"],
-        build: |builder, arguments| binary(builder, arguments, Binary::Multiply),
+        build: |builder, arguments| {
+            exact(builder, arguments, [Binary::Multiply, Binary::MultiplyIntegers])
+        },
         samples: &[
+            &[LABELS, SHORT_LABELS],
             &[tensor(&[4, 6]), tensor(&[4, 1])],
             &[tensor(&[4, 6]), SampleArgument::Integer(3)],
         ],
@@ -50,7 +62,7 @@ pub(super) const TABLE: &[Row] = &[
         name: "div",
         doc: "Written `left / right`; broadcast.",
         arguments: &["left", "right"],
-        build: |builder, arguments| binary(builder, arguments, Binary::Divide),
+        build: divide,
         samples: &[
             &[tensor(&[4, 6]), SampleArgument::positive(&[6])],
             &[SampleArgument::Float(2.0), SampleArgument::positive(&[4, 6])],
@@ -61,10 +73,48 @@ pub(super) const TABLE: &[Row] = &[
         doc: "Written `-input`.",
         arguments: &["input"],
         build: |builder, arguments| {
-            let value = arguments.tensor(builder, 0)?;
-            Ok(Argument::Tensor(map_one(builder, value, &scalar::unary(Unary::Negate))))
+            let operand = [(0, arguments.comparable(builder, 0)?)];
+            compute(builder, arguments, &operand, &[0], |it, x| {
+                if it.is_integer(x[0]) {
+                    let zero = it.integer_constant(0);
+                    return it.binary(Binary::SubtractIntegers, zero, x[0]);
+                }
+                it.unary(Unary::Negate, x[0])
+            })
         },
-        samples: &[&[tensor(&[4, 6])]],
+        samples: &[&[tensor(&[4, 6])], &[LABELS]],
+    },
+    Row {
+        name: "floor_divide",
+        doc: "The largest integer that is not above `left / right`; broadcast. No gradient flows through it, and an integer by 0 is 0.",
+        arguments: &["left", "right"],
+        build: |builder, arguments| {
+            divided(builder, arguments, |it, x, y| {
+                if it.is_integer(x) {
+                    return it.binary(Binary::FloorDivideIntegers, x, y);
+                }
+                let quotient = it.div(x, y);
+                it.unary(Unary::Floor, quotient)
+            })
+        },
+        samples: DIVISIONS,
+    },
+    Row {
+        name: "remainder",
+        doc: "`left - floor(left / right) right`, whose sign is that of `right`; broadcast. An integer by 0 is itself.",
+        arguments: &["left", "right"],
+        build: |builder, arguments| {
+            divided(builder, arguments, |it, x, y| {
+                if it.is_integer(x) {
+                    return it.binary(Binary::RemainderOfIntegers, x, y);
+                }
+                let quotient = it.div(x, y);
+                let whole = it.unary(Unary::Floor, quotient);
+                let product = it.mul(whole, y);
+                it.sub(x, product)
+            })
+        },
+        samples: DIVISIONS,
     },
     Row {
         name: "powi",
@@ -92,6 +142,16 @@ pub(super) const TABLE: &[Row] = &[
     },
 ];
 
+const LABELS: SampleArgument = SampleArgument::Labels { shape: &[3, 4], n_classes: 9 };
+const SHORT_LABELS: SampleArgument = SampleArgument::Labels { shape: &[4], n_classes: 7 };
+
+const DIVISIONS: &[&[SampleArgument]] = &[
+    &[tensor(&[4, 6]), SampleArgument::positive(&[6])],
+    &[tensor(&[4, 6]), SampleArgument::Float(0.75)],
+    &[LABELS, SampleArgument::Integer(-3)],
+    &[SampleArgument::Integer(-7), SampleArgument::Labels { shape: &[1], n_classes: 4 }],
+];
+
 const POW_SAMPLES: &[&[SampleArgument]] = &[
     &[SampleArgument::positive(&[4, 6]), SampleArgument::Float(2.5)],
     &[SampleArgument::positive(&[4, 6]), tensor(&[6])],
@@ -115,6 +175,49 @@ fn binary(
 ) -> Result<Argument, CallDiagnostic> {
     let operands = [(0, arguments.operand(builder, 0)?), (1, arguments.operand(builder, 1)?)];
     broadcast(builder, arguments, &operands, |it, x| it.binary(function, x[0], x[1]))
+}
+
+/// Adds a function of numbers, or its counterpart of integers.
+fn exact(
+    builder: &mut Builder,
+    arguments: &Arguments<'_>,
+    [of_numbers, of_integers]: [Binary; 2],
+) -> Result<Argument, CallDiagnostic> {
+    let operands = [(0, arguments.comparable(builder, 0)?), (1, arguments.comparable(builder, 1)?)];
+    compute(builder, arguments, &operands, &[0, 1], |it, x| {
+        let function = if it.is_integer(x[0]) { of_integers } else { of_numbers };
+        it.binary(function, x[0], x[1])
+    })
+}
+
+fn divide(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, CallDiagnostic> {
+    binary(builder, arguments, Binary::Divide).map_err(|diagnostic| {
+        let is_integer = |position| {
+            let value = arguments.any_tensor(position);
+            value.is_ok_and(|it| builder.dtype(it) == DType::I32)
+        };
+        match [0, 1].into_iter().any(is_integer) {
+            true => diagnostic.with_help(
+                "`x.floor_divide(y)` divides integers, and `.to_f32()` makes numbers of them",
+            ),
+            false => diagnostic,
+        }
+    })
+}
+
+/// Adds a function of a dividend and a divisor, which is no constant 0 for integers.
+fn divided(
+    builder: &mut Builder,
+    arguments: &Arguments<'_>,
+    program: impl Fn(&mut ScalarBuilder, Register, Register) -> Register,
+) -> Result<Argument, CallDiagnostic> {
+    let operands = [(0, arguments.comparable(builder, 0)?), (1, arguments.comparable(builder, 1)?)];
+    if let (Operand::Tensor(value), Operand::Number(0.0)) = (operands[0].1, operands[1].1)
+        && builder.dtype(value) == DType::I32
+    {
+        return Err(arguments.fault(1, "integers are divided by 0"));
+    }
+    compute(builder, arguments, &operands, &[0, 1], |it, x| program(it, x[0], x[1]))
 }
 
 fn powi(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, CallDiagnostic> {

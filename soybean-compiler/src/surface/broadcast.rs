@@ -47,6 +47,20 @@ impl Arguments<'_> {
             _ => self.operand(builder, position),
         }
     }
+
+    /// Returns a tensor of any type, which holds where it is not 0.
+    pub(super) fn condition(
+        &self,
+        builder: &Builder,
+        position: usize,
+    ) -> Result<Operand, CallDiagnostic> {
+        match self.get(position) {
+            Argument::Tensor(_) => self.comparable(builder, position),
+            _ => Err(self.expected(position, "a tensor that is a condition").with_help(
+                "comparisons such as `x.gt(0.0)` are conditions, and so are masks of 0 and 1",
+            )),
+        }
+    }
 }
 
 /// Adds a map of arguments at these positions, broadcast against each other: aligned at the last
@@ -58,6 +72,44 @@ pub(super) fn broadcast(
     program: impl FnOnce(&mut ScalarBuilder, &[Register]) -> Register,
 ) -> Result<Argument, CallDiagnostic> {
     broadcast_as(DType::F32, builder, arguments, operands, program)
+}
+
+/// Adds a map of arguments, broadcast in the same way. If the tensors at positions in `chosen` are
+/// of `i32`, the numbers there must be integers, and so are all their registers and the result;
+/// otherwise none may be of `i32`.
+pub(super) fn compute(
+    builder: &mut Builder,
+    arguments: &Arguments<'_>,
+    operands: &[(usize, Operand)],
+    chosen: &[usize],
+    program: impl FnOnce(&mut ScalarBuilder, &[Register]) -> Register,
+) -> Result<Argument, CallDiagnostic> {
+    let is_chosen = |it: &&(usize, Operand)| chosen.contains(&it.0);
+    let is_integer = |it: &(usize, Operand)| match it.1 {
+        Operand::Number(_) => false,
+        Operand::Tensor(value) => builder.dtype(value) == DType::I32,
+    };
+    let is_number = |it: &(usize, Operand)| match it.1 {
+        Operand::Number(_) => !matches!(arguments.get(it.0), Argument::Integer(_)),
+        Operand::Tensor(value) => builder.dtype(value) != DType::I32,
+    };
+    let Some(&(integer, _)) = operands.iter().filter(is_chosen).find(|it| is_integer(it)) else {
+        return broadcast_as(DType::F32, builder, arguments, operands, program);
+    };
+    if operands.iter().filter(is_chosen).any(is_number) {
+        let message = "takes operands of one type, found i32 and f32";
+        return Err(arguments
+            .fault(integer, message)
+            .with_help("`.to_f32()` makes numbers of integers"));
+    }
+    for &(position, operand) in operands.iter().filter(is_chosen) {
+        if let Operand::Number(number) = operand
+            && as_integer(number).is_none()
+        {
+            return Err(arguments.expected_number(position, "an integer of 32 bits", number));
+        }
+    }
+    broadcast_as(DType::I32, builder, arguments, operands, program)
 }
 
 /// Adds a comparison of arguments, broadcast in the same way. If all are integers, their registers
@@ -83,7 +135,8 @@ fn as_integer(number: f64) -> Option<i32> {
     (f64::from(integer) == number).then_some(integer)
 }
 
-/// Adds a map of arguments, whose registers are of numbers or of integers.
+/// Adds a map of arguments. Registers of tensors of `i32` are of this type, and so are those of
+/// numbers that have a value in it.
 fn broadcast_as(
     dtype: DType,
     builder: &mut Builder,

@@ -131,13 +131,16 @@ fn nll_loss(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument
 }
 
 /// What becomes of the losses of all labels.
-enum Reduction {
+pub(super) enum Reduction {
     Mean,
     Sum,
     None,
 }
 
-fn reduction_of(arguments: &Arguments<'_>, position: usize) -> Result<Reduction, CallDiagnostic> {
+pub(super) fn reduction_of(
+    arguments: &Arguments<'_>,
+    position: usize,
+) -> Result<Reduction, CallDiagnostic> {
     match arguments.text(position)? {
         "mean" => Ok(Reduction::Mean),
         "sum" => Ok(Reduction::Sum),

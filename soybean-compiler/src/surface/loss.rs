@@ -2,9 +2,7 @@
 
 use soybean_plan::{Binary, Combine, DType, Register, Shape, Unary};
 
-use super::{
-    Arguments, Row, SampleArgument, activation, arithmetic, conversion, map, norm, reduction,
-};
+use super::{Arguments, Row, SampleArgument, activation, conversion, map, norm, reduction};
 use crate::{
     builder::{Argument, Builder},
     diagnostic::CallDiagnostic,
@@ -42,23 +40,6 @@ pub(super) const TABLE: &[Row] = &[
         arguments: &["input", "target", "beta"],
         build: smooth_l1,
         samples: LIMITED,
-    },
-    Row {
-        name: "binary_cross_entropy_with_logits",
-        doc: "The mean of `-t log(s) - (1 - t) log(1 - s)` with `s = sigmoid(x)`.",
-        arguments: &["input", "target"],
-        build: |builder, arguments| mean_of(builder, arguments, binary_cross_entropy),
-        samples: PAIRS,
-    },
-    Row {
-        name: "sigmoid_focal_loss",
-        doc: "The mean of `binary_cross_entropy_with_logits` times `(1 - p)^gamma`, with `p` the probability of the target, and times `alpha` for targets 1 and `1 - alpha` for targets 0.",
-        arguments: &["input", "target", "alpha", "gamma"],
-        build: focal,
-        samples: &[
-            &[PAIR[0], SHARES, SampleArgument::Float(0.25), SampleArgument::Integer(2)],
-            &[PAIR[0], SHARES, SampleArgument::Float(0.5), SampleArgument::Float(1.5)],
-        ],
     },
     Row {
         name: "kl_div",
@@ -100,7 +81,6 @@ pub(super) const TABLE: &[Row] = &[
 
 const PAIR: [SampleArgument; 2] =
     [SampleArgument::tensor(&[4, 6]), SampleArgument::tensor(&[4, 6])];
-const SHARES: SampleArgument = SampleArgument::Tensor { shape: &[4, 6], low: 0.0, high: 1.0 };
 // Targets of -1 are among the golden values.
 const ZEROS_AND_ONES: SampleArgument = SampleArgument::Labels { shape: &[4], n_classes: 2 };
 const PAIRS: &[&[SampleArgument]] = &[
@@ -117,7 +97,7 @@ const LIMITED: &[&[SampleArgument]] = &[
 ];
 
 /// Returns the mean of a function of each element and its target.
-fn mean_of(
+pub(super) fn mean_of(
     builder: &mut Builder,
     arguments: &Arguments<'_>,
     program: impl Fn(&mut ScalarBuilder, Register, Register) -> Register,
@@ -128,7 +108,7 @@ fn mean_of(
 }
 
 /// Returns the first tensors among the arguments, all of one shape.
-fn same_shapes<const N: usize>(
+pub(super) fn same_shapes<const N: usize>(
     builder: &Builder,
     arguments: &Arguments<'_>,
     names: [&str; N],
@@ -203,35 +183,6 @@ fn huber_of(it: &mut ScalarBuilder, x: Register, t: Register, delta: f64) -> Reg
     let (far, limit) = (it.scale(beyond, delta), it.constant(delta));
     let is_far = it.binary(Binary::Greater, distance, limit);
     it.select(is_far, far, near)
-}
-
-// log(1 + e^x) - t x
-fn binary_cross_entropy(it: &mut ScalarBuilder, x: Register, t: Register) -> Register {
-    let (softplus, product) = (activation::softplus(it, x), it.mul(t, x));
-    it.sub(softplus, product)
-}
-
-// a_t (1 - p_t)^gamma l, with l the binary cross-entropy, 1 - p_t = s (1 - t) + (1 - s) t, s =
-// sigmoid(x), and a_t = alpha t + (1 - alpha) (1 - t). Source: Lin et al. 2017, torchvision.
-fn focal(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, CallDiagnostic> {
-    let (alpha, gamma) = (arguments.number(2)?, arguments.number(3)?);
-    if !(0.0..=1.0).contains(&alpha) {
-        return Err(arguments.expected_number(2, "in 0..=1", alpha));
-    }
-    if gamma < 0.0 {
-        return Err(arguments.expected_number(3, "at least 0", gamma));
-    }
-    mean_of(builder, arguments, |it, x, t| {
-        let (loss, one) = (binary_cross_entropy(it, x, t), it.constant(1.0));
-        let (negative, rest) = (it.unary(Unary::Negate, x), it.sub(one, t));
-        let (sigmoid, of_rest) = (it.unary(Unary::Sigmoid, x), it.unary(Unary::Sigmoid, negative));
-        let (of_zero, of_one) = (it.mul(sigmoid, rest), it.mul(of_rest, t));
-        let miss = it.add(of_zero, of_one);
-        let focus = arithmetic::power(it, miss, gamma);
-        let (of_one, of_zero) = (it.scale(t, alpha), it.scale(rest, 1.0 - alpha));
-        let (weight, focused) = (it.add(of_one, of_zero), it.mul(focus, loss));
-        it.mul(weight, focused)
-    })
 }
 
 // sum of t (log(t) - x) / n, where 0 log(0) = 0. Source: PyTorch's `kl_div` with `batchmean`.

@@ -17,7 +17,7 @@ const fn tensor(shape: &'static [usize]) -> SampleArgument {
 
 pub(super) const TABLE: &[Row] = &[Row {
     name: "matmul",
-    doc: "The product of matrices `[.., m, k]` and `[k, n]` or `[.., k, n]`, whose leading dims are broadcast.",
+    doc: "The product of matrices `[.., m, k]` and `[k, n]` or `[.., k, n]`, whose leading dims are broadcast. A vector `[k]` is a row on the left and a column on the right, which the result lacks.",
     arguments: &["left", "right"],
     build: matmul,
     samples: &[
@@ -27,20 +27,27 @@ pub(super) const TABLE: &[Row] = &[Row {
         &[tensor(&[4, 6]), tensor(&[2, 6, 3])],
         &[tensor(&[2, 3, 4, 5]), tensor(&[3, 5, 2])],
         &[tensor(&[2, 1, 4, 3]), tensor(&[1, 2, 3, 4])],
+        &[tensor(&[6]), tensor(&[6])],
+        &[tensor(&[4, 6]), tensor(&[6])],
+        &[tensor(&[2, 3, 4]), tensor(&[4])],
+        &[tensor(&[6]), tensor(&[6, 4])],
+        &[tensor(&[4]), tensor(&[2, 4, 3])],
     ],
 }];
 
-/// Multiplies `[.., m, k] x [k, n]`, or `[.., m, k] x [.., k, n]` with leading dims that broadcast.
+/// Multiplies `[.., m, k] x [k, n]`, or `[.., m, k] x [.., k, n]` with leading dims that broadcast,
+/// or by a vector.
 fn matmul(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, CallDiagnostic> {
     let (left, right) = (arguments.tensor(builder, 0)?, arguments.tensor(builder, 1)?);
     let (of_left, of_right) = (builder.shape(left), builder.shape(right));
     for (position, shape) in [&of_left, &of_right].into_iter().enumerate() {
-        if shape.len() < 2 {
-            let message = format!("takes tensors of at least 2 dims, found {shape}");
-            return Err(arguments
-                .fault(position, message)
-                .with_help("reshape a vector to one row or column"));
+        if shape.is_empty() {
+            let message = "takes tensors of at least 1 dim, found a scalar";
+            return Err(arguments.fault(position, message).with_help("`x * y` multiplies by it"));
         }
+    }
+    if of_left.len() == 1 || of_right.len() == 1 {
+        return product_with_vector(builder, arguments, [left, right]);
     }
     let n_batch = of_left.len() - 2;
     let (inner_left, inner_right) = (of_left[n_batch + 1], of_right[of_right.len() - 2]);
@@ -66,6 +73,30 @@ fn matmul(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, 
     let contract =
         Contract { left: with(&batch, [0, 2]), right: of_right, result: with(&batch, [0, 1]) };
     Ok(Argument::Tensor(builder.graph.add(contract.into(), &[left, right])))
+}
+
+/// Multiplies by a vector: a row on the left, a column on the right.
+fn product_with_vector(
+    builder: &mut Builder,
+    arguments: &Arguments<'_>,
+    [left, right]: [Value; 2],
+) -> Result<Argument, CallDiagnostic> {
+    let (of_left, of_right) = (builder.shape(left), builder.shape(right));
+    let inner = of_right.len().saturating_sub(2);
+    let (inner_left, inner_right) = (of_left[of_left.len() - 1], of_right[inner]);
+    if inner_left != inner_right {
+        let message = format!("inner dimensions differ: {inner_left} vs {inner_right}");
+        let help = "[k] x [k], [.., m, k] x [k], or [k] x [.., k, n]";
+        return Err(arguments.fault(1, message).with_help(help));
+    }
+    let letters: Vec<u8> = (b'a'..).take(of_left.len().max(of_right.len())).collect();
+    let mut lettered = [of_left.len(), of_right.len()].map(|rank| letters[..rank].to_vec());
+    lettered[0][of_left.len() - 1] = b'z';
+    lettered[1][inner] = b'z';
+    let all = lettered.iter().flatten().copied();
+    let result: Vec<u8> = all.filter(|it| *it != b'z').collect();
+    let [of_left, of_right] = lettered;
+    Ok(Argument::Tensor(einsum::product(builder, (left, of_left), (right, of_right), &result)))
 }
 
 /// Multiplies matrices whose leading dims broadcast: each operand is read without the dims along

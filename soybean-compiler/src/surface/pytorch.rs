@@ -1,6 +1,9 @@
 //! PyTorch's names for what operators here are called, or written, otherwise.
 
+mod names;
+
 use super::{call_text, find};
+use names::NAMES;
 
 /// The counterpart of a name of PyTorch.
 enum Counterpart {
@@ -8,118 +11,9 @@ enum Counterpart {
     Operator(&'static str),
     /// What is written in place of it.
     Text(&'static str),
+    /// None, for this reason.
+    Missing(&'static str),
 }
-
-use Counterpart::{Operator, Text};
-
-/// The names of PyTorch that are no operators here.
-const NAMES: &[(&str, Counterpart)] = &[
-    ("absolute", Operator("abs")),
-    ("addmm", Text("`x.matmul(w) + b`")),
-    ("all", Text("`x.ne(0).min(dims)`")),
-    ("amax", Operator("max")),
-    ("amin", Operator("min")),
-    ("any", Text("`x.ne(0).max(dims)`")),
-    ("argmin", Text("`(-x).argmax(dim)`")),
-    ("backward", Text("nothing: the trainer computes the gradients of the returned loss")),
-    ("bce_with_logits", Operator("binary_cross_entropy_with_logits")),
-    (
-        "binary_cross_entropy",
-        Text("`logits.binary_cross_entropy_with_logits(target)`, without `sigmoid` before it"),
-    ),
-    ("bmm", Operator("matmul")),
-    ("broadcast_to", Operator("expand")),
-    ("cat", Operator("concat")),
-    ("clamp_max", Operator("minimum")),
-    ("clamp_min", Operator("maximum")),
-    ("clip", Operator("clamp")),
-    ("clone", Text("nothing: a tensor can be used any number of times")),
-    ("concatenate", Operator("concat")),
-    ("contiguous", Text("nothing: tensors have no strides")),
-    ("cpu", Text("nothing: the plan places the tensors")),
-    ("cuda", Text("nothing: the plan places the tensors")),
-    ("divide", Text("`x / y`")),
-    ("dot", Text("`(x * y).sum(..)`")),
-    ("exp2", Text("`(x * 2f64.ln()).exp()`")),
-    ("expand_as", Operator("expand")),
-    ("eye", Text("`(arange(n) - arange(n).unsqueeze(1)).eq(0)`")),
-    ("fix", Text("`x.to_i32().to_f32()`")),
-    ("fliplr", Text("`x.flip(1)`")),
-    ("flipud", Text("`x.flip(0)`")),
-    ("float", Operator("to_f32")),
-    ("float_power", Operator("pow")),
-    ("frac", Text("`x - x.to_i32().to_f32()`")),
-    ("full_like", Operator("full")),
-    ("glu", Text("`let [a, b] = x.chunk(2, dim); a * b.sigmoid()`")),
-    ("greater", Operator("gt")),
-    ("greater_equal", Operator("ge")),
-    ("hard_sigmoid", Operator("hardsigmoid")),
-    ("hard_swish", Operator("hardswish")),
-    ("hardtanh", Text("`x.clamp(-1.0, 1.0)`")),
-    ("hstack", Operator("concat")),
-    ("index_select", Text("`indices.embedding(table)` for rows, or `x.slice(dim, start, end)`")),
-    ("instance_norm", Text("`x.group_norm(n_channels, weight, bias, eps)`")),
-    ("int", Operator("to_i32")),
-    ("item", Text("nothing: return the tensor as an output, and read it in the program")),
-    ("less", Operator("lt")),
-    ("less_equal", Operator("le")),
-    ("linear", Text("`x.matmul(w.transpose()) + b`, or `soybean::nn::linear(x, out_features)`")),
-    ("linspace", Text("`arange(n) * step + start`")),
-    ("ln", Operator("log")),
-    ("log10", Text("`x.log() / 10f64.ln()`")),
-    ("log2", Text("`x.log() / 2f64.ln()`")),
-    ("log_sigmoid", Operator("logsigmoid")),
-    ("logical_and", Text("`a * b` for masks of 0 and 1")),
-    ("logical_not", Text("`x.eq(0)`")),
-    ("logical_or", Text("`a.maximum(b)` for masks of 0 and 1")),
-    ("long", Operator("to_i32")),
-    ("mm", Operator("matmul")),
-    ("movedim", Operator("permute")),
-    ("mse_loss", Operator("mse")),
-    ("multiply", Text("`x * y`")),
-    ("mv", Text("`x.matmul(v.unsqueeze(1)).squeeze(1)`")),
-    ("nan_to_num", Text("`x.where_(x.eq(x), 0.0)`")),
-    ("narrow", Operator("slice")),
-    ("ndim", Text("the number itself: ranks are known when the model is built")),
-    ("negative", Text("`-x`")),
-    ("nll_loss2d", Operator("nll_loss")),
-    ("not_equal", Operator("ne")),
-    ("numel", Text("`x.dim(0) * x.dim(1)`, the product of the extents")),
-    ("ones_like", Operator("full")),
-    ("outer", Text("`x.einsum(\"i,j->ij\", y)`")),
-    ("pairwise_distance", Text("`(x - y + 1e-6).square().sum(dim).sqrt()`")),
-    ("prelu", Text("`x.where_(x.gt(0.0), x * weight)`")),
-    ("ravel", Operator("reshape")),
-    ("reshape_as", Operator("reshape")),
-    ("scalar_tensor", Operator("full")),
-    ("select", Text("`x.slice(dim, i, i + 1).squeeze(dim)`")),
-    ("sgn", Operator("sign")),
-    ("shape", Operator("dim")),
-    ("size", Operator("dim")),
-    ("softmin", Text("`(-x).softmax(dim)`")),
-    ("subtract", Text("`x - y`")),
-    ("swapaxes", Operator("permute")),
-    ("swapdims", Operator("permute")),
-    ("swish", Operator("silu")),
-    ("t", Operator("transpose")),
-    ("take", Text("`indices.embedding(table)`")),
-    ("tan", Text("`x.sin() / x.cos()`")),
-    ("tanhshrink", Text("`x - x.tanh()`")),
-    ("tensor_split", Operator("split")),
-    ("tile", Operator("repeat")),
-    ("to", Text("`x.to_f32()` or `x.to_i32()`; the plan places the tensors")),
-    ("true_divide", Text("`x / y`")),
-    ("trunc", Text("`x.to_i32().to_f32()`")),
-    ("type_as", Text("`x.to_f32()` or `x.to_i32()`")),
-    ("upsample", Operator("interpolate")),
-    ("unbind", Text("`x.split([1, 1], dim)`, and `squeeze(dim)` of each part")),
-    ("vector_norm", Operator("norm")),
-    ("view", Operator("reshape")),
-    ("view_as", Operator("reshape")),
-    ("vstack", Operator("concat")),
-    ("where", Operator("where_")),
-    ("zeros_like", Operator("full")),
-];
 
 /// Returns what to write for an operator of PyTorch that has another name here, as help; `None` for
 /// other names. In-place variants such as `relu_` have no counterpart of their own.
@@ -127,8 +21,11 @@ const NAMES: &[(&str, Counterpart)] = &[
 pub fn pytorch_counterpart(name: &str) -> Option<String> {
     if let Some((_, counterpart)) = NAMES.iter().find(|(it, _)| *it == name) {
         return Some(match counterpart {
-            Operator(ours) => format!("PyTorch's `{name}` is `{}`", written(ours)?),
-            Text(text) => format!("for PyTorch's `{name}`, write {text}"),
+            Counterpart::Operator(ours) => format!("PyTorch's `{name}` is `{}`", written(ours)?),
+            Counterpart::Text(text) => format!("for PyTorch's `{name}`, write {text}"),
+            Counterpart::Missing(reason) => {
+                format!("PyTorch's `{name}` has no counterpart: {reason}")
+            }
         });
     }
     let in_place = name.strip_suffix('_')?;
@@ -159,6 +56,7 @@ mod tests {
             assert!(find(name).is_none(), "`{name}` is an operator");
             let methods: Vec<&str> = match counterpart {
                 Counterpart::Operator(ours) => vec![ours],
+                Counterpart::Missing(_) => Vec::new(),
                 // The methods in the text, but for those of numbers.
                 Counterpart::Text(text) => text
                     .split('.')
@@ -174,6 +72,60 @@ mod tests {
         }
     }
 
+    /// Common names of `torch`, `torch.Tensor` and `torch.nn.functional`.
+    const PYTORCH: &str = "
+    abs absolute acos acosh adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d
+    adaptive_max_pool1d adaptive_max_pool2d add addbmm addcdiv addcmul addmm addmv addr
+    affine_grid all allclose alpha_dropout amax amin aminmax angle any arange arccos argmax
+    argmin argsort argwhere as_tensor asin asinh atan atan2 atanh atleast_1d atleast_2d
+    avg_pool1d avg_pool2d avg_pool3d backward baddbmm batch_norm bernoulli bilinear
+    binary_cross_entropy binary_cross_entropy_with_logits bincount bitwise_and bitwise_not
+    bitwise_or bitwise_xor block_diag bmm bool broadcast_tensors broadcast_to bucketize byte
+    cat cdist ceil celu chain_matmul chunk clamp clamp_max clamp_min clip clone column_stack
+    concat concatenate contiguous conv1d conv2d conv3d conv_transpose1d conv_transpose2d
+    conv_transpose3d copysign corrcoef cos cosh cosine_embedding_loss cosine_similarity
+    count_nonzero cov cpu cross cross_entropy ctc_loss cuda cummax cummin cumprod cumsum
+    cumulative_trapezoid data deg2rad det detach diag diag_embed diagflat diagonal diff dim
+    dist div divide dot double dropout dropout1d dropout2d dropout3d dsplit dstack einsum
+    element_size elu embedding embedding_bag empty empty_like eq equal erf erfc erfinv exp exp2
+    expand expand_as expm1 eye feature_alpha_dropout fix flatten flip fliplr flipud float
+    float_power floor floor_divide fmax fmin fmod fold frac full full_like gather
+    gaussian_nll_loss gcd ge gelu glu grad greater greater_equal grid_sample group_norm gt
+    gumbel_softmax half hardshrink hardsigmoid hardswish hardtanh heaviside
+    hinge_embedding_loss histc hsplit hstack huber_loss hypot index_add index_copy index_fill
+    index_put index_select instance_norm int interpolate inverse isclose isfinite isin isinf
+    isnan item kl_div kron kthvalue l1_loss layer_norm lcm ldexp le leaky_relu lerp less
+    less_equal lgamma linear linspace local_response_norm log log10 log1p log2 log_softmax
+    logaddexp logaddexp2 logcumsumexp logical_and logical_not logical_or logical_xor logit
+    logsigmoid logspace logsumexp long lp_pool1d lp_pool2d lt margin_ranking_loss masked_fill
+    masked_scatter masked_select matmul matrix_exp max max_pool1d max_pool2d max_pool3d
+    max_unpool2d maximum mean median meshgrid min minimum mish mm mode moveaxis movedim
+    mse_loss mul multi_head_attention_forward multi_margin_loss multilabel_margin_loss
+    multilabel_soft_margin_loss multinomial multiply mv nan_to_num nanmean nansum narrow ndim
+    ne neg negative new_full new_ones new_zeros nll_loss nonzero norm normal normalize
+    not_equal numel numpy one_hot ones ones_like outer pad pairwise_distance pdist permute
+    pinverse pixel_shuffle pixel_unshuffle poisson_nll_loss polar positive pow prelu prod
+    put_along_dim quantile rad2deg rand rand_like randint randn randn_like randperm ravel
+    reciprocal relu relu6 remainder renorm repeat repeat_interleave requires_grad_ reshape
+    reshape_as resize retain_grad rms_norm roll rot90 round rrelu rsqrt rsub
+    scaled_dot_product_attention scatter scatter_add scatter_reduce searchsorted select selu
+    sgn shape sigmoid sign signbit silu sin sinc sinh size slice_scatter smooth_l1_loss
+    soft_margin_loss softmax softmin softplus softshrink softsign sort split sqrt square
+    squeeze stack std std_mean stft sub subtract sum svd swapaxes swapdims t take
+    take_along_dim tan tanh tanhshrink tensor tensor_split tensordot threshold tile to tolist
+    topk trace transpose tril tril_indices triplet_margin_loss
+    triplet_margin_with_distance_loss triu triu_indices true_divide trunc type type_as unbind
+    unflatten unfold unique unsqueeze upsample upsample_bilinear upsample_nearest vander var
+    var_mean vdot view view_as vsplit vstack where xlogy zero_ zeros zeros_like
+    ";
+
+    #[test]
+    fn common_names_exist_or_have_help() {
+        let is_unknown = |name: &&str| find(name).is_none() && pytorch_counterpart(name).is_none();
+        let unknown: Vec<&str> = PYTORCH.split_whitespace().filter(is_unknown).collect();
+        assert!(unknown.is_empty(), "neither an operator nor a counterpart: {unknown:?}");
+    }
+
     #[test]
     fn counterparts_are_written_as_calls() {
         let check = |name: &str, expected: &str| {
@@ -183,6 +135,10 @@ mod tests {
         check("cat", "PyTorch's `cat` is `concat(tensors, dim)`");
         check("trunc", "for PyTorch's `trunc`, write `x.to_i32().to_f32()`");
         check("relu_", "operators change no tensor in place: write `x = x.relu()`");
+        check(
+            "svd",
+            "PyTorch's `svd` has no counterpart: there are no inverses and decompositions of matrices",
+        );
         assert_eq!(pytorch_counterpart("relu"), None);
         assert_eq!(pytorch_counterpart("rellu"), None);
     }

@@ -1,6 +1,4 @@
-//! Parts of tensors, and tensors with more around them.
-
-use soybean_plan::Shape;
+//! Parts of tensors.
 
 use super::{Arguments, Row, SampleArgument};
 use crate::{
@@ -61,19 +59,6 @@ pub(super) const TABLE: &[Row] = &[
             &[tensor(&[4, 6]), integer(3), integer(-1)],
             &[tensor(&[7, 2]), integer(2), integer(0)],
             &[tensor(&[4, 6]), integer(1), integer(0)],
-        ],
-    },
-    Row {
-        name: "pad",
-        doc: "With `value` around it: two numbers of elements, before and after, for the last dim, then for the one before it, and so on.",
-        arguments: &["input", "padding", "value"],
-        build: pad,
-        samples: &[
-            &[tensor(&[4, 6]), list(&[1, 2]), integer(0)],
-            &[tensor(&[4, 2, 3]), list(&[0, 0, 2, 1]), SampleArgument::Float(1.5)],
-            &[tensor(&[6, 4]), list(&[-1, 2, 0, -3]), SampleArgument::Float(-1.0)],
-            &[tensor(&[4, 2]), list(&[]), integer(0)],
-            &[LABELS, list(&[2, -1]), integer(3)],
         ],
     },
 ];
@@ -158,41 +143,4 @@ pub(super) fn part(
 pub(super) fn windowed(builder: &mut Builder, value: Value, pad: Pad) -> Value {
     let is_all = pad.shape == builder.shape(value) && pad.low.iter().all(|&it| it == 0);
     if is_all { value } else { builder.graph.add(pad.into(), &[value]) }
-}
-
-// PyTorch's `F.pad` with a constant; negative numbers take elements away.
-fn pad(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, CallDiagnostic> {
-    let value = arguments.any_tensor(0)?;
-    let (shape, given) = (builder.shape(value), arguments.integers(1)?);
-    let fill = arguments.number(2)?;
-    if !given.len().is_multiple_of(2) || given.len() > 2 * shape.len() {
-        let message = format!(
-            "the padding of a tensor of {} dims is at most {} pairs of numbers, found {given:?}",
-            shape.len(),
-            shape.len()
-        );
-        return Err(arguments
-            .fault(1, message)
-            .with_help("before and after the last dim, then the one before it, and so on"));
-    }
-    let mut low = vec![0; shape.len()];
-    let mut extents: Vec<usize> = shape.to_vec();
-    for (at, pair) in given.chunks(2).enumerate() {
-        let dim = shape.len() - 1 - at;
-        let [before, after] = [pair[0], pair[1]].map(i32::try_from);
-        let padded = |before: i32, after: i32| {
-            let extent = i64::try_from(shape[dim]).ok()? + i64::from(before) + i64::from(after);
-            usize::try_from(extent).ok().filter(|&it| it > 0)
-        };
-        let extent = before.ok().zip(after.ok()).and_then(|(x, y)| Some((x, padded(x, y)?)));
-        let Some((before, extent)) = extent else {
-            let message = format!(
-                "nothing is left of dim {dim}, which has {} elements, with {} before and {} after",
-                shape[dim], pair[0], pair[1]
-            );
-            return Err(arguments.fault(1, message));
-        };
-        (low[dim], extents[dim]) = (before, extent);
-    }
-    Ok(Argument::Tensor(windowed(builder, value, Pad { low, shape: Shape::new(&extents), fill })))
 }

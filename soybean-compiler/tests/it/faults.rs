@@ -77,8 +77,8 @@ fn comparisons_and_choices() {
     check("eq", &[integer(1), integer(2)], "0: `input` must be a tensor, found an integer");
     check(
         "minimum",
-        &[Labels(&[2]), integer(2)],
-        "0: takes tensors of f32, found i32; help: `.to_f32()` makes numbers of integers",
+        &[Labels(&[2]), Tensor(&[2])],
+        "0: takes operands of one type, found i32 and f32; help: `.to_f32()` makes numbers of integers",
     );
     check(
         "where_",

@@ -19,6 +19,7 @@ mod inference;
 mod linear_operators;
 mod lowering;
 mod memory;
+mod negative_dims;
 mod networks;
 mod overlap;
 mod padding;

@@ -28,7 +28,14 @@ impl<'a> Evaluator<'a> {
                         "the condition must be a bool that is known when the model is built, found {}",
                         condition.kind()
                     );
-                    self.report(&branch.cond, headline);
+                    let message = Diagnostic::new(headline);
+                    let message = match condition {
+                        Value::Tensor(_) => message.help(
+                            "`x.where_(condition, y)` chooses between the elements of tensors",
+                        ),
+                        _ => message,
+                    };
+                    self.report(&branch.cond, message);
                 }
                 Ok(Value::Poison)
             }

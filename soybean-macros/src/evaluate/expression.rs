@@ -261,7 +261,16 @@ impl<'a> Evaluator<'a> {
             Value::Boolean(_) => self.expression(&binary.right),
             Value::Poison => Ok(Value::Poison),
             other => {
-                Ok(self.report(&binary.left, format!("expected a bool, found {}", other.kind())))
+                let message = Diagnostic::new(format!("expected a bool, found {}", other.kind()));
+                let message = match other {
+                    Value::Tensor(_) => message.help(if stops_at {
+                        "the conditions of elements are joined by `|`: `x.gt(0.0) | mask`"
+                    } else {
+                        "the conditions of elements are joined by `&`: `x.gt(0.0) & mask`"
+                    }),
+                    _ => message,
+                };
+                Ok(self.report(&binary.left, message))
             }
         }
     }

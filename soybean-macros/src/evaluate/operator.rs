@@ -29,6 +29,9 @@ impl<'a> Evaluator<'a> {
             (UnOp::Neg(_), Value::Tensor(_)) => {
                 self.operator("neg", &unary.op, &[(&unary.expr, operand)])
             }
+            (UnOp::Not(_), Value::Tensor(_)) => {
+                self.operator("logical_not", &unary.op, &[(&unary.expr, operand)])
+            }
             (op, _) => arithmetic::unary(op, &operand)
                 .unwrap_or_else(|diagnostic| self.report(unary, diagnostic)),
         })
@@ -88,12 +91,18 @@ impl<'a> Evaluator<'a> {
             BinOp::Sub(_) | BinOp::SubAssign(_) => "sub",
             BinOp::Mul(_) | BinOp::MulAssign(_) => "mul",
             BinOp::Div(_) | BinOp::DivAssign(_) => "div",
+            BinOp::BitAnd(_) | BinOp::BitAndAssign(_) => "logical_and",
+            BinOp::BitOr(_) | BinOp::BitOrAssign(_) => "logical_or",
+            BinOp::BitXor(_) | BinOp::BitXorAssign(_) => "logical_xor",
             _ => {
                 let headline =
                     format!("`{}` is not defined for tensors", binary.op.to_token_stream());
                 let help = comparison(binary, &left).map_or_else(
-                    || "the operators of tensors are +, -, * and /; conditions are made of constants".to_owned(),
-                    |comparison| format!("write `{comparison}`, which is 1 where it holds, else 0; conditions are made of constants"),
+                    || match binary.op {
+                        BinOp::Rem(_) | BinOp::RemAssign(_) => "write `x.remainder(y)`, whose sign is that of `y`",
+                        _ => "the operators of tensors are +, -, * and /, and &, |, ^ and ! for conditions",
+                    }.to_owned(),
+                    |comparison| format!("write `{comparison}`, which is 1 where it holds, else 0; an `if` needs constants"),
                 );
                 return self.report(&binary.op, Diagnostic::new(headline).help(help));
             }

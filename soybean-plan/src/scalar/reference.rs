@@ -1,6 +1,6 @@
 //! The meaning of scalar programs, in double precision.
 
-use super::{Binary, Instruction, ScalarProgram, Unary, noise};
+use super::{Binary, Instruction, ScalarProgram, Unary, floor_divide, noise, remainder};
 
 impl ScalarProgram {
     /// Returns the results for these elements of the inputs and these run-time scalars.
@@ -64,10 +64,20 @@ impl Binary {
             Self::Power => x.powf(y),
             Self::Equal | Self::EqualIntegers => f64::from(x == y),
             Self::Greater | Self::GreaterInteger => f64::from(x > y),
+            Self::AddIntegers => integers(x, y, i32::wrapping_add),
+            Self::SubtractIntegers => integers(x, y, i32::wrapping_sub),
+            Self::MultiplyIntegers => integers(x, y, i32::wrapping_mul),
+            Self::FloorDivideIntegers => integers(x, y, floor_divide),
+            Self::RemainderOfIntegers => integers(x, y, remainder),
             #[expect(clippy::cast_possible_truncation, reason = "noise is of single precision")]
             Self::Noise => f64::from(noise(x as f32, y as f32)),
         }
     }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "both are integers of 32 bits")]
+fn integers(x: f64, y: f64, function: fn(i32, i32) -> i32) -> f64 {
+    function(x as i32, y as i32).into()
 }
 
 /// Returns the error function: `2 / sqrt(pi) e^-x^2 sum of 2^n x^(2n+1) / (2n+1)!!`.

@@ -22,7 +22,8 @@ pub(crate) struct MapKernel {
     interpreter: Interpreter,
     parts: Vec<Scratch>,
     n_needed: Vec<usize>,
-    n_results: usize,
+    /// A mark for each result that is an integer.
+    gives_integers: Vec<bool>,
     is_dense: Vec<bool>,
     is_direct: Vec<bool>,
 }
@@ -69,7 +70,7 @@ impl MapKernel {
         Self {
             parts: (0..n_threads).map(|_| interpreter.scratch()).collect(),
             n_needed: (0..map.inputs.len()).map(|it| space.n_needed(it)).collect(),
-            n_results: map.program.results.len(),
+            gives_integers: map.program.integer_results(),
             is_dense: map.inputs.iter().map(is_dense).collect(),
             is_direct: vec![false; map.program.results.len()],
             interpreter,
@@ -88,6 +89,12 @@ impl MapKernel {
     ) -> Result<(), Error> {
         self.check(inputs, results)?;
         let (interpreter, is_direct) = (&self.interpreter, &self.is_direct);
+        // The bits of integers are stored unchanged, like numbers.
+        let converted = |(gives_integers, result): (&bool, &Region)| match gives_integers {
+            true => DType::F32,
+            false => result.dtype,
+        };
+        let types: Vec<DType> = self.gives_integers.iter().zip(results).map(converted).collect();
         let row = interpreter.space.extents.last().copied().unwrap_or(1);
         let n_points = interpreter.space.n_points();
         if n_points == 0 {
@@ -119,7 +126,7 @@ impl MapKernel {
                     let from = interpreter.result(scratch, index);
                     // SAFETY: the block is in scratch memory; the result has the elements of the
                     // space.
-                    unsafe { store(from, result.address(place), n, result.dtype) };
+                    unsafe { store(from, result.address(place), n, types[index]) };
                 }
             }
         });
@@ -129,7 +136,7 @@ impl MapKernel {
     /// Checks the regions, and finds the results that can be computed in place.
     fn check(&mut self, inputs: &[Region], results: &[Region]) -> Result<(), Error> {
         let fault = |message: String| Err(Error::new(ErrorKind::Program, message));
-        let (n_inputs, n_results) = (self.n_needed.len(), self.n_results);
+        let (n_inputs, n_results) = (self.n_needed.len(), self.gives_integers.len());
         if inputs.len() != n_inputs || results.len() != n_results {
             let found = (inputs.len(), results.len());
             return fault(format!(
@@ -157,7 +164,12 @@ impl MapKernel {
             if results[..number].iter().any(|it| it.overlaps(result)) {
                 return fault(format!("result {number}: expected memory of its own"));
             }
-            let mut is_direct = result.dtype == DType::F32;
+            let gives_integers = self.gives_integers[number];
+            if gives_integers && result.dtype != DType::I32 {
+                let found = result.dtype;
+                return fault(format!("result {number}: expected elements of i32, found {found}"));
+            }
+            let mut is_direct = gives_integers || result.dtype == DType::F32;
             for (input, is_dense) in inputs.iter().zip(&self.is_dense) {
                 if !input.overlaps(result) {
                     continue;

@@ -88,11 +88,23 @@ formulas! {
     GreaterInteger = |a, b, _| {
         if a.to_bits().cast_signed() > b.to_bits().cast_signed() { 1.0 } else { 0.0 }
     };
+    AddIntegers = |a, b, _| integers(a, b, i32::wrapping_add);
+    SubtractIntegers = |a, b, _| integers(a, b, i32::wrapping_sub);
+    MultiplyIntegers = |a, b, _| integers(a, b, i32::wrapping_mul);
+    FloorDivideIntegers = |a, b, _| integers(a, b, soybean_plan::floor_divide);
+    RemainderOfIntegers = |a, b, _| integers(a, b, soybean_plan::remainder);
     Noise = |a, b, _| soybean_plan::noise(a, b);
     Select = |a, b, c| if a == 0.0 { c } else { b };
     ProductSum = |a, b, c| M::multiply_add(a, b, c);
     ProductDifference = |a, b, c| M::multiply_add(a, b, -c);
     DifferenceProduct = |a, b, c| M::multiply_add(-a, b, c);
+}
+
+/// Applies a function of integers to registers that hold their bits.
+#[inline(always)]
+fn integers(a: f32, b: f32, function: impl Fn(i32, i32) -> i32) -> f32 {
+    let [a, b] = [a, b].map(|it| it.to_bits().cast_signed());
+    f32::from_bits(function(a, b).cast_unsigned())
 }
 
 /// Returns the loop for a function, and for these vector operands.
@@ -127,6 +139,11 @@ pub(crate) fn loop_of(function: Function, vectors: [bool; 3], isa: Isa) -> Loop 
             Binary::Greater => two::<Greater>(vectors, isa),
             Binary::EqualIntegers => two::<EqualIntegers>(vectors, isa),
             Binary::GreaterInteger => two::<GreaterInteger>(vectors, isa),
+            Binary::AddIntegers => two::<AddIntegers>(vectors, isa),
+            Binary::SubtractIntegers => two::<SubtractIntegers>(vectors, isa),
+            Binary::MultiplyIntegers => two::<MultiplyIntegers>(vectors, isa),
+            Binary::FloorDivideIntegers => two::<FloorDivideIntegers>(vectors, isa),
+            Binary::RemainderOfIntegers => two::<RemainderOfIntegers>(vectors, isa),
             Binary::Noise => two::<Noise>(vectors, isa),
         },
         Function::Select => three::<Select>(vectors, isa),
@@ -336,20 +353,25 @@ mod tests {
     }
 
     fn reads_integers(function: Function) -> bool {
-        matches!(
-            function,
-            Function::Unary(Unary::Float)
-                | Function::Binary(Binary::EqualIntegers | Binary::GreaterInteger)
-        )
+        match function {
+            Function::Binary(binary) => binary.takes_integers(),
+            other => other == Function::Unary(Unary::Float),
+        }
+    }
+
+    fn gives_integers(function: Function) -> bool {
+        matches!(function, Function::Binary(binary) if binary.gives_integers())
     }
 
     fn check_loop(function: Function, vectors: [bool; 3], n: usize, dice: &mut Dice) {
         // Few different numbers, so that some are equal, and some are 0.
         let numbers =
             [(); 3].map(|()| (0..n).map(|_| dice.below(9) as f32 - 3.0).collect::<Vec<f32>>());
-        // Integers from 2^24 on have neighbors that are one number of single precision.
+        // Integers from 2^24 on have neighbors that are one number of single precision. Arithmetic
+        // also has operands that are negative, or 0.
+        let origin = if gives_integers(function) { dice.below(2) << 24 } else { 1 << 24 };
         #[expect(clippy::cast_possible_truncation, reason = "whole numbers")]
-        let integer = |it: &f32| (1 << 24) + *it as i32;
+        let integer = |it: &f32| i32::try_from(origin).expect("it is small") + *it as i32;
         let operands = numbers.map(|them| match reads_integers(function) {
             true => them.iter().map(|it| f32::from_bits(integer(it).cast_unsigned())).collect(),
             false => them,
@@ -367,7 +389,10 @@ mod tests {
                     false => f64::from(it),
                 };
                 let expected = value(function, [0, 1, 2].map(|it| number(at(it))));
-                let found = f64::from(result[index]);
+                let found = match gives_integers(function) {
+                    true => result[index].to_bits().cast_signed().into(),
+                    false => f64::from(result[index]),
+                };
                 // A few units in the last place.
                 let is_near =
                     (found - expected).abs() <= 4e-7 * expected.abs() || found == expected;

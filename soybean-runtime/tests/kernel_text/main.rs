@@ -40,6 +40,7 @@ const KINDS: &[(&str, usize, Kind)] = &[
     ("map", 48, map::case),
     ("map-of-special-numbers", 4, map::special_numbers),
     ("map-of-integers", 32, map::integers),
+    ("map-of-arithmetic-of-integers", 24, map::arithmetic_of_integers),
     ("reduction", 64, reduction::case),
     ("permutation", 32, permutation::case),
     ("padding", 32, padding::case),

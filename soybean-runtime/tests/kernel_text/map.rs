@@ -84,14 +84,7 @@ const COMPARISONS_OF_INTEGERS: [Binary; 2] = [Binary::EqualIntegers, Binary::Gre
 /// Returns a map or a reduction that compares integers with each other and with constants that
 /// single precision does not distinguish from their neighbors.
 pub(crate) fn integers(dice: &mut Dice) -> Case {
-    let extents = dice.shape();
-    let strides = [dice.strides(&extents), dice.strides(&extents)];
-    let large = [i32::MIN, -(1 << 24), -1, 0, 7, 1 << 24, (1 << 24) + 2, 1 << 30];
-    let data = |it: &Strides| {
-        let numbers = (0..n_needed(&extents, it)).map(|_| dice.pick(&large) as f32).collect();
-        Data { dtype: DType::I32, numbers }
-    };
-    let inputs: Vec<Data> = strides.iter().map(data).collect();
+    let (extents, strides, inputs) = large_integers(dice);
     let constant = dice.pick(&[i32::MIN, -(1 << 24) - 1, 7, (1 << 24) + 1, i32::MAX]);
     let mut instructions = vec![
         Instruction::Integer(0),
@@ -118,6 +111,47 @@ pub(crate) fn integers(dice: &mut Dice) -> Case {
     let program = ScalarProgram { instructions: instructions.into(), results: results.into() };
     let map = Map { extents, inputs: strides.to_vec().into(), program };
     Case::new(map, inputs, types, 0.0)
+}
+
+/// Returns an index space, and the strides and elements of two inputs of integers.
+fn large_integers(dice: &mut Dice) -> (Shape, [Strides; 2], Vec<Data>) {
+    let extents = dice.shape();
+    let strides = [dice.strides(&extents), dice.strides(&extents)];
+    let large = [i32::MIN, -(1 << 24), -1, 0, 7, 1 << 24, (1 << 24) + 2, 1 << 30];
+    let data = |it: &Strides| {
+        let numbers = (0..n_needed(&extents, it)).map(|_| dice.pick(&large) as f32).collect();
+        Data { dtype: DType::I32, numbers }
+    };
+    let inputs = strides.iter().map(data).collect();
+    (extents, strides, inputs)
+}
+
+/// Returns a map that computes with integers. Each result is there twice: as it is, and its
+/// remainder, which single precision represents.
+pub(crate) fn arithmetic_of_integers(dice: &mut Dice) -> Case {
+    let (extents, strides, inputs) = large_integers(dice);
+    let constant = dice.pick(&[i32::MIN, -(1 << 24) - 1, -7, 0, 7, (1 << 24) + 1, i32::MAX]);
+    let mut instructions = vec![
+        Instruction::Integer(0),
+        Instruction::Integer(1),
+        Instruction::IntegerConstant(constant),
+        Instruction::IntegerConstant(4093),
+        Instruction::Binary(Binary::GreaterInteger, 0, 1),
+    ];
+    let first = u16::try_from(instructions.len()).unwrap();
+    instructions.push(Instruction::Select(4, 1, 2));
+    for function in Binary::ALL.iter().filter(|it| it.gives_integers()) {
+        for (x, y) in [(0, 1), (0, 2), (2, 1)] {
+            instructions.push(Instruction::Binary(*function, x, y));
+        }
+    }
+    let end = u16::try_from(instructions.len()).unwrap();
+    instructions
+        .extend((first..end).map(|it| Instruction::Binary(Binary::RemainderOfIntegers, it, 3)));
+    let results: Vec<u16> = (first..).take(2 * usize::from(end - first)).collect();
+    let types = results.iter().map(|_| (DType::I32, extents.n_elements())).collect();
+    let program = ScalarProgram { instructions: instructions.into(), results: results.into() };
+    Case::new(Map { extents, inputs: strides.to_vec().into(), program }, inputs, types, 0.0)
 }
 
 /// Returns a map of all scalar functions at numbers where implementations are easily wrong.
@@ -156,8 +190,7 @@ pub(crate) fn special_numbers(dice: &mut Dice) -> Case {
     let mut instructions = vec![Instruction::Input(0), Instruction::Input(1)];
     let unary = Unary::ALL.iter().filter(|it| **it != Unary::Float);
     instructions.extend(unary.map(|it| Instruction::Unary(*it, 0)));
-    let is_of_integers = |it: &Binary| COMPARISONS_OF_INTEGERS.contains(it);
-    let binary = Binary::ALL.iter().filter(|it| !is_of_integers(it));
+    let binary = Binary::ALL.iter().filter(|it| !it.takes_integers());
     instructions.extend(binary.map(|it| Instruction::Binary(*it, 0, 1)));
     instructions.push(Instruction::Select(0, 1, 0));
     let registers: Vec<u16> = (0..).take(instructions.len()).collect();

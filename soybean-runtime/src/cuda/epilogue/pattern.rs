@@ -151,6 +151,11 @@ fn value(program: &ScalarProgram, inputs: &[f64]) -> Option<f64> {
                 | Binary::Greater
                 | Binary::EqualIntegers
                 | Binary::GreaterInteger
+                | Binary::AddIntegers
+                | Binary::SubtractIntegers
+                | Binary::MultiplyIntegers
+                | Binary::FloorDivideIntegers
+                | Binary::RemainderOfIntegers
                 | Binary::Noise => return None,
             },
         });
