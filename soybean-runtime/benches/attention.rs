@@ -47,6 +47,8 @@ fn measure(heads: usize, n: usize, d: usize, is_causal: bool) {
         is_causal,
         window: None,
         is_part: false,
+        segments: None,
+        bias: None,
         pairs: if is_causal { Attention::causal_pairs(n, n) } else { n * n },
         scale: 0.125,
     };

@@ -32,6 +32,7 @@ mod integers;
 mod kernels_of_examples;
 mod layers;
 mod long_attention;
+mod masked_attention;
 mod networks;
 mod nn;
 mod operators;
