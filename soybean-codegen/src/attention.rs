@@ -133,7 +133,7 @@ impl Writer<'_> {
         let [of_queries, of_keys] =
             self.it.segment_inputs().map_or([None; 2], |it| it.map(Some)).map(name);
         let (positions, bias) = (name(self.it.positions_input()), name(self.it.bias_input()));
-        let mask = format!("Mask{{{positions}, {of_queries}, {of_keys}, {bias}}}");
+        let mask = format!("{{{positions}, {of_queries}, {of_keys}, {bias}}}");
         let mut arguments: Vec<String> =
             names[..n_operands].iter().map(ToString::to_string).collect();
         arguments.push(mask);

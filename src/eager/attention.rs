@@ -65,8 +65,8 @@ impl Tensor {
     ///   `[batch, n]` and `[batch, m]` tells the sequences to which queries and keys belong, if
     ///   several are packed into a row: a query sees the keys of its own. Both may have more or
     ///   fewer of the leading dims that queries and keys share.
-    /// - `bias` is a tensor `[.., n, m]`, broadcast to the scores, or a number. Minus infinity hides
-    ///   a key.
+    /// - `bias` is a tensor `[.., n, m]`, broadcast to the scores, or a number. Minus infinity
+    ///   hides a key.
     /// - `scale` is the factor of the scores, usually `1 / sqrt(d)`.
     /// - `p` is the probability with which [`dropout`](Self::dropout) drops a weight in training.
     ///

@@ -45,6 +45,7 @@ mod runs;
 mod split_images;
 mod strategies;
 mod support;
+mod texts_in_rows;
 mod training_and_evaluation;
 mod transformer;
 mod ui;

@@ -199,7 +199,7 @@ fn programs_on_one_and_on_several_devices() {
             let (weights, labels) = (single(&case.weights.elements), case.labels());
             let views: Vec<View<'_>> = [View::F32(&weights), View::F32(&SPLITTABLE)]
                 .into_iter()
-                .chain((!labels.is_empty()).then_some(View::I32(&labels)))
+                .chain(labels.iter().map(|it| View::I32(it)))
                 .collect();
             let result = trainer.evaluate(&views).unwrap().outputs.remove(0);
             assert_eq!(result.shape, case.result.shape, "{what}");
@@ -241,13 +241,14 @@ impl Case {
             .is_some_and(|it| matches!(self.arguments[it], Given::Buffer(_)))
     }
 
-    fn labels(&self) -> Vec<i32> {
-        let labels = self.arguments.iter().find_map(|it| match it {
-            Given::Labels(it) => Some(it.elements.clone()),
+    fn labels(&self) -> Vec<Vec<i32>> {
+        #[expect(clippy::cast_possible_truncation, reason = "labels are small integers")]
+        let integers = |it: &Numbers| it.elements.iter().map(|it| *it as i32).collect();
+        let labels = self.arguments.iter().filter_map(|it| match it {
+            Given::Labels(it) => Some(integers(it)),
             Given::Tensor(_) | Given::Buffer(_) | Given::Array(_) | Given::Other(..) => None,
         });
-        #[expect(clippy::cast_possible_truncation, reason = "labels are small integers")]
-        labels.unwrap_or_default().into_iter().map(|it| it as i32).collect()
+        labels.collect()
     }
 
     /// A program whose parameters are the operands.
@@ -270,7 +271,7 @@ impl Case {
                 Given::Buffer(it) => {
                     builder.buffer(&format!("operand{at}"), &it.shape, Init::Constant(0.0))
                 }
-                Given::Labels(it) => builder.input("labels", DType::I32, &it.shape),
+                Given::Labels(it) => builder.input(&format!("labels{at}"), DType::I32, &it.shape),
                 Given::Array(n) => {
                     array = (Vec::new(), *n);
                     continue;

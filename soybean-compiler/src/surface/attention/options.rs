@@ -67,8 +67,8 @@ pub(super) const SAMPLES: &[&[SampleArgument]] = &[
     ],
     // In one kernel.
     &[
-        tensor(&[2, 32, 2]),
-        tensor(&[2, 32, 2]),
+        tensor(&[2, 32, 1]),
+        tensor(&[2, 32, 1]),
         tensor(&[2, 32, 1]),
         CAUSAL,
         SampleArgument::Array(&[integers(&[2, 32], 3), integers(&[2, 32], 3)]),
@@ -77,12 +77,12 @@ pub(super) const SAMPLES: &[&[SampleArgument]] = &[
         number(0.0),
     ],
     &[
-        tensor(&[2, 4, 12, 2]),
-        tensor(&[2, 2, 90, 2]),
-        tensor(&[2, 2, 90, 1]),
+        tensor(&[2, 2, 32, 1]),
+        tensor(&[2, 1, 32, 1]),
+        tensor(&[2, 1, 32, 1]),
         NONE,
-        integers(&[2], 91),
-        tensor(&[1, 90]),
+        integers(&[2], 33),
+        tensor(&[1, 32]),
         number(0.7),
         number(0.0),
     ],
