@@ -35,7 +35,7 @@ pub(super) fn matrices(bias: &Shape, query: &Shape) -> AttentionBias {
 pub(crate) fn is_in_turn(bias: &[usize], leading: &[usize]) -> bool {
     let mut own = (0..leading.len()).filter(|it| bias[*it] == leading[*it] && leading[*it] != 1);
     let Some(first) = own.next() else { return true };
-    let last = own.last().unwrap_or(first);
+    let last = own.next_back().unwrap_or(first);
     (first..=last).all(|it| bias[it] == leading[it])
 }
 

@@ -1,6 +1,6 @@
 //! The options of attention: which keys queries see, and how scores become weights.
 
-use soybean_plan::{DType, Shape};
+use soybean_plan::{DType, Mode, Shape};
 
 use super::{Seen, grouped, window};
 use crate::{
@@ -127,6 +127,8 @@ impl Options {
         let shapes = operands.map(|it| builder.shape(it));
         let bias = bias(builder, arguments, &shapes)?;
         let segments = segments(builder, arguments, &shapes)?;
+        // Inference drops nothing, so that its weights need not be in memory.
+        let p = if builder.mode() == Mode::Inference { 0.0 } else { p };
         Ok(Self { seen, segments, bias, scale, p })
     }
 }
