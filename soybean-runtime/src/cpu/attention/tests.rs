@@ -84,6 +84,57 @@ fn positions(dice: &mut Dice, it: &Attention) -> Vec<usize> {
     (0..it.queries).map(&mut position).collect()
 }
 
+/// Random inputs after the operands; segments are all equal and the bias is empty without them.
+struct Masks {
+    positions: Vec<usize>,
+    segments: [Vec<i32>; 2],
+    bias: Vec<f32>,
+}
+
+impl Masks {
+    fn new(dice: &mut Dice, it: &Attention) -> Self {
+        let positions = positions(dice, it);
+        let limit = if it.segments.is_some() { 3 } else { 1 };
+        let segments = [it.queries, it.keys].map(|n| {
+            let n = it.segments.unwrap_or(1) * n;
+            (0..n).map(|_| i32::try_from(dice.below(limit)).unwrap()).collect()
+        });
+        let n_bias = it.bias.map_or(0, |bias| bias.matrices * bias.rows * it.keys);
+        let mut bias = dice.buffer(n_bias, DType::F32);
+        for it in &mut bias {
+            *it = if *it > 1.0 { f32::NEG_INFINITY } else { *it };
+        }
+        Self { positions, segments, bias }
+    }
+
+    /// Returns the inputs that a kernel has, as words in memory.
+    fn inputs(&self, it: &Attention) -> Vec<(Vec<f32>, DType)> {
+        let words = |it: &[i32]| -> Vec<f32> {
+            it.iter().map(|it| f32::from_bits(it.cast_unsigned())).collect()
+        };
+        let positions: Vec<i32> =
+            self.positions.iter().map(|it| i32::try_from(*it).unwrap()).collect();
+        let has_segments = it.segments.is_some();
+        let [of_queries, of_keys] = &self.segments;
+        let all = [
+            has_segments.then(|| (words(of_queries), DType::I32)),
+            has_segments.then(|| (words(of_keys), DType::I32)),
+            it.bias.map(|_| (self.bias.clone(), DType::F32)),
+            it.is_causal.then(|| (words(&positions), DType::I32)),
+        ];
+        all.into_iter().flatten().collect()
+    }
+
+    /// Returns what a head of keys sees.
+    fn of_head(&self, it: &Attention, head: usize) -> Seen<'_> {
+        let row = head * it.segments.unwrap_or(1) / it.heads;
+        let [of_queries, of_keys] = &self.segments;
+        let segments =
+            [&of_queries[row * it.queries..][..it.queries], &of_keys[row * it.keys..][..it.keys]];
+        Seen { positions: &self.positions, segments, bias: bias_of(it, head, &self.bias) }
+    }
+}
+
 fn check(dice: &mut Dice, attention: &Attention) {
     let heads = attention.heads;
     let isa = dice.pick(&Isa::all());
@@ -94,33 +145,9 @@ fn check(dice: &mut Dice, attention: &Attention) {
     let mut inputs: Vec<Vec<f32>> =
         lengths.iter().map(|n| dice.buffer(heads * n, DType::F32)).collect();
     let mut regions: Vec<Region> = inputs.iter_mut().map(|it| region(it, DType::F32)).collect();
-    let positions = positions(dice, attention);
-    let (queries, keys) = (attention.queries, attention.keys);
-    let mut integers = |n: usize, limit: usize| -> Vec<i32> {
-        (0..n).map(|_| i32::try_from(dice.below(limit)).unwrap()).collect()
-    };
-    let n_rows = attention.segments.unwrap_or(1);
-    let limit = if attention.segments.is_some() { 3 } else { 1 };
-    let segments = [queries, keys].map(|n| integers(n_rows * n, limit));
-    let n_bias = attention.bias.map_or(0, |it| it.matrices * it.rows * keys);
-    let mut bias = dice.buffer(n_bias, DType::F32);
-    for it in &mut bias {
-        *it = if *it > 1.0 { f32::NEG_INFINITY } else { *it };
-    }
-    let words = |it: &[i32]| -> Vec<f32> {
-        it.iter().map(|it| f32::from_bits(it.cast_unsigned())).collect()
-    };
-    let of_positions: Vec<i32> = positions.iter().map(|it| i32::try_from(*it).unwrap()).collect();
-    let mut masks = [words(&segments[0]), words(&segments[1]), bias, words(&of_positions)];
-    let (has_segments, has_bias) = (attention.segments.is_some(), attention.bias.is_some());
-    let types = [
-        has_segments.then_some(DType::I32),
-        has_segments.then_some(DType::I32),
-        has_bias.then_some(DType::F32),
-        attention.is_causal.then_some(DType::I32),
-    ];
-    let given = masks.iter_mut().zip(types);
-    regions.extend(given.filter_map(|(words, dtype)| Some(region(words, dtype?))));
+    let masks = Masks::new(dice, attention);
+    let mut of_masks = masks.inputs(attention);
+    regions.extend(of_masks.iter_mut().map(|(words, dtype)| region(words, *dtype)));
     let n_results = attention.result_lengths();
     let mut results: Vec<Vec<f32>> =
         n_results.iter().map(|it| vec![f32::NAN; heads * it]).collect();
@@ -131,16 +158,7 @@ fn check(dice: &mut Dice, attention: &Attention) {
     for number in 0..heads {
         let operands: Vec<&[f32]> =
             inputs.iter().zip(&lengths).map(|(it, n)| &it[number * n..(number + 1) * n]).collect();
-        let row = number * n_rows / heads;
-        let seen = Seen {
-            positions: &positions,
-            segments: [
-                &segments[0][row * queries..][..queries],
-                &segments[1][row * keys..][..keys],
-            ],
-            bias: bias_of(attention, number, &masks[2]),
-        };
-        let expected = head(attention, &operands, &seen);
+        let expected = head(attention, &operands, &masks.of_head(attention, number));
         assert_eq!(expected.len(), results.len());
         for ((result, n), expected) in results.iter().zip(&n_results).zip(expected) {
             for (found, expected) in result[number * n..(number + 1) * n].iter().zip(expected) {
