@@ -48,6 +48,7 @@ mod training;
 
 pub use arena::scope;
 pub use arithmetic::Operand;
+pub use attention::{AttentionMask, AttentionSegments, Seen, Segments};
 pub use by_name::{Argument, call, operator_names};
 pub use convolution::Pair;
 pub use creation::{arange, full};

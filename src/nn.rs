@@ -34,6 +34,8 @@ mod experts;
 mod gpt2;
 mod llama;
 mod norm;
+pub mod packed;
+pub mod padded;
 mod position;
 mod recurrent;
 mod residual;

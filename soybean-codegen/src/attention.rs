@@ -9,7 +9,7 @@ mod mma;
 
 use std::ops::Range;
 
-use soybean_plan::{Attention, AttentionForm, DType};
+use soybean_plan::{Attention, AttentionBias, AttentionForm, DType};
 
 use crate::{
     Address, Call, Generated, Operation,
@@ -124,27 +124,35 @@ impl Writer<'_> {
         result_apart(number, self.call.results[number])
     }
 
-    const fn has_positions(&self) -> bool {
-        self.it.is_causal && self.it.is_part
-    }
-
-    /// Returns the arguments for the function of a part: operands, positions, tables and results.
-    /// An argument that this kernel does not have is a null pointer.
-    fn arguments<'a>(&self, part: Part, parameters: &'a [Parameter]) -> Vec<&'a str> {
-        let mut names: Vec<&str> = parameters.iter().map(|it| name(&it.declaration)).collect();
-        let n_operands = self.it.input_lengths().len();
-        if !self.has_positions() {
-            names.insert(n_operands, "nullptr");
-        }
+    /// Returns the arguments for the function of a part: operands, the mask, tables and results. An
+    /// argument that this kernel does not have is a null pointer.
+    fn arguments(&self, part: Part, parameters: &[Parameter]) -> Vec<String> {
+        let names: Vec<&str> = parameters.iter().map(|it| name(&it.declaration)).collect();
+        let (n_operands, n_inputs) = (self.it.input_lengths().len(), self.n_inputs());
+        let name = |number: Option<usize>| number.map_or("nullptr", |it| names[it]);
+        let [of_queries, of_keys] =
+            self.it.segment_inputs().map_or([None; 2], |it| it.map(Some)).map(name);
+        let (positions, bias) = (name(self.it.positions_input()), name(self.it.bias_input()));
+        let mask = format!("{{{positions}, {of_queries}, {of_keys}, {bias}}}");
+        let mut arguments: Vec<String> =
+            names[..n_operands].iter().map(ToString::to_string).collect();
+        arguments.push(mask);
+        arguments.extend(names[n_inputs..].iter().map(ToString::to_string));
         if part == Part::KeyGradients {
             if !self.it.form.has_key_gradient() {
-                names.insert(names.len() - 1, "nullptr");
+                arguments.insert(arguments.len() - 1, "nullptr".to_owned());
             }
             if !self.it.form.has_value_gradient() {
-                names.push("nullptr");
+                arguments.push("nullptr".to_owned());
             }
         }
-        names
+        arguments
+    }
+
+    /// Returns the number of inputs that are read.
+    fn n_inputs(&self) -> usize {
+        let n = self.it.input_lengths().len() + self.it.mask_lengths().len();
+        n - usize::from(self.it.is_causal && !self.it.is_part)
     }
 
     /// Returns the functions for these parts, each with the parameters that follow the inputs.
@@ -178,8 +186,7 @@ impl Writer<'_> {
             }
             Units::Tensor { .. } | Units::Single => fma::tiling(self.it, part),
         };
-        let n_inputs = self.it.input_lengths().len() + usize::from(self.has_positions());
-        let inputs = self.call.inputs[..n_inputs].iter().enumerate();
+        let inputs = self.call.inputs[..self.n_inputs()].iter().enumerate();
         let function = Function {
             name: format!("{}{}", self.prefix, part.name()),
             parameters: inputs
@@ -209,8 +216,10 @@ impl Writer<'_> {
 
     /// Writes the constants and the functions that rely on them.
     fn space(&self, text: &mut Text, tiling: &Tiling) {
-        let Attention { form, group, queries, keys, features, width, .. } = *self.it;
+        let Attention { form, heads, group, queries, keys, features, width, .. } = *self.it;
         let Attention { is_causal, window, scale, .. } = *self.it;
+        let one = AttentionBias { matrices: 1, repeats: 1, rows: 1 };
+        let bias = self.it.bias.unwrap_or(one);
         let sizes = [
             ("GROUP", group),
             ("QUERIES", queries),
@@ -218,6 +227,10 @@ impl Writer<'_> {
             ("FEATURES", features),
             ("WIDTH", width),
             ("WINDOW", window.unwrap_or(0)),
+            ("SEGMENT_HEADS", heads * group / self.it.segments.unwrap_or(1)),
+            ("BIAS_MATRICES", bias.matrices),
+            ("BIAS_REPEATS", bias.repeats),
+            ("BIAS_ROWS", bias.rows),
         ];
         for (name, value) in sizes.iter().chain(&tiling.constants) {
             text.line(format!("constexpr int {name} = {value};"));
@@ -225,7 +238,9 @@ impl Writer<'_> {
         let flags = [
             ("IS_CAUSAL", is_causal),
             ("HAS_WINDOW", window.is_some()),
-            ("HAS_POSITIONS", self.has_positions()),
+            ("HAS_POSITIONS", self.it.positions_input().is_some()),
+            ("HAS_SEGMENTS", self.it.segments.is_some()),
+            ("HAS_BIAS", self.it.bias.is_some()),
             ("HAS_KEY_GRADIENT", form.has_key_gradient()),
             ("HAS_VALUE_GRADIENT", form.has_value_gradient()),
         ];
@@ -235,6 +250,10 @@ impl Writer<'_> {
         text.line(format!("constexpr float SCALE = {};", constant(scale)));
         let by_power = constant(scale * std::f64::consts::LOG2_E);
         text.line(format!("constexpr float LOG_SCALE = {by_power};"));
+        let by_e = constant(std::f64::consts::LOG2_E);
+        text.line(format!("constexpr float LOG_OF_E = {by_e};"));
+        let of_bias = self.it.bias_input().map_or(DType::F32, |it| self.call.inputs[it]);
+        text.line(format!("typedef {} Bias;", c_type(of_bias)));
         let operands = self.operand_types().iter().copied();
         let types = ["Query", "Key", "Value", "Gradient"].into_iter().zip(operands);
         let mut results = self.call.results.iter().copied();
@@ -253,7 +272,7 @@ impl Writer<'_> {
         for (name, dtype) in types.chain(gradient).chain(results) {
             text.line(format!("typedef {} {name};", c_type(dtype)));
         }
-        text.line(include_str!("attention/positions.cu"));
+        text.line(include_str!("attention/mask.cu"));
         for it in tiling.texts {
             text.line(it);
         }
@@ -283,6 +302,8 @@ mod tests {
             is_causal: true,
             window: None,
             is_part: false,
+            segments: None,
+            bias: None,
             pairs: Attention::causal_pairs(100, 100),
             scale: 0.125,
         });

@@ -35,8 +35,8 @@ fn main() {
     }
 }
 
-fn measure(heads: usize, n: usize, d: usize, is_causal: bool) {
-    let attention = |form| Attention {
+fn attention(form: AttentionForm, heads: usize, n: usize, d: usize, is_causal: bool) -> Attention {
+    Attention {
         form,
         heads,
         group: 1,
@@ -47,12 +47,17 @@ fn measure(heads: usize, n: usize, d: usize, is_causal: bool) {
         is_causal,
         window: None,
         is_part: false,
+        segments: None,
+        bias: None,
         pairs: if is_causal { Attention::causal_pairs(n, n) } else { n * n },
         scale: 0.125,
-    };
+    }
+}
+
+fn measure(heads: usize, n: usize, d: usize, is_causal: bool) {
     let (rows, scores) = (heads * n * d, heads * n * n);
     let one_kernel = |form| {
-        let kernel = attention(form);
+        let kernel = attention(form, heads, n, d, is_causal);
         let [n_inputs, n_results] = [kernel.input_lengths().len(), kernel.result_lengths().len()];
         // Positions come last.
         let n_read = n_inputs + usize::from(is_causal);

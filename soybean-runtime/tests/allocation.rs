@@ -78,6 +78,8 @@ fn add_attention(program: &mut Program, [a, b, c]: [usize; 3]) {
             is_causal: true,
             window: None,
             is_part: false,
+            segments: None,
+            bias: None,
             pairs: Attention::causal_pairs(190, 190),
             scale: 0.125,
         };

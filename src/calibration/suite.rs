@@ -265,6 +265,8 @@ fn attentions() -> impl Iterator<Item = Trial> {
                 is_causal: true,
                 window: None,
                 is_part: false,
+                segments: None,
+                bias: None,
                 pairs: Attention::causal_pairs(length, length),
                 scale: 0.25,
             };

@@ -1,6 +1,8 @@
 //! Attention.
 
-use super::Tensor;
+use std::ops::RangeFull;
+
+use super::{Operand, Tensor};
 
 impl Tensor {
     /// Computes `softmax(q k^T / sqrt(d)) v` with the softmax over the keys. `q: [.., n, d]`, `k:
@@ -27,9 +29,9 @@ impl Tensor {
     /// If the shapes do not fit.
     #[must_use]
     pub fn scaled_dot_product_attention(self, key: Self, value: Self, is_causal: bool) -> Self {
-        let no_window = f64::INFINITY;
-        let window = is_causal.then_some(no_window);
-        self.grouped_attention("scaled_dot_product_attention", key, value, window)
+        let seen = if is_causal { Seen::Causal } else { Seen::All };
+        let options = Options::new(seen, self.attention_scale());
+        self.attended("scaled_dot_product_attention", key, value, &options)
     }
 
     /// Computes [`Self::scaled_dot_product_attention`] in which query `i` attends to the `window`
@@ -50,39 +52,262 @@ impl Tensor {
     #[must_use]
     pub fn sliding_window_attention(self, key: Self, value: Self, window: usize) -> Self {
         assert!(window > 0, "`sliding_window_attention`: `window` must be at least 1, found 0");
-        self.grouped_attention("sliding_window_attention", key, value, Some(window as f64))
+        let options = Options::new(Seen::Window(window), self.attention_scale());
+        self.attended("sliding_window_attention", key, value, &options)
     }
 
-    /// Computes attention of which several heads of queries may share keys. A query sees the keys
-    /// up to its own, at most `window`; all keys without a window.
-    fn grouped_attention(self, name: &str, key: Self, value: Self, window: Option<f64>) -> Self {
+    /// Computes [`Self::scaled_dot_product_attention`] with options, `softmax(scale * q k^T + bias)
+    /// v`:
+    ///
+    /// - `mask` is `"none"`, `"causal"`, or the number of keys of a sliding window.
+    /// - `segments` are `..` if there are none. For keys `[batch, heads, m, d]`, lengths `[batch]`
+    ///   are the numbers of keys that queries see, if later ones are padding. A pair of integers
+    ///   `[batch, n]` and `[batch, m]` tells the sequences to which queries and keys belong, if
+    ///   several are packed into a row: a query sees the keys of its own. Both may have more or
+    ///   fewer of the leading dims that queries and keys share.
+    /// - `bias` is a tensor `[.., n, m]`, broadcast to the scores, or a number. Minus infinity
+    ///   hides a key.
+    /// - `scale` is the factor of the scores, usually `1 / sqrt(d)`.
+    /// - `p` is the probability with which [`dropout`](Self::dropout) drops a weight in training.
+    ///
+    /// A query that sees no key gives zeros, where PyTorch's function gives NaN.
+    ///
+    /// Without dropout, one kernel computes long attention, and skips keys that a block of queries
+    /// does not see. With it, all weights are in memory, and so are they for the gradient of a
+    /// bias that is trained. Sources: Press, Smith & Lewis 2022 (ALiBi), Raffel et al. 2020 (T5),
+    /// Krell et al. 2021 (packed sequences).
+    ///
+    /// ```
+    /// # use soybean::Tensor;
+    /// let query = Tensor::new([2, 1, 3, 1], &[0.0; 6]);
+    /// let value = Tensor::new([2, 1, 3, 1], &[1.0, 3.0, 8.0, 1.0, 3.0, 8.0]);
+    /// // All scores are 0, so each query gets the mean of the values that it attends to.
+    /// let lengths = Tensor::new([2], &[2.0, 0.0]);
+    /// let padded = query.attention_with(query, value, "none", lengths, 0.0, 1.0, 0.0);
+    /// assert_eq!(padded.to_vec(), [2.0, 2.0, 2.0, 0.0, 0.0, 0.0]);
+    /// let segments = Tensor::new([2, 3], &[7.0, 7.0, 8.0, 7.0, 8.0, 8.0]);
+    /// let segments = [segments, segments];
+    /// let packed = query.attention_with(query, value, "causal", segments, 0.0, 1.0, 0.0);
+    /// assert_eq!(packed.to_vec(), [1.0, 2.0, 8.0, 1.0, 3.0, 5.5]);
+    /// let bias = Tensor::new([3], &[0.0, 3.0_f64.ln(), f64::NEG_INFINITY]);
+    /// let biased = query.attention_with(query, value, "none", .., bias, 1.0, 0.0);
+    /// assert!((biased.to_vec()[0] - 2.5).abs() < 1e-12);
+    /// ```
+    ///
+    /// # Panics
+    /// If the shapes do not fit, `p` is not from 0 to below 1, or there is no such mask.
+    #[must_use]
+    #[expect(clippy::too_many_arguments, reason = "PyTorch's function has as many")]
+    pub fn attention_with(
+        self,
+        key: Self,
+        value: Self,
+        mask: impl AttentionMask,
+        segments: impl AttentionSegments,
+        bias: impl Operand,
+        scale: f64,
+        p: f64,
+    ) -> Self {
+        let (segments, bias) = (segments.segments(), Some(bias.into_tensor()));
+        let options = Options { segments, bias, p, ..Options::new(mask.seen(), scale) };
+        self.attended("attention_with", key, value, &options)
+    }
+
+    fn attention_scale(self) -> f64 {
+        1.0 / (self.shape().last().copied().unwrap_or(1) as f64).sqrt()
+    }
+
+    /// Computes attention of which several heads of queries may share keys.
+    fn attended(self, name: &str, key: Self, value: Self, options: &Options) -> Self {
         let (shape, shared) = (self.shape(), key.shape());
         let n_outer = shape.len().saturating_sub(3);
         if shape.len() < 3 || shared.len() != shape.len() || shape[n_outer] == shared[n_outer] {
-            return self.attention(key, value, window);
+            let weights = options.weights(self, key);
+            return weights.dropped(options.p).matmul(value);
         }
         let (h, g) = (shape[n_outer], shared[n_outer]);
         assert!(
             g > 0 && h.is_multiple_of(g),
             "`{name}`: {h} heads of queries cannot share {g} heads of keys"
         );
-        let grouped = [&shape[..n_outer], &[g, h / g], &shape[n_outer + 1..]].concat();
-        let [key, value] = [key, value].map(|it| it.unsqueeze(-3));
-        let attended = self.reshaped(&grouped).attention(key, value, window);
-        let width = value.shape().last().copied().unwrap_or(1);
-        attended.reshaped(&[&shape[..shape.len() - 1], &[width]].concat())
+        let [key, value] = [key, value].map(|it| it.repeat_interleave(h / g, n_outer));
+        let weights = options.weights(self, key);
+        // Weights are dropped by their indices, of which heads have two.
+        let of_weights = weights.shape();
+        let grouped = [&shape[..n_outer], &[g, h / g], &of_weights[n_outer + 1..]].concat();
+        let weights = weights.reshaped(&grouped).dropped(options.p).reshaped(&of_weights);
+        weights.matmul(value)
     }
 
-    /// Computes attention whose leading dims are equal or broadcast.
-    fn attention(self, key: Self, value: Self, window: Option<f64>) -> Self {
-        let width = self.shape().last().copied().unwrap_or(1) as f64;
-        let scores = self.matmul(key.transpose()) / width.sqrt();
-        let Some(window) = window else { return scores.softmax(-1).matmul(value) };
-        let shape = scores.shape();
+    fn dropped(self, p: f64) -> Self {
+        if p == 0.0 { self } else { self.dropout(p) }
+    }
+}
+
+/// The keys that queries see by their positions.
+#[derive(Clone, Copy, Debug)]
+pub enum Seen {
+    /// All.
+    All,
+    /// Those up to the query's own position.
+    Causal,
+    /// The last of those, these many.
+    Window(usize),
+}
+
+/// The mask of [`Tensor::attention_with`]: `"none"`, `"causal"`, or the number of keys of a window.
+pub trait AttentionMask {
+    /// Returns the keys that queries see.
+    ///
+    /// # Panics
+    /// If there is no such mask.
+    fn seen(self) -> Seen;
+}
+
+impl AttentionMask for Seen {
+    fn seen(self) -> Seen {
+        self
+    }
+}
+
+impl AttentionMask for &str {
+    fn seen(self) -> Seen {
+        match self {
+            "none" => Seen::All,
+            "causal" => Seen::Causal,
+            other => {
+                panic!("`attention_with`: `mask` must be \"none\" or \"causal\", found {other:?}")
+            }
+        }
+    }
+}
+
+impl AttentionMask for usize {
+    fn seen(self) -> Seen {
+        assert!(self > 0, "`attention_with`: `mask` must be at least 1, found 0");
+        Seen::Window(self)
+    }
+}
+
+impl AttentionMask for i32 {
+    fn seen(self) -> Seen {
+        usize::try_from(self).unwrap_or(0).seen()
+    }
+}
+
+/// The segments of queries and keys; a query sees the keys of its own.
+#[derive(Clone, Copy, Debug)]
+pub enum Segments {
+    /// All are one segment.
+    None,
+    /// The first keys of each row, these many, are the segment of all queries.
+    Lengths(Tensor),
+    /// Those of queries `[.., n]` and of keys `[.., m]`.
+    Pair([Tensor; 2]),
+}
+
+/// The segments of [`Tensor::attention_with`]: `..`, lengths, or those of queries and keys.
+pub trait AttentionSegments {
+    /// Returns the segments of queries and keys.
+    fn segments(self) -> Segments;
+}
+
+impl AttentionSegments for Segments {
+    fn segments(self) -> Segments {
+        self
+    }
+}
+
+impl AttentionSegments for RangeFull {
+    fn segments(self) -> Segments {
+        Segments::None
+    }
+}
+
+impl AttentionSegments for Tensor {
+    fn segments(self) -> Segments {
+        Segments::Lengths(self)
+    }
+}
+
+impl AttentionSegments for [Tensor; 2] {
+    fn segments(self) -> Segments {
+        Segments::Pair(self)
+    }
+}
+
+impl AttentionSegments for (Tensor, Tensor) {
+    fn segments(self) -> Segments {
+        Segments::Pair([self.0, self.1])
+    }
+}
+
+impl Segments {
+    /// Returns 1 where a query sees a key, broadcast to scores `[.., n, m]`.
+    fn are_same(self, scores: &[usize]) -> Option<Tensor> {
+        let (n, m) = (scores[scores.len() - 2], scores[scores.len() - 1]);
+        let [of_queries, of_keys] = match self {
+            Self::None => return None,
+            Self::Lengths(lengths) => {
+                let is_inside = indices(m).lt(lengths.unsqueeze(-1));
+                return Some(in_rows(is_inside, scores, [1, m]));
+            }
+            Self::Pair(pair) => pair,
+        };
+        Some(in_rows(of_queries, scores, [n, 1]).eq(in_rows(of_keys, scores, [1, m])))
+    }
+}
+
+/// Returns numbers of queries or keys, `[.., n]`, whose leading dims are first ones of the scores,
+/// as `[.., n, 1]` or `[.., 1, m]`.
+fn in_rows(numbers: Tensor, scores: &[usize], last: [usize; 2]) -> Tensor {
+    let shape = numbers.shape();
+    let n_leading = shape.len().saturating_sub(1);
+    let fits = n_leading + 2 <= scores.len()
+        && shape[..n_leading] == scores[..n_leading]
+        && shape.last() == Some(&(last[0] * last[1]));
+    assert!(fits, "`attention_with`: segments {shape:?} do not fit scores {scores:?}");
+    let ones = vec![1; scores.len() - 2 - n_leading];
+    numbers.reshaped(&[&shape[..n_leading], &ones, &last].concat())
+}
+
+/// The options of attention.
+struct Options {
+    seen: Seen,
+    segments: Segments,
+    bias: Option<Tensor>,
+    scale: f64,
+    p: f64,
+}
+
+impl Options {
+    const fn new(seen: Seen, scale: f64) -> Self {
+        Self { seen, segments: Segments::None, bias: None, scale, p: 0.0 }
+    }
+
+    /// Returns the weights of keys, `[.., n, m]`: all 0 for a query that sees none.
+    fn weights(&self, query: Tensor, key: Tensor) -> Tensor {
+        let products = query.matmul(key.transpose()) * self.scale;
+        let shape = products.shape();
+        let mut scores = self.bias.map_or(products, |bias| products + bias);
+        assert_eq!(scores.shape(), shape, "`attention_with`: the bias does not fit the scores");
+        if let Some(are_same) = self.segments.are_same(&shape) {
+            scores = scores.where_(are_same, f64::NEG_INFINITY);
+        }
         let (queries, keys) = (indices(shape[shape.len() - 2]), indices(shape[shape.len() - 1]));
         let n_before = queries.unsqueeze(-1) - keys;
-        let is_seen = n_before.ge(0.0) * n_before.lt(window);
-        scores.where_(is_seen, f64::NEG_INFINITY).softmax(-1).matmul(value)
+        let is_seen = match self.seen {
+            Seen::All => None,
+            Seen::Causal => Some(n_before.ge(0.0)),
+            Seen::Window(window) => Some(n_before.ge(0.0) * n_before.lt(window as f64)),
+        };
+        if let Some(is_seen) = is_seen {
+            scores = scores.where_(is_seen, f64::NEG_INFINITY);
+        }
+        let most = scores.max(-1).unsqueeze(-1);
+        let powers = (scores - most.where_(most.ne(f64::NEG_INFINITY), 0.0)).exp();
+        let total = powers.sum(-1).unsqueeze(-1);
+        powers / total.where_(total.ne(0.0), 1.0)
     }
 }
 

@@ -2,7 +2,7 @@
 //! eager form.
 
 use super::{
-    Dim, Dims, Tensor,
+    AttentionMask, AttentionSegments, Dim, Dims, Seen, Segments, Tensor,
     creation::{arange, filled},
     slicing::{concat, stack},
 };
@@ -153,6 +153,11 @@ const OPERATORS: &[Operator] = &[
     }),
     ("sliding_window_attention", |it| {
         it.tensor(0).sliding_window_attention(it.tensor(1), it.tensor(2), it.extent(3))
+    }),
+    ("attention_with", |it| {
+        let [key, value, bias] = [1, 2, 5].map(|at| it.tensor(at));
+        let (scale, p) = (it.number(6), it.number(7));
+        it.tensor(0).attention_with(key, value, it.mask(3), it.segments(4), bias, scale, p)
     }),
     ("cross_entropy", |it| it.tensor(0).cross_entropy(it.tensor(1))),
     ("cross_entropy_with", |it| {
@@ -316,6 +321,22 @@ impl Arguments<'_> {
         match self.list.get(position) {
             Some(Argument::Text(text)) => text,
             other => self.refuse(position, "a string", other),
+        }
+    }
+
+    fn mask(&self, position: usize) -> Seen {
+        match self.list.get(position) {
+            Some(Argument::Integer(number)) => extent(*number).seen(),
+            _ => self.text(position).seen(),
+        }
+    }
+
+    fn segments(&self, position: usize) -> Segments {
+        match self.list.get(position) {
+            Some(Argument::All) => Segments::None,
+            Some(Argument::Tensor(lengths)) => Segments::Lengths(*lengths),
+            Some(Argument::Tensors(pair)) if pair.len() == 2 => [pair[0], pair[1]].segments(),
+            other => self.refuse(position, "`..`, lengths or two segments", other),
         }
     }
 

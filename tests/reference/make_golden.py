@@ -153,6 +153,30 @@ def sliding_window(q, k, v, window):
     return attention(q, k, v, True, window)
 
 
+def attention_with(q, k, v, mask, *rest):
+    """A query that sees no key gives zeros."""
+    n, m, (bias, scale, p) = q.shape[-2], k.shape[-2], rest[-3:]
+    if q.ndim > 2:
+        k, v = (np.repeat(it, q.shape[-3] // it.shape[-3], -3) for it in (k, v))
+    scores = scale * (q @ np.swapaxes(k, -1, -2)) + bias
+    rows = lambda it: np.asarray(it).reshape(it.shape + (1,) * (scores.ndim - it.ndim))
+    seen = np.ones(scores.shape, dtype=bool)
+    if mask != "none":
+        seen &= np.tri(n, m, dtype=bool)
+    if isinstance(mask, int):
+        seen &= ~np.tri(n, m, -mask, dtype=bool)
+    if isinstance(rest[0], Labels):
+        seen &= np.arange(m) < rows(rest[0])
+    if isinstance(rest[0], Array):
+        of_queries, of_keys = map(np.asarray, rest[1:3])
+        same = of_queries[..., :, None] == of_keys[..., None, :]
+        ones = (1,) * (scores.ndim - same.ndim)
+        seen &= same.reshape(same.shape[:-2] + ones + (n, m))
+    powers = np.where(seen, np.exp(scores), 0.0)
+    total = powers.sum(-1, keepdims=True)
+    return powers / np.where(total == 0.0, 1.0, total) @ v
+
+
 def huber(x, t, delta):
     d = np.abs(x - t)
     return np.mean(np.where(d <= delta, d * d / 2, delta * (d - delta / 2)))
@@ -514,6 +538,9 @@ CASES = [
     ("minimum", np.minimum, labels(3, 4, classes=9) - 4, 1),
     ("mul", np.multiply, labels(3, 4, classes=9) - 4, labels(4, classes=3)),
     ("where_", lambda x, c, y: np.where(c != 0, x, y), labels(3, 4, classes=9), labels(4, classes=2), -100),
+    ("attention_with", attention_with, tensor(4, 2, 3, 2), tensor(4, 2, 5, 2), tensor(4, 2, 5, 3), "none", labels(4, classes=6), 0.0, 0.75, 0.0),
+    ("attention_with", attention_with, tensor(2, 4, 5, 2), tensor(2, 2, 5, 2), tensor(2, 2, 5, 2), "causal", Array(2), labels(2, 5, classes=2), labels(2, 5, classes=2), tensor(4, 1, 5), -0.5, 0.0),
+    ("attention_with", attention_with, tensor(3, 4, 2), tensor(3, 6, 2), tensor(3, 6, 2), 2, ..., tensor(3, 4, 6), 1.5, 0.0),
 ]
 
 

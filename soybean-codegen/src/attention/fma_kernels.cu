@@ -16,7 +16,7 @@ struct Rows {
 };
 
 // Computes the sums of weighted values of a tile of queries.
-__device__ __forceinline__ void attend(Rows& rows, const Query* query, const Key* key, const Value* value, const int* positions, int first, float* shared) {
+__device__ __forceinline__ void attend(Rows& rows, const Query* query, const Key* key, const Value* value, Mask mask, int first, float* shared) {
   float* queries = shared;
   float* keys = queries + TILE_QUERIES * FEATURE_STRIDE;
   float* values = keys + TILE_KEYS * FEATURE_STRIDE;
@@ -28,23 +28,25 @@ __device__ __forceinline__ void attend(Rows& rows, const Query* query, const Key
 #pragma unroll
     for (int g = 0; g < WIDTH_GROUPS; ++g) rows.sums[r][g][0] = rows.sums[r][g][1] = rows.sums[r][g][2] = rows.sums[r][g][3] = 0.0f;
   }
-  int end = n_seen(positions, first + TILE_QUERIES);
-  for (int start = first_seen(positions, first, TILE_KEYS); start < end; start += TILE_KEYS) {
+  Span own = span(mask.query_segments, first, TILE_QUERIES, QUERIES);
+  int end = n_seen(mask, first + TILE_QUERIES), start = next_keys(mask, first_seen(mask, first, TILE_KEYS), end, TILE_KEYS, own);
+  for (; start < end; start = next_keys(mask, start + TILE_KEYS, end, TILE_KEYS, own)) {
     __syncthreads();
     load_tile<TILE_KEYS, FEATURES, FEATURE_STRIDE>(keys, key, start, KEYS);
     load_tile<TILE_KEYS, WIDTH, WIDTH_STRIDE>(values, value, start, KEYS);
     __syncthreads();
     float scores[R][C];
     dot_rows<R, C, FEATURES, FEATURE_STRIDE>(scores, queries, keys);
-    bool whole = is_whole(positions, first, TILE_QUERIES, start, TILE_KEYS);
+    bool whole = is_whole(mask, first, TILE_QUERIES, start, TILE_KEYS);
 #pragma unroll
     for (int r = 0; r < R; ++r) {
-      int row = R * thread_row() + r, at = position(positions, first + row);
+      int row = R * thread_row() + r, at = position(mask, first + row);
       float most = rows.most[r];
 #pragma unroll
       for (int c = 0; c < C; ++c) {
-        bool seen = whole || is_seen(at, start + thread_column() + SIDE * c);
-        scores[r][c] = seen ? scores[r][c] * LOG_SCALE : -SOYBEAN_INFINITY;
+        int column = start + thread_column() + SIDE * c;
+        bool seen = whole || is_seen(mask, first + row, at, column);
+        scores[r][c] = score_of(mask, scores[r][c], seen, first + row, column);
         most = fmaxf(most, scores[r][c]);
       }
       most = over_row<soybean_max>(most);
@@ -75,12 +77,12 @@ constexpr int KEY_TILES = (KEYS + TILE_KEYS - 1) / TILE_KEYS;
 // In causal attention, the last queries have the most work, so they begin.
 __device__ __forceinline__ int first_query() { return (QUERY_TILES - 1 - (int)(blockIdx.x % QUERY_TILES)) * TILE_QUERIES; }
 
-__device__ __forceinline__ void forward(const Query* query, const Key* key, const Value* value, const int* positions, Result* result) {
+__device__ __forceinline__ void forward(const Query* query, const Key* key, const Value* value, Mask mask, Result* result) {
   SOYBEAN_SHARED(float, shared);
   long long head = blockIdx.x / QUERY_TILES;
   int first = first_query();
   Rows rows;
-  attend(rows, query + head * (QUERIES * FEATURES), key + head / GROUP * (KEYS * FEATURES), value + head / GROUP * (KEYS * WIDTH), positions, first, shared);
+  attend(rows, query + head * (QUERIES * FEATURES), key + head / GROUP * (KEYS * FEATURES), value + head / GROUP * (KEYS * WIDTH), of_head(mask, head), first, shared);
   float factor[R];
 #pragma unroll
   for (int r = 0; r < R; ++r) factor[r] = normal(1.0f, rows.total[r]);
@@ -89,13 +91,13 @@ __device__ __forceinline__ void forward(const Query* query, const Key* key, cons
 
 // Computes for each query the logarithm of the sum of the powers of its scores, and the dot product
 // of its result and the gradient of the result.
-__device__ __forceinline__ void statistics(const Query* query, const Key* key, const Value* value, const Gradient* gradient, const int* positions, float* logarithm,
+__device__ __forceinline__ void statistics(const Query* query, const Key* key, const Value* value, const Gradient* gradient, Mask mask, float* logarithm,
                                            float* mean) {
   SOYBEAN_SHARED(float, shared);
   long long head = blockIdx.x / QUERY_TILES;
   int first = first_query();
   Rows rows;
-  attend(rows, query + head * (QUERIES * FEATURES), key + head / GROUP * (KEYS * FEATURES), value + head / GROUP * (KEYS * WIDTH), positions, first, shared);
+  attend(rows, query + head * (QUERIES * FEATURES), key + head / GROUP * (KEYS * FEATURES), value + head / GROUP * (KEYS * WIDTH), of_head(mask, head), first, shared);
 #pragma unroll
   for (int r = 0; r < R; ++r) {
     int row = first + R * thread_row() + r;
@@ -117,16 +119,17 @@ __device__ __forceinline__ void statistics(const Query* query, const Key* key, c
 
 // Computes normalized weights from scores, and the unscaled gradients of scores from those of
 // weights.
-__device__ __forceinline__ void grade(float (&scores)[R][C], float (&slopes)[R][C], const int* positions, int query, int key, const float (&logarithm)[R],
+__device__ __forceinline__ void grade(float (&scores)[R][C], float (&slopes)[R][C], const Mask& mask, int query, int key, const float (&logarithm)[R],
                                       const float (&mean)[R]) {
-  bool whole = is_whole(positions, query, TILE_QUERIES, key, TILE_KEYS);
+  bool whole = is_whole(mask, query, TILE_QUERIES, key, TILE_KEYS);
 #pragma unroll
   for (int r = 0; r < R; ++r) {
-    int at = position(positions, query + R * thread_row() + r);
+    int row = query + R * thread_row() + r, at = position(mask, row);
 #pragma unroll
     for (int c = 0; c < C; ++c) {
-      bool seen = whole || is_seen(at, key + thread_column() + SIDE * c);
-      float weight = seen ? exp2f(fmaf(scores[r][c], LOG_SCALE, -logarithm[r])) : 0.0f;
+      int column = key + thread_column() + SIDE * c;
+      bool seen = whole || is_seen(mask, row, at, column);
+      float weight = weight_of(mask, scores[r][c], seen, row, column, logarithm[r]);
       scores[r][c] = weight;
       slopes[r][c] = weight * (slopes[r][c] - mean[r]);
     }
@@ -151,7 +154,7 @@ __device__ __forceinline__ void load_statistics(float (&rows)[R], const float* f
 }
 
 // Computes the gradients of a tile of keys and of their values.
-__device__ __forceinline__ void key_gradients(const Query* query, const Key* key, const Value* value, const Gradient* gradient, const int* positions,
+__device__ __forceinline__ void key_gradients(const Query* query, const Key* key, const Value* value, const Gradient* gradient, Mask mask,
                                               const float* logarithm, const float* mean, KeyResult* key_result, ValueResult* value_result) {
   SOYBEAN_SHARED(float, shared);
   float* keys = shared;
@@ -167,7 +170,10 @@ __device__ __forceinline__ void key_gradients(const Query* query, const Key* key
   float key_sums[C][FEATURE_GROUPS][4] = {}, value_sums[C][WIDTH_GROUPS][4] = {};
   for (int member = 0; member < GROUP; ++member) {
     long long query_head = head * GROUP + member;
-    for (int start = first_seeing(positions, first, TILE_QUERIES); start < QUERIES && !is_past(positions, start, first + TILE_KEYS - 1); start += TILE_QUERIES) {
+    Mask own = of_head(mask, query_head);
+    Span segments = span(own.key_segments, first, TILE_KEYS, KEYS);
+    int start = next_queries(own, first_seeing(mask, first, TILE_QUERIES), TILE_QUERIES, segments);
+    for (; start < QUERIES && !is_past(mask, start, first + TILE_KEYS - 1); start = next_queries(own, start + TILE_QUERIES, TILE_QUERIES, segments)) {
       __syncthreads();
       load_tile<TILE_QUERIES, FEATURES, FEATURE_STRIDE>(queries, query + query_head * (QUERIES * FEATURES), start, QUERIES);
       load_tile<TILE_QUERIES, WIDTH, WIDTH_STRIDE>(gradients, gradient + query_head * (QUERIES * WIDTH), start, QUERIES);
@@ -177,7 +183,7 @@ __device__ __forceinline__ void key_gradients(const Query* query, const Key* key
       __syncthreads();
       dot_rows<R, C, FEATURES, FEATURE_STRIDE>(scores, queries, keys);
       dot_rows<R, C, WIDTH, WIDTH_STRIDE>(weight_slopes, gradients, values);
-      grade(scores, weight_slopes, positions, start, first, logarithms, means);
+      grade(scores, weight_slopes, own, start, first, logarithms, means);
       if (HAS_VALUE_GRADIENT) put_scores(weights, scores);
       if (HAS_KEY_GRADIENT) put_scores(slopes, weight_slopes);
       __syncthreads();
@@ -193,7 +199,7 @@ __device__ __forceinline__ void key_gradients(const Query* query, const Key* key
 }
 
 // Computes the gradients of a tile of queries.
-__device__ __forceinline__ void query_gradients(const Query* query, const Key* key, const Value* value, const Gradient* gradient, const int* positions,
+__device__ __forceinline__ void query_gradients(const Query* query, const Key* key, const Value* value, const Gradient* gradient, Mask mask,
                                                 const float* logarithm, const float* mean, QueryResult* result) {
   SOYBEAN_SHARED(float, shared);
   float* queries = shared;
@@ -206,10 +212,12 @@ __device__ __forceinline__ void query_gradients(const Query* query, const Key* k
   load_tile<TILE_QUERIES, FEATURES, FEATURE_STRIDE>(queries, query + head * (QUERIES * FEATURES), first, QUERIES);
   load_tile<TILE_QUERIES, WIDTH, WIDTH_STRIDE>(gradients, gradient + head * (QUERIES * WIDTH), first, QUERIES);
   float logarithms[R], means[R], sums[R][FEATURE_GROUPS][4] = {};
+  mask = of_head(mask, head);
   load_statistics(logarithms, logarithm + head * QUERIES, first, SOYBEAN_INFINITY);
   load_statistics(means, mean + head * QUERIES, first, 0.0f);
-  int end = n_seen(positions, first + TILE_QUERIES);
-  for (int start = first_seen(positions, first, TILE_KEYS); start < end; start += TILE_KEYS) {
+  Span own = span(mask.query_segments, first, TILE_QUERIES, QUERIES);
+  int end = n_seen(mask, first + TILE_QUERIES), start = next_keys(mask, first_seen(mask, first, TILE_KEYS), end, TILE_KEYS, own);
+  for (; start < end; start = next_keys(mask, start + TILE_KEYS, end, TILE_KEYS, own)) {
     __syncthreads();
     load_tile<TILE_KEYS, FEATURES, FEATURE_STRIDE>(keys, key + head / GROUP * (KEYS * FEATURES), start, KEYS);
     load_tile<TILE_KEYS, WIDTH, WIDTH_STRIDE>(values, value + head / GROUP * (KEYS * WIDTH), start, KEYS);
@@ -217,7 +225,7 @@ __device__ __forceinline__ void query_gradients(const Query* query, const Key* k
     float scores[R][C], weight_slopes[R][C];
     dot_rows<R, C, FEATURES, FEATURE_STRIDE>(scores, queries, keys);
     dot_rows<R, C, WIDTH, WIDTH_STRIDE>(weight_slopes, gradients, values);
-    grade(scores, weight_slopes, positions, first, start, logarithms, means);
+    grade(scores, weight_slopes, mask, first, start, logarithms, means);
     put_scores(slopes, weight_slopes);
     // The same half of a warp writes and reads a row of gradients of scores.
     __syncwarp();

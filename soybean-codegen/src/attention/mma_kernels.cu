@@ -22,14 +22,16 @@ struct Rows {
 };
 
 // Turns the scores of a row into weights. Returns the factor for the sums of earlier weights.
-__device__ __forceinline__ float weigh(float (&scores)[SCORE_TILES][4], int half, float& most, float& total, bool whole, int at, int key) {
+__device__ __forceinline__ float weigh(float (&scores)[SCORE_TILES][4], int half, float& most, float& total, bool whole, const Mask& mask, int row, int key) {
   float before = most, sum = 0.0f;
+  int at = position(mask, row);
 #pragma unroll
   for (int n = 0; n < SCORE_TILES; ++n) {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       float& score = scores[n][2 * half + i];
-      score = whole || is_seen(at, key + n * 8 + 2 * place() + i) ? score * LOG_SCALE : -SOYBEAN_INFINITY;
+      int column = key + n * 8 + 2 * place() + i;
+      score = score_of(mask, score, whole || is_seen(mask, row, at, column), row, column);
       most = fmaxf(most, score);
     }
   }
@@ -49,7 +51,7 @@ __device__ __forceinline__ float weigh(float (&scores)[SCORE_TILES][4], int half
 }
 
 // Computes the sums of weighted values of a tile of queries.
-__device__ __forceinline__ void attend(Rows& rows, const Query* query, const Key* key, const Value* value, const int* positions, int first, unsigned* shared) {
+__device__ __forceinline__ void attend(Rows& rows, const Query* query, const Key* key, const Value* value, Mask mask, int first, unsigned* shared) {
   unsigned* queries = shared;
   unsigned* keys = queries + TILE_ROWS * FEATURE_STRIDE;
   unsigned* values = keys + TILE_COLUMNS * FEATURE_STRIDE;
@@ -57,23 +59,25 @@ __device__ __forceinline__ void attend(Rows& rows, const Query* query, const Key
   fill(rows.most, -SOYBEAN_INFINITY), fill(rows.total, 0.0f), clear(rows.sums);
   Loader<TILE_COLUMNS, FEATURES, Key> key_loader;
   Loader<TILE_COLUMNS, WIDTH, Value> value_loader;
-  int start = first_seen(positions, first, TILE_COLUMNS), end = n_seen(positions, first + TILE_ROWS);
+  Span own = span(mask.query_segments, first, TILE_ROWS, QUERIES);
+  int end = n_seen(mask, first + TILE_ROWS), start = next_keys(mask, first_seen(mask, first, TILE_COLUMNS), end, TILE_COLUMNS, own);
   key_loader.read(key, start, KEYS), value_loader.read(value, start, KEYS);
-  for (; start < end; start += TILE_COLUMNS) {
+  for (int next; start < end; start = next) {
+    next = next_keys(mask, start + TILE_COLUMNS, end, TILE_COLUMNS, own);
     __syncthreads();
     key_loader.template write<FEATURE_STRIDE, 0>(keys, nullptr, key, start, KEYS);
     value_loader.template write<WIDTH_STRIDE, WIDTH_COLUMN_STRIDE>(HAS_COLUMNS ? nullptr : values, HAS_COLUMNS ? values : nullptr, value, start, KEYS);
     __syncthreads();
-    key_loader.read(key, start + TILE_COLUMNS, KEYS), value_loader.read(value, start + TILE_COLUMNS, KEYS);
+    key_loader.read(key, next, KEYS), value_loader.read(value, next, KEYS);
     float scores[ROW_TILES][SCORE_TILES][4];
     dot_rows<FEATURE_STEPS, FEATURE_STRIDE>(scores, queries, keys);
-    bool whole = is_whole(positions, first, TILE_ROWS, start, TILE_COLUMNS);
+    bool whole = is_whole(mask, first, TILE_ROWS, start, TILE_COLUMNS);
 #pragma unroll
     for (int m = 0; m < ROW_TILES; ++m) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        int at = position(positions, first + warp_row() + m * 16 + half * 8 + group());
-        float correction = weigh(scores[m], half, rows.most[m][half], rows.total[m][half], whole, at, start);
+        int row = first + warp_row() + m * 16 + half * 8 + group();
+        float correction = weigh(scores[m], half, rows.most[m][half], rows.total[m][half], whole, mask, row, start);
 #pragma unroll
         for (int n = 0; n < WIDTH_TILES; ++n) rows.sums[m][n][2 * half] *= correction, rows.sums[m][n][2 * half + 1] *= correction;
       }
@@ -87,12 +91,12 @@ __device__ __forceinline__ void attend(Rows& rows, const Query* query, const Key
   }
 }
 
-__device__ __forceinline__ void forward(const Query* query, const Key* key, const Value* value, const int* positions, Result* result) {
+__device__ __forceinline__ void forward(const Query* query, const Key* key, const Value* value, Mask mask, Result* result) {
   SOYBEAN_SHARED(unsigned, shared);
   long long head = blockIdx.x / QUERY_TILES;
   int first = first_query();
   Rows rows;
-  attend(rows, query + head * (QUERIES * FEATURES), key + head / GROUP * (KEYS * FEATURES), value + head / GROUP * (KEYS * WIDTH), positions, first, shared);
+  attend(rows, query + head * (QUERIES * FEATURES), key + head / GROUP * (KEYS * FEATURES), value + head / GROUP * (KEYS * WIDTH), of_head(mask, head), first, shared);
   float factor[ROW_TILES][2];
 #pragma unroll
   for (int m = 0; m < ROW_TILES; ++m) factor[m][0] = normal(1.0f, rows.total[m][0]), factor[m][1] = normal(1.0f, rows.total[m][1]);
@@ -101,13 +105,13 @@ __device__ __forceinline__ void forward(const Query* query, const Key* key, cons
 
 // Computes for each query the logarithm of the sum of the powers of its scores, and the dot product
 // of its result and the gradient of the result.
-__device__ __forceinline__ void statistics(const Query* query, const Key* key, const Value* value, const Gradient* gradient, const int* positions, float* logarithm,
+__device__ __forceinline__ void statistics(const Query* query, const Key* key, const Value* value, const Gradient* gradient, Mask mask, float* logarithm,
                                            float* mean) {
   SOYBEAN_SHARED(unsigned, shared);
   long long head = blockIdx.x / QUERY_TILES;
   int first = first_query();
   Rows rows;
-  attend(rows, query + head * (QUERIES * FEATURES), key + head / GROUP * (KEYS * FEATURES), value + head / GROUP * (KEYS * WIDTH), positions, first, shared);
+  attend(rows, query + head * (QUERIES * FEATURES), key + head / GROUP * (KEYS * FEATURES), value + head / GROUP * (KEYS * WIDTH), of_head(mask, head), first, shared);
 #pragma unroll
   for (int m = 0; m < ROW_TILES; ++m) {
 #pragma unroll
@@ -133,13 +137,14 @@ __device__ __forceinline__ void statistics(const Query* query, const Key* key, c
 }
 
 // Computes a weight from a score, and the unscaled gradient of the score from that of the weight.
-__device__ __forceinline__ void grade(float& score, float& slope, bool seen, float logarithm, float mean) {
-  score = seen ? exp2f(fmaf(score, LOG_SCALE, -logarithm)) : 0.0f;
+__device__ __forceinline__ void grade(float& score, float& slope, const Mask& mask, bool whole, int query, int key, float logarithm, float mean) {
+  bool seen = whole || is_seen(mask, query, position(mask, query), key);
+  score = weight_of(mask, score, seen, query, key, logarithm);
   slope = score * (slope - mean);
 }
 
 // Computes the gradients of a tile of keys and of their values.
-__device__ __forceinline__ void key_gradients(const Query* query, const Key* key, const Value* value, const Gradient* gradient, const int* positions,
+__device__ __forceinline__ void key_gradients(const Query* query, const Key* key, const Value* value, const Gradient* gradient, Mask mask,
                                               const float* logarithm, const float* mean, KeyResult* key_result, ValueResult* value_result) {
   SOYBEAN_SHARED(unsigned, shared);
   unsigned* keys = shared;
@@ -161,9 +166,12 @@ __device__ __forceinline__ void key_gradients(const Query* query, const Key* key
   Loader<TILE_COLUMNS, FEATURES, Query> query_loader;
   Loader<TILE_COLUMNS, WIDTH, Gradient> gradient_loader;
   for (int member = 0; member < GROUP; ++member) {
-    int start = first_seeing(positions, first, TILE_COLUMNS);
+    Mask own = of_head(mask, head * GROUP + member);
+    Span segments = span(own.key_segments, first, TILE_ROWS, KEYS);
+    int start = next_queries(own, first_seeing(mask, first, TILE_COLUMNS), TILE_COLUMNS, segments);
     query_loader.read(query, start, QUERIES), gradient_loader.read(gradient, start, QUERIES);
-    for (; start < QUERIES && !is_past(positions, start, first + TILE_ROWS - 1); start += TILE_COLUMNS) {
+    for (int next; start < QUERIES && !is_past(mask, start, first + TILE_ROWS - 1); start = next) {
+      next = next_queries(own, start + TILE_COLUMNS, TILE_COLUMNS, segments);
       __syncthreads();
       query_loader.template write<FEATURE_STRIDE, FEATURE_COLUMN_STRIDE>(queries, HAS_COLUMNS ? query_columns : nullptr, query, start, QUERIES);
       gradient_loader.template write<WIDTH_STRIDE, WIDTH_COLUMN_STRIDE>(gradients, HAS_COLUMNS ? gradient_columns : nullptr, gradient, start, QUERIES);
@@ -173,11 +181,11 @@ __device__ __forceinline__ void key_gradients(const Query* query, const Key* key
         means[i] = is_inside ? mean[start + i] : 0.0f;
       }
       __syncthreads();
-      query_loader.read(query, start + TILE_COLUMNS, QUERIES), gradient_loader.read(gradient, start + TILE_COLUMNS, QUERIES);
+      query_loader.read(query, next, QUERIES), gradient_loader.read(gradient, next, QUERIES);
       float weights[ROW_TILES][SCORE_TILES][4], slopes[ROW_TILES][SCORE_TILES][4];
       dot_rows<FEATURE_STEPS, FEATURE_STRIDE>(weights, keys, queries);
       dot_rows<WIDTH_STEPS, WIDTH_STRIDE>(slopes, values, gradients);
-      bool whole = is_whole(positions, start, TILE_COLUMNS, first, TILE_ROWS);
+      bool whole = is_whole(mask, start, TILE_COLUMNS, first, TILE_ROWS);
 #pragma unroll
       for (int n = 0; n < SCORE_TILES; ++n) {
 #pragma unroll
@@ -186,7 +194,7 @@ __device__ __forceinline__ void key_gradients(const Query* query, const Key* key
 #pragma unroll
           for (int m = 0; m < ROW_TILES; ++m) {
             int row = first + warp_row() + m * 16 + i / 2 * 8 + group();
-            grade(weights[m][n][i], slopes[m][n][i], whole || is_seen(position(positions, start + column), row), logarithms[column], means[column]);
+            grade(weights[m][n][i], slopes[m][n][i], own, whole, start + column, row, logarithms[column], means[column]);
           }
         }
       }
@@ -207,7 +215,7 @@ __device__ __forceinline__ void key_gradients(const Query* query, const Key* key
 }
 
 // Computes the gradients of a tile of queries.
-__device__ __forceinline__ void query_gradients(const Query* query, const Key* key, const Value* value, const Gradient* gradient, const int* positions,
+__device__ __forceinline__ void query_gradients(const Query* query, const Key* key, const Value* value, const Gradient* gradient, Mask mask,
                                                 const float* logarithm, const float* mean, QueryResult* result) {
   SOYBEAN_SHARED(unsigned, shared);
   unsigned* queries = shared;
@@ -218,6 +226,7 @@ __device__ __forceinline__ void query_gradients(const Query* query, const Key* k
   long long head = blockIdx.x / QUERY_TILES;
   int first = first_query();
   key += head / GROUP * (KEYS * FEATURES), value += head / GROUP * (KEYS * WIDTH);
+  mask = of_head(mask, head);
   load_rows<TILE_ROWS, FEATURES, FEATURE_STRIDE>(queries, query + head * (QUERIES * FEATURES), first, QUERIES);
   load_rows<TILE_ROWS, WIDTH, WIDTH_STRIDE>(gradients, gradient + head * (QUERIES * WIDTH), first, QUERIES);
   float logarithms[ROW_TILES][2], means[ROW_TILES][2], sums[ROW_TILES][FEATURE_TILES][4];
@@ -233,18 +242,20 @@ __device__ __forceinline__ void query_gradients(const Query* query, const Key* k
   }
   Loader<TILE_COLUMNS, FEATURES, Key> key_loader;
   Loader<TILE_COLUMNS, WIDTH, Value> value_loader;
-  int start = first_seen(positions, first, TILE_COLUMNS), end = n_seen(positions, first + TILE_ROWS);
+  Span own = span(mask.query_segments, first, TILE_ROWS, QUERIES);
+  int end = n_seen(mask, first + TILE_ROWS), start = next_keys(mask, first_seen(mask, first, TILE_COLUMNS), end, TILE_COLUMNS, own);
   key_loader.read(key, start, KEYS), value_loader.read(value, start, KEYS);
-  for (; start < end; start += TILE_COLUMNS) {
+  for (int next; start < end; start = next) {
+    next = next_keys(mask, start + TILE_COLUMNS, end, TILE_COLUMNS, own);
     __syncthreads();
     key_loader.template write<FEATURE_STRIDE, FEATURE_COLUMN_STRIDE>(keys, HAS_COLUMNS ? key_columns : nullptr, key, start, KEYS);
     value_loader.template write<WIDTH_STRIDE, 0>(values, nullptr, value, start, KEYS);
     __syncthreads();
-    key_loader.read(key, start + TILE_COLUMNS, KEYS), value_loader.read(value, start + TILE_COLUMNS, KEYS);
+    key_loader.read(key, next, KEYS), value_loader.read(value, next, KEYS);
     float weights[ROW_TILES][SCORE_TILES][4], slopes[ROW_TILES][SCORE_TILES][4];
     dot_rows<FEATURE_STEPS, FEATURE_STRIDE>(weights, queries, keys);
     dot_rows<WIDTH_STEPS, WIDTH_STRIDE>(slopes, gradients, values);
-    bool whole = is_whole(positions, first, TILE_ROWS, start, TILE_COLUMNS);
+    bool whole = is_whole(mask, first, TILE_ROWS, start, TILE_COLUMNS);
 #pragma unroll
     for (int m = 0; m < ROW_TILES; ++m) {
 #pragma unroll
@@ -252,7 +263,7 @@ __device__ __forceinline__ void query_gradients(const Query* query, const Key* k
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
           int row = first + warp_row() + m * 16 + i / 2 * 8 + group(), column = start + n * 8 + 2 * place() + i % 2;
-          grade(weights[m][n][i], slopes[m][n][i], whole || is_seen(position(positions, row), column), logarithms[m][i / 2], means[m][i / 2]);
+          grade(weights[m][n][i], slopes[m][n][i], mask, whole, row, column, logarithms[m][i / 2], means[m][i / 2]);
         }
       }
     }

@@ -5,6 +5,8 @@
 //! computes them ([`Attend::joined`]): they have one partitioning, and read what the gradient of
 //! queries converts.
 
+pub(crate) mod bias;
+
 use std::fmt;
 
 use soybean_plan::{Attention, AttentionForm, Combine, Kernel, Mesh, Shape, Tile};
@@ -21,8 +23,12 @@ use crate::{
 /// Queries of grouped heads have one more dim before `n`: the heads that share keys and values.
 /// Where it is split, ranks read the same keys, and their gradients are partial sums.
 ///
-/// Gradients read the result's gradient `[.., n, e]` as fourth operand. Causal attention reads the
-/// positions `[n]` of the queries as last operand.
+/// Gradients read the result's gradient `[.., n, e]` as fourth operand. Then follow the segments of
+/// queries `[.., n]` and of keys `[.., m]`, which have the first of the leading dims, and the bias
+/// `[.., n, m]`, whose dims but the last may be 1 instead. Causal attention reads the positions
+/// `[n]` of the queries as last operand. A query sees the keys of its own segment.
+///
+/// The gradient of the bias is made of other operators ([`bias`]).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Attend {
     /// Forward, or one of the gradients.
@@ -41,6 +47,10 @@ pub struct Attend {
     pub window: Option<usize>,
     /// The factor of the scores.
     pub scale: f64,
+    /// True if queries and keys have segments.
+    pub has_segments: bool,
+    /// True if a bias is added to the scaled scores.
+    pub has_bias: bool,
 }
 
 impl Attend {
@@ -82,9 +92,29 @@ impl Attend {
         Attention::seen_pairs(queries, self.keys, self.window)
     }
 
-    /// Returns the kernel for this number of heads of keys, of heads of queries that share each of
-    /// them, and of queries.
-    fn attention(&self, heads: usize, group: usize, queries: usize) -> Attention {
+    /// Returns the position of the first operand after those that are multiplied.
+    fn n_products(&self) -> usize {
+        if self.form == AttentionForm::Forward { 3 } else { 4 }
+    }
+
+    /// Returns the position of the segments of queries, which those of keys follow.
+    fn segments_at(&self) -> Option<usize> {
+        self.has_segments.then(|| self.n_products())
+    }
+
+    /// Returns the position of the bias.
+    fn bias_at(&self) -> Option<usize> {
+        self.has_bias.then(|| self.n_products() + if self.has_segments { 2 } else { 0 })
+    }
+
+    /// Returns the kernel, given the shapes of a rank's parts of the operands.
+    fn attention(&self, operands: &[Shape]) -> Attention {
+        let query = &operands[0];
+        let (n_leading, n_shared) = (query.len() - 2, operands[1].len() - 2);
+        let heads = query[..n_shared].iter().product();
+        let group = query[n_shared..n_leading].iter().product();
+        let queries = query[n_leading];
+        let n_rows = |at: usize| operands[at].iter().take(operands[at].len() - 1).product();
         let (all, keys) = (self.queries, self.keys);
         let pairs = match self.is_causal {
             // On average over the parts of a sequence.
@@ -102,6 +132,8 @@ impl Attend {
             is_causal: self.is_causal,
             window: self.window,
             is_part: self.is_causal && queries < all,
+            segments: self.segments_at().map(n_rows),
+            bias: self.bias_at().map(|it| bias::matrices(&operands[it], query)),
             pairs,
             scale: self.scale,
         }
@@ -128,6 +160,19 @@ impl Rules for Attend {
         if self.form != AttentionForm::Forward {
             read.push(attended.clone());
         }
+        if let Some(at) = self.segments_at() {
+            let n_rows = operands[at].len() - 1;
+            let rows = |last| dims(&leading[..n_rows], last, 0)[..=n_rows].to_vec();
+            read.extend([rows(of_queries), rows(whole(self.keys))]);
+        }
+        if let Some(at) = self.bias_at() {
+            let all = dims(leading, of_queries, self.keys).into_iter().zip(&operands[at][..]);
+            let dim = |(dim, extent): (Dim, &usize)| match dim.extent == *extent {
+                true => dim,
+                false => whole(*extent),
+            };
+            read.push(all.map(dim).collect());
+        }
         if self.is_causal {
             read.push(vec![of_queries]);
         }
@@ -150,8 +195,8 @@ impl Rules for Attend {
             // Only gradients are made of it, and those are not differentiated again.
             return vec![None; call.operands.len()];
         }
-        let (operands, positions) = call.operands.split_at(3);
-        let read = [operands, &[call.gradient], positions].concat();
+        let (operands, masks) = call.operands.split_at(self.n_products());
+        let read = [operands, &[call.gradient], masks].concat();
         let forms = [
             AttentionForm::QueryGradient,
             AttentionForm::KeyGradient,
@@ -161,8 +206,13 @@ impl Rules for Attend {
             let operator = Self { form, ..self.clone() };
             builder.needs_gradient(operand).then(|| builder.add(operator.into(), &read))
         };
-        let gradients = forms.into_iter().zip(operands).map(&mut gradient);
-        gradients.chain(positions.iter().map(|_| None)).collect()
+        let mut gradients: Vec<Option<Value>> =
+            forms.into_iter().zip(operands).map(&mut gradient).collect();
+        gradients.resize(call.operands.len(), None);
+        if let Some(at) = self.bias_at().filter(|it| builder.needs_gradient(call.operands[*it])) {
+            gradients[at] = Some(bias::gradient(self, call, builder));
+        }
+        gradients
     }
 
     // Of a query: two products with its keys forward, five backward. The scores and the gradients
@@ -190,11 +240,7 @@ impl Rules for Attend {
     }
 
     fn kernel(&self, operands: &[Shape], _result: &Shape) -> Option<Kernel> {
-        let query = &operands[0];
-        let (n_leading, n_shared) = (query.len() - 2, operands[1].len() - 2);
-        let heads = query[..n_shared].iter().product();
-        let group = query[n_shared..n_leading].iter().product();
-        Some(self.attention(heads, group, query[n_leading]).into())
+        Some(self.attention(operands).into())
     }
 
     fn on_busiest_rank(&self, kernel: Kernel, operands: &[Tile], mesh: &Mesh) -> Kernel {
@@ -218,9 +264,10 @@ impl Rules for Attend {
         Some(Self { queries, ..self.clone() }.into())
     }
 
-    // Positions are no terms of a sum.
+    // Segments and positions are no terms of a sum. The bias of padding is, so that its sums are
+    // numbers.
     fn adds_up(&self, position: usize) -> bool {
-        position < 4
+        position < self.n_products() || Some(position) == self.bias_at()
     }
 }
 
@@ -230,6 +277,10 @@ impl fmt::Display for Attend {
         if self.is_causal {
             f.write_str(" causal")?;
         }
-        self.window.map_or(Ok(()), |it| write!(f, " window {it}"))
+        self.window.map_or(Ok(()), |it| write!(f, " window {it}"))?;
+        if self.has_segments {
+            f.write_str(" segments")?;
+        }
+        if self.has_bias { f.write_str(" bias") } else { Ok(()) }
     }
 }

@@ -1,16 +1,16 @@
 //! Attention, from products and a softmax or, where scores are many, as one kernel.
 
-use soybean_plan::{AttentionForm, MAX_RANK, Register, Shape, Unary};
+mod composed;
+mod options;
 
-use super::{Arguments, Row, SampleArgument, layout::too_many_dims, map, reduction::Shifted};
+use soybean_plan::{AttentionForm, MAX_RANK, Shape};
+
+use self::options::Options;
+use super::{Arguments, Row, SampleArgument, layout::too_many_dims};
 use crate::{
     builder::{Argument, Builder},
     diagnostic::CallDiagnostic,
-    operators::{
-        attend::Attend, contract::Contract, elementwise::all_dims, iota::Iota, reshape::Reshape,
-    },
-    scalar::ScalarBuilder,
-    signature::{FactorId, factor_id},
+    operators::{attend::Attend, iota::Iota, reshape::Reshape},
     value::Value,
 };
 
@@ -51,11 +51,14 @@ pub(super) const TABLE: &[Row] = &[
             &[tensor(&[3, 2]), tensor(&[3, 2]), tensor(&[3, 1]), integer(1)],
         ],
     },
+    Row {
+        name: "attention_with",
+        doc: "`scaled_dot_product_attention` with options: a `mask` that is `\"none\"`, `\"causal\"` or the number of keys of a sliding window; `segments` that are `..`, the lengths of rows of keys, or the segments of queries and keys; a number or `[.., n, m]` as `bias` of the scores; their factor `scale`; and the probability `p` with which weights are dropped. A query that sees no key gives zeros.",
+        arguments: &["query", "key", "value", "mask", "segments", "bias", "scale", "p"],
+        build: attention_with,
+        samples: options::SAMPLES,
+    },
 ];
-
-/// The value of a masked score. Its exponential is 0 beside any other, and unlike an infinity it is
-/// a number in every difference.
-const MASKED: f64 = -1e30;
 
 /// From this many scores of a head on, one kernel that never stores all scores is faster than
 /// products and a softmax.
@@ -71,11 +74,32 @@ enum Seen {
     Window(usize),
 }
 
+impl Seen {
+    /// Returns whether later keys are hidden, and the number of keys of a window.
+    const fn causal_window(self) -> (bool, Option<usize>) {
+        match self {
+            Self::All => (false, None),
+            Self::Causal => (true, None),
+            Self::Window(window) => (true, Some(window)),
+        }
+    }
+}
+
 // Source: Vaswani et al. 2017.
 fn attention(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, CallDiagnostic> {
     let operands = operands(builder, arguments)?;
     let seen = if arguments.boolean(3)? { Seen::Causal } else { Seen::All };
-    Ok(Argument::Tensor(attended(builder, operands, seen)))
+    let options = Options::plain(builder, operands, seen);
+    Ok(Argument::Tensor(attended(builder, operands, &options)))
+}
+
+fn attention_with(
+    builder: &mut Builder,
+    arguments: &Arguments<'_>,
+) -> Result<Argument, CallDiagnostic> {
+    let operands = operands(builder, arguments)?;
+    let options = Options::read(builder, arguments, operands)?;
+    Ok(Argument::Tensor(attended(builder, operands, &options)))
 }
 
 // Sources: Beltagy, Peters & Cohan 2020; Jiang et al., "Mistral 7B", 2023.
@@ -84,8 +108,19 @@ fn sliding_window(
     arguments: &Arguments<'_>,
 ) -> Result<Argument, CallDiagnostic> {
     let operands = operands(builder, arguments)?;
+    let seen = window(builder, arguments, operands)?;
+    let options = Options::plain(builder, operands, seen);
+    Ok(Argument::Tensor(attended(builder, operands, &options)))
+}
+
+/// Reads the number of keys of a window, which is the fourth argument.
+fn window(
+    builder: &Builder,
+    arguments: &Arguments<'_>,
+    [query, key, _]: [Value; 3],
+) -> Result<Seen, CallDiagnostic> {
     let window = arguments.size(3, 1)?;
-    let [n, m] = [operands[0], operands[1]].map(|it| {
+    let [n, m] = [query, key].map(|it| {
         let shape = builder.shape(it);
         shape[shape.len() - 2]
     });
@@ -96,8 +131,7 @@ fn sliding_window(
             .with_help("each query sees the key of its position"));
     }
     // A window of all positions hides nothing.
-    let seen = if window < n { Seen::Window(window) } else { Seen::Causal };
-    Ok(Argument::Tensor(attended(builder, operands, seen)))
+    Ok(if window < n { Seen::Window(window) } else { Seen::Causal })
 }
 
 /// Returns queries, keys and values.
@@ -112,8 +146,8 @@ fn operands(
     Ok(operands)
 }
 
-// softmax(query key^T / sqrt(d)) value
-fn attended(builder: &mut Builder, [query, key, value]: [Value; 3], seen: Seen) -> Value {
+// softmax(scale * query key^T + bias) value
+fn attended(builder: &mut Builder, [query, key, value]: [Value; 3], options: &Options) -> Value {
     let shapes = [query, key, value].map(|it| builder.shape(it));
     let grouped = grouped(&shapes);
     let query = match grouped {
@@ -122,24 +156,24 @@ fn attended(builder: &mut Builder, [query, key, value]: [Value; 3], seen: Seen) 
     };
     let [n, d] = shapes[0][shapes[0].len() - 2..] else { unreachable!("they were checked") };
     let [m, e] = shapes[2][shapes[2].len() - 2..] else { unreachable!("they were checked") };
-    let scale = 1.0 / (d as f64).sqrt();
     let operands = [query, key, value];
-    let attended = if n * m >= LEAST_FUSED_SCORES {
-        let (is_causal, window) = match seen {
-            Seen::All => (false, None),
-            Seen::Causal => (true, None),
-            Seen::Window(window) => (true, Some(window)),
+    let attended = if n * m >= LEAST_FUSED_SCORES && options.p == 0.0 {
+        let (is_causal, window) = options.seen.causal_window();
+        let attend = Attend {
+            form: AttentionForm::Forward,
+            queries: n,
+            keys: m,
+            features: d,
+            width: e,
+            is_causal,
+            window,
+            scale: options.scale,
+            has_segments: options.segments.is_some(),
+            has_bias: options.bias.is_some(),
         };
-        let form = AttentionForm::Forward;
-        let (queries, keys, features, width) = (n, m, d, e);
-        let attend = Attend { form, queries, keys, features, width, is_causal, window, scale };
-        fused(builder, operands, attend)
+        fused(builder, operands, attend, options)
     } else {
-        composed(builder, operands, |builder, products| match seen {
-            Seen::All => plain_scores(builder, products, scale),
-            Seen::Causal => causal_scores(builder, products, scale),
-            Seen::Window(window) => window_scores(builder, products, scale, window),
-        })
+        composed::attention(builder, operands, options)
     };
     let Some(_) = grouped else { return attended };
     let extents = shapes[0].iter().copied().take(shapes[0].len() - 1).chain([e]);
@@ -156,35 +190,14 @@ fn grouped([query, key, _]: &[Shape; 3]) -> Option<Shape> {
 }
 
 /// Builds attention as one kernel.
-fn fused(builder: &mut Builder, operands: [Value; 3], attend: Attend) -> Value {
-    let mut operands = operands.to_vec();
+fn fused(builder: &mut Builder, operands: [Value; 3], attend: Attend, options: &Options) -> Value {
+    let segments = options.segments.into_iter().flatten();
+    let mut operands: Vec<Value> = operands.into_iter().chain(segments).collect();
+    operands.extend(options.bias);
     if attend.is_causal {
         operands.push(builder.graph.add(Iota::new(attend.queries).into(), &[]));
     }
     builder.graph.add(attend.into(), &operands)
-}
-
-/// Builds attention with its matrix of scores, which come from the products of queries and keys.
-fn composed(
-    builder: &mut Builder,
-    [query, key, value]: [Value; 3],
-    scores: impl FnOnce(&mut Builder, Value) -> Value,
-) -> Value {
-    let (n_batch, n_shared) = (builder.shape(query).len() - 2, builder.shape(key).len() - 2);
-    // Factors: batch dims first, then the positions of queries and keys, then the features that are
-    // summed or kept. Keys and values lack the dim of the heads that share them.
-    let dims = |n_leading: usize, rest: [usize; 2]| -> Vec<FactorId> {
-        (0..n_leading).chain(rest.map(|it| it + n_batch)).map(factor_id).collect()
-    };
-    let (of_queries, of_keys) = (|rest| dims(n_batch, rest), |rest| dims(n_shared, rest));
-    let (left, right) = (of_queries([0, 2]), of_keys([1, 2]));
-    let contract = Contract { left, right, result: of_queries([0, 1]) };
-    let products = builder.graph.add(contract.into(), &[query, key]);
-    let scores = scores(builder, products);
-    let weights = Shifted::new(builder, scores, n_batch + 1).softmax(builder);
-    let (left, right) = (of_queries([0, 1]), of_keys([1, 2]));
-    let contract = Contract { left, right, result: of_queries([0, 2]) };
-    builder.graph.add(contract.into(), &[weights, value])
 }
 
 fn check(arguments: &Arguments<'_>, shapes: &[Shape; 3]) -> Result<(), CallDiagnostic> {
@@ -227,47 +240,4 @@ fn check(arguments: &Arguments<'_>, shapes: &[Shape; 3]) -> Result<(), CallDiagn
         return Err(arguments.fault(2, message).with_help(FORM));
     }
     Ok(())
-}
-
-fn plain_scores(builder: &mut Builder, products: Value, scale: f64) -> Value {
-    let mut it = ScalarBuilder::default();
-    let product = it.input(0);
-    let score = it.scale(product, scale);
-    super::map_one(builder, products, &it.finish(score))
-}
-
-/// Scores of keys at or before the query's own position; every query sees the first key.
-fn causal_scores(builder: &mut Builder, products: Value, scale: f64) -> Value {
-    masked_scores(builder, products, scale, |it, query, key| it.greater(key, query))
-}
-
-/// Scores of the keys of a window, which ends at the query's own position.
-fn window_scores(builder: &mut Builder, products: Value, scale: f64, window: usize) -> Value {
-    masked_scores(builder, products, scale, |it, query, key| {
-        let is_later = it.greater(key, query);
-        let (query, key) = (it.unary(Unary::Float, query), it.unary(Unary::Float, key));
-        let (distance, last) = (it.sub(query, key), it.constant(window as f64 - 1.0));
-        let is_too_early = it.greater(distance, last);
-        let one = it.constant(1.0);
-        it.select(is_later, one, is_too_early)
-    })
-}
-
-/// Scores of the keys that are not hidden, by the positions of a query and a key.
-fn masked_scores(
-    builder: &mut Builder,
-    products: Value,
-    scale: f64,
-    is_hidden: impl FnOnce(&mut ScalarBuilder, Register, Register) -> Register,
-) -> Value {
-    let shape = builder.shape(products);
-    let mut it = ScalarBuilder::default();
-    let (product, query, key) = (it.input(0), it.integer(1), it.integer(2));
-    let (score, masked) = (it.scale(product, scale), it.constant(MASKED));
-    let is_hidden = is_hidden(&mut it, query, key);
-    let result = it.select(is_hidden, masked, score);
-    let mut index =
-        |dim: usize| (builder.graph.add(Iota::new(shape[dim]).into(), &[]), vec![factor_id(dim)]);
-    let (queries, keys) = (index(shape.len() - 2), index(shape.len() - 1));
-    map(builder, shape, &[(products, all_dims(&shape)), queries, keys], &it.finish(result))
 }

@@ -32,8 +32,13 @@ fn dropout(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument,
     if !(0.0..1.0).contains(&p) {
         return Err(arguments.expected_number(1, "a number from 0 to below 1", p));
     }
+    Ok(Argument::Tensor(dropped(builder, value, p)))
+}
+
+/// Returns a tensor of which training drops elements with the probability `p`.
+pub(super) fn dropped(builder: &mut Builder, value: Value, p: f64) -> Value {
     if builder.mode() == Mode::Inference {
-        return Ok(Argument::Tensor(value));
+        return value;
     }
     let shape = builder.shape(value);
     let (train, evaluate) = (constant(builder, p), constant(builder, 0.0));
@@ -47,7 +52,7 @@ fn dropout(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument,
     let share = it.sub(one, rate);
     let scaled = it.div(x, share);
     let result = it.select(is_dropped, zero, scaled);
-    Ok(Argument::Tensor(map(builder, shape, &operands, &it.finish(result))))
+    map(builder, shape, &operands, &it.finish(result))
 }
 
 fn constant(builder: &mut Builder, value: f64) -> Value {

@@ -10,11 +10,14 @@ descriptor! {
     ///
     /// Reads queries `[heads, group, queries, features]`, keys `[heads, keys, features]` and
     /// values `[heads, keys, width]`. The `group` heads of queries of a head of keys share its keys
-    /// and values. Forms with gradients then read the gradient of the result, and causal attention
+    /// and values. Forms with gradients then read the gradient of the result. Further inputs are
+    /// there if they are asked for, in this order: the segments of queries `[rows, queries]` and of
+    /// keys `[rows, keys]` as `i32`, the bias `[matrices, rows, keys]`, and, for causal attention,
     /// the positions of the queries in the whole sequence, increasing, as `i32`, which matter if
     /// [`Self::is_part`].
+    ///
     /// All are dense and row-major. The computation is in `f32`, and the matrix of scores is never
-    /// in memory as a whole.
+    /// in memory as a whole. A query that sees no key has a result and gradients of 0.
     #[derive(Clone, Copy, Debug, PartialEq)]
     pub struct Attention {
         /// The computation.
@@ -39,11 +42,39 @@ descriptor! {
         /// True if the queries are only some of the sequence. Otherwise their positions are
         /// `0..queries`, and need not be read.
         pub is_part: bool,
+        /// The number of rows of segments; each row is that of equally many heads of keys. A query
+        /// sees only the keys of its own segment. All keys if `None`.
+        pub segments: Option<usize>,
+        /// The numbers that are added to scaled scores. A key whose number is minus infinity is
+        /// not seen.
+        pub bias: Option<AttentionBias>,
         /// The pairs of a query and a key that it sees, of each head of queries. If ranks have
         /// different numbers, the largest.
         pub pairs: usize,
         /// The factor of the scores.
         pub scale: f64,
+    }
+}
+
+descriptor! {
+    /// The bias of an [`Attention`]: matrices that heads of queries take in turn, each for several
+    /// heads in a row.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct AttentionBias {
+        /// The number of matrices.
+        pub matrices: usize,
+        /// The number of heads of queries in a row that share a matrix.
+        pub repeats: usize,
+        /// The rows of a matrix: as many as queries, or one for all queries.
+        pub rows: usize,
+    }
+}
+
+impl AttentionBias {
+    /// Returns the number of the matrix of a head of queries.
+    #[must_use]
+    pub const fn matrix(&self, head: usize) -> usize {
+        head / self.repeats % self.matrices
     }
 }
 
@@ -105,14 +136,45 @@ impl Attention {
         Self::causal_pairs(queries, keys) - n_hidden
     }
 
-    /// Returns the elements that a head of keys, with its heads of queries, has in each input,
-    /// without positions.
+    /// Returns the elements that a head of keys, with its heads of queries, has in each operand:
+    /// the inputs before segments, bias and positions.
     #[must_use]
     pub fn input_lengths(&self) -> Vec<usize> {
         let Self { group, queries, keys, features, width, .. } = *self;
         let operands = [group * queries * features, keys * features, keys * width];
         let gradient = (self.form != AttentionForm::Forward).then_some(group * queries * width);
         operands.into_iter().chain(gradient).collect()
+    }
+
+    /// Returns the elements of each input after the operands: segments, bias and positions.
+    #[must_use]
+    pub fn mask_lengths(&self) -> Vec<usize> {
+        let Self { queries, keys, .. } = *self;
+        let segments = self.segments.into_iter().flat_map(|it| [it * queries, it * keys]);
+        let bias = self.bias.map(|it| it.matrices * it.rows * keys);
+        segments.chain(bias).chain(self.is_causal.then_some(queries)).collect()
+    }
+
+    /// Returns the numbers of the inputs that are segments of queries and of keys.
+    #[must_use]
+    pub fn segment_inputs(&self) -> Option<[usize; 2]> {
+        let first = self.input_lengths().len();
+        self.segments.map(|_| [first, first + 1])
+    }
+
+    /// Returns the number of the input that is the bias.
+    #[must_use]
+    pub fn bias_input(&self) -> Option<usize> {
+        let n_segments = if self.segments.is_some() { 2 } else { 0 };
+        self.bias.map(|_| self.input_lengths().len() + n_segments)
+    }
+
+    /// Returns the number of the input that has the positions of queries, unless these are those of
+    /// the whole sequence.
+    #[must_use]
+    pub fn positions_input(&self) -> Option<usize> {
+        let last = self.input_lengths().len() + self.mask_lengths().len() - 1;
+        (self.is_causal && self.is_part).then_some(last)
     }
 
     /// Returns the elements that a head of keys, with its heads of queries, has in each result.
@@ -164,7 +226,6 @@ impl KernelDescriptor for Attention {
     fn evaluate(&self, inputs: &[&[f64]], _scalars: &[f64]) -> Vec<Vec<f64>> {
         let (rows, keys) = (self.group * self.queries, self.keys);
         let mut results = vec![Vec::new(); self.result_lengths().len()];
-        let positions = inputs.last().filter(|_| self.is_causal && self.is_part);
         for head in 0..self.heads {
             let matrix = |input: usize, rows: usize, columns: usize| {
                 let elements = &inputs[input][head * rows * columns..][..rows * columns];
@@ -173,7 +234,7 @@ impl KernelDescriptor for Attention {
             let query = matrix(0, rows, self.features);
             let key = matrix(1, keys, self.features);
             let value = matrix(2, keys, self.width);
-            let weights = self.weights(&query, &key, positions.copied());
+            let weights = self.weights(&query, &key, head, inputs);
             if self.form == AttentionForm::Forward {
                 results[0].extend(weights.times(&value).elements);
                 continue;
@@ -207,22 +268,16 @@ impl KernelDescriptor for Attention {
 }
 
 impl Attention {
-    /// Returns the softmax of the scores of each query of a group; keys that a query does not see
-    /// weigh 0. Causal queries of each head have these positions, or those of the whole sequence.
-    fn weights(&self, query: &Matrix, key: &Matrix, positions: Option<&[f64]>) -> Matrix {
+    /// Returns the softmax of the scores of each query of the group of a head of keys; keys that a
+    /// query does not see weigh 0.
+    fn weights(&self, query: &Matrix, key: &Matrix, head: usize, inputs: &[&[f64]]) -> Matrix {
         let products = query.times(&key.transposed());
         let n_rows = query.rows;
-        let position = |row: usize| {
-            let query = row % self.queries;
-            positions.map_or(query as f64, |it| it[query])
-        };
-        let is_seen = |row: usize, column: usize| {
-            let before = position(row) - column as f64;
-            !self.is_causal || before >= 0.0 && self.window.is_none_or(|it| before < it as f64)
-        };
-        let scores = Matrix::new(n_rows, self.keys, |row, column| match is_seen(row, column) {
-            true => self.scale * products.at(row, column),
-            false => f64::NEG_INFINITY,
+        let scores = Matrix::new(n_rows, self.keys, |row, column| {
+            match self.is_seen(head, row % self.queries, column, inputs) {
+                true => self.scale * products.at(row, column) + self.added(head, row, column, inputs),
+                false => f64::NEG_INFINITY,
+            }
         });
         let scores = &scores;
         let row_scores = |row: usize| (0..self.keys).map(move |it| scores.at(row, it));
@@ -239,6 +294,26 @@ impl Attention {
             let weight = exponential(row, scores.at(row, column));
             if totals[row] == 0.0 { 0.0 } else { weight / totals[row] }
         })
+    }
+
+    /// Returns whether a query of a head of keys sees a key.
+    fn is_seen(&self, head: usize, query: usize, key: usize, inputs: &[&[f64]]) -> bool {
+        let position = self.positions_input().map_or(query as f64, |it| inputs[it][query]);
+        let before = position - key as f64;
+        let is_before =
+            !self.is_causal || before >= 0.0 && self.window.is_none_or(|it| before < it as f64);
+        let Some((rows, of)) = self.segments.zip(self.segment_inputs()) else { return is_before };
+        let row = head * rows / self.heads;
+        is_before
+            && inputs[of[0]][row * self.queries + query] == inputs[of[1]][row * self.keys + key]
+    }
+
+    /// Returns what is added to a score of the group of a head of keys.
+    fn added(&self, head: usize, row: usize, key: usize, inputs: &[&[f64]]) -> f64 {
+        let Some((bias, input)) = self.bias.zip(self.bias_input()) else { return 0.0 };
+        let matrix = bias.matrix(head * self.group + row / self.queries);
+        let of_matrix = row % self.queries % bias.rows;
+        inputs[input][(matrix * bias.rows + of_matrix) * self.keys + key]
     }
 }
 
@@ -278,7 +353,9 @@ impl fmt::Display for Attention {
             write!(f, "{} x ", self.group)?;
         }
         write!(f, "{queries}x{keys}x{features}")?;
-        self.window.map_or(Ok(()), |it| write!(f, " window {it}"))
+        self.window.map_or(Ok(()), |it| write!(f, " window {it}"))?;
+        self.segments.map_or(Ok(()), |_| f.write_str(" segments"))?;
+        self.bias.map_or(Ok(()), |_| f.write_str(" bias"))
     }
 }
 

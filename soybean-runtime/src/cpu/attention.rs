@@ -13,7 +13,10 @@ use std::ops::Range;
 use soybean_plan::{Attention, AttentionForm, Combine, DType};
 
 use self::{
-    head::{Head, Sizes, Written, dense},
+    head::{
+        Head, Sizes, Written, dense,
+        mask::{Mask, Segments},
+    },
     rows::Rows,
 };
 use super::{
@@ -38,11 +41,11 @@ const N_PARTIAL: usize = 1 << 23;
 
 /// A prepared [`Attention`].
 pub(crate) struct AttentionKernel {
+    attention: Attention,
     /// The number of elements of each input.
     inputs: Vec<usize>,
     /// The number of elements of each result.
     results: Vec<usize>,
-    reads_positions: bool,
     form: AttentionForm,
     /// The number of heads of keys and values.
     heads: usize,
@@ -85,11 +88,11 @@ impl AttentionKernel {
         let n_blocks = sizes.group * sizes.n_blocks();
         let n_most = (N_PIECES / heads.max(1)).min(n_blocks / FEWEST_BLOCKS);
         let of_heads = |lengths: Vec<usize>| lengths.into_iter().map(move |it| heads * it);
-        let positions = attention.is_causal.then_some(attention.queries);
+        let masks = attention.mask_lengths();
         Self {
-            inputs: of_heads(attention.input_lengths()).chain(positions).collect(),
+            attention: *attention,
+            inputs: of_heads(attention.input_lengths()).chain(masks).collect(),
             results: of_heads(attention.result_lengths()).collect(),
-            reads_positions: attention.is_causal && attention.is_part,
             form,
             heads,
             sizes,
@@ -290,13 +293,21 @@ impl AttentionKernel {
         let at = |input: usize, n_rows: usize, width: usize| {
             dense(inputs[input].at(head * n_rows * width), width)
         };
-        let positions = inputs.last().filter(|_| self.reads_positions);
+        let integers = |at: usize, from: usize| inputs[at].at(from).cast_const().cast::<i32>();
+        let segments = self.attention.segment_inputs().zip(self.attention.segments);
+        let segments = segments.map(|([of_queries, of_keys], n_rows)| {
+            let row = head * n_rows / self.heads;
+            let queries = integers(of_queries, row * queries);
+            Segments { queries, keys: integers(of_keys, row * keys) }
+        });
+        let bias = self.attention.bias_input().map(|it| inputs[it].at(0).cast_const());
         Head {
             query: at(0, rows, features),
             key: at(1, keys, features),
             value: at(2, keys, width),
             gradient: at(if self.form == AttentionForm::Forward { 0 } else { 3 }, rows, width),
-            positions: positions.map(|it| it.pointer.cast_const().cast()),
+            positions: self.attention.positions_input().map(|it| integers(it, 0)),
+            mask: Mask { head: head * group, segments, bias },
         }
     }
 
@@ -339,10 +350,12 @@ impl AttentionKernel {
                 return fault(format!("input {number}: expected memory apart from the result"));
             }
         }
-        if let Some(found) = inputs.last().map(|it| it.dtype).filter(|_| self.reads_positions)
-            && found != DType::I32
-        {
-            return fault(format!("positions: expected elements of i32, found {found}"));
+        let segments = self.attention.segment_inputs().into_iter().flatten();
+        for number in segments.chain(self.attention.positions_input()) {
+            let found = inputs[number].dtype;
+            if found != DType::I32 {
+                return fault(format!("input {number}: expected elements of i32, found {found}"));
+            }
         }
         if results.len() != self.results.len() {
             let (expected, found) = (self.results.len(), results.len());

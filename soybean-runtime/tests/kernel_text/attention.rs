@@ -1,6 +1,6 @@
 //! Random attention and its gradients.
 
-use soybean_plan::{Attention, AttentionForm, DType};
+use soybean_plan::{Attention, AttentionBias, AttentionForm, DType};
 
 use crate::{
     case::{Case, Data},
@@ -27,10 +27,16 @@ fn of(dice: &mut Dice, [heads, queries, keys]: [usize; 3], sides: &[usize]) -> C
     let (features, width) = (dice.pick(sides), dice.pick(sides));
     let is_causal = dice.below(2) == 0;
     let window = dice.pick(&[None, Some(1), Some(9), Some(40), Some(100)]).filter(|_| is_causal);
+    let group = dice.pick(&[1, 1, 2, 3]);
+    let bias = AttentionBias {
+        matrices: dice.pick(&[1, group, heads * group]),
+        repeats: dice.pick(&[1, group]),
+        rows: dice.pick(&[1, queries]),
+    };
     let it = Attention {
         form,
         heads,
-        group: dice.pick(&[1, 1, 2, 3]),
+        group,
         queries,
         keys,
         features,
@@ -38,6 +44,8 @@ fn of(dice: &mut Dice, [heads, queries, keys]: [usize; 3], sides: &[usize]) -> C
         is_causal,
         window,
         is_part: dice.below(2) == 0,
+        segments: dice.pick(&[None, None, Some(1), Some(heads)]),
+        bias: dice.pick(&[None, Some(bias)]).filter(|_| queries > 0),
         pairs: 0,
         scale: dice.pick(&[0.125, 1.0, -0.5]),
     };
@@ -48,12 +56,37 @@ fn of(dice: &mut Dice, [heads, queries, keys]: [usize; 3], sides: &[usize]) -> C
     let each = types.inputs.iter().zip(lengths).zip(n_terms);
     let inputs = each.map(|((dtype, size), n_terms)| scaled(dice, *dtype, heads * size, n_terms));
     let mut inputs: Vec<Data> = inputs.collect();
-    if it.is_causal {
-        inputs.push(positions(dice, &it));
-    }
+    inputs.extend(masks(dice, &it, types.inputs[0]));
     let tolerance = types.tolerance();
     let results = it.result_lengths().into_iter().map(|n| (types.result, heads * n)).collect();
     Case { precision: types.precision, ..Case::new(it, inputs, results, tolerance) }
+}
+
+/// Returns segments, bias of this type and positions, if they are read. A segment has several
+/// neighbors, and some segments are in other places again.
+pub(crate) fn masks(dice: &mut Dice, it: &Attention, dtype: DType) -> Vec<Data> {
+    let mut masks = Vec::new();
+    for n in it.segments.into_iter().flat_map(|rows| [rows * it.queries, rows * it.keys]) {
+        let length = dice.pick(&[1, 20, 70]);
+        let mut segment = 0;
+        let mut next = |at: usize| {
+            if at.is_multiple_of(length) {
+                segment = dice.below(4);
+            }
+            segment as f32
+        };
+        masks.push(Data { dtype: DType::I32, numbers: (0..n).map(&mut next).collect() });
+    }
+    if let Some(bias) = it.bias {
+        let mut data = scaled(dice, dtype, bias.matrices * bias.rows * it.keys, 1);
+        // Keys are hidden.
+        for number in data.numbers.iter_mut().filter(|it| **it > 0.8) {
+            *number = f32::NEG_INFINITY;
+        }
+        masks.push(data);
+    }
+    masks.extend(it.is_causal.then(|| positions(dice, it)));
+    masks
 }
 
 /// Returns increasing positions of queries: all, or some of a longer sequence.

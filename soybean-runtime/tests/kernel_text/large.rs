@@ -2,12 +2,13 @@
 //! between threads.
 
 use soybean_plan::{
-    Attention, AttentionForm, Combine, Contraction, Convolution, ConvolutionForm, DType, Embedding,
-    EmbeddingForm, Map, MatrixStrides, Pooling, PoolingForm, Reduction, Shape, Strides,
+    Attention, AttentionBias, AttentionForm, Combine, Contraction, Convolution, ConvolutionForm,
+    DType, Embedding, EmbeddingForm, Map, MatrixStrides, Pooling, PoolingForm, Reduction, Shape,
+    Strides,
 };
 
 use crate::{
-    attention::positions,
+    attention::masks,
     case::{Case, Data},
     dice::Dice,
     map::program,
@@ -141,14 +142,14 @@ pub(crate) fn attention(dice: &mut Dice) -> Case {
         is_causal,
         window,
         is_part: dice.below(2) == 0,
+        segments: dice.pick(&[None, Some(heads)]),
+        bias: dice.pick(&[None, Some(AttentionBias { matrices: 1, repeats: 1, rows: queries })]),
         pairs: 0,
         scale: 0.25,
     };
     let mut inputs: Vec<Data> =
         it.input_lengths().iter().map(|n| float(dice, it.heads * n)).collect();
-    if it.is_causal {
-        inputs.push(positions(dice, &it));
-    }
+    inputs.extend(masks(dice, &it, DType::F32));
     let results = it.result_lengths().into_iter().map(|n| (DType::F32, it.heads * n)).collect();
     // Bits are compared.
     Case::new(it, inputs, results, 0.0)

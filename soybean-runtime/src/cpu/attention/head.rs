@@ -2,11 +2,13 @@
 #![expect(unsafe_code, reason = "kernels work on memory that other buffers share")]
 
 mod gradient;
+pub(super) mod mask;
 
 use std::ops::Range;
 
-use soybean_plan::{Attention, AttentionForm};
+use soybean_plan::{Attention, AttentionBias, AttentionForm};
 
+use self::mask::Mask;
 use super::rows::Rows;
 use crate::cpu::product::{Matrix, N_SPARE, Workspace};
 
@@ -34,6 +36,7 @@ pub(super) struct Sizes {
     form: AttentionForm,
     is_causal: bool,
     window: Option<usize>,
+    pub(super) bias: Option<AttentionBias>,
     scale: f32,
     block_queries: usize,
     block_keys: usize,
@@ -51,6 +54,8 @@ pub(super) struct Head {
     /// The positions of the queries if they are only some of the sequence, for causal attention
     /// only.
     pub(super) positions: Option<*const i32>,
+    /// The segments and the bias.
+    pub(super) mask: Mask,
 }
 
 /// Destinations of the gradients of one head that are wanted.
@@ -78,6 +83,7 @@ struct Block {
     queries: Range<usize>,
     /// As in [`Head`].
     positions: Option<*const i32>,
+    mask: Mask,
     /// Scores, later weights: a row for each query, a column for each key of a block.
     weights: *mut f32,
     /// Gradients of weights, later those of scores.
@@ -105,7 +111,7 @@ pub(super) const fn dense(start: *mut f32, row: usize) -> Matrix {
 impl Sizes {
     pub(super) fn new(attention: &Attention, rows: Rows) -> Self {
         let Attention { form, group, queries, keys, features, width, .. } = *attention;
-        let Attention { is_causal, window, scale, .. } = *attention;
+        let Attention { is_causal, window, scale, bias, .. } = *attention;
         let n_scores = match form {
             AttentionForm::Forward => N_SCORES,
             AttentionForm::Gradient
@@ -113,14 +119,15 @@ impl Sizes {
             | AttentionForm::KeyGradient
             | AttentionForm::ValueGradient => N_SCORES / 2,
         };
-        let max_score = if is_causal { MAX_CAUSAL_QUERIES } else { MAX_QUERIES };
+        let is_sparse = is_causal || attention.segments.is_some();
+        let max_queries = if is_sparse { MAX_CAUSAL_QUERIES } else { MAX_QUERIES };
         // The keys that neighboring queries see.
         let n_seen = window.map_or(keys, |it| keys.min(it.saturating_add(MAX_CAUSAL_QUERIES - 1)));
         let is_one_block = n_seen <= n_scores / MIN_QUERIES;
         let block_keys = if is_one_block { n_seen.max(1) } else { n_scores / (2 * MIN_QUERIES) };
         #[expect(clippy::cast_possible_truncation, reason = "rounded to single precision")]
         let scale = scale as f32;
-        let block_queries = (n_scores / block_keys).min(max_score);
+        let block_queries = (n_scores / block_keys).min(max_queries);
         Self {
             group,
             queries,
@@ -130,6 +137,7 @@ impl Sizes {
             form,
             is_causal,
             window,
+            bias,
             scale,
             block_queries,
             block_keys,
@@ -168,7 +176,9 @@ impl Sizes {
     /// Returns the operands of a head of queries in a group, given those of the first.
     pub(super) const fn member(&self, first: Head, number: usize) -> Head {
         let row = number * self.queries;
-        Head { query: first.query.from(row, 0), gradient: first.gradient.from(row, 0), ..first }
+        let mask = Mask { head: first.mask.head + number, ..first.mask };
+        let (query, gradient) = (first.query.from(row, 0), first.gradient.from(row, 0));
+        Head { query, gradient, mask, ..first }
     }
 
     fn block(&self, workspace: &Workspace, head: &Head, number: usize) -> Block {
@@ -177,6 +187,7 @@ impl Sizes {
         let block = Block {
             queries: first..self.queries.min(first + self.block_queries),
             positions: head.positions,
+            mask: head.mask,
             weights,
             gradients: weights.wrapping_add(N_SCORES / 2),
             statistics: weights.wrapping_add(N_SCORES).cast(),
@@ -213,15 +224,19 @@ impl Sizes {
     /// # Safety
     /// As [`Self::seen`].
     unsafe fn visible_keys(&self, block: &Block) -> Range<usize> {
-        if !self.is_causal {
-            return 0..self.keys;
-        }
-        // The last query sees the last keys; blocks are not empty.
+        let keys = if self.is_causal {
+            // The last query sees the last keys; blocks are not empty.
+            // SAFETY: required of the caller.
+            let last = unsafe { self.seen(block, block.queries.len() - 1) };
+            // SAFETY: as above.
+            let first = unsafe { self.seen(block, 0) };
+            first.start.min(last.end)..last.end
+        } else {
+            0..self.keys
+        };
+        let Some(segments) = block.mask.segments else { return keys };
         // SAFETY: required of the caller.
-        let last = unsafe { self.seen(block, block.queries.len() - 1) };
-        // SAFETY: as above.
-        let first = unsafe { self.seen(block, 0) };
-        first.start.min(last.end)..last.end
+        unsafe { segments.keys_of(&block.queries, keys) }
     }
 
     /// Returns blocks of these keys.
@@ -334,10 +349,12 @@ impl Sizes {
         // SAFETY: required of the caller.
         let visible = unsafe { self.visible(block, row, keys) };
         // SAFETY: as above.
+        let scale = unsafe { self.mask_row(block, row, (keys, &visible), weights) };
+        // SAFETY: as above.
         let max_score = unsafe { &mut block.of_row(row).max_score };
         let (seen, n_seen, mut sum) = (weights.wrapping_add(visible.start), visible.len(), 0.0);
         // SAFETY: required of the caller.
-        unsafe { (self.rows.exponentiate)(seen, n_seen, self.scale, max_score, &mut sum) };
+        unsafe { (self.rows.exponentiate)(seen, n_seen, scale, max_score, &mut sum) };
         // SAFETY: as above.
         unsafe { clear_hidden(weights, &visible, keys.len()) };
         sum

@@ -15,10 +15,15 @@ const N_LANES: usize = 32;
 #[derive(Clone, Copy)]
 pub(super) struct Rows {
     /// Replaces `n` scores `s` by `exp(scale * s - max)`. The maximum (third) is first raised to
-    /// the largest scaled score. Writes the sum (fourth).
+    /// the largest scaled score. Writes the sum (fourth). Scores are replaced by 0 if all so far
+    /// are minus infinity.
     pub(super) exponentiate: unsafe fn(*mut f32, usize, f32, &mut f32, &mut f32),
     /// Multiplies `n` elements by a number.
     pub(super) scale: unsafe fn(*mut f32, usize, f32),
+    /// Replaces `n` scores `s` by `scale * s` plus their bias.
+    pub(super) add_bias: unsafe fn(*mut f32, *const f32, usize, f32),
+    /// Replaces those of `n` scores by minus infinity whose keys have other segments than this.
+    pub(super) hide_others: unsafe fn(*mut f32, *const i32, usize, i32),
     /// Sums the products of `n` elements of two rows.
     pub(super) dot: unsafe fn(*const f32, *const f32, usize, &mut f32),
     /// Replaces `n` weights `w` and gradients `g` by `w / total` and `scale * w / total * (g -
@@ -39,6 +44,8 @@ impl Rows {
         Self {
             exponentiate: exponentiate(isa),
             scale: scale(isa),
+            add_bias: add_bias(isa),
+            hide_others: hide_others(isa),
             dot: dot(isa),
             softmax_gradient: softmax_gradient(isa),
         }
@@ -54,6 +61,16 @@ for_each_isa! {
 for_each_isa! {
     scale [] []
     unsafe fn(*mut f32, usize, f32), scale_body (row: *mut f32, n: usize, factor: f32)
+}
+
+for_each_isa! {
+    add_bias [] []
+    unsafe fn(*mut f32, *const f32, usize, f32), add_bias_body (row: *mut f32, bias: *const f32, n: usize, scale: f32)
+}
+
+for_each_isa! {
+    hide_others [] []
+    unsafe fn(*mut f32, *const i32, usize, i32), hide_others_body (row: *mut f32, segments: *const i32, n: usize, segment: i32)
 }
 
 for_each_isa! {
@@ -89,6 +106,12 @@ unsafe fn weigh_body<M: MultiplyAdd>(
         *lane = math::maximum(*lane, scale * score);
     }
     *max_score = lanes.into_iter().fold(*max_score, math::maximum);
+    if *max_score == f32::NEG_INFINITY {
+        // The difference of two infinities would be no number.
+        row.fill(0.0);
+        *sum = 0.0;
+        return;
+    }
     let mut lanes = [0.0; N_LANES];
     let (chunks, rest) = row.as_chunks_mut::<N_LANES>();
     for chunk in chunks {
@@ -111,6 +134,37 @@ unsafe fn scale_body<M: MultiplyAdd>(row: *mut f32, n: usize, factor: f32) {
     // SAFETY: required of the caller.
     let row = unsafe { std::slice::from_raw_parts_mut(row, n) };
     row.iter_mut().for_each(|it| *it *= factor);
+}
+
+/// # Safety
+/// Both rows have `n` elements and do not overlap.
+#[inline(always)]
+unsafe fn add_bias_body<M: MultiplyAdd>(row: *mut f32, bias: *const f32, n: usize, scale: f32) {
+    // SAFETY: required of the caller.
+    let row = unsafe { std::slice::from_raw_parts_mut(row, n) };
+    // SAFETY: as above.
+    let bias = unsafe { std::slice::from_raw_parts(bias, n) };
+    for (score, bias) in row.iter_mut().zip(bias) {
+        *score = M::multiply_add(scale, *score, *bias);
+    }
+}
+
+/// # Safety
+/// Both rows have `n` elements and do not overlap.
+#[inline(always)]
+unsafe fn hide_others_body<M: MultiplyAdd>(
+    row: *mut f32,
+    segments: *const i32,
+    n: usize,
+    segment: i32,
+) {
+    // SAFETY: required of the caller.
+    let row = unsafe { std::slice::from_raw_parts_mut(row, n) };
+    // SAFETY: as above.
+    let segments = unsafe { std::slice::from_raw_parts(segments, n) };
+    for (score, other) in row.iter_mut().zip(segments) {
+        *score = if *other == segment { *score } else { f32::NEG_INFINITY };
+    }
 }
 
 /// # Safety
@@ -147,7 +201,8 @@ unsafe fn grade_body<M: MultiplyAdd>(
     let weights = unsafe { std::slice::from_raw_parts_mut(weights, n) };
     // SAFETY: as above.
     let gradients = unsafe { std::slice::from_raw_parts_mut(gradients, n) };
-    let share = 1.0 / total;
+    // A query that sees no key has weights of 0.
+    let (share, mean) = if total == 0.0 { (0.0, 0.0) } else { (1.0 / total, mean) };
     for (weight, gradient) in weights.iter_mut().zip(gradients) {
         *weight *= share;
         *gradient = scale * *weight * (*gradient - mean);

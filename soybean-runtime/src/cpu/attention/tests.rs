@@ -1,11 +1,23 @@
 //! Attention against plain loops.
 
+use soybean_plan::AttentionBias;
+
 use super::*;
 use crate::cpu::random_data::{Dice, in_pool, region};
 
+/// What changes the scores of one head of keys, with its heads of queries.
+struct Seen<'a> {
+    /// Those of causal queries.
+    positions: &'a [usize],
+    /// Of queries and of keys; all equal if there are none.
+    segments: [&'a [i32]; 2],
+    /// A row for each query of each head.
+    bias: Vec<f32>,
+}
+
 /// The results of one head of keys, with its heads of queries, by plain loops: the weighted sum of
-/// values, or the gradients of queries, keys and values. Causal queries have these positions.
-fn head(it: &Attention, operands: &[&[f32]], positions: &[usize]) -> Vec<Vec<f64>> {
+/// values, or the gradients of queries, keys and values.
+fn head(it: &Attention, operands: &[&[f32]], seen: &Seen<'_>) -> Vec<Vec<f64>> {
     let (n, m, d, e) = (it.group * it.queries, it.keys, it.features, it.width);
     let dot = |x: &[f32], i: usize, y: &[f32], j: usize, length: usize| -> f64 {
         (0..length).map(|at| f64::from(x[i * length + at]) * f64::from(y[j * length + at])).sum()
@@ -13,17 +25,23 @@ fn head(it: &Attention, operands: &[&[f32]], positions: &[usize]) -> Vec<Vec<f64
     let (query, key, value) = (operands[0], operands[1], operands[2]);
     let mut weights = vec![0.0; n * m];
     for (i, row) in weights.chunks_mut(m.max(1)).enumerate() {
-        let end = if it.is_causal { m.min(positions[i % it.queries] + 1) } else { m };
-        let hidden =
-            it.window.map_or(0, |window| (positions[i % it.queries] + 1).saturating_sub(window));
-        let start = hidden.min(end);
-        let scores: Vec<f64> = (start..end).map(|j| it.scale * dot(query, i, key, j, d)).collect();
+        let position = seen.positions[i % it.queries];
+        let is_seen = |j: usize| {
+            let is_near = it.window.is_none_or(|window| j + window > position);
+            (!it.is_causal || j <= position && is_near)
+                && seen.segments[0][i % it.queries] == seen.segments[1][j]
+        };
+        let score = |j: usize| match is_seen(j) {
+            true => it.scale * dot(query, i, key, j, d) + f64::from(seen.bias[i * m + j]),
+            false => f64::NEG_INFINITY,
+        };
+        let scores: Vec<f64> = (0..m).map(score).collect();
         let most = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-        let total: f64 = scores.iter().map(|it| (it - most).exp()).sum();
-        row[start..]
-            .iter_mut()
-            .zip(scores)
-            .for_each(|(weight, score)| *weight = (score - most).exp() / total);
+        if most > f64::NEG_INFINITY {
+            let total: f64 = scores.iter().map(|it| (it - most).exp()).sum();
+            let weighted = row.iter_mut().zip(scores);
+            weighted.for_each(|(weight, score)| *weight = (score - most).exp() / total);
+        }
     }
     let sum = |n_terms: usize, term: &dyn Fn(usize) -> f64| (0..n_terms).map(term).sum::<f64>();
     let mut results = vec![Vec::new(); 3];
@@ -66,6 +84,57 @@ fn positions(dice: &mut Dice, it: &Attention) -> Vec<usize> {
     (0..it.queries).map(&mut position).collect()
 }
 
+/// Random inputs after the operands; segments are all equal and the bias is empty without them.
+struct Masks {
+    positions: Vec<usize>,
+    segments: [Vec<i32>; 2],
+    bias: Vec<f32>,
+}
+
+impl Masks {
+    fn new(dice: &mut Dice, it: &Attention) -> Self {
+        let positions = positions(dice, it);
+        let limit = if it.segments.is_some() { 3 } else { 1 };
+        let segments = [it.queries, it.keys].map(|n| {
+            let n = it.segments.unwrap_or(1) * n;
+            (0..n).map(|_| i32::try_from(dice.below(limit)).unwrap()).collect()
+        });
+        let n_bias = it.bias.map_or(0, |bias| bias.matrices * bias.rows * it.keys);
+        let mut bias = dice.buffer(n_bias, DType::F32);
+        for it in &mut bias {
+            *it = if *it > 1.0 { f32::NEG_INFINITY } else { *it };
+        }
+        Self { positions, segments, bias }
+    }
+
+    /// Returns the inputs that a kernel has, as words in memory.
+    fn inputs(&self, it: &Attention) -> Vec<(Vec<f32>, DType)> {
+        let words = |it: &[i32]| -> Vec<f32> {
+            it.iter().map(|it| f32::from_bits(it.cast_unsigned())).collect()
+        };
+        let positions: Vec<i32> =
+            self.positions.iter().map(|it| i32::try_from(*it).unwrap()).collect();
+        let has_segments = it.segments.is_some();
+        let [of_queries, of_keys] = &self.segments;
+        let all = [
+            has_segments.then(|| (words(of_queries), DType::I32)),
+            has_segments.then(|| (words(of_keys), DType::I32)),
+            it.bias.map(|_| (self.bias.clone(), DType::F32)),
+            it.is_causal.then(|| (words(&positions), DType::I32)),
+        ];
+        all.into_iter().flatten().collect()
+    }
+
+    /// Returns what a head of keys sees.
+    fn of_head(&self, it: &Attention, head: usize) -> Seen<'_> {
+        let row = head * it.segments.unwrap_or(1) / it.heads;
+        let [of_queries, of_keys] = &self.segments;
+        let segments =
+            [&of_queries[row * it.queries..][..it.queries], &of_keys[row * it.keys..][..it.keys]];
+        Seen { positions: &self.positions, segments, bias: bias_of(it, head, &self.bias) }
+    }
+}
+
 fn check(dice: &mut Dice, attention: &Attention) {
     let heads = attention.heads;
     let isa = dice.pick(&Isa::all());
@@ -76,12 +145,9 @@ fn check(dice: &mut Dice, attention: &Attention) {
     let mut inputs: Vec<Vec<f32>> =
         lengths.iter().map(|n| dice.buffer(heads * n, DType::F32)).collect();
     let mut regions: Vec<Region> = inputs.iter_mut().map(|it| region(it, DType::F32)).collect();
-    let positions = positions(dice, attention);
-    let mut words: Vec<f32> =
-        positions.iter().map(|it| f32::from_bits(u32::try_from(*it).unwrap())).collect();
-    if attention.is_causal {
-        regions.push(region(&mut words, DType::I32));
-    }
+    let masks = Masks::new(dice, attention);
+    let mut of_masks = masks.inputs(attention);
+    regions.extend(of_masks.iter_mut().map(|(words, dtype)| region(words, *dtype)));
     let n_results = attention.result_lengths();
     let mut results: Vec<Vec<f32>> =
         n_results.iter().map(|it| vec![f32::NAN; heads * it]).collect();
@@ -92,7 +158,7 @@ fn check(dice: &mut Dice, attention: &Attention) {
     for number in 0..heads {
         let operands: Vec<&[f32]> =
             inputs.iter().zip(&lengths).map(|(it, n)| &it[number * n..(number + 1) * n]).collect();
-        let expected = head(attention, &operands, &positions);
+        let expected = head(attention, &operands, &masks.of_head(attention, number));
         assert_eq!(expected.len(), results.len());
         for ((result, n), expected) in results.iter().zip(&n_results).zip(expected) {
             for (found, expected) in result[number * n..(number + 1) * n].iter().zip(expected) {
@@ -108,22 +174,47 @@ fn check(dice: &mut Dice, attention: &Attention) {
     }
 }
 
+/// Returns what is added to the scores of a head of keys.
+fn bias_of(it: &Attention, head: usize, bias: &[f32]) -> Vec<f32> {
+    let row = |row: usize| match it.bias {
+        Some(sizes) => {
+            let matrix = sizes.matrix(head * it.group + row / it.queries);
+            let of_matrix = if sizes.rows == 1 { 0 } else { row % it.queries };
+            bias[(matrix * sizes.rows + of_matrix) * it.keys..][..it.keys].to_vec()
+        }
+        None => vec![0.0; it.keys],
+    };
+    (0..it.group * it.queries).flat_map(row).collect()
+}
+
 fn random(dice: &mut Dice, lengths: &[usize]) -> Attention {
     let form = dice.pick(AttentionForm::ALL);
     let sides = [1, 2, 3, 8, 17, 64, 70];
     let is_causal = dice.below(2) == 0;
     let windows = [None, None, Some(1), Some(2), Some(20), Some(64), Some(500)];
+    let (heads, group): (usize, usize) = (dice.pick(&[1, 2, 3, 4, 6]), dice.pick(&[1, 1, 2, 3, 4]));
+    let queries = dice.pick(lengths);
+    // Rows and matrices divide the heads.
+    let segments = dice.pick(&[None, None, Some(1), Some(heads), Some(heads.div_ceil(2))]);
+    let bias = AttentionBias {
+        matrices: dice.pick(&[1, group, heads * group]),
+        repeats: 1,
+        rows: dice.pick(&[1, queries]),
+    };
+    let last = AttentionBias { matrices: heads, repeats: group, rows: queries };
     Attention {
         form,
-        heads: dice.pick(&[1, 2, 3, 5]),
-        group: dice.pick(&[1, 1, 2, 3, 4]),
-        queries: dice.pick(lengths),
+        heads,
+        group,
+        queries,
         keys: dice.pick(lengths),
         features: dice.pick(&sides),
         width: dice.pick(&sides),
         is_causal,
         window: if is_causal { dice.pick(&windows) } else { None },
         is_part: dice.below(2) == 0,
+        segments: segments.filter(|it| heads.is_multiple_of(*it)),
+        bias: dice.pick(&[None, None, Some(bias), Some(last)]),
         pairs: 0,
         scale: dice.pick(&[0.125, 0.5, -0.25]),
     }
@@ -144,6 +235,9 @@ fn attention_over_several_blocks_agrees_with_plain_loops() {
         let mut dice = Dice(seed);
         let attention = random(&mut dice, &[300, 2500]);
         let (features, width) = (dice.pick(&[4, 9]), dice.pick(&[4, 9]));
+        let of_one = |it: AttentionBias| AttentionBias { matrices: 1, ..it };
+        let (segments, bias) = (attention.segments.map(|_| 1), attention.bias.map(of_one));
+        let attention = Attention { segments, bias, ..attention };
         check(&mut dice, &Attention { features, width, heads: 1, ..attention });
     }
 }
@@ -162,6 +256,8 @@ fn without_keys_all_is_zero() {
             is_causal: false,
             window: None,
             is_part: false,
+            segments: None,
+            bias: None,
             pairs: 0,
             scale: 1.0,
         };

@@ -1,0 +1,97 @@
+//! The segments and the bias of a head, which hide keys and change scores.
+#![expect(unsafe_code, reason = "kernels work on memory that other buffers share")]
+
+use std::ops::Range;
+
+use super::{Block, Sizes};
+
+/// What a head of queries sees, besides by positions.
+#[derive(Clone, Copy)]
+pub(in crate::cpu::attention) struct Mask {
+    /// The number of the head of queries among all, which selects its matrix of the bias.
+    pub(in crate::cpu::attention) head: usize,
+    pub(in crate::cpu::attention) segments: Option<Segments>,
+    /// The first matrix.
+    pub(in crate::cpu::attention) bias: Option<*const f32>,
+}
+
+/// The segments of the queries and the keys of a head.
+#[derive(Clone, Copy)]
+pub(in crate::cpu::attention) struct Segments {
+    pub(in crate::cpu::attention) queries: *const i32,
+    pub(in crate::cpu::attention) keys: *const i32,
+}
+
+impl Segments {
+    /// Returns the part of a range of keys that has all keys which these queries see, from the
+    /// first to the last whose segment is between the least and the greatest of the queries.
+    ///
+    /// # Safety
+    /// There are segments of these queries and keys.
+    pub(super) unsafe fn keys_of(
+        &self,
+        queries: &Range<usize>,
+        keys: Range<usize>,
+    ) -> Range<usize> {
+        // SAFETY: required of the caller.
+        let of_queries = unsafe { elements(self.queries, queries) };
+        // SAFETY: as above.
+        let of_keys = unsafe { elements(self.keys, &keys) };
+        let (low, high) = of_queries
+            .iter()
+            .fold((i32::MAX, i32::MIN), |(low, high), it| (low.min(*it), high.max(*it)));
+        let is_between = |it: &i32| low <= *it && *it <= high;
+        let Some(first) = of_keys.iter().position(is_between) else {
+            return keys.start..keys.start;
+        };
+        let last = of_keys.iter().rposition(is_between).unwrap_or(first);
+        keys.start + first..keys.start + last + 1
+    }
+}
+
+/// # Safety
+/// The elements exist, and nothing writes to them.
+unsafe fn elements<'a>(first: *const i32, range: &Range<usize>) -> &'a [i32] {
+    // SAFETY: required of the caller.
+    unsafe { std::slice::from_raw_parts(first.wrapping_add(range.start), range.len()) }
+}
+
+impl Sizes {
+    /// Applies bias and segments to the visible scores of a row for these keys, whose first score
+    /// is at `row_start`. Returns the factor that scores are still to be multiplied by.
+    ///
+    /// # Safety
+    /// The block has the row, with scores for these keys.
+    pub(super) unsafe fn mask_row(
+        &self,
+        block: &Block,
+        row: usize,
+        (keys, visible): (&Range<usize>, &Range<usize>),
+        row_start: *mut f32,
+    ) -> f32 {
+        let Mask { head, segments, bias } = block.mask;
+        if segments.is_none() && bias.is_none() {
+            return self.scale;
+        }
+        let (scores, n) = (row_start.wrapping_add(visible.start), visible.len());
+        let (query, key) = (block.queries.start + row, keys.start + visible.start);
+        match self.bias.zip(bias) {
+            Some((sizes, bias)) => {
+                let of_matrix = if sizes.rows == 1 { 0 } else { query };
+                let row = sizes.matrix(head) * sizes.rows + of_matrix;
+                let bias = bias.wrapping_add(row * self.keys + key);
+                // SAFETY: required of the caller; the bias has a number for each score.
+                unsafe { (self.rows.add_bias)(scores, bias, n, self.scale) };
+            }
+            // SAFETY: required of the caller.
+            None => unsafe { (self.rows.scale)(scores, n, self.scale) },
+        }
+        if let Some(Segments { queries, keys }) = segments {
+            // SAFETY: required of the caller.
+            let segment = unsafe { queries.wrapping_add(query).read() };
+            // SAFETY: as above.
+            unsafe { (self.rows.hide_others)(scores, keys.wrapping_add(key), n, segment) };
+        }
+        1.0
+    }
+}
