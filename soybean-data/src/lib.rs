@@ -54,6 +54,8 @@ mod standardization;
 mod subset;
 mod table;
 mod tokenizer;
+#[cfg(feature = "tokenizers")]
+mod tokenizer_file;
 mod tokens;
 mod transformed;
 
@@ -84,5 +86,7 @@ pub use standardization::Standardization;
 pub use subset::Subset;
 pub use table::{Column, Table, Values};
 pub use tokenizer::{ByteTokenizer, TextField, Tokenizer, Vocabulary, tokenize_file};
+#[cfg(feature = "tokenizers")]
+pub use tokenizer_file::TokenizerFile;
 pub use tokens::{TokenSpec, TokenWidth, Tokens};
 pub use transformed::Transformed;

@@ -25,6 +25,18 @@ pub trait Tokenizer {
     /// # Errors
     /// A message if a part of the text is no token.
     fn encode(&self, text: &str) -> Result<Vec<u32>, String>;
+
+    /// Returns the text of tokens. A part that is no text, such as the first bytes of a character,
+    /// becomes U+FFFD.
+    ///
+    /// # Errors
+    /// A message if there is no such token.
+    fn decode(&self, tokens: &[u32]) -> Result<String, String>;
+
+    /// Returns the token after which a text ends, if there is one.
+    fn end(&self) -> Option<u32> {
+        None
+    }
 }
 
 /// The bytes of a text in UTF-8 as its tokens.
@@ -39,6 +51,12 @@ impl Tokenizer for ByteTokenizer {
     fn encode(&self, text: &str) -> Result<Vec<u32>, String> {
         Ok(text.bytes().map(u32::from).collect())
     }
+
+    fn decode(&self, tokens: &[u32]) -> Result<String, String> {
+        let byte = |it: &u32| u8::try_from(*it).map_err(|_| unknown(*it, 256));
+        let bytes = tokens.iter().map(byte).collect::<Result<Vec<u8>, String>>()?;
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
 }
 
 /// A list of strings, the tokens. A text is divided from its start: each token is the longest of
@@ -51,7 +69,7 @@ impl Tokenizer for ByteTokenizer {
 /// assert_eq!(letters.tokens(), ["e", "h", "l", "o"]);
 /// let words = Vocabulary::new(["he", "h", "llo", "o"])?;
 /// assert_eq!(words.encode("hello"), Ok(vec![0, 2]));
-/// assert_eq!(words.decode(&[1, 3]), "ho");
+/// assert_eq!(words.decode(&[1, 3]), Ok("ho".to_owned()));
 /// # Ok::<(), soybean_data::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -125,13 +143,6 @@ impl Vocabulary {
     pub fn tokens(&self) -> &[String] {
         &self.tokens
     }
-
-    /// Returns the text of tokens. Numbers without a token are left out.
-    #[must_use]
-    pub fn decode(&self, tokens: &[u32]) -> String {
-        let token = |it: &u32| usize::try_from(*it).ok().and_then(|it| self.tokens.get(it));
-        tokens.iter().filter_map(token).map(String::as_str).collect()
-    }
 }
 
 impl Tokenizer for Vocabulary {
@@ -156,6 +167,18 @@ impl Tokenizer for Vocabulary {
         }
         Ok(tokens)
     }
+
+    fn decode(&self, tokens: &[u32]) -> Result<String, String> {
+        let token = |it: &u32| {
+            let token = usize::try_from(*it).ok().and_then(|it| self.tokens.get(it));
+            token.map(String::as_str).ok_or_else(|| unknown(*it, self.tokens.len()))
+        };
+        tokens.iter().map(token).collect()
+    }
+}
+
+fn unknown(token: u32, vocabulary: usize) -> String {
+    format!("expected a token in 0..{vocabulary}, found {token}")
 }
 
 /// Writes the tokens of a file of text, plain or compressed with gzip, to a file that
