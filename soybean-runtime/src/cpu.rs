@@ -7,6 +7,7 @@ mod concatenation;
 mod contraction;
 mod convolution;
 mod embedding;
+mod few_columns;
 mod indexing;
 mod interpreter;
 mod isa;
