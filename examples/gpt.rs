@@ -3,7 +3,8 @@
 //!
 //! It prints its plan, trains, compares its loss on the last tenth of the novel with that of a
 //! bigram model, and continues two texts. `-- plan`, `-- check`, `-- bench` and `-- train` are
-//! the commands of every model; `-- --help` lists their flags.
+//! the commands of every model, and `-- generate --weights CHECKPOINT` continues texts by the
+//! weights of a run; `--help` lists their flags.
 
 #[path = "data/text.rs"]
 mod data;
@@ -19,7 +20,8 @@ use std::{
 
 use soybean::{
     Array, Config, Curve, DataOptions, Event, Flow, Schedule, TrainConfig,
-    generation::{Generation, GenerationConfig, Sampling},
+    data::Vocabulary,
+    generation::{Generation, GenerationConfig, Sampling, TextModel},
 };
 
 /// Four blocks of four heads.
@@ -105,13 +107,19 @@ const STARTS: [&str; 2] = ["It is a truth universally ", "\"My dear Mr. Bennet,\
 const N_WRITTEN: usize = 320;
 
 fn main() -> ExitCode {
-    let written = if env::args_os().len() > 1 {
-        let defaults = TrainConfig::new(1, 0.001);
-        return gpt::Trainer::command_line_with(defaults, data::load);
-    } else {
-        train_and_write(&mut io::stdout())
-    };
-    match written {
+    match env::args().nth(1).as_deref() {
+        Some("generate") => {
+            return writer::Predictor::command_line_of_texts(TextModel {
+                capacity: gpt::LENGTH,
+                tokenizer: Some(Box::new(Vocabulary::of_characters(data::LETTERS))),
+                names: "",
+                prompt: STARTS[0],
+            });
+        }
+        Some(_) => return gpt::Trainer::command_line_with(TrainConfig::new(1, 0.001), data::load),
+        None => {}
+    }
+    match train_and_write(&mut io::stdout()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // If standard error is closed too, the exit code remains.
@@ -169,15 +177,7 @@ fn write_texts(weights: &[(String, Array)]) -> Result<Vec<String>, soybean::Erro
     let starts = STARTS.map(data::numbers);
     let mut generation = Generation::new(&starts.each_ref().map(|it| &it[..]), config)?;
     while !generation.is_done() {
-        let n_before = &generation.n_before();
-        let logits = if generation.has_block(writer::BLOCK) {
-            let letters = &generation.block(writer::BLOCK);
-            predictor.predict(&writer::Prefill { letters, n_before })?
-        } else {
-            let letters = &generation.tokens();
-            predictor.predict(&writer::Decode { letters, n_before })?
-        };
-        generation.push(&logits[0])?;
+        generation.step(&mut predictor)?;
     }
     let letter = |it: &i32| usize::try_from(*it).ok().and_then(|it| data::LETTERS.chars().nth(it));
     let text = |number| generation.text(number).iter().filter_map(letter).collect();

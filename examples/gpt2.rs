@@ -2,20 +2,18 @@
 //!
 //! With `--weights FOLDER --tokenizer FILE`, it reads the files of the smallest published model of
 //! Hugging Face, of 124 million weights; the feature `tokenizers` reads the tokenizer. Without them
-//! a small network has random weights. `-- --help` lists the flags.
+//! a small network has random weights. `-- --help` lists the commands and flags.
 
 #[path = "networks/gpt2.rs"]
 #[expect(dead_code, reason = "the network without a cache is for training")]
 mod networks;
-#[path = "text/program.rs"]
-mod program;
 
-use std::process::ExitCode;
+use std::{env, process::ExitCode};
 
-use program::Decoder;
+use soybean::{data::ByteTokenizer, generation::TextModel};
 
 /// The smallest published model.
-#[soybean::model(gpus = 2, mode = "inference")]
+#[soybean::model(gpus = 2, mode = "inference", entries = (prefill = 2, decode = 128))]
 pub mod published {
     use soybean::prelude::*;
 
@@ -25,15 +23,22 @@ pub mod published {
     pub const VOCABULARY: usize = 50257;
     /// The most tokens of a text.
     pub const N_POSITIONS: usize = 1024;
+    /// Tokens that `prefill` reads at once.
+    pub const BLOCK: usize = 64;
 
     /// Returns the logits of the tokens after `tokens`, which come after `n_before` others.
-    pub fn forward(tokens: Tensor<i32, 1, 1>, n_before: Tensor<i32, 1>) -> Tensor {
+    pub fn prefill(tokens: Tensor<i32, 1, BLOCK>, n_before: Tensor<i32, 1>) -> Tensor {
+        cached::gpt2(tokens, n_before, VOCABULARY, N_POSITIONS, 768, 12, 12)
+    }
+
+    /// Does the same for one token.
+    pub fn decode(tokens: Tensor<i32, 1, 1>, n_before: Tensor<i32, 1>) -> Tensor {
         cached::gpt2(tokens, n_before, VOCABULARY, N_POSITIONS, 768, 12, 12)
     }
 }
 
 /// A network that builds and runs in no time. Its tokens are bytes.
-#[soybean::model(gpus = 2, mode = "inference")]
+#[soybean::model(gpus = 2, mode = "inference", entries = (prefill = 2, decode = 128))]
 pub mod small {
     use soybean::prelude::*;
 
@@ -43,18 +48,28 @@ pub mod small {
     pub const VOCABULARY: usize = 256;
     /// The most tokens of a text.
     pub const N_POSITIONS: usize = 128;
+    /// Tokens that `prefill` reads at once.
+    pub const BLOCK: usize = 8;
 
     /// Returns the logits of the tokens after `tokens`, which come after `n_before` others.
-    pub fn forward(tokens: Tensor<i32, 1, 1>, n_before: Tensor<i32, 1>) -> Tensor {
+    pub fn prefill(tokens: Tensor<i32, 1, BLOCK>, n_before: Tensor<i32, 1>) -> Tensor {
+        cached::gpt2(tokens, n_before, VOCABULARY, N_POSITIONS, 64, 4, 2)
+    }
+
+    /// Does the same for one token.
+    pub fn decode(tokens: Tensor<i32, 1, 1>, n_before: Tensor<i32, 1>) -> Tensor {
         cached::gpt2(tokens, n_before, VOCABULARY, N_POSITIONS, 64, 4, 2)
     }
 }
 
 fn main() -> ExitCode {
-    let decoder =
-        |vocabulary, capacity| Decoder { names: networks::HUGGING_FACE, vocabulary, capacity };
-    program::run::<published::Network, small::Network>(
-        decoder(published::VOCABULARY, published::N_POSITIONS),
-        decoder(small::VOCABULARY, small::N_POSITIONS),
-    )
+    let names = networks::HUGGING_FACE;
+    let prompt = "It is a truth universally acknowledged, that";
+    if env::args().any(|it| it.starts_with("--weights")) {
+        let capacity = published::N_POSITIONS;
+        let texts = TextModel { capacity, tokenizer: None, names, prompt };
+        return published::Predictor::command_line_of_texts(texts);
+    }
+    let (capacity, tokenizer) = (small::N_POSITIONS, Some(Box::new(ByteTokenizer) as _));
+    small::Predictor::command_line_of_texts(TextModel { capacity, tokenizer, names, prompt })
 }

@@ -1,5 +1,5 @@
 //! The command lines of trainers (`train`, `plan`, `check`, `bench`, `devices`) and of predictors
-//! (all except `train`).
+//! (all except `train`, and `generate` for texts).
 //!
 //! The code is compiled once for all models: it accesses a model through its plan, its program and
 //! its function.
@@ -11,6 +11,7 @@ mod check;
 mod determinism;
 mod devices;
 mod flags;
+mod generate;
 mod non_finite;
 mod plan;
 mod predictor;
@@ -28,13 +29,21 @@ use soybean_plan::Plan;
 use soybean_runtime::{Error, Model, Process};
 
 use self::flags::{Command, CommandEntry, Request};
-use crate::{DataOptions, Split, Tensor, TrainConfig};
+use crate::{DataOptions, Network, Split, Tensor, TrainConfig, generation::TextModel};
 
 /// The model of a command line.
 pub(crate) struct CommandModel {
     pub(crate) plan: Plan,
     pub(crate) model: &'static dyn Model,
     pub(crate) forward: fn(usize, &[Tensor]) -> Vec<Tensor>,
+    /// How texts are read and written, if the model continues them.
+    pub(crate) texts: Option<TextModel>,
+}
+
+impl CommandModel {
+    pub(crate) fn of<N: Network>() -> Self {
+        Self { plan: N::PLAN, model: N::model(), forward: N::forward, texts: None }
+    }
 }
 
 /// The error of a command.
@@ -63,7 +72,8 @@ pub(crate) fn trainer(
 pub(crate) fn predictor(model: &CommandModel) -> ExitCode {
     // No command of a predictor reads data.
     let load = |_: &DataOptions| Err("expected a command without data".to_owned());
-    main(model, TrainConfig::default(), flags::PREDICTOR, load)
+    let commands = if model.texts.is_some() { flags::WRITER } else { flags::PREDICTOR };
+    main(model, TrainConfig::default(), commands, load)
 }
 
 fn main(
@@ -129,8 +139,10 @@ fn run(
         Request::Help(text) => return Ok(write!(output, "{text}")?),
         Request::Run(options) => options,
     };
-    let computes_much =
-        matches!(options.command, Command::Train | Command::Bench | Command::BenchPredictor);
+    let computes_much = matches!(
+        options.command,
+        Command::Train | Command::Bench | Command::BenchPredictor | Command::Generate
+    );
     if computes_much && !soybean_runtime::is_optimized() {
         writeln!(output, "not optimized: on the CPU, `cargo run --release` is many times faster")?;
     }
@@ -153,6 +165,7 @@ fn run(
         Command::Bench => bench::bench(model, &options, &load(&options.run.data)?.train, output),
         Command::CheckPredictor => predictor::check(model, &options, output),
         Command::BenchPredictor => predictor::bench(model, &options, output),
+        Command::Generate => generate::generate(model, &options, output),
     }
 }
 

@@ -1,10 +1,14 @@
 //! The generation of texts, token by token, by a model that predicts the next token.
 
 mod sampling;
+mod step;
+mod text_model;
 
 use soybean_runtime::{Array, Error, ErrorKind};
 
 pub use sampling::Sampling;
+pub(crate) use step::n_texts;
+pub use text_model::TextModel;
 
 /// How texts are continued.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,9 +35,9 @@ impl GenerationConfig {
 /// Texts that are continued by a model of mode inference which keeps what it has read
 /// ([`nn::cached`](crate::nn::cached)).
 ///
-/// In each prediction the model reads one more token of each text. It reads the given tokens first,
-/// so texts may begin with different numbers of them; a model with a second entry reads them
-/// [several at a time](Self::block). A text that is longer than the cache is read again from its
+/// In each [`step`](Self::step) the model reads one more token of each text. It reads the given
+/// tokens first, so texts may begin with different numbers of them; a model with further entries
+/// reads them several at a time. A text that is longer than the cache is read again from its
 /// last half on, as many tokens as half the capacity.
 ///
 /// ```
@@ -54,9 +58,7 @@ impl GenerationConfig {
 ///     let mut predictor = writer::Predictor::new(soybean::Config::default())?;
 ///     let mut generation = Generation::new(&[&[1, 4], &[3]], GenerationConfig::new(20, 16))?;
 ///     while !generation.is_done() {
-///         let (tokens, n_before) = (generation.tokens(), generation.n_before());
-///         let batch = writer::Batch { tokens: &tokens, n_before: &n_before };
-///         generation.push(&predictor.predict(&batch)?[0])?;
+///         generation.step(&mut predictor)?;
 ///     }
 ///     assert_eq!((generation.text(0).len(), generation.text(1).len()), (22, 21));
 ///     Ok(())
@@ -128,50 +130,6 @@ impl Generation {
     /// Returns the tokens of each text that the model reads next if it reads `n` of each at once,
     /// `[texts, n]`. After the last token of a text, that token is repeated; what the model makes
     /// of the repetitions is dropped.
-    ///
-    /// ```
-    /// use soybean::generation::{Generation, GenerationConfig};
-    ///
-    /// #[soybean::model(gpus = 2, mode = "inference", entries = (prefill, decode = 20))]
-    /// mod writer {
-    ///     use soybean::{nn, prelude::*};
-    ///
-    ///     fn logits(tokens: Tensor, n_before: Tensor) -> Tensor {
-    ///         let h = nn::embedding(tokens, 5, 8);
-    ///         nn::linear(nn::cached::transformer_block(h, n_before, 2, 32), 5)
-    ///     }
-    ///
-    ///     pub(crate) fn prefill(tokens: Tensor<i32, 2, 4>, n_before: Tensor<i32, 2>) -> Tensor {
-    ///         logits(tokens, n_before)
-    ///     }
-    ///
-    ///     pub(crate) fn decode(tokens: Tensor<i32, 2, 1>, n_before: Tensor<i32, 2>) -> Tensor {
-    ///         logits(tokens, n_before)
-    ///     }
-    /// }
-    ///
-    /// fn main() -> Result<(), soybean::Error> {
-    ///     let mut predictor = writer::Predictor::new(soybean::Config::default())?;
-    ///     let texts: [&[i32]; 2] = [&[1, 4, 2, 0, 3, 1], &[3]];
-    ///     let mut generation = Generation::new(&texts, GenerationConfig::new(20, 32))?;
-    ///     let mut n_predictions = 0;
-    ///     while !generation.is_done() {
-    ///         let n_before = &generation.n_before();
-    ///         let logits = if generation.has_block(4) {
-    ///             let tokens = &generation.block(4);
-    ///             predictor.predict(&writer::Prefill { tokens, n_before })?
-    ///         } else {
-    ///             let tokens = &generation.tokens();
-    ///             predictor.predict(&writer::Decode { tokens, n_before })?
-    ///         };
-    ///         generation.push(&logits[0])?;
-    ///         n_predictions += 1;
-    ///     }
-    ///     // Two of four tokens, after which the first text has its first new token.
-    ///     assert_eq!(n_predictions, 2 + 19);
-    ///     Ok(())
-    /// }
-    /// ```
     #[must_use]
     pub fn block(&self, n: usize) -> Vec<i32> {
         let of_text = |it: &Text| -> Vec<i32> {

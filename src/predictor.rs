@@ -11,6 +11,7 @@ use soybean_runtime::{
 use crate::{
     Batch, Network,
     command_line::{self, CommandModel},
+    generation::TextModel,
 };
 
 /// A predictor of the model `N`, which has mode inference. A model's module has an alias for its
@@ -111,8 +112,21 @@ impl<N: Network> Predictor<N> {
     /// each with `--help`. Inputs are random.
     pub fn command_line() -> ExitCode {
         const { Self::IS_INFERENCE };
-        let model = CommandModel { plan: N::PLAN, model: N::model(), forward: N::forward };
+        let model = CommandModel::of::<N>();
         command_line::predictor(&model)
+    }
+
+    /// Runs the command line of a model that continues texts: `generate` (the default), and the
+    /// commands of [`Self::command_line`]. Its entries are those that
+    /// [`Generation::step`](crate::generation::Generation::step) runs.
+    pub fn command_line_of_texts(texts: TextModel) -> ExitCode {
+        const { Self::IS_INFERENCE };
+        let model = CommandModel { texts: Some(texts), ..CommandModel::of::<N>() };
+        command_line::predictor(&model)
+    }
+
+    pub(crate) fn untyped(&mut self) -> &mut runtime::Predictor {
+        &mut self.inner
     }
 }
 

@@ -146,7 +146,7 @@ impl<N: Network> Trainer<N> {
     /// # Errors
     /// As [`Self::evaluate`].
     pub fn eager(&mut self, batch: &impl Batch<N>) -> Result<EagerEvaluation, Error> {
-        let model = CommandModel { plan: N::PLAN, model: N::model(), forward: N::forward };
+        let model = CommandModel::of::<N>();
         batch.with_views(|views| eager_evaluation(&model, &mut self.inner, views))
     }
 
@@ -410,7 +410,7 @@ impl<N: Network> Trainer<N> {
         load: impl FnOnce(&DataOptions) -> Result<Split, E>,
     ) -> ExitCode {
         const { Self::IS_TRAINED };
-        let model = CommandModel { plan: N::PLAN, model: N::model(), forward: N::forward };
+        let model = CommandModel::of::<N>();
         command_line::trainer(&model, defaults, |options| {
             load(options).map_err(|error| error.to_string())
         })

@@ -76,7 +76,8 @@ pub(super) struct ConversionError {
 }
 
 /// One number of a file, before it is put into a column.
-enum Number {
+#[derive(Clone, Copy)]
+pub(super) enum Number {
     Whole(i64),
     /// A number that may be too large for `Whole`.
     Natural(u64),
@@ -107,6 +108,22 @@ impl Form {
             Self::Numbers { .. } => DType::F32,
             Self::Integers | Self::Labels { .. } => DType::I32,
         }
+    }
+
+    /// Appends a number to the elements of a column of this form.
+    pub(super) fn push(self, number: Number, values: &mut Values) -> Result<(), String> {
+        match (values, self) {
+            (Values::F32(values), Self::Numbers { scale }) => values.push(scaled(number, scale)?),
+            (Values::I32(values), Self::Integers) => values.push(whole(number)?),
+            (Values::I32(values), Self::Labels { n_classes }) => {
+                values.push(label(number, n_classes)?);
+            }
+            (Values::F32(_), Self::Integers | Self::Labels { .. })
+            | (Values::I32(_), Self::Numbers { .. }) => {
+                unreachable!("the column has the type of its form")
+            }
+        }
+        Ok(())
     }
 }
 
@@ -199,25 +216,21 @@ impl Target<'_, '_> {
             read(bytes)
         };
         let numbers = bytes.as_chunks().0.iter().map(read).enumerate();
+        let at = |place: usize| move |message| ConversionError { place, message };
         match (self.into, self.form) {
             (ViewMut::F32(into), Form::Numbers { scale }) => {
                 for ((place, number), to) in numbers.zip(into.iter_mut()) {
-                    *to = scaled(&number, scale)
-                        .ok_or_else(|| conversion_error(place, "a finite number", &number))?;
+                    *to = scaled(number, scale).map_err(at(place))?;
                 }
             }
             (ViewMut::I32(into), Form::Integers) => {
                 for ((place, number), to) in numbers.zip(into.iter_mut()) {
-                    *to = whole(&number)
-                        .ok_or_else(|| conversion_error(place, "an integer of 32 bits", &number))?;
+                    *to = whole(number).map_err(at(place))?;
                 }
             }
             (ViewMut::I32(into), Form::Labels { n_classes }) => {
-                let is_label = |it: &i32| usize::try_from(*it).is_ok_and(|label| label < n_classes);
                 for ((place, number), to) in numbers.zip(into.iter_mut()) {
-                    *to = whole(&number).filter(is_label).ok_or_else(|| {
-                        conversion_error(place, &format!("a label in 0..{n_classes}"), &number)
-                    })?;
+                    *to = label(number, n_classes).map_err(at(place))?;
                 }
             }
             (ViewMut::F32(_), Form::Integers | Form::Labels { .. })
@@ -234,30 +247,40 @@ impl Target<'_, '_> {
     clippy::cast_precision_loss,
     reason = "rounded to the precision of columns"
 )]
-fn scaled(number: &Number, scale: f32) -> Option<f32> {
+fn scaled(number: Number, scale: f32) -> Result<f32, String> {
     let value = match number {
-        Number::Whole(number) => *number as f32,
-        Number::Natural(number) => *number as f32,
-        Number::Real(number) => *number as f32,
+        Number::Whole(number) => number as f32,
+        Number::Natural(number) => number as f32,
+        Number::Real(number) => number as f32,
     };
-    Some(value * scale).filter(|it| it.is_finite())
+    let scaled = value * scale;
+    if scaled.is_finite() { Ok(scaled) } else { Err(number.is_not("a finite number")) }
 }
 
-fn whole(number: &Number) -> Option<i32> {
-    match number {
-        Number::Whole(number) => i32::try_from(*number).ok(),
-        Number::Natural(number) => i32::try_from(*number).ok(),
+fn whole(number: Number) -> Result<i32, String> {
+    let whole = match number {
+        Number::Whole(number) => i32::try_from(number).ok(),
+        Number::Natural(number) => i32::try_from(number).ok(),
         Number::Real(_) => None,
-    }
+    };
+    whole.ok_or_else(|| number.is_not("an integer of 32 bits"))
 }
 
-fn conversion_error(place: usize, expected: &str, found: &Number) -> ConversionError {
-    let found = match found {
-        Number::Whole(number) => number.to_string(),
-        Number::Natural(number) => number.to_string(),
-        Number::Real(number) => number.to_string(),
-    };
-    ConversionError { place, message: format!("expected {expected}, found {found}") }
+fn label(number: Number, n_classes: usize) -> Result<i32, String> {
+    let is_label = |it: &i32| usize::try_from(*it).is_ok_and(|label| label < n_classes);
+    let label = whole(number).ok().filter(is_label);
+    label.ok_or_else(|| number.is_not(&format!("a label in 0..{n_classes}")))
+}
+
+impl Number {
+    /// Says what was expected instead.
+    fn is_not(self, expected: &str) -> String {
+        match self {
+            Self::Whole(number) => format!("expected {expected}, found {number}"),
+            Self::Natural(number) => format!("expected {expected}, found {number}"),
+            Self::Real(number) => format!("expected {expected}, found {number:?}"),
+        }
+    }
 }
 
 #[cfg(test)]

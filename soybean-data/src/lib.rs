@@ -36,12 +36,16 @@ mod idx;
 #[cfg(feature = "image")]
 mod images;
 mod joined;
+mod json_lines;
 mod limited_reader;
 mod loader;
 mod mixed;
+mod named_column;
 mod npy;
 mod one_hot;
 mod order;
+#[cfg(feature = "parquet")]
+mod parquet;
 mod positioned;
 mod random;
 mod records;
@@ -50,6 +54,8 @@ mod standardization;
 mod subset;
 mod table;
 mod tokenizer;
+#[cfg(feature = "tokenizers")]
+mod tokenizer_file;
 mod tokens;
 mod transformed;
 
@@ -64,10 +70,14 @@ pub use idx::IdxSpec;
 #[cfg(feature = "image")]
 pub use images::{Color, Fit, ImageFolder, ImageSpec};
 pub use joined::Joined;
+pub use json_lines::tokenize_json_lines;
 pub use loader::{DataLoader, Last, LoaderOptions};
 pub use mixed::{Mixed, Mixing};
+pub use named_column::{FieldNames, NamedColumn};
 pub use one_hot::OneHot;
 pub use order::RowOrder;
+#[cfg(feature = "parquet")]
+pub use parquet::tokenize_parquet;
 pub use random::{Pass, RowRandom};
 pub use records::{Field, Records};
 pub use shards::{Shards, files_matching};
@@ -75,6 +85,8 @@ pub use soybean_plan::{Error, ErrorKind, View};
 pub use standardization::Standardization;
 pub use subset::Subset;
 pub use table::{Column, Table, Values};
-pub use tokenizer::{ByteTokenizer, Tokenizer, Vocabulary, tokenize_file};
+pub use tokenizer::{ByteTokenizer, TextField, Tokenizer, Vocabulary, tokenize_file};
+#[cfg(feature = "tokenizers")]
+pub use tokenizer_file::TokenizerFile;
 pub use tokens::{TokenSpec, TokenWidth, Tokens};
 pub use transformed::Transformed;

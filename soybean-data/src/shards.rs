@@ -15,8 +15,8 @@ use crate::{
     order::shuffle,
 };
 
-/// A function that opens one of the files.
-type OpenShard = dyn Fn(&Path) -> Result<Arc<dyn Dataset>, Error> + Send + Sync;
+/// A function that opens one of the files, or the part of this number if files have several.
+type OpenShard = dyn Fn(&Path, usize) -> Result<Arc<dyn Dataset>, Error> + Send + Sync;
 
 /// The rows of many files, the *shards*, one file after the other.
 ///
@@ -54,9 +54,10 @@ pub struct Shards {
     held: Mutex<Vec<Held>>,
 }
 
-/// One of the files.
+/// One of the files, or one of its parts.
 struct Shard {
     path: PathBuf,
+    part: usize,
     first_row: usize,
     n_rows: usize,
 }
@@ -83,10 +84,10 @@ impl Shards {
             let dataset = open(path)?;
             let columns = columns.get_or_insert_with(|| dataset.columns().to_vec());
             check_columns(path, columns, dataset.columns())?;
-            Ok((path.clone(), dataset.n_rows()))
+            Ok((path.clone(), 0, dataset.n_rows()))
         };
         let counted = files.iter().map(count).collect::<Result<Vec<_>, Error>>()?;
-        Self::new(counted, columns.unwrap_or_default(), n_buffered, open)
+        Self::new(counted, columns.unwrap_or_default(), n_buffered, move |path, _| open(path))
     }
 
     /// Takes files with known numbers of rows, as [`counts`](Self::counts) returns them. Only the
@@ -100,20 +101,31 @@ impl Shards {
         n_buffered: usize,
         open: impl Fn(&Path) -> Result<D, Error> + Send + Sync + 'static,
     ) -> Result<Self, Error> {
-        let columns = match counts.first() {
-            Some((path, _)) => open(path)?.columns().to_vec(),
+        let counted = counts.iter().map(|(path, n_rows)| (path.clone(), 0, *n_rows)).collect();
+        Self::of_parts(counted, n_buffered, move |path, _| open(path))
+    }
+
+    /// Takes files and numbers of parts, each with its number of rows. Only the first part is
+    /// opened.
+    pub(super) fn of_parts<D: Dataset + 'static>(
+        counted: Vec<(PathBuf, usize, usize)>,
+        n_buffered: usize,
+        open: impl Fn(&Path, usize) -> Result<D, Error> + Send + Sync + 'static,
+    ) -> Result<Self, Error> {
+        let columns = match counted.first() {
+            Some((path, part, _)) => open(path, *part)?.columns().to_vec(),
             None => Vec::new(),
         };
-        let shards = Self::new(counts.to_vec(), columns, n_buffered, open)?;
+        let shards = Self::new(counted, columns, n_buffered, open)?;
         shards.shard(0)?;
         Ok(shards)
     }
 
     fn new<D: Dataset + 'static>(
-        counted: Vec<(PathBuf, usize)>,
+        counted: Vec<(PathBuf, usize, usize)>,
         columns: Vec<ColumnSpec>,
         n_buffered: usize,
-        open: impl Fn(&Path) -> Result<D, Error> + Send + Sync + 'static,
+        open: impl Fn(&Path, usize) -> Result<D, Error> + Send + Sync + 'static,
     ) -> Result<Self, Error> {
         if counted.is_empty() || n_buffered == 0 {
             let n = counted.len();
@@ -122,15 +134,16 @@ impl Shards {
             )));
         }
         let (mut shards, mut first_row) = (Vec::new(), 0_usize);
-        for (path, n_rows) in counted {
+        for (path, part, n_rows) in counted {
             let end = first_row.checked_add(n_rows).ok_or_else(|| {
                 named(&path, "expected fewer rows than a program can count, found more")
             })?;
-            shards.push(Shard { path, first_row, n_rows });
+            shards.push(Shard { path, part, first_row, n_rows });
             first_row = end;
         }
-        let open =
-            move |path: &Path| -> Result<Arc<dyn Dataset>, Error> { Ok(Arc::new(open(path)?)) };
+        let open = move |path: &Path, part| -> Result<Arc<dyn Dataset>, Error> {
+            Ok(Arc::new(open(path, part)?))
+        };
         let (open, held) = (Box::new(open), Mutex::default());
         Ok(Self { shards, n_rows: first_row, columns, n_buffered, open, held })
     }
@@ -138,7 +151,8 @@ impl Shards {
     /// Returns the files and their numbers of rows, for [`with_counts`](Self::with_counts).
     #[must_use]
     pub fn counts(&self) -> Vec<(PathBuf, usize)> {
-        self.shards.iter().map(|it| (it.path.clone(), it.n_rows)).collect()
+        let files = self.shards.chunk_by(|one, next| one.path == next.path);
+        files.map(|it| (it[0].path.clone(), it.iter().map(|it| it.n_rows).sum())).collect()
     }
 
     /// Returns a shard, from memory if it is there.
@@ -160,8 +174,8 @@ impl Shards {
         if let Some(dataset) = &*dataset {
             return Ok(Arc::clone(dataset));
         }
-        let Shard { path, n_rows, .. } = &self.shards[number];
-        let opened = (self.open)(path)?;
+        let Shard { path, part, n_rows, .. } = &self.shards[number];
+        let opened = (self.open)(path, *part)?;
         check_columns(path, &self.columns, opened.columns())?;
         let found = opened.n_rows();
         if found != *n_rows {

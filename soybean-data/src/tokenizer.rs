@@ -25,6 +25,18 @@ pub trait Tokenizer {
     /// # Errors
     /// A message if a part of the text is no token.
     fn encode(&self, text: &str) -> Result<Vec<u32>, String>;
+
+    /// Returns the text of tokens. A part that is no text, such as the first bytes of a character,
+    /// becomes U+FFFD.
+    ///
+    /// # Errors
+    /// A message if there is no such token.
+    fn decode(&self, tokens: &[u32]) -> Result<String, String>;
+
+    /// Returns the token after which a text ends, if there is one.
+    fn end(&self) -> Option<u32> {
+        None
+    }
 }
 
 /// The bytes of a text in UTF-8 as its tokens.
@@ -39,6 +51,12 @@ impl Tokenizer for ByteTokenizer {
     fn encode(&self, text: &str) -> Result<Vec<u32>, String> {
         Ok(text.bytes().map(u32::from).collect())
     }
+
+    fn decode(&self, tokens: &[u32]) -> Result<String, String> {
+        let byte = |it: &u32| u8::try_from(*it).map_err(|_| unknown(*it, 256));
+        let bytes = tokens.iter().map(byte).collect::<Result<Vec<u8>, String>>()?;
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
 }
 
 /// A list of strings, the tokens. A text is divided from its start: each token is the longest of
@@ -51,7 +69,7 @@ impl Tokenizer for ByteTokenizer {
 /// assert_eq!(letters.tokens(), ["e", "h", "l", "o"]);
 /// let words = Vocabulary::new(["he", "h", "llo", "o"])?;
 /// assert_eq!(words.encode("hello"), Ok(vec![0, 2]));
-/// assert_eq!(words.decode(&[1, 3]), "ho");
+/// assert_eq!(words.decode(&[1, 3]), Ok("ho".to_owned()));
 /// # Ok::<(), soybean_data::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -125,13 +143,6 @@ impl Vocabulary {
     pub fn tokens(&self) -> &[String] {
         &self.tokens
     }
-
-    /// Returns the text of tokens. Numbers without a token are left out.
-    #[must_use]
-    pub fn decode(&self, tokens: &[u32]) -> String {
-        let token = |it: &u32| usize::try_from(*it).ok().and_then(|it| self.tokens.get(it));
-        tokens.iter().filter_map(token).map(String::as_str).collect()
-    }
 }
 
 impl Tokenizer for Vocabulary {
@@ -156,6 +167,18 @@ impl Tokenizer for Vocabulary {
         }
         Ok(tokens)
     }
+
+    fn decode(&self, tokens: &[u32]) -> Result<String, String> {
+        let token = |it: &u32| {
+            let token = usize::try_from(*it).ok().and_then(|it| self.tokens.get(it));
+            token.map(String::as_str).ok_or_else(|| unknown(*it, self.tokens.len()))
+        };
+        tokens.iter().map(token).collect()
+    }
+}
+
+fn unknown(token: u32, vocabulary: usize) -> String {
+    format!("expected a token in 0..{vocabulary}, found {token}")
 }
 
 /// Writes the tokens of a file of text, plain or compressed with gzip, to a file that
@@ -173,20 +196,63 @@ pub fn tokenize_file(
     width: TokenWidth,
     tokenizer: &impl Tokenizer,
 ) -> Result<u64, Error> {
-    let (text, path) = (text.as_ref(), tokens.as_ref());
+    write_tokens(tokens.as_ref(), width, tokenizer, None, |function| {
+        each_line(text.as_ref(), function)
+    })
+}
+
+/// The texts of a field, in a file with a text in each row.
+///
+/// ```
+/// use soybean_data::{ByteTokenizer, TextField, TokenWidth, tokenize_json_lines};
+///
+/// # let folder = std::env::temp_dir().join(format!("soybean-texts-{}", std::process::id()));
+/// # std::fs::create_dir_all(&folder).unwrap();
+/// # let (texts, tokens) = (folder.join("texts.jsonl"), folder.join("texts.u16"));
+/// std::fs::write(&texts, "{\"text\": \"one\"}\n{\"text\": \"two\", \"year\": 1999}\n").unwrap();
+/// let field = TextField { name: "text", end: Some(0) };
+/// let n_tokens = tokenize_json_lines(&texts, field, &tokens, TokenWidth::U16, &ByteTokenizer)?;
+/// assert_eq!(n_tokens, 8);
+/// # std::fs::remove_dir_all(&folder).unwrap();
+/// # Ok::<(), soybean_data::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TextField<'a> {
+    /// The name of the field.
+    pub name: &'a str,
+    /// The token that is written after each text, if there is one.
+    pub end: Option<u32>,
+}
+
+/// A function that takes a text.
+pub(super) type TextFunction<'a> = &'a mut dyn FnMut(&str) -> Result<(), String>;
+
+/// Writes the tokens of texts to a file, each text followed by the token `end`. The function
+/// `each_text` calls another one with each text. Returns the number of tokens.
+pub(super) fn write_tokens(
+    path: &Path,
+    width: TokenWidth,
+    tokenizer: &impl Tokenizer,
+    end: Option<u32>,
+    each_text: impl FnOnce(TextFunction<'_>) -> Result<(), Error>,
+) -> Result<u64, Error> {
     let (n_tokens, most) = (tokenizer.vocabulary() as u64, 1 << (8 * width.n_bytes()));
     if n_tokens > most {
         return Err(Error::data(format!(
             "expected a vocabulary of at most {most} tokens for {width:?}, found {n_tokens}"
         )));
     }
+    if let Some(end) = end.filter(|it| u64::from(*it) >= n_tokens) {
+        let message = format!("expected a token in 0..{n_tokens} for the end, found {end}");
+        return Err(Error::data(message));
+    }
     let mut partial = path.as_os_str().to_owned();
     partial.push(".partial");
     let to_error = |error: std::io::Error| unwritable(path, &error);
     let mut writer = BufWriter::new(File::create(&partial).map_err(to_error)?);
     let mut n_written = 0;
-    let outcome = each_line(text, |line| {
-        for token in tokenizer.encode(line)? {
+    let outcome = each_text(&mut |text| {
+        for token in tokenizer.encode(text)?.into_iter().chain(end) {
             let bytes = token.to_le_bytes();
             writer.write_all(&bytes[..width.n_bytes()]).map_err(|it| to_error(it).to_string())?;
             n_written += 1;
@@ -205,10 +271,7 @@ pub fn tokenize_file(
 }
 
 /// Calls a function with each line of a file, with its end. Errors name the file and the line.
-pub(super) fn each_line(
-    path: &Path,
-    mut function: impl FnMut(&str) -> Result<(), String>,
-) -> Result<(), Error> {
+pub(super) fn each_line(path: &Path, function: TextFunction<'_>) -> Result<(), Error> {
     let mut reader = BufReader::new(open(path)?);
     let mut line = Vec::new();
     for number in 1_u64.. {

@@ -1,16 +1,19 @@
 """Makes the files of `files/`: `make_files.py FOLDER`.
 
-They are written by NumPy, by Pillow, and by Python's own modules `array`, `csv`, `gzip` and `struct`. The tests know what is in them.
+They are written by NumPy, by Pillow, by PyArrow, and by Python's own modules `array`, `csv`, `gzip`, `json` and `struct`. The tests know what is in them.
 """
 
 import array
 import csv
 import gzip
+import json
 import os
 import struct
 import sys
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 from PIL import Image
 
 folder = sys.argv[1]
@@ -104,9 +107,51 @@ def images():
         file.write("no image\n")
 
 
+def json_lines():
+    with open(path("rows.jsonl"), "w") as file:
+        for r in range(3):
+            row = {"text": f"{r}: “ä”\n", "x": r / 4, "good": r % 2 == 0, "label": r, "matrix": [[r, 1], [2, 3], [4, 5 * r]]}
+            file.write(json.dumps(row, ensure_ascii=r == 0) + "\n")
+    with open(path("rows.jsonl"), "rb") as file, open(path("rows.jsonl.gz"), "wb") as packed:
+        packed.write(gzip.compress(file.read(), mtime=0))
+
+
+def parquet_files():
+    """Row `r` of ten has `r - 4`, or `r` if the column is unsigned; 3 rows are in a group."""
+    columns = {}
+    for kind in ["int8", "int16", "int32", "int64", "float16", "float32", "float64"]:
+        columns[kind] = pa.array(np.arange(-4, 6).astype(kind))
+    for kind in ["uint8", "uint16", "uint32", "uint64"]:
+        columns[kind] = pa.array(np.arange(10).astype(kind))
+    columns["bool"] = pa.array([r % 2 == 1 for r in range(10)])
+    columns["vector"] = pa.array([[r, r + 0.5, -r] for r in range(10)], pa.list_(pa.float32()))
+    columns["fixed"] = pa.array([[r, -r] for r in range(10)], pa.list_(pa.float32(), 2))
+    columns["matrix"] = pa.array([[[r, 1, 2], [3, 4, r]] for r in range(10)], pa.list_(pa.list_(pa.int16())))
+    columns["text"] = pa.array([f"{r} ä" for r in range(10)])
+    columns["point"] = pa.array([{"x": r, "y": r / 2} for r in range(10)], pa.struct({"x": pa.int32(), "y": pa.float64()}))
+    table = pa.table(columns)
+    for compression in ["none", "snappy", "gzip", "zstd"]:
+        pq.write_table(table, path("parquet", f"{compression}.parquet"), compression=compression, row_group_size=3)
+    odd = {
+        "null": [1.0, 2.0, None, 4.0],
+        "null_text": ["a", None, "b", "c"],
+        "empty": [[1], [2], [3], []],
+        "uneven": [[1, 2], [3, 4], [5], [6, 7]],
+        "unequal": [[[1, 2], [3, 4]], [[1, 2, 3], [4]], [[1, 2], [3, 4]], [[1, 2], [3, 4]]],
+        "large": [2**32, 0, 0, 0],
+        "largest": pa.array([2**32 - 1, 0, 0, 0], pa.uint32()),
+        "not_a_number": [0.0, float("nan"), 0.0, 0.0],
+        "date": pa.array([0, 1, 2, 3], pa.date32()),
+        "label": [0, 1, 2, 3],
+    }
+    pq.write_table(pa.table(odd), path("parquet", "odd.parquet"), row_group_size=2)
+
+
 numpy_files()
 idx_files()
 cifar_files()
 table()
 token_files()
 images()
+json_lines()
+parquet_files()

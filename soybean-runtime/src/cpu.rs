@@ -8,6 +8,7 @@ mod contraction;
 mod convolution;
 mod custom;
 mod embedding;
+mod few_columns;
 mod indexing;
 mod interpreter;
 mod isa;

@@ -1,6 +1,7 @@
 //! The table of commands and flags, from which the parser and the help texts follow.
 
 mod calibration;
+mod generate;
 mod plan;
 mod predictor;
 mod resolve;
@@ -16,8 +17,9 @@ use soybean_plan::nearest_names;
 
 use self::resolve::{resolve, resolve_training};
 pub(super) use self::{
+    generate::GenerateOptions,
     plan::{Format, PlanOptions},
-    predictor::PREDICTOR,
+    predictor::{PREDICTOR, WRITER},
 };
 use super::CommandError;
 use crate::{
@@ -37,6 +39,7 @@ pub(super) enum Command {
     Devices,
     CheckPredictor,
     BenchPredictor,
+    Generate,
 }
 
 /// The request of a command line.
@@ -55,6 +58,7 @@ pub(super) struct Options {
     /// The settings of `train`; other commands read some of them.
     pub(super) run: TrainConfig,
     pub(super) plan: PlanOptions,
+    pub(super) generate: GenerateOptions,
     /// The number of steps or predictions that `bench` measures, if it is given.
     pub(super) n_measured: Option<u64>,
     /// The cluster file that `bench` writes instead, if it is given.
@@ -77,6 +81,7 @@ impl Options {
             command: Command::Train,
             run,
             plan: PlanOptions::default(),
+            generate: GenerateOptions::default(),
             n_measured: None,
             calibrate: None,
             max_kernel_bytes: None,
@@ -89,6 +94,7 @@ impl Options {
 }
 
 /// A command of a program. The first one is the default.
+#[derive(Clone, Copy)]
 pub(super) struct CommandEntry {
     command: Command,
     name: &'static str,
@@ -150,14 +156,14 @@ impl From<&'static Setting> for Flag {
 
 /// Returns the commands that accept a setting of this scope.
 const fn commands(scope: Scope) -> &'static [Command] {
-    use Command::{Bench, BenchPredictor, Check, CheckPredictor, Train};
+    use Command::{Bench, BenchPredictor, Check, CheckPredictor, Generate, Train};
     match scope {
         Scope::Training => &[Train],
         Scope::TrainingSteps => &[Train, Bench],
         Scope::Updates => &[Train, Check, Bench],
         Scope::AllSteps => &[Train, Bench, BenchPredictor],
         Scope::Data => &[Train, Check, Bench],
-        Scope::Model => &[Train, Check, Bench, CheckPredictor, BenchPredictor],
+        Scope::Model => &[Train, Check, Bench, CheckPredictor, BenchPredictor, Generate],
     }
 }
 
@@ -193,6 +199,7 @@ fn all_flags() -> impl Iterator<Item = Flag> {
     });
     [CONFIG]
         .into_iter()
+        .chain(generate::FLAGS.iter().copied())
         .chain(calibration::FLAGS.iter().copied())
         .chain(settings)
         .chain(plan::FLAGS.iter().copied())
@@ -249,7 +256,8 @@ pub(super) fn parse(
         | Command::Bench
         | Command::Devices
         | Command::CheckPredictor
-        | Command::BenchPredictor => resolve(defaults, &given)?,
+        | Command::BenchPredictor
+        | Command::Generate => resolve(defaults, &given)?,
     };
     Ok(Request::Run(Box::new(Options { command, ..options })))
 }

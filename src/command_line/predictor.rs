@@ -123,7 +123,7 @@ mod tests {
     #[test]
     fn all_entries_are_checked_and_measured() {
         type N = sizes::Network;
-        let model = CommandModel { plan: N::PLAN, model: N::model(), forward: N::forward };
+        let model = CommandModel::of::<N>();
         let mut output = Vec::new();
         let outcome = check(&model, &options(), &mut output);
         let text = String::from_utf8(output).unwrap();

@@ -3,6 +3,8 @@
 //!
 //! `tests/reference/make_transformers.py` writes the files and says how.
 
+mod differences;
+
 use std::{
     fmt::Debug,
     fs,

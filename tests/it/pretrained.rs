@@ -1,96 +1,85 @@
-//! The program of the examples `gpt2` and `llama`, with tiny models whose files `transformers`
-//! wrote: it continues texts by the tokens that `transformers` found most probable.
+//! The command `generate`, with tiny models whose files `transformers` wrote: it continues texts by
+//! the tokens that `transformers` found most probable.
 
 use std::{
-    ffi::OsString,
     fs,
     path::{Path, PathBuf},
 };
 
-use program::{Decoder, options::Options, write_text, write_tokens};
-use soybean::{
-    Config, Network, Predictor,
-    generation::{Generation, GenerationConfig, Sampling},
-};
+use soybean_test_support::{example, run};
 
-use crate::example_networks;
-
-#[path = "../../examples/text/program.rs"]
-#[expect(dead_code, reason = "`run` reads the flags of the process")]
-mod program;
-
-#[soybean::model(gpus = 2, mode = "inference")]
-mod gpt2 {
-    use soybean::prelude::*;
-
-    use super::example_networks::gpt2::cached;
-
-    pub(crate) fn forward(tokens: Tensor<i32, 1, 1>, n_before: Tensor<i32, 1>) -> Tensor {
-        cached::gpt2(tokens, n_before, 20, 10, 16, 4, 2)
-    }
-}
-
-#[soybean::model(gpus = 2, mode = "inference")]
-mod llama {
-    use soybean::prelude::*;
-
-    use super::example_networks::llama::cached;
-
-    pub(crate) fn forward(tokens: Tensor<i32, 1, 1>, n_before: Tensor<i32, 1>) -> Tensor {
-        cached::llama(tokens, n_before, 20, 16, 24, 4, 2, 2, 500.0, 1e-5, 10)
-    }
-}
-
-const VOCABULARY: usize = 20;
-const CAPACITY: usize = 10;
 const N_GIVEN: usize = 3;
-const GPT2: &str = example_networks::gpt2::HUGGING_FACE;
-const LLAMA: &str = example_networks::llama::HUGGING_FACE;
 
 fn folder(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/reference/transformers").join(name)
 }
 
-/// Three tokens, and those that `transformers` found most probable after them.
-fn expected(name: &str) -> Vec<i32> {
+/// Three tokens, and those that `transformers` found most probable after them, as letters.
+fn expected(name: &str) -> String {
     let text = fs::read_to_string(folder(name).join("continued.txt")).unwrap();
-    text.split_whitespace().map(|it| it.parse().unwrap()).collect()
+    let letter = |it: &str| char::from(b'a' + it.parse::<u8>().unwrap());
+    text.split_whitespace().map(letter).collect()
 }
 
-/// Compares the continuation by the weights in a folder with that of the model of this name.
-fn check_tokens<N: Network>(weights: &str, name: &str, names: &str) {
-    let expected = expected(name);
-    let mut predictor = Predictor::<N>::new(Config::default()).unwrap();
-    predictor.load_weights(folder(weights), &names.parse().unwrap()).unwrap();
-    let n_new = expected.len() - N_GIVEN;
-    let config =
-        GenerationConfig { sampling: Sampling::greedy(), ..GenerationConfig::new(n_new, CAPACITY) };
-    let mut generation = Generation::new(&[&expected[..N_GIVEN]], config).unwrap();
-    let mut lengths = Vec::new();
-    let n_found = write_tokens(&mut predictor, &mut generation, |text| {
-        lengths.push(text.len());
-        Ok(())
-    });
-    assert_eq!(n_found.unwrap(), n_new);
-    assert_eq!(lengths, (N_GIVEN + 1..=expected.len()).collect::<Vec<usize>>());
-    assert_eq!(generation.text(0), expected);
+/// Runs the program of tests with one of its networks.
+fn generate(network: &str, flags: &[&str]) -> (Option<i32>, String, String) {
+    run(example!("texts_program").env("SOYBEAN_TEST_NETWORK", network).args(flags))
+}
+
+/// Returns the texts that are written by the weights in a folder, or the mistake.
+fn texts(network: &str, weights: &str, flags: &[&str]) -> Result<Vec<String>, String> {
+    let folder = folder(weights);
+    let weights = ["--weights", folder.to_str().unwrap()];
+    let (code, output, errors) = generate(network, &[&weights[..], flags].concat());
+    if code != Some(0) {
+        return Err(errors);
+    }
+    assert!(output.contains("tokens per second"), "{output}");
+    let is_text = |it: &&str| !it.is_empty() && it.chars().all(|it| ('a'..='t').contains(&it));
+    Ok(output.lines().filter(is_text).map(str::to_owned).collect())
 }
 
 #[test]
 fn networks_continue_texts_as_transformers_does() {
-    check_tokens::<gpt2::Network>("gpt2", "gpt2", GPT2);
-    check_tokens::<gpt2::Network>("gpt2/published", "gpt2", GPT2);
-    check_tokens::<llama::Network>("llama", "llama", LLAMA);
+    for (network, weights) in [("gpt2", "gpt2"), ("gpt2", "gpt2/published"), ("llama", "llama")] {
+        let expected = expected(network);
+        let n_new = (expected.len() - N_GIVEN).to_string();
+        let flags = ["--tokens", &n_new, "--temperature", "0", "--prompt", &expected[..N_GIVEN]];
+        assert_eq!(texts(network, weights, &flags).unwrap(), [expected]);
+    }
 }
 
-/// Runs the program with these flags, and returns what it writes or its mistake.
-fn output<N: Network>(names: &'static str, flags: &[&str]) -> Result<String, String> {
-    let options = Options::parse(flags.iter().map(OsString::from)).map_err(|it| it.to_string())?;
-    let decoder = Decoder { names, vocabulary: VOCABULARY, capacity: CAPACITY };
-    let mut output = Vec::new();
-    let options = options.expect("no flag asks for help");
-    write_text::<N>(decoder, &options, &mut output).map_err(|it| it.to_string())?;
-    Ok(String::from_utf8(output).unwrap())
+/// The program takes two texts at a time, and reads four tokens of each at once.
+#[test]
+fn texts_of_several_lengths_are_continued_together() {
+    let greedy = ["--tokens", "4", "--temperature", "0"];
+    let prompts = ["d", "dbeca", "abcdefghi"];
+    let mut alone = Vec::new();
+    for prompt in prompts {
+        alone
+            .extend(texts("gpt2", "gpt2", &[&greedy[..], &["--prompt", prompt]].concat()).unwrap());
+    }
+    let flags: Vec<&str> = prompts.iter().flat_map(|it| ["--prompt", it]).collect();
+    let together = texts("gpt2", "gpt2", &[&greedy[..], &flags].concat()).unwrap();
+    assert_eq!(together, alone);
+    for (text, prompt) in together.iter().zip(prompts) {
+        assert!(text.starts_with(prompt) && text.len() == prompt.len() + 4, "{together:?}");
+    }
+}
+
+#[test]
+fn tokens_are_drawn_by_seed_and_limits() {
+    let drawn = |flags: &[&str]| {
+        let flags = [&["--tokens", "30", "--prompt", "ab"], flags].concat();
+        texts("gpt2", "gpt2", &flags).unwrap().remove(0)
+    };
+    let one = drawn(&["--seed", "1"]);
+    assert_eq!(one, drawn(&["--seed", "1"]));
+    assert_ne!(one, drawn(&["--seed", "2"]));
+    let greedy = drawn(&["--temperature", "0"]);
+    assert_eq!(greedy, drawn(&["--top-k", "1"]));
+    assert_eq!(greedy, drawn(&["--top-p", "0.0001", "--temperature", "2"]));
+    assert_ne!(greedy, one);
 }
 
 /// A tokenizer of the letters from `a` to `t`, and of `u`, which the networks do not know.
@@ -109,67 +98,56 @@ fn tokenizer() -> String {
 
 #[cfg(feature = "tokenizers")]
 #[test]
-fn programs_continue_texts() {
-    let check = |found: String, name: &str| {
-        let letter = |it: &i32| char::from(b'a' + u8::try_from(*it).unwrap());
-        let expected: String = expected(name).iter().map(letter).collect();
-        let lines: Vec<&str> = found.lines().collect();
-        assert_eq!(lines[2], expected, "{found}");
-        assert!(lines[4].starts_with("first of 7 tokens after"), "{found}");
-    };
+fn tokenizers_are_read_from_files() {
     let tokenizer = tokenizer();
-    let flags = |folder: &str| -> Vec<String> {
+    for name in ["gpt2", "llama"] {
         let flags = ["--tokenizer", &tokenizer, "--prompt", "dbe", "--tokens", "7"];
-        let greedy = ["--temperature", "0", "--weights", folder];
-        flags.iter().chain(&greedy).map(|it| (*it).to_owned()).collect()
-    };
-    for (name, found) in [
-        ("gpt2", output::<gpt2::Network> as fn(&'static str, &[&str]) -> Result<String, String>),
-        ("llama", output::<llama::Network>),
-    ] {
-        let names = if name == "gpt2" { GPT2 } else { LLAMA };
-        let flags = flags(folder(name).to_str().unwrap());
-        let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
-        check(found(names, &flags).unwrap(), name);
+        let greedy = [&flags[..], &["--temperature", "0"]].concat();
+        assert_eq!(texts(name, name, &greedy).unwrap(), [expected(name)]);
     }
-    let weights = folder("gpt2");
-    let fault = |weights: &Path, prompt: &str| {
-        let weights = weights.to_str().unwrap();
-        let flags = ["--weights", weights, "--tokenizer", &tokenizer, "--prompt", prompt];
-        output::<gpt2::Network>(GPT2, &flags).unwrap_err()
-    };
-    let found = fault(&weights, "au");
-    assert!(found.contains("the network has 20 tokens, but the prompt has token 20"), "{found}");
-    assert_eq!(fault(&weights, ""), "`--prompt` must have a token, found none");
-    let found = fault(Path::new("missing.safetensors"), "a");
-    assert!(found.contains("missing.safetensors"), "{found}");
-    // The weights of another network.
-    let found = fault(&folder("llama"), "a");
-    assert!(found.contains("model.embed_tokens.weight"), "{found}");
+    let fault = texts("gpt2", "gpt2", &["--tokenizer", "missing.json"]).unwrap_err();
+    assert!(fault.starts_with("error: missing.json: expected a tokenizer, found: "), "{fault}");
 }
 
 #[cfg(not(feature = "tokenizers"))]
 #[test]
 fn programs_without_tokenizers_say_so() {
-    let weights = folder("gpt2");
-    let tokenizer = tokenizer();
-    let flags = ["--weights", weights.to_str().unwrap(), "--tokenizer", &tokenizer];
-    let found = output::<gpt2::Network>(GPT2, &flags).unwrap_err();
-    assert!(found.ends_with("build with `--features tokenizers` to read tokenizers"), "{found}");
+    let fault = texts("gpt2", "gpt2", &["--tokenizer", &tokenizer()]).unwrap_err();
+    assert!(fault.contains("build with `--features tokenizers` to read tokenizers"), "{fault}");
 }
 
 #[test]
-fn mistakes_in_flags_are_errors() {
-    let fault = |flags: &[&str]| output::<gpt2::Network>(GPT2, flags).unwrap_err();
-    assert_eq!(fault(&["--weights", "a"]), "`--weights` needs `--tokenizer`");
-    assert_eq!(fault(&["--tokenizer", "a"]), "`--tokenizer` needs `--weights`");
-    assert_eq!(fault(&["--top"]), "invalid option '--top'");
-    // Tokens are bytes without a tokenizer.
-    assert!(fault(&["--prompt", "a"]).contains("but the prompt has token 97"));
-    assert_eq!(
-        fault(&["--prompt", "\u{1}", "--top-p", "2"]),
-        "`top_p` must be above 0 and at most 1, found 2"
-    );
-    let found = fault(&["--weights", "a", "--tokenizer", "missing.json"]);
-    assert!(found.starts_with("missing.json: "), "{found}");
+fn mistakes_are_errors() {
+    let fault = |weights: &str, flags: &[&str]| texts("gpt2", weights, flags).unwrap_err();
+    let found = fault("gpt2", &["--prompt", "au"]);
+    assert!(found.contains("--prompt: the model has 20 tokens, found token 20"), "{found}");
+    let found = fault("gpt2", &["--prompt", "a!"]);
+    assert!(found.contains("--prompt: byte 1: expected a token of the vocabulary"), "{found}");
+    let found = fault("gpt2", &["--prompt", ""]);
+    assert!(found.contains("expected a text of at least one token, found none"), "{found}");
+    let found = fault("gpt2", &["--top-p", "2"]);
+    let expected = "--top-p: expected a number above 0 and at most 1, found `2`";
+    assert!(found.contains(expected), "{found}");
+    let found = fault("gpt2", &["--top", "2"]);
+    assert!(found.contains("unknown flag --top; the nearest is --top-k"), "{found}");
+    let found = fault("missing", &[]);
+    assert!(found.contains("transformers/missing"), "{found}");
+    // The weights of another network.
+    let found = fault("llama", &[]);
+    assert!(found.contains("model.embed_tokens.weight"), "{found}");
+}
+
+/// Without weights they are random. The other commands of a predictor remain.
+#[test]
+fn generating_is_one_of_the_commands() {
+    let (code, output, errors) = generate("llama", &["--tokens", "2"]);
+    assert_eq!((code, errors.as_str()), (Some(0), ""), "{output}");
+    assert!(output.contains("random weights"), "{output}");
+    assert!(output.contains("first of 2 tokens after"), "{output}");
+    let (code, output, errors) = generate("gpt2", &["check"]);
+    assert_eq!((code, errors.as_str()), (Some(0), ""), "{output}");
+    assert!(output.contains("by `prefill`"), "{output}");
+    let (code, output, _) = generate("gpt2", &["--help"]);
+    assert_eq!(code, Some(0));
+    assert!(output.contains("generate") && output.contains("--temperature"), "{output}");
 }

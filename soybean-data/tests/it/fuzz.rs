@@ -29,7 +29,7 @@ enum DetectedBy {
     /// The size of the file: there are no more elements than bytes.
     Size,
     /// Nothing: the contents are compressed without a checksum.
-    #[cfg(feature = "image")]
+    #[cfg(any(feature = "image", feature = "parquet"))]
     Nothing,
 }
 
@@ -63,6 +63,15 @@ fn npy(path: &Path) -> Result<Contents, Error> {
 
 fn npz(path: &Path) -> Result<Contents, Error> {
     table(Column::from_npz(path, "x", NUMBERS))
+}
+
+fn json_lines(path: &Path) -> Result<Contents, Error> {
+    contents(Table::from_json_lines(path, &crate::json_lines::columns())?)
+}
+
+#[cfg(feature = "parquet")]
+fn parquet(path: &Path) -> Result<Contents, Error> {
+    contents(Table::from_parquet(path, &crate::parquet::columns())?)
 }
 
 const WINDOWS: TokenSpec = TokenSpec { length: 16, stride: 16, vocabulary: 50_000 };
@@ -102,6 +111,12 @@ const READERS: &[Reader] = &[
         detected_by: DetectedBy::Size,
         read: |path| contents(Tokens::open(path, TokenWidth::U32, WINDOWS)?),
     },
+    Reader { file: "rows.jsonl", detected_by: DetectedBy::Size, read: json_lines },
+    Reader { file: "rows.jsonl.gz", detected_by: DetectedBy::Checksum, read: json_lines },
+    #[cfg(feature = "parquet")]
+    Reader { file: "parquet/none.parquet", detected_by: DetectedBy::Nothing, read: parquet },
+    #[cfg(feature = "parquet")]
+    Reader { file: "parquet/snappy.parquet", detected_by: DetectedBy::Nothing, read: parquet },
     #[cfg(feature = "image")]
     Reader { file: "images/colors/b.png", detected_by: DetectedBy::Checksum, read: image },
     #[cfg(feature = "image")]

@@ -7,5 +7,8 @@ mod files;
 mod fuzz;
 #[cfg(feature = "image")]
 mod images;
+mod json_lines;
 mod loader;
+#[cfg(feature = "parquet")]
+mod parquet;
 mod shards;

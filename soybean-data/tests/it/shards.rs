@@ -155,7 +155,7 @@ fn vocabularies_are_kept_in_files() {
         .chunks(4)
         .map(|it| u32::from_le_bytes(it.try_into().unwrap()))
         .collect();
-    assert_eq!(letters.decode(&numbers), text);
+    assert_eq!(letters.decode(&numbers).unwrap(), text);
     let merged = Vocabulary::new(["a", "b", "ab", "abba"]).unwrap();
     assert_eq!(merged.encode("ababbaab"), Ok(vec![2, 3, 2]));
     let fault = |it: Result<u64, Error>| it.unwrap_err().to_string();

@@ -4,6 +4,7 @@
 use soybean_plan::{Contraction, MatrixStrides};
 
 use super::{
+    few_columns,
     kernel::{Arguments, CpuKernel, Prepare, Threads},
     parallel::parallel_for,
     product::{Matrix, Workspace},
@@ -27,6 +28,8 @@ pub(crate) struct ContractionKernel {
     is_transposed: bool,
     /// The number of threads along the rows and along the columns of one product.
     grid: (usize, usize),
+    /// The loop for few columns, if it fits.
+    few_columns: Option<few_columns::Product>,
 }
 
 impl Prepare for Contraction {
@@ -58,10 +61,21 @@ impl ContractionKernel {
             needed(1, right, depth, columns),
             needed(2, result, rows, columns),
         ];
-        let is_transposed = result.column == 1 && result.row != 1;
+        let few = few_columns::is_transposed(contraction);
+        let few_columns = few.and_then(|is_transposed| {
+            let (left, right, result) = oriented([left, right, result], is_transposed);
+            few_columns::product(left, right, result, workspaces[0].isa())
+        });
+        let is_transposed = match few.filter(|_| few_columns.is_some()) {
+            Some(is_transposed) => is_transposed,
+            None => result.column == 1 && result.row != 1,
+        };
         let (n_rows, n_columns) = if is_transposed { (columns, rows) } else { (rows, columns) };
-        let grid = grid(n_rows, n_columns, workspaces[0].tile(), workspaces.len());
-        Self { contraction: *contraction, batch: space, n_needed, is_transposed, grid }
+        let grid = match few_columns {
+            Some(_) => (workspaces.len(), 1),
+            None => grid(n_rows, n_columns, workspaces[0].tile(), workspaces.len()),
+        };
+        Self { contraction: *contraction, batch: space, n_needed, is_transposed, grid, few_columns }
     }
 
     /// Runs the kernel. Regions are left, right and result.
@@ -119,8 +133,12 @@ impl ContractionKernel {
         let result = result.from(first_row, first_column);
         let sizes = (end_row - first_row, end_column - first_column, depth);
         let (left, right) = (left.from(first_row, 0), right.from(0, first_column));
-        // SAFETY: required of the caller; the cell is within the product.
-        unsafe { workspace.multiply(sizes, left, right, result) };
+        match self.few_columns {
+            // SAFETY: as below; the loop is that of these strides.
+            Some(product) => unsafe { product(sizes, left, right, result) },
+            // SAFETY: required of the caller; the cell is within the product.
+            None => unsafe { workspace.multiply(sizes, left, right, result) },
+        }
     }
 
     fn check(&self, regions: [Region; 3]) -> Result<(), Error> {
@@ -136,6 +154,20 @@ impl ContractionKernel {
             return fault("result: expected memory apart from the operands".to_owned());
         }
         Ok(())
+    }
+}
+
+/// Returns the strides of a product, or of the transposed one.
+const fn oriented(
+    [left, right, result]: [MatrixStrides; 3],
+    is_transposed: bool,
+) -> (MatrixStrides, MatrixStrides, MatrixStrides) {
+    const fn transposed(MatrixStrides { batch, row, column }: MatrixStrides) -> MatrixStrides {
+        MatrixStrides { batch, row: column, column: row }
+    }
+    match is_transposed {
+        true => (transposed(right), transposed(left), transposed(result)),
+        false => (left, right, result),
     }
 }
 
@@ -247,6 +279,14 @@ mod tests {
             let mut dice = Dice(seed);
             let n_batch = dice.below(3);
             check(&mut dice, n_batch, &[1, 2, 7, 16, 33, 64, 90]);
+        }
+    }
+
+    /// Half of these products have at most four rows or columns, and a loop of their own.
+    #[test]
+    fn products_with_few_columns_agree_with_plain_loops() {
+        for seed in 0..300 {
+            check(&mut Dice(seed), usize::try_from(seed % 2).unwrap(), &[1, 3, 4, 31, 100, 333]);
         }
     }
 

@@ -76,6 +76,7 @@ pub(crate) struct Workspace {
     spare: *mut f32,
     second: *mut f32,
     kernels: Microkernels,
+    isa: Isa,
 }
 
 // SAFETY: the pointers refer to `_memory`.
@@ -98,7 +99,7 @@ impl Workspace {
         let right = left.wrapping_add(n_left);
         let spare = right.wrapping_add(n_right);
         let second = spare.wrapping_add(N_SPARE);
-        Self { _memory: memory, left, right, spare, second, kernels }
+        Self { _memory: memory, left, right, spare, second, kernels, isa }
     }
 
     /// Returns memory for [`N_SPARE`] elements that products do not use.
@@ -109,6 +110,11 @@ impl Workspace {
     /// Returns a second block of spare memory.
     pub(crate) const fn second_spare(&self) -> *mut f32 {
         self.second
+    }
+
+    /// Returns the instruction set of the loops.
+    pub(crate) const fn isa(&self) -> Isa {
+        self.isa
     }
 
     /// Returns rows and columns of the preferred tiles of products.

@@ -29,7 +29,7 @@ fn output(n_steps: u64) -> String {
     let table =
         Table::new(vec![column("x", vec![6], Values::F32(x)), column("y", vec![], Values::I32(y))]);
     let data: Arc<dyn Dataset> = Arc::new(table.unwrap());
-    let model = CommandModel { plan: N::PLAN, model: N::model(), forward: N::forward };
+    let model = CommandModel::of::<N>();
     let mut options = Options::new(TrainConfig::default());
     options.n_measured = Some(n_steps);
     options.run.trainer.device = Device::Cpu;

@@ -52,7 +52,7 @@ model!(
 fn check<N: Network>(detail: &str) {
     let x: Vec<f32> = (0..48).map(|it| ((it * 37) % 23) as f32 / 11.0 - 1.0).collect();
     let y: Vec<i32> = (0..8).map(|it| it * 3 % 4).collect();
-    let model = CommandModel { plan: N::PLAN, model: N::model(), forward: N::forward };
+    let model = CommandModel::of::<N>();
     let config = Config { seed: 5, device: Device::Cpu, ..Config::default() };
     let mut output = Vec::new();
     let outcome = check_on(&model, &config, &[View::F32(&x), View::I32(&y)], &mut output);

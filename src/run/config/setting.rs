@@ -81,7 +81,7 @@ pub(super) fn or_never(text: &str) -> Result<Option<u64>, String> {
 }
 
 /// Parses a finite number that is not negative.
-pub(super) fn from_zero<N: FromStr + Into<f64> + Copy>(text: &str) -> Result<N, String> {
+pub(crate) fn from_zero<N: FromStr + Into<f64> + Copy>(text: &str) -> Result<N, String> {
     let is_good = |it: &N| (*it).into().is_finite() && (*it).into() >= 0.0;
     let found = text.parse().ok().filter(is_good);
     found.ok_or_else(|| format!("expected a finite number from 0, found `{text}`"))

@@ -14,6 +14,8 @@ macro_rules! example {
                 ("cuda", cfg!(feature = "cuda")),
                 ("image", cfg!(feature = "image")),
                 ("mpi", cfg!(feature = "mpi")),
+                ("parquet", cfg!(feature = "parquet")),
+                ("tokenizers", cfg!(feature = "tokenizers")),
             ],
         )
     };

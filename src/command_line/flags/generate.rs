@@ -1,0 +1,89 @@
+//! The flags of `generate`.
+
+use std::path::PathBuf;
+
+use super::{Command, Flag, Target};
+use crate::{
+    generation::Sampling,
+    run::setting::{from_zero, number, positive, set},
+};
+
+/// The options of `generate`.
+#[derive(Clone, Debug)]
+pub(in crate::command_line) struct GenerateOptions {
+    /// The file or folder of the weights, which are random otherwise.
+    pub(in crate::command_line) weights: Option<PathBuf>,
+    /// The file of the tokenizer, if it is not that of the program.
+    pub(in crate::command_line) tokenizer: Option<PathBuf>,
+    /// How the texts begin.
+    pub(in crate::command_line) prompts: Vec<String>,
+    /// The most tokens that are added to each text.
+    pub(in crate::command_line) n_new: usize,
+    /// How tokens are chosen, but for the seed.
+    pub(in crate::command_line) sampling: Sampling,
+}
+
+impl Default for GenerateOptions {
+    fn default() -> Self {
+        let sampling = Sampling::default();
+        Self { weights: None, tokenizer: None, prompts: Vec::new(), n_new: 50, sampling }
+    }
+}
+
+/// Defines a flag of `generate`.
+const fn flag(
+    name: &'static str,
+    value: &'static str,
+    help: &'static str,
+    set: fn(&mut super::Options, &str) -> Result<(), String>,
+) -> Flag {
+    Flag { name, value, help, commands: &[Command::Generate], target: Target::Option(set) }
+}
+
+pub(super) const FLAGS: &[Flag] = &[
+    flag(
+        "weights",
+        "PATH",
+        "a .safetensors file, an index of several, or the folder of a checkpoint or model",
+        |options, text| set(&mut options.generate.weights, Ok(Some(text.into()))),
+    ),
+    flag(
+        "tokenizer",
+        "FILE",
+        "the tokenizer.json of the model, with the feature `tokenizers`",
+        |options, text| set(&mut options.generate.tokenizer, Ok(Some(text.into()))),
+    ),
+    flag(
+        "prompt",
+        "TEXT",
+        "how a text begins; may be given several times, for several texts",
+        |options, text| {
+            options.generate.prompts.push(text.to_owned());
+            Ok(())
+        },
+    ),
+    flag("tokens", "N", "the most tokens that are added to each text (50)", |options, text| {
+        set(&mut options.generate.n_new, number(text))
+    }),
+    flag(
+        "temperature",
+        "T",
+        "below 1, probable tokens become more probable; 0 always takes the first (1)",
+        |options, text| set(&mut options.generate.sampling.temperature, from_zero(text)),
+    ),
+    flag("top-k", "K", "draw one of the K most probable tokens (of all)", |options, text| {
+        set(&mut options.generate.sampling.top_k, positive(text).map(Some))
+    }),
+    flag(
+        "top-p",
+        "P",
+        "draw one of the most probable tokens that have probability P together (1)",
+        |options, text| set(&mut options.generate.sampling.top_p, share(text)),
+    ),
+];
+
+/// Parses a number above 0 and at most 1.
+fn share(text: &str) -> Result<f64, String> {
+    let found = from_zero(text).ok().filter(|it| *it > 0.0 && *it <= 1.0);
+    found.ok_or_else(|| format!("expected a number above 0 and at most 1, found `{text}`"))
+}

@@ -1,0 +1,140 @@
+//! The table in `docs/models-compared.md`. `UPDATE_EXPECT=1` rewrites it. Processors round in
+//! different orders, so a test fails only if a difference is several times that of the table.
+
+use std::{env, fmt::Write, fs};
+
+use soybean::{
+    Network,
+    runtime::View,
+    weights::{self, Mapping},
+};
+
+use super::{DEVICES, Input, bert, expected, folder, gpt2, gru, llama, lstm, trainer, vit};
+use crate::example_networks::{
+    bert::HUGGING_FACE as BERT, gpt2::HUGGING_FACE as GPT2, llama::HUGGING_FACE as LLAMA,
+    vit::HUGGING_FACE as VIT,
+};
+
+const BEGIN: &str = "<!-- table: written by tests/it/hugging_face/differences.rs -->\n";
+const END: &str = "<!-- end of table -->\n";
+
+/// A power of two, so that products with gradients are exact. It is so large that the weights
+/// before the step hardly round its results.
+const LEARNING_RATE: f32 = 1024.0;
+
+/// How often a difference may exceed that of the table.
+const TOLERANCE: f32 = 4.0;
+
+/// The largest differences on all numbers of devices.
+struct Differences {
+    network: &'static str,
+    peer: &'static str,
+    n_parameters: usize,
+    /// Of the loss, the logits and the gradients.
+    found: [f32; 3],
+}
+
+/// Returns the differences of all networks.
+fn all() -> [Differences; 6] {
+    const TRANSFORMERS: &str = "transformers";
+    const PYTORCH: &str = "PyTorch";
+    [
+        of::<gpt2::Network>("GPT-2", TRANSFORMERS, "gpt2", GPT2),
+        of::<llama::Network>("Llama", TRANSFORMERS, "llama", LLAMA),
+        of::<bert::Network>("BERT", TRANSFORMERS, "bert", BERT),
+        of::<vit::Network>("Vision Transformer", TRANSFORMERS, "vit", VIT),
+        of::<lstm::Network>("LSTM", PYTORCH, "lstm", ""),
+        of::<gru::Network>("GRU", PYTORCH, "gru", ""),
+    ]
+}
+
+/// Compares a network by the files in this folder.
+fn of<N: Network>(
+    network: &'static str,
+    peer: &'static str,
+    name: &str,
+    mapping: &str,
+) -> Differences {
+    let mapping: Mapping = mapping.parse().unwrap();
+    let expected = expected(name);
+    let batch: Vec<View<'_>> = expected.inputs.iter().map(Input::view).collect();
+    let mut gradients = trainer::<N>(1);
+    weights::load(&mut gradients, folder(name).join("gradients.safetensors"), &mapping).unwrap();
+    let gradients = gradients.parameters().unwrap();
+    let n_parameters = gradients.iter().map(|it| it.1.data.len()).sum();
+    let mut differences = Differences { network, peer, n_parameters, found: [0.0; 3] };
+    for n_gpus in DEVICES {
+        let mut trainer = trainer::<N>(n_gpus);
+        weights::load(&mut trainer, folder(name), &mapping).unwrap();
+        let before = trainer.parameters().unwrap();
+        let evaluation = trainer.evaluate(&batch).unwrap();
+        trainer.set_learning_rate(LEARNING_RATE);
+        trainer.step(&batch).unwrap();
+        let after = trainer.parameters().unwrap();
+        let steps = before.iter().zip(&after).zip(&gradients);
+        let of_gradients = steps.map(|((before, after), (_, gradient))| {
+            let numbers = before.1.data.iter().zip(&after.1.data);
+            let found: Vec<f32> = numbers.map(|(b, a)| (b - a) / LEARNING_RATE).collect();
+            relative(&found, &gradient.data)
+        });
+        let found = [
+            relative(&[evaluation.loss], &[expected.loss]),
+            relative(&evaluation.outputs[0].data, &expected.logits),
+            of_gradients.fold(0.0, f32::max),
+        ];
+        for (most, found) in differences.found.iter_mut().zip(found) {
+            *most = most.max(found);
+        }
+    }
+    differences
+}
+
+/// Returns the largest difference over the largest expected number. Some gradients are 0 but for
+/// rounding, such as those of the biases of keys.
+fn relative(found: &[f32], expected: &[f32]) -> f32 {
+    assert_eq!(found.len(), expected.len());
+    let largest = expected.iter().fold(1e-3, |most: f32, it| most.max(it.abs()));
+    let differences = found.iter().zip(expected).map(|(it, expected)| (it - expected).abs());
+    differences.fold(0.0, f32::max) / largest
+}
+
+fn table(all: &[Differences]) -> String {
+    let mut table = "| network | reference | parameters | loss | outputs | gradients |\n\
+                     | --- | --- | ---: | ---: | ---: | ---: |\n"
+        .to_owned();
+    for Differences { network, peer, n_parameters, found: [loss, outputs, gradients] } in all {
+        writeln!(
+            table,
+            "| {network} | {peer} | {n_parameters} | {loss:.1e} | {outputs:.1e} | {gradients:.1e} |"
+        )
+        .unwrap();
+    }
+    table
+}
+
+#[test]
+fn differences_are_those_of_the_page() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/models-compared.md");
+    let page = fs::read_to_string(path).unwrap();
+    let (before, rest) = page.split_once(BEGIN).expect("the page has a place for the table");
+    let (written, after) = rest.split_once(END).expect("the table has an end");
+    let all = all();
+    if env::var_os("UPDATE_EXPECT").is_some() {
+        fs::write(path, [before, BEGIN, &table(&all), END, after].concat()).unwrap();
+        return;
+    }
+    let rows: Vec<&str> = written.lines().skip(2).collect();
+    assert_eq!(
+        rows.len(),
+        all.len(),
+        "docs/models-compared.md is stale; UPDATE_EXPECT=1 rewrites it"
+    );
+    for (row, Differences { network, found, .. }) in rows.iter().zip(&all) {
+        let fields: Vec<&str> = row.split('|').map(str::trim).collect();
+        assert_eq!(fields[1], *network);
+        for (field, found) in fields[4..7].iter().zip(found) {
+            let most = TOLERANCE * field.parse::<f32>().unwrap() + f32::EPSILON;
+            assert!(*found <= most, "{network}: found {found:e}, the page has {field}");
+        }
+    }
+}
