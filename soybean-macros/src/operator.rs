@@ -341,7 +341,7 @@ pub(crate) fn parameters(function: &ItemFn) -> Vec<String> {
     function.sig.inputs.iter().map(name).collect()
 }
 
-/// What a declaration says of its operator.
+/// The content of a declaration.
 pub(crate) struct Declaration {
     pub(crate) notation: String,
     pub(crate) symbol: String,

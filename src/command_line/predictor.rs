@@ -92,7 +92,7 @@ mod tests {
     use soybean_runtime::Device;
 
     use super::{super::flags::Options, *};
-    use crate::{Network, run::TrainConfig};
+    use crate::run::TrainConfig;
 
     /// Its second entry makes its parameters in another order.
     #[soybean::model(gpus = 4, mode = "inference", entries = (few, many = 3))]

@@ -1,4 +1,4 @@
-//! What a command line needs to know of a model that continues texts.
+//! The properties of a model that continues texts, for the command line.
 
 use std::fmt;
 

@@ -53,7 +53,7 @@ pub(super) const TABLE: &[Row] = &[
     },
     Row {
         name: "attention_with",
-        doc: "`scaled_dot_product_attention` with options: a `mask` that is `\"none\"`, `\"causal\"` or the number of keys of a sliding window; `segments` that are `..`, the lengths of rows of keys, or the segments of queries and keys; a number or `[.., n, m]` as `bias` of the scores; their factor `scale`; and the probability `p` with which weights are dropped. A query that sees no key gives zeros.",
+        doc: "`scaled_dot_product_attention` with options. `mask` is `\"none\"`, `\"causal\"` or the number of keys of a sliding window. `segments` are `..`, the lengths of rows of keys, or the segments of queries and keys. `bias` of the scores is a number or `[.., n, m]`, and `scale` their factor. Weights are dropped with the probability `p`. A query that sees no key gives zeros.",
         arguments: &["query", "key", "value", "mask", "segments", "bias", "scale", "p"],
         build: attention_with,
         samples: options::SAMPLES,

@@ -275,7 +275,9 @@ impl Attention {
         let n_rows = query.rows;
         let scores = Matrix::new(n_rows, self.keys, |row, column| {
             match self.is_seen(head, row % self.queries, column, inputs) {
-                true => self.scale * products.at(row, column) + self.added(head, row, column, inputs),
+                true => {
+                    self.scale * products.at(row, column) + self.added(head, row, column, inputs)
+                }
                 false => f64::NEG_INFINITY,
             }
         });

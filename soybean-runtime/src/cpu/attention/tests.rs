@@ -5,7 +5,7 @@ use soybean_plan::AttentionBias;
 use super::*;
 use crate::cpu::random_data::{Dice, in_pool, region};
 
-/// What changes the scores of one head of keys, with its heads of queries.
+/// The changes of the scores of one head of keys, with its heads of queries.
 struct Seen<'a> {
     /// Those of causal queries.
     positions: &'a [usize],

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use super::{Block, Sizes};
 
-/// What a head of queries sees, besides by positions.
+/// The keys that a head of queries sees, besides by positions.
 #[derive(Clone, Copy)]
 pub(in crate::cpu::attention) struct Mask {
     /// The number of the head of queries among all, which selects its matrix of the bias.
