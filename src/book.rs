@@ -37,6 +37,7 @@ pages! {
     planner = "../docs/planner.md",
     any_number = "../docs/any-number.md",
     language_models = "../docs/language-models.md",
+    models_compared = "../docs/models-compared.md",
     long_sequences = "../docs/long-sequences.md",
     evaluation = "../docs/evaluation.md",
     performance = "../docs/performance.md",
