@@ -93,7 +93,7 @@ fn texts_in_a_row_do_not_see_each_other() {
     let x: Vec<f32> = (0..2 * LENGTH * WIDTH).map(number).collect();
     // The positions of the texts of each row.
     let texts: [Vec<std::ops::Range<usize>>; 2] =
-        [vec![0..9, 9..39, 39..40], Vec::from([0..LENGTH])];
+        [vec![0..9, 9..39, 39..40], std::iter::once(0..LENGTH).collect()];
     let segment = |row: usize, at: usize| {
         let number = texts[row].iter().position(|it| it.contains(&at)).unwrap();
         i32::try_from(number).unwrap()
