@@ -1,5 +1,7 @@
 //! The trainer of one model: the runtime's trainer with the model's batch type.
 
+mod parameters;
+
 use std::{
     fmt,
     marker::PhantomData,
@@ -264,41 +266,6 @@ impl<N: Network> Trainer<N> {
         let fitted =
             run::fit(&mut self.inner, &N::PLAN, N::model().tables(), config, data, &mut watch);
         fitted.map_err(|it| it.error)
-    }
-
-    /// Returns the parameters by name, in the user's order of elements.
-    ///
-    /// # Errors
-    /// If an earlier error left the trainer unusable.
-    pub fn parameters(&mut self) -> Result<Vec<(String, Array)>, Error> {
-        self.inner.parameters()
-    }
-
-    /// Returns the parameters that are trained, as [`Self::parameters`] does: neither buffers nor
-    /// those that `freeze` names.
-    ///
-    /// # Errors
-    /// If an earlier error left the trainer unusable.
-    pub fn trained_parameters(&mut self) -> Result<Vec<(String, Array)>, Error> {
-        self.inner.trained_parameters()
-    }
-
-    /// Replaces all parameters.
-    ///
-    /// # Errors
-    /// If a name is unknown or missing, or a shape differs.
-    pub fn set_parameters(&mut self, parameters: &[(String, Array)]) -> Result<(), Error> {
-        self.inner.set_parameters(parameters)
-    }
-
-    /// Returns the moving averages of the trained parameters by name, corrected for their start at
-    /// 0, and the buffers. Before the first update, these are the parameters themselves.
-    ///
-    /// # Errors
-    /// If the model keeps no averages (`ema = 0.999`), or an earlier error left the trainer
-    /// unusable.
-    pub fn averaged_parameters(&mut self) -> Result<Vec<(String, Array)>, Error> {
-        self.inner.averaged_parameters()
     }
 
     /// Returns the counters of the run, such as steps and updates.

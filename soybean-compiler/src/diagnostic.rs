@@ -73,4 +73,8 @@ pub enum ModelPart {
     Group(usize),
     /// The pattern with this number in the setting `freeze`.
     Freeze(usize),
+    /// The pattern with this number in the setting `input_gradients`.
+    InputGradient(usize),
+    /// The setting of updates with this name.
+    Setting(&'static str),
 }

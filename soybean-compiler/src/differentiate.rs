@@ -19,13 +19,14 @@ use crate::{
     value::Value,
 };
 
-/// Adds the gradients of the loss by all parameters that are trained. In inference there is no
+/// Adds the gradients of the loss by all parameters that are trained, and by the inputs whose
+/// gradients are kept. In inference there is no
 /// loss, and the network is returned unchanged.
 ///
 /// # Errors
-/// Returns a fault if the loss is not a scalar, one for each parameter that does not reach the
-/// loss, and one if no parameter is trained but some are frozen; in inference, one for each
-/// parameter that reaches no output, and for each state that nothing is assigned to.
+/// Returns a fault if the loss is not a scalar, one for each parameter or such input that does not
+/// reach the loss, and one if nothing is trained but some parameters are frozen; in inference, one
+/// for each parameter that reaches no output, and for each state that nothing is assigned to.
 pub fn differentiate(
     network: Network,
     optimizer: &Optimizer,
@@ -35,7 +36,7 @@ pub fn differentiate(
         check_inference(&network)?;
         return Ok(network);
     };
-    let Network { graph, scalars, parameters, gradients: by_parameter, .. } = &mut network;
+    let Network { graph, scalars, inputs, parameters, gradients: by_source, .. } = &mut network;
     let shape = graph.shape(loss);
     if !shape.is_empty() {
         let message = format!("the loss must be a scalar, found {shape}");
@@ -51,19 +52,21 @@ pub fn differentiate(
     parameters.retain(|&it| {
         let is_trained = optimizer.trains(&graph.node(it).name);
         if !is_trained && !reaches_loss[it.index()] {
-            faults.push(parameter_without_gradient(graph, loss, it));
+            faults.push(without_gradient(graph, loss, it));
         }
         is_trained
     });
-    if parameters.is_empty() && !optimizer.freeze.is_empty() {
+    let kept = inputs.iter().filter(|it| optimizer.keeps_input_gradient(&graph.node(**it).name));
+    let sources: Vec<Value> = kept.chain(parameters.iter()).copied().collect();
+    if sources.is_empty() && !optimizer.freeze.is_empty() {
         let message = "`freeze` names all parameters, so that none is trained".to_owned();
         faults.push(ModelDiagnostic { at: ModelPart::Freeze(0), message, help: None });
     }
-    let found = gradients(graph, loss, parameters, &updates::seed(optimizer, scalars));
-    for (&parameter, gradient) in parameters.iter().zip(found) {
+    let found = gradients(graph, loss, &sources, &updates::seed(optimizer, scalars));
+    for (&source, gradient) in sources.iter().zip(found) {
         match gradient {
-            Some(gradient) => by_parameter.push((parameter, gradient)),
-            None => faults.push(parameter_without_gradient(graph, loss, parameter)),
+            Some(gradient) => by_source.push((source, gradient)),
+            None => faults.push(without_gradient(graph, loss, source)),
         }
     }
     if faults.is_empty() { Ok(network) } else { Err(faults) }
@@ -94,27 +97,31 @@ fn check_inference(network: &Network) -> Result<(), Vec<ModelDiagnostic>> {
     if faults.is_empty() { Ok(()) } else { Err(faults) }
 }
 
-fn parameter_without_gradient(graph: &Graph, loss: Value, parameter: Value) -> ModelDiagnostic {
-    let name = &graph.node(parameter).name;
-    let (message, help) = match graph.ancestors(&[loss])[parameter.index()] {
+fn without_gradient(graph: &Graph, loss: Value, source: Value) -> ModelDiagnostic {
+    let node = graph.node(source);
+    let (name, kind) = match node.source {
+        Source::Input { .. } => (&node.name, "input"),
+        _ => (&node.name, "parameter"),
+    };
+    let (message, help) = match graph.ancestors(&[loss])[source.index()] {
         true => (
-            format!("no gradient of the loss reaches the parameter `{name}`"),
+            format!("no gradient of the loss reaches the {kind} `{name}`"),
             "integers, comparisons, rounding, `sign` and `detach` let none through",
         ),
         false => (
-            format!("the loss does not depend on the parameter `{name}`"),
+            format!("the loss does not depend on the {kind} `{name}`"),
             "use it on the way to the loss, or remove it",
         ),
     };
-    ModelDiagnostic { at: ModelPart::Value(parameter), message, help: Some(help.to_owned()) }
+    ModelDiagnostic { at: ModelPart::Value(source), message, help: Some(help.to_owned()) }
 }
 
 /// The graph during differentiation.
 struct Differentiation<'a> {
     /// The graph, to which gradients are added.
     graph: &'a mut Graph,
-    /// For each tensor of the forward graph, whether it depends on a parameter that is trained.
-    depends_on_parameters: &'a [bool],
+    /// For each tensor of the forward graph, whether it depends on one whose gradient is wanted.
+    depends_on_sources: &'a [bool],
 }
 
 impl GradientBuilder for Differentiation<'_> {
@@ -123,7 +130,7 @@ impl GradientBuilder for Differentiation<'_> {
     }
 
     fn needs_gradient(&self, value: Value) -> bool {
-        self.depends_on_parameters[value.index()]
+        self.depends_on_sources[value.index()]
     }
 
     fn add(&mut self, operator: Operator, operands: &[Value]) -> Value {
@@ -149,15 +156,15 @@ impl GradientBuilder for Differentiation<'_> {
     }
 }
 
-/// Adds the gradients of a scalar loss with respect to the parameters, times the number that `seed`
-/// computes. A parameter without influence on the loss gets `None`.
+/// Adds the gradients of a scalar loss with respect to some sources, times the number that `seed`
+/// computes. A source without influence on the loss gets `None`.
 fn gradients(
     graph: &mut Graph,
     loss: Value,
-    parameters: &[Value],
+    sources: &[Value],
     seed: &ScalarProgram,
 ) -> Vec<Option<Value>> {
-    let depends_on_parameters = depends_on(graph, parameters);
+    let depends_on_sources = depends_on(graph, sources);
     let mut gradients: BTreeMap<Value, Value> = BTreeMap::new();
     let seed = add_elementwise(graph, Shape::new(&[]), &[], seed, &[]);
     gradients.insert(loss, seed);
@@ -168,7 +175,7 @@ fn gradients(
         graph.set_origin(graph.node(value).origin);
         let operands = graph.operands(value);
         let call = OperatorCall { operands: &operands, result: value, gradient };
-        let mut builder = Differentiation { graph, depends_on_parameters: &depends_on_parameters };
+        let mut builder = Differentiation { graph, depends_on_sources: &depends_on_sources };
         let terms = operator.gradient(&call, &mut builder);
         for (&operand, term) in operands.iter().zip(terms) {
             let Some(term) = term else { continue };
@@ -179,7 +186,7 @@ fn gradients(
             gradients.insert(operand, sum);
         }
     }
-    parameters.iter().map(|it| gradients.get(it).copied()).collect()
+    sources.iter().map(|it| gradients.get(it).copied()).collect()
 }
 
 /// Returns for each tensor of a graph whether it depends on one of some sources.

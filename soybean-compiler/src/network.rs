@@ -38,10 +38,10 @@ pub struct Network {
     pub outputs: Vec<(String, Value)>,
     /// The functions that run by themselves: `forward` in training, at least one in inference.
     pub entries: Vec<Entry>,
-    /// Parameters with their gradients, until the updates are added.
+    /// Inputs and parameters with their gradients, until the updates are added.
     pub gradients: Vec<(Value, Value)>,
-    /// Buffers, then parameters and optimizer states, each with its next value in the same tiling;
-    /// in inference the model's states.
+    /// Buffers, the gradients of inputs that are kept, then parameters and optimizer states, each
+    /// with its next value in the same tiling; in inference the model's states.
     pub updates: Vec<(Value, Value)>,
     /// The sums of gradients, if steps share updates.
     pub gradient_sums: Vec<GradientSum>,
@@ -341,26 +341,22 @@ impl Network {
         marks
     }
 
-    /// Returns the updates of each buffer, of each parameter together with its states, and in
-    /// inference of each state.
-    ///
-    /// # Panics
-    /// If an optimizer's state precedes its parameter.
+    /// Returns the updates of each buffer, of each input's gradient, of each parameter together
+    /// with its states, and in inference of each state.
     #[must_use]
     pub fn update_groups(&self) -> Vec<Vec<(Value, Value)>> {
         let mut groups: Vec<Vec<(Value, Value)>> = Vec::new();
+        let origin = |it: Value| self.graph.node(it).origin;
+        let is_state = |it: Value| matches!(self.graph.node(it).source, Source::State);
         for &(source, next) in &self.updates {
-            match self.graph.node(source).source {
-                Source::Parameter(_) | Source::Buffer(_) => groups.push(vec![(source, next)]),
-                Source::State if self.mode() == Mode::Inference => {
-                    groups.push(vec![(source, next)]);
-                }
-                Source::State | Source::Input { .. } | Source::Operator(_) => {
-                    groups
-                        .last_mut()
-                        .expect("a parameter stands before its states")
-                        .push((source, next));
-                }
+            // A state was made for the call that made its parameter.
+            let of_parameter = groups.last_mut().filter(|it| {
+                let is_alike = origin(it[0].0) == origin(source);
+                self.mode() == Mode::Training && is_state(source) && is_alike
+            });
+            match of_parameter {
+                Some(group) => group.push((source, next)),
+                None => groups.push(vec![(source, next)]),
             }
         }
         groups

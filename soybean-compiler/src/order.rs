@@ -68,7 +68,8 @@ fn train(network: &Network) -> Vec<Task> {
         return Vec::new();
     }
     let update = |next: Vec<(Value, Value)>| {
-        let of_parameter = |it: &&GradientSum| it.parameter == next[0].0;
+        let origin = |it: Value| network.graph.node(it).origin;
+        let of_parameter = |it: &&GradientSum| origin(it.parameter) == origin(next[0].0);
         let cleared = network.gradient_sums.iter().find(of_parameter).map(|it| it.state);
         Update { next, cleared }
     };

@@ -14,7 +14,7 @@ use crate::{
         total::Total,
     },
     optimizer::{
-        Layout, Optimizer,
+        GRADIENT, Layout, Optimizer,
         program::{self, Input, ParameterUpdate, Updates},
     },
     scalar::{self, ScalarBuilder},
@@ -37,7 +37,8 @@ pub(crate) fn seed(optimizer: &Optimizer, scalars: &mut Vec<RunScalar>) -> Scala
     it.finish(seed)
 }
 
-/// Adds the next values of all parameters and of the optimizer's states, from the gradients. In
+/// Adds the next values of all parameters and of the optimizer's states, and the states that keep
+/// gradients of inputs, from the gradients. In
 /// inference there are none.
 pub fn add_updates(network: Network, optimizer: &Optimizer) -> Network {
     let mut network = network;
@@ -103,8 +104,14 @@ impl UpdateWriter<'_> {
         loss: Value,
         gradients: &[(Value, Value)],
     ) -> Option<Value> {
+        let is_of_input = |it: &&(Value, Value)| !self.graph.is_parameter(it.0);
+        let (of_inputs, gradients): (Vec<_>, Vec<_>) = gradients.iter().partition(is_of_input);
+        let of_inputs: Vec<_> = of_inputs.into_iter().map(|it| self.kept(it)).collect();
         if !optimizer.needs_norm() {
-            for &gradient in gradients {
+            for &kept in &of_inputs {
+                self.keep(updates, kept, None);
+            }
+            for &gradient in &gradients {
                 let trained = self.trained(updates, gradient);
                 self.add_updates(trained, Shared { norm: None, is_finite: None });
             }
@@ -126,10 +133,43 @@ impl UpdateWriter<'_> {
             Some(is_finite) => self.guard_buffers(is_finite),
             None => {}
         }
+        for &kept in &of_inputs {
+            self.keep(updates, kept, is_finite);
+        }
         for it in trained {
             self.add_updates(it, Shared { norm: Some(norm), is_finite });
         }
         Some(norm)
+    }
+
+    /// Adds the state that keeps the gradient of an input; returns it with the gradient.
+    fn kept(&mut self, (input, gradient): (Value, Value)) -> (Value, Value) {
+        let node = self.graph.node(input);
+        let (name, shape, origin) = (node.name.clone(), node.shape, node.origin);
+        self.names.push((format!("{name}.grad"), Some(gradient)));
+        self.graph.set_origin(origin);
+        let state = format!("{name}.{GRADIENT}");
+        (self.graph.add_source(&state, DType::F32, shape, Source::State), gradient)
+    }
+
+    /// Adds the next value of such a state.
+    fn keep(
+        &mut self,
+        updates: &Updates<'_>,
+        (state, gradient): (Value, Value),
+        is_finite: Option<Value>,
+    ) {
+        let node = self.graph.node(state);
+        let (shape, origin) = (node.shape, node.origin);
+        self.graph.set_origin(origin);
+        let (mut values, mut operands) = (vec![gradient], vec![all_dims(&shape)]);
+        if let Some(is_finite) = is_finite {
+            values.extend([state, is_finite]);
+            operands.extend([all_dims(&shape), Vec::new()]);
+        }
+        let program = updates.kept_gradient();
+        let next = add_elementwise(self.graph, shape, &operands, &program, &values);
+        self.updates.push((state, next));
     }
 
     /// Adds the states of a parameter.
@@ -283,6 +323,9 @@ impl UpdateWriter<'_> {
             trained.tensors.push((Input::Statistic(statistic.name), sum));
         }
         for (source, (layout, program)) in sources.into_iter().zip(trained.update.programs()) {
+            if source == trained.parameter && trained.update.keeps_parameter() {
+                continue;
+            }
             let next = self.map(&trained, shared, layout, &program);
             self.updates.push((source, next));
         }

@@ -392,7 +392,9 @@ fn report(
         ModelPart::Memory => Some(attribute.memory_tokens()),
         ModelPart::NoDecay(position) => attribute.no_decay_tokens(position),
         ModelPart::Group(position) => attribute.group_tokens(position),
-        ModelPart::Freeze(position) => attribute.freeze_tokens(position),
+        ModelPart::Freeze(position) => attribute.tokens_in("freeze", position),
+        ModelPart::InputGradient(position) => attribute.tokens_in("input_gradients", position),
+        ModelPart::Setting(name) => attribute.value(name).map(|it| it as &dyn ToTokens),
         ModelPart::Gpus => None,
     };
     evaluator.diagnostics.report(tokens.unwrap_or_else(|| attribute.gpus_tokens()), message);

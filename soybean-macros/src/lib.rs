@@ -69,6 +69,7 @@ use proc_macro::TokenStream;
 ///   optimizer or a learning rate of their own; a parameter belongs to the first group whose
 ///   pattern its name matches.
 /// - `freeze = ["encoder.*"]`: patterns of the names of parameters that keep their values.
+/// - `input_gradients = ["x"]`: inputs whose gradients `Trainer::gradient` returns after a step.
 /// - `clip_norm = 1.0`: the largest norm of all gradients together.
 /// - `accumulate = 4`: the number of steps that share an update.
 /// - `ema = 0.999`: the decay of moving averages of the parameters.

@@ -19,6 +19,7 @@ pub mod f16;
 mod fingerprint;
 mod halo;
 mod host;
+mod kept_gradients;
 mod kernel;
 mod lanes;
 mod mesh;

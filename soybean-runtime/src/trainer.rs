@@ -1,6 +1,7 @@
 //! The trainer, which runs training steps on all ranks of a model.
 
 pub(crate) mod batch;
+mod gradients;
 mod inspection;
 mod parameters;
 mod processes;

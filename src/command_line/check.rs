@@ -98,7 +98,8 @@ fn check_on(
     };
     let roles: Vec<Role> = tables.parameters.iter().map(role).collect();
     let first = FirstUpdate { steps: &steps, clipping, roles: &roles };
-    let samples = sample(&mut oracle, &numbers(&mut trainer)?, &first, forward_time);
+    let after = after_update(&mut trainer, tables)?;
+    let samples = sample(&mut oracle, &after, &first, forward_time);
     let groups = (0..optimizer.groups.len()).map(Some);
     for group in [None].into_iter().chain(groups) {
         let what = match group {
@@ -111,6 +112,21 @@ fn check_on(
         }
     }
     report.conclude()
+}
+
+/// Returns the parameters after the first update. Those that change by no update, but have their
+/// gradient kept, are returned as gradient descent would leave them.
+fn after_update(trainer: &mut Trainer, tables: &Tables) -> Result<Vec<Numbers>, CommandError> {
+    let mut after = numbers(trainer)?;
+    for (name, _) in tables.kept_gradients() {
+        let number = tables.parameters.iter().position(|it| it.name == name);
+        let Some(number) = number else { continue };
+        let gradient = trainer.gradient(name)?;
+        for (it, gradient) in after[number].elements.iter_mut().zip(gradient.data) {
+            *it -= f64::from(gradient);
+        }
+    }
+    Ok(after)
 }
 
 fn numbers(trainer: &mut Trainer) -> Result<Vec<Numbers>, CommandError> {

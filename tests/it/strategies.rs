@@ -2,6 +2,7 @@
 //! bytes.
 
 mod accumulation;
+mod gradients;
 mod norm;
 mod plain;
 mod stopped;

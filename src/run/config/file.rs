@@ -66,6 +66,12 @@ impl TrainConfig {
             Resume::Must if self.out.is_none() => return needs("resume = \"must\"", "out"),
             Resume::Auto | Resume::Must | Resume::Never | Resume::From(_) => {}
         }
+        if tables.is_updated_by_host() {
+            let name = &tables.name;
+            return Err(config_error(format!(
+                "expected a model whose steps update parameters, found `{name}`, whose gradients a loop of your own uses (`optimizer = gradients()`)"
+            )));
+        }
         if self.evaluate_averages && tables.ema.is_none() {
             let name = &tables.name;
             return Err(config_error(format!(
