@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use soybean_plan::{Combine, ScalarProgram, Shape};
+use soybean_plan::{Combine, Mode, Pattern, ScalarProgram, Shape};
 
 use crate::{
     diagnostic::{ModelDiagnostic, ModelPart},
@@ -32,44 +32,98 @@ pub fn differentiate(
     optimizer: &Optimizer,
 ) -> Result<Network, Vec<ModelDiagnostic>> {
     let mut network = network;
-    let Some(loss) = network.loss else {
+    if network.mode() == Mode::Inference {
         check_inference(&network)?;
         return Ok(network);
-    };
-    let Network { graph, scalars, inputs, parameters, gradients: by_source, .. } = &mut network;
-    let shape = graph.shape(loss);
-    if !shape.is_empty() {
-        let message = format!("the loss must be a scalar, found {shape}");
-        let help = "end with `.mean(..)`, `.sum(..)`, `.mse(..)` or `.cross_entropy(..)`";
-        return Err(vec![ModelDiagnostic {
-            at: ModelPart::Loss,
-            message,
-            help: Some(help.to_owned()),
-        }]);
     }
-    let reaches_loss = graph.ancestors(&[loss]);
     let mut faults = Vec::new();
-    parameters.retain(|&it| {
-        let is_trained = optimizer.trains(&graph.node(it).name);
-        if !is_trained && !reaches_loss[it.index()] {
-            faults.push(without_gradient(graph, loss, it));
-        }
-        is_trained
-    });
-    let kept = inputs.iter().filter(|it| optimizer.keeps_input_gradient(&graph.node(**it).name));
-    let sources: Vec<Value> = kept.chain(parameters.iter()).copied().collect();
-    if sources.is_empty() && !optimizer.freeze.is_empty() {
+    for entry in 0..network.entries.len() {
+        differentiate_entry(&mut network, entry, optimizer, &mut faults);
+    }
+    let Network { graph, parameters, gradients, entries, .. } = &mut network;
+    parameters.retain(|it| gradients.iter().any(|(source, _)| source == it));
+    let nothing = gradients.is_empty() && faults.is_empty();
+    if nothing && !optimizer.freeze.is_empty() {
         let message = "`freeze` names all parameters, so that none is trained".to_owned();
         faults.push(ModelDiagnostic { at: ModelPart::Freeze(0), message, help: None });
     }
-    let found = gradients(graph, loss, &sources, &updates::seed(optimizer, scalars));
-    for (&source, gradient) in sources.iter().zip(found) {
+    let trained: Vec<Vec<Value>> = entries
+        .iter()
+        .map(|it| gradients[it.gradients.clone()].iter().map(|it| it.0).collect())
+        .collect();
+    for (number, entry) in entries.iter_mut().enumerate() {
+        let shares = |other: &Vec<Value>| other.iter().any(|it| trained[number].contains(it));
+        let Some(first) = trained.iter().position(shares) else { continue };
+        let differs = |it: &&Value| trained[first].contains(it) != trained[number].contains(it);
+        let all = || trained[first].iter().chain(&trained[number]);
+        if let Some(own) = all().find(differs) {
+            let name = &graph.node(*own).name;
+            faults.push(ModelDiagnostic {
+                at: ModelPart::Entry(number),
+                message: format!(
+                    "entries must train the same parameters, or none in common; `{name}` is trained by one of two that share others"
+                ),
+                help: Some("add it to the entry's `freeze`, or use it in both".to_owned()),
+            });
+        }
+        entry.trains_like = first;
+    }
+    if faults.is_empty() { Ok(network) } else { Err(faults) }
+}
+
+/// Adds the gradients of the loss of an entry.
+fn differentiate_entry(
+    network: &mut Network,
+    number: usize,
+    optimizer: &Optimizer,
+    faults: &mut Vec<ModelDiagnostic>,
+) {
+    let Network { graph, scalars, inputs, gradients: by_source, entries, .. } = network;
+    let has_several = entries.len() > 1;
+    let entry = &mut entries[number];
+    let Some(loss) = entry.loss else { return };
+    let shape = graph.shape(loss);
+    if !shape.is_empty() {
+        let help = "end with `.mean(..)`, `.sum(..)`, `.mse(..)` or `.cross_entropy(..)`";
+        faults.push(ModelDiagnostic {
+            at: ModelPart::Loss,
+            message: format!("the loss must be a scalar, found {shape}"),
+            help: Some(help.to_owned()),
+        });
+        return;
+    }
+    let reaches_loss = graph.ancestors(&[loss]);
+    let inputs = inputs[entry.inputs.clone()].iter();
+    let kept = inputs.filter(|it| optimizer.keeps_input_gradient(&graph.node(**it).name));
+    let mut sources: Vec<Value> = kept.copied().collect();
+    for &parameter in &entry.parameters {
+        let node = graph.node(parameter);
+        if !matches!(node.source, Source::Parameter(_)) || sources.contains(&parameter) {
+            continue;
+        }
+        let is_frozen = entry.freeze.iter().any(|it| Pattern::new(it).is_match(&node.name));
+        match optimizer.trains(&node.name) && !is_frozen {
+            true => sources.push(parameter),
+            false if reaches_loss[parameter.index()] => {}
+            false => faults.push(without_gradient(graph, loss, parameter)),
+        }
+    }
+    let before = by_source.len();
+    let seed = updates::seed(optimizer, scalars);
+    for (&source, gradient) in sources.iter().zip(gradients(graph, loss, &sources, &seed)) {
         match gradient {
             Some(gradient) => by_source.push((source, gradient)),
             None => faults.push(without_gradient(graph, loss, source)),
         }
     }
-    if faults.is_empty() { Ok(network) } else { Err(faults) }
+    entry.gradients = before..by_source.len();
+    if has_several && sources.is_empty() {
+        faults.push(ModelDiagnostic {
+            at: ModelPart::Entry(number),
+            message: format!("the entry `{}` trains no parameter", entry.name),
+            help: None,
+        });
+    }
 }
 
 fn check_inference(network: &Network) -> Result<(), Vec<ModelDiagnostic>> {

@@ -63,7 +63,7 @@ const ARGUMENTS: [Known; 19] = [
     always("padding", "\"off\""),
     always("max_work", "1.2"),
     always("mode", "\"inference\""),
-    only(Mode::Inference, "entries", "(prefill = 1, decode = 128)"),
+    always("entries", "(prefill = 1, decode = 128)"),
     only(Mode::Training, "freeze", "[\"encoder.*\"]"),
     only(Mode::Training, "groups", "[(\"*.bias\", sgd())]"),
     only(Mode::Training, "input_gradients", "[\"x\"]"),
@@ -199,7 +199,8 @@ impl Attribute {
         });
         let is_value = |name: &str| !["optimizer", "groups", "entries"].contains(&name);
         let others = self.values.iter().filter(move |it| is_value(it.0)).map(|it| it.1);
-        let of_entries = self.entries().into_iter().filter_map(|it| it.n_calls);
+        let of_entries =
+            self.entries().into_iter().flat_map(|it| it.n_calls.into_iter().chain(it.freeze()));
         others
             .chain(of_optimizer)
             .chain(of_entries)

@@ -76,9 +76,10 @@ use proc_macro::TokenStream;
 /// - `non_finite = "stop"`, `"skip"` or `"scale"`: the treatment of steps whose loss or gradients
 ///   are not finite.
 /// - `mode = "inference"`: a predictor instead of a trainer, without an optimizer.
-/// - `entries = (prefill = 1, decode = 128)`: in mode inference, the functions that run by
-///   themselves over the same parameters and states, with the number of their calls by which the
-///   plan is measured. Each has a type of batches, `Prefill` and `Decode`.
+/// - `entries = (prefill = 1, decode = 128)`: the functions that run by themselves over the same
+///   parameters and states, with the number of their calls by which the plan is measured. Each has
+///   a type of batches, `Prefill` and `Decode`. In training each returns a loss of its own, and may
+///   freeze parameters: `entries = (discriminator(freeze = ["g.*"]), generator(freeze = ["d.*"]))`.
 ///
 /// # The function
 ///

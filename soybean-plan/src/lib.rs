@@ -60,8 +60,8 @@ pub use non_finite::NonFinite;
 pub use pattern::Pattern;
 pub use precision::Precision;
 pub use program::{
-    Buffer, BufferId, Constant, Entry, Init, Input, Output, Parameter, Plan, Program, Rows,
-    RunScalar, State, Step, Tables,
+    Buffer, BufferId, Constant, Entry, Init, Input, MAX_TRAINED_ENTRIES, Output, Parameter, Plan,
+    Program, Rows, RunScalar, State, Step, Tables, TrainingStep,
 };
 pub use scalar::{Binary, Instruction, Register, ScalarProgram, Unary, noise};
 pub use schedule::{Access, Lane, Schedule, Wait};

@@ -157,7 +157,7 @@ impl Report<'_> {
         oracle: &Oracle,
     ) -> Result<Vec<u64>, CommandError> {
         let mut steps = Vec::new();
-        let (mut moved_bytes, mut accumulated) = (tables.train_bytes, tables.accumulate_bytes);
+        let (mut moved_bytes, mut accumulated) = (tables.train_bytes(), tables.accumulate_bytes);
         let mut first_loss = None;
         while trainer.counters().n_updates == 0 {
             let is_update = trainer.is_next_step_update();
@@ -180,7 +180,7 @@ impl Report<'_> {
             let what = "bytes while accumulating";
             self.compare_bytes(what, tables.accumulate_bytes, accumulated)?;
         }
-        self.compare_bytes("bytes of a training step", tables.train_bytes, moved_bytes)?;
+        self.compare_bytes("bytes of a training step", tables.train_bytes(), moved_bytes)?;
         let expected = [oracle.training_loss(1)];
         self.compare("loss of a training step", &expected, first_loss.as_slice())?;
         if !tables.scalars.contains(&RunScalar::Noise) {

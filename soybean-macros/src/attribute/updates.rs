@@ -122,6 +122,16 @@ fn argument<'a>(
     argument
 }
 
+/// Reads the patterns of an entry's `freeze`.
+pub(super) fn read_patterns<'a>(
+    expression: &'a Expr,
+    evaluator: &mut Evaluator<'a>,
+) -> Option<Vec<String>> {
+    let mut frozen = Optimizer::default();
+    set(&mut frozen, "freeze", expression, evaluator)?;
+    Some(frozen.freeze)
+}
+
 /// Sets one of [`Optimizer::SETTINGS`].
 fn set<'a>(
     optimizer: &mut Optimizer,
