@@ -33,7 +33,6 @@ pub struct EntryCounts(pub [u64; MAX_TRAINED_ENTRIES]);
 
 impl EntryCounts {
     /// Returns whether nothing was counted.
-    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
     fn is_zero(&self) -> bool {
         *self == Self::default()
     }
