@@ -98,11 +98,9 @@ fn entries(
     let parameters: Vec<Value> = graph.values().filter(|it| graph.is_parameter(*it)).collect();
     let place = |value: &Value| parameters.binary_search(value).expect("a model's parameter");
     let mut first_output = 0;
-    let lists = network.entries.iter().zip(outputs).zip(evaluate).enumerate();
-    let entry = |(number, ((of_network, outputs), steps)): (
-        usize,
-        ((&crate::entry::Entry, &Vec<Output>), &Vec<Step>),
-    )| {
+    let entry = |number: usize| {
+        let (of_network, outputs) = (&network.entries[number], &outputs[number]);
+        let steps = &evaluate[number];
         let first = first_output;
         first_output += outputs.len();
         Entry {
@@ -115,7 +113,7 @@ fn entries(
             training: training.get(number).cloned(),
         }
     };
-    lists.map(entry).collect()
+    (0..network.entries.len()).map(entry).collect()
 }
 
 fn without_offset(storage: &Storage) -> Buffer {

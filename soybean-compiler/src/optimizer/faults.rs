@@ -8,6 +8,9 @@ use crate::{
     graph::Graph,
 };
 
+/// A setting with its patterns, the kind and the names of what they match, and their place.
+type PatternList<'a> = (&'a str, &'a [String], &'a str, &'a [&'a str], fn(usize) -> ModelPart);
+
 impl Optimizer {
     /// Reports the patterns that match nothing, and the settings that have no effect together.
     pub(crate) fn faults(&self, graph: &Graph) -> Vec<ModelDiagnostic> {
@@ -15,7 +18,7 @@ impl Optimizer {
             graph.parameters().map(|it| graph.node(it).name.as_str()).collect();
         let inputs: Vec<&str> = graph.inputs().map(|it| graph.node(it).name.as_str()).collect();
         let of_groups: Vec<String> = self.groups.iter().map(|it| it.pattern.clone()).collect();
-        let lists: [(&str, &[String], &str, &[&str], fn(usize) -> ModelPart); 4] = [
+        let lists: [PatternList<'_>; 4] = [
             ("no_decay", &self.no_decay, "parameter", &parameters, ModelPart::NoDecay),
             ("groups", &of_groups, "parameter", &parameters, ModelPart::Group),
             ("freeze", &self.freeze, "parameter", &parameters, ModelPart::Freeze),
