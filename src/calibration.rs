@@ -204,12 +204,12 @@ mod tests {
         let Calibration { mesh, precision, .. } = calibration;
         for trial in calibration.kernels() {
             let (program, batch) = trial.program(mesh, precision, 1 << 20, 3);
-            assert_eq!((program.train.len(), batch.len()), (3, program.tables.inputs.len()));
+            assert_eq!((program.train[0].len(), batch.len()), (3, program.tables.inputs.len()));
             let bytes = |buffers: &[usize]| -> u64 {
                 let buffers = buffers.iter().map(|&it| program.tables.buffers[it]);
                 buffers.map(|it| (it.n_elements * it.dtype.bytes()) as u64).sum()
             };
-            let step = &program.train[0];
+            let step = &program.train[0][0];
             let written = bytes(&step.results);
             let is_slice = trial.work().name == CollectiveKind::Slice.name();
             let read = if is_slice { written } else { bytes(&step.inputs) };

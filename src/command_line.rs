@@ -29,7 +29,9 @@ use soybean_plan::Plan;
 use soybean_runtime::{Error, Model, Process};
 
 use self::flags::{Command, CommandEntry, Request};
-use crate::{DataOptions, Network, Split, Tensor, TrainConfig, generation::TextModel};
+use crate::{
+    DataOptions, Network, Split, Tensor, TrainConfig, generation::TextModel, run::one_entry,
+};
 
 /// The model of a command line.
 pub(crate) struct CommandModel {
@@ -145,6 +147,10 @@ fn run(
     );
     if computes_much && !soybean_runtime::is_optimized() {
         writeln!(output, "not optimized: on the CPU, `cargo run --release` is many times faster")?;
+    }
+    let reads_data = matches!(options.command, Command::Train | Command::Check | Command::Bench);
+    if reads_data && options.calibrate.is_none() {
+        one_entry(model.model.tables())?;
     }
     match options.command {
         // The command may write a file.

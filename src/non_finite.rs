@@ -11,13 +11,14 @@ pub(crate) fn can_explain(error: &Error, trainer: &Trainer) -> bool {
 }
 
 /// Adds the first tensor that is not finite to the error of a step whose loss or gradients are not
-/// finite. The step is computed again, because a step that fails changes nothing.
+/// finite, on this batch of the entry of this number. The step is computed again, because a step
+/// that fails changes nothing.
 pub(crate) fn explained(
     error: Error,
     trainer: &mut Trainer,
     tables: &Tables,
     recipe: &str,
-    batch: &[View<'_>],
+    batch: (usize, &[View<'_>]),
 ) -> Error {
     if !can_explain(&error, trainer) {
         return error;
@@ -37,12 +38,12 @@ pub(crate) fn first_non_finite(
     trainer: &mut Trainer,
     tables: &Tables,
     recipe: &str,
-    batch: &[View<'_>],
+    (entry, batch): (usize, &[View<'_>]),
 ) -> Result<Option<String>, Error> {
-    if let Some(found) = of_batch(&tables.inputs, batch) {
+    if let Some(found) = of_batch(tables.inputs_of(entry), batch) {
         return Ok(Some(found));
     }
-    let found = trainer.inspect_step(batch)?;
+    let found = trainer.inspect_step_by(entry, batch)?;
     let [first, rest @ ..] = &found[..] else { return Ok(None) };
     let compiled = compiled(tables, recipe);
     let text = |it: &NonFiniteTensor| {

@@ -20,12 +20,12 @@ pub struct EagerEvaluation {
 pub(crate) fn eager_evaluation(
     model: &CommandModel,
     trainer: &mut Trainer,
-    batch: &[View<'_>],
+    (entry, batch): (usize, &[View<'_>]),
 ) -> Result<EagerEvaluation, Error> {
-    trainer.check_batch(batch)?;
+    trainer.check_batch_of(entry, batch)?;
     let parameters = trainer.parameters()?;
     let parameters = parameters.iter().map(|(_, array)| Numbers::of_array(array)).collect();
-    let oracle = Oracle::new(model, (0, batch), parameters, 0);
+    let oracle = Oracle::new(model, (entry, batch), parameters, 0);
     let (outputs, probes) = eager::with_probes(|| oracle.evaluate(Tensor::to_array));
     Ok(EagerEvaluation { outputs, probes })
 }

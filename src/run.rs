@@ -21,7 +21,7 @@ mod trace;
 pub(crate) use batches::{batch_size, first, loader};
 pub(crate) use checkpoint_manager::{best, folder as checkpoints};
 pub use config::{DataOptions, Resume, TrainConfig};
-pub(crate) use config::{LOSS, setting, settings::settings};
+pub(crate) use config::{LOSS, one_entry, setting, settings::settings};
 pub use evaluation::DatasetEvaluation;
 pub(crate) use evaluation::evaluate_dataset;
 pub use event::{End, Event, Flow, Start, Summary};

@@ -1,5 +1,7 @@
 //! The trainer of one model: the runtime's trainer with the model's batch type.
 
+mod parameters;
+
 use std::{
     fmt,
     marker::PhantomData,
@@ -49,18 +51,20 @@ impl<N: Network> Trainer<N> {
         Ok(Self { inner: runtime::Trainer::new(N::model(), config)?, network: PhantomData })
     }
 
-    /// Runs one training step; returns the loss before the update.
+    /// Runs one training step; returns the loss before the update. If the model has several
+    /// entries, the type of the batch chooses the one that takes it.
     ///
     /// # Errors
     /// If a tensor of the batch has the wrong number of elements, a label is out of range, the
     /// learning rate is not finite, or the loss is not finite. The last error leaves the trainer as
     /// it was, and names the first tensor that was not finite. A model that skips such steps fails
     /// only after a hundred of them in a row.
-    pub fn step(&mut self, batch: &impl Batch<N>) -> Result<f32, Error> {
+    pub fn step<B: Batch<N>>(&mut self, batch: &B) -> Result<f32, Error> {
         let (tables, recipe) = (N::model().tables(), N::PLAN.recipe);
         batch.with_views(|views| {
-            let stepped = self.inner.step(views);
-            stepped.map_err(|error| explained(error, &mut self.inner, tables, recipe, views))
+            let stepped = self.inner.step_by(B::ENTRY, views);
+            let batch = (B::ENTRY, views);
+            stepped.map_err(|error| explained(error, &mut self.inner, tables, recipe, batch))
         })
     }
 
@@ -69,8 +73,8 @@ impl<N: Network> Trainer<N> {
     ///
     /// # Errors
     /// If a tensor of the batch has the wrong number of elements, or a label is out of range.
-    pub fn queue(&mut self, batch: &impl Batch<N>) -> Result<(), Error> {
-        batch.with_views(|views| self.inner.queue(views))
+    pub fn queue<B: Batch<N>>(&mut self, batch: &B) -> Result<(), Error> {
+        batch.with_views(|views| self.inner.queue_by(B::ENTRY, views))
     }
 
     /// Runs one training step on the queued batch, and queues the next batch meanwhile, if there is
@@ -118,8 +122,8 @@ impl<N: Network> Trainer<N> {
     ///
     /// # Errors
     /// If a tensor of the batch has the wrong number of elements, or a label is out of range.
-    pub fn evaluate(&mut self, batch: &impl Batch<N>) -> Result<Evaluation, Error> {
-        batch.with_views(|views| self.inner.evaluate(views))
+    pub fn evaluate<B: Batch<N>>(&mut self, batch: &B) -> Result<Evaluation, Error> {
+        batch.with_views(|views| self.inner.evaluate_by(B::ENTRY, views))
     }
 
     /// Calls the model's function as ordinary Rust on a batch, with the parameters of this trainer,
@@ -145,9 +149,9 @@ impl<N: Network> Trainer<N> {
     ///
     /// # Errors
     /// As [`Self::evaluate`].
-    pub fn eager(&mut self, batch: &impl Batch<N>) -> Result<EagerEvaluation, Error> {
+    pub fn eager<B: Batch<N>>(&mut self, batch: &B) -> Result<EagerEvaluation, Error> {
         let model = CommandModel::of::<N>();
-        batch.with_views(|views| eager_evaluation(&model, &mut self.inner, views))
+        batch.with_views(|views| eager_evaluation(&model, &mut self.inner, (B::ENTRY, views)))
     }
 
     /// Evaluates all rows of a data set. Returns the mean loss over the rows, and the metrics that
@@ -214,8 +218,8 @@ impl<N: Network> Trainer<N> {
     /// # Errors
     /// If the model has no outputs besides its loss, or the number of elements of a tensor does not
     /// fit.
-    pub fn predict(&mut self, batch: &impl Batch<N>) -> Result<Vec<Array>, Error> {
-        batch.with_views(|views| self.inner.predict(views))
+    pub fn predict<B: Batch<N>>(&mut self, batch: &B) -> Result<Vec<Array>, Error> {
+        batch.with_views(|views| self.inner.predict_by(B::ENTRY, views))
     }
 
     /// Trains as `config` says, with checkpoints and metrics; prints nothing.
@@ -264,41 +268,6 @@ impl<N: Network> Trainer<N> {
         let fitted =
             run::fit(&mut self.inner, &N::PLAN, N::model().tables(), config, data, &mut watch);
         fitted.map_err(|it| it.error)
-    }
-
-    /// Returns the parameters by name, in the user's order of elements.
-    ///
-    /// # Errors
-    /// If an earlier error left the trainer unusable.
-    pub fn parameters(&mut self) -> Result<Vec<(String, Array)>, Error> {
-        self.inner.parameters()
-    }
-
-    /// Returns the parameters that are trained, as [`Self::parameters`] does: neither buffers nor
-    /// those that `freeze` names.
-    ///
-    /// # Errors
-    /// If an earlier error left the trainer unusable.
-    pub fn trained_parameters(&mut self) -> Result<Vec<(String, Array)>, Error> {
-        self.inner.trained_parameters()
-    }
-
-    /// Replaces all parameters.
-    ///
-    /// # Errors
-    /// If a name is unknown or missing, or a shape differs.
-    pub fn set_parameters(&mut self, parameters: &[(String, Array)]) -> Result<(), Error> {
-        self.inner.set_parameters(parameters)
-    }
-
-    /// Returns the moving averages of the trained parameters by name, corrected for their start at
-    /// 0, and the buffers. Before the first update, these are the parameters themselves.
-    ///
-    /// # Errors
-    /// If the model keeps no averages (`ema = 0.999`), or an earlier error left the trainer
-    /// unusable.
-    pub fn averaged_parameters(&mut self) -> Result<Vec<(String, Array)>, Error> {
-        self.inner.averaged_parameters()
     }
 
     /// Returns the counters of the run, such as steps and updates.

@@ -30,7 +30,7 @@ impl Batch {
         let mut batch = Self { is_queried: vec![false; graph.n_values()], rows: Vec::new() };
         for (entry, phase) in network.entries.iter().zip(network.evaluations()) {
             let left = network.left_by(phase).into_iter();
-            let left: Vec<Value> = left.filter(|it| Some(*it) != network.loss).collect();
+            let left: Vec<Value> = left.filter(|it| Some(*it) != entry.loss).collect();
             let is_queried = graph.ancestors_in(phase, &left);
             let inputs = network.inputs[entry.inputs.clone()].iter();
             let queried: Vec<Value> = inputs.copied().filter(|it| is_queried[it.index()]).collect();

@@ -48,7 +48,8 @@ pub(crate) fn bucket(overlapped: Unplaced) -> Unplaced {
         let order = Queue::new(steps, &alone.kernels, &storage, topology).order();
         order.into_iter().map(|it| joined_step(steps, &it, &mut kernels)).collect()
     };
-    let [train, accumulate] = [&alone.train, &alone.accumulate].map(|it| joined(it));
+    let train = alone.train.iter().map(|it| joined(it)).collect();
+    let accumulate = joined(&alone.accumulate);
     let evaluate = alone.evaluate.iter().map(|it| joined(it)).collect();
     let (tables, kernels) = (alone.tables.clone(), Cow::Owned(kernels));
     let mut program = Program { tables, kernels, train, accumulate, evaluate };
@@ -59,7 +60,8 @@ pub(crate) fn bucket(overlapped: Unplaced) -> Unplaced {
         let is_slower = topology.overlapped_seconds(&program, &joined) > MAX_SLOWDOWN * least;
         if is_slower { before.to_vec() } else { joined }
     };
-    let train = chosen(&program.train, &alone.train);
+    let training = program.train.iter().zip(&alone.train);
+    let train = training.map(|(joined, before)| chosen(joined, before)).collect();
     let accumulate = chosen(&program.accumulate, &alone.accumulate);
     let evaluations = program.evaluate.iter().zip(&alone.evaluate);
     let evaluate = evaluations.map(|(joined, before)| chosen(joined, before)).collect();
@@ -88,13 +90,16 @@ fn used_alone(program: Program) -> Program {
     let mut numbers: Vec<Option<usize>> = vec![None; kernels.len()];
     train
         .iter()
+        .flatten()
         .chain(&accumulate)
         .chain(evaluate.iter().flatten())
         .for_each(|it| numbers[it.kernel] = Some(0));
     let used: Vec<Kernel> =
         kernels.iter().zip(&numbers).filter(|it| it.1.is_some()).map(|it| it.0.clone()).collect();
     numbers.iter_mut().flatten().enumerate().for_each(|(number, it)| *it = number);
-    for step in train.iter_mut().chain(&mut accumulate).chain(evaluate.iter_mut().flatten()) {
+    for step in
+        train.iter_mut().flatten().chain(&mut accumulate).chain(evaluate.iter_mut().flatten())
+    {
         step.kernel = numbers[step.kernel].expect("the kernel of a step is used");
     }
     Program { tables, kernels: Cow::Owned(used), train, accumulate, evaluate }

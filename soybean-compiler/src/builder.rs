@@ -190,19 +190,29 @@ impl Builder {
     }
 
     /// Begins an entry: the next calls belong to it. Parameters, buffers and states of equal names
-    /// in different entries are one tensor. The plan is measured by `n_calls` predictions of this
-    /// entry, together with the calls of the others.
-    ///
-    /// # Panics
-    /// If the model is trained, because its only entry is `forward`.
+    /// in different entries are one tensor. The plan is measured by `n_calls` steps or predictions
+    /// of this entry, together with the calls of the others.
     pub fn begin_entry(&mut self, name: &str, n_calls: u64) {
-        assert_eq!(self.mode, Mode::Inference, "only inference models have several entries");
+        // Noise is numbered within a step.
+        self.n_noises = 0;
         self.entries.push(EntryStart {
             name: name.to_owned(),
             n_calls,
             first_call: self.calls.len(),
             first_value: self.graph.n_values(),
+            freeze: Vec::new(),
+            loss: None,
         });
+    }
+
+    /// Says what the last entry that was begun minimizes, and by patterns of names which parameters
+    /// it does not train. Without entries, the loss is given to the compilation.
+    ///
+    /// # Panics
+    /// If no entry was begun.
+    pub fn train_entry(&mut self, loss: Value, freeze: Vec<String>) {
+        let entry = self.entries.last_mut().expect("an entry was begun");
+        (entry.loss, entry.freeze) = (Some(loss), freeze);
     }
 
     /// Sets the position of the next calls: the file and line, and the number of the layer, whose

@@ -1,6 +1,6 @@
 //! Checks of a model as a whole, before its passes.
 
-use soybean_plan::{Mesh, Mode, Topology, TopologyError};
+use soybean_plan::{MAX_TRAINED_ENTRIES, Mesh, Mode, Pattern, Topology, TopologyError};
 
 use crate::{
     builder::Builder,
@@ -47,7 +47,50 @@ pub(crate) fn model(
 ) -> Result<(), Vec<ModelDiagnostic>> {
     let mut faults = pins(builder.graph(), mesh);
     faults.extend(optimizer.faults(builder.graph()));
+    faults.extend(entries(builder, optimizer));
     if faults.is_empty() { Ok(()) } else { Err(faults) }
+}
+
+/// Returns the faults of the entries of a trained model: patterns that match no parameter, and
+/// settings that need a single entry.
+fn entries(builder: &Builder, optimizer: &Optimizer) -> Vec<ModelDiagnostic> {
+    let graph = builder.graph();
+    let mut faults = Vec::new();
+    for (number, entry) in builder.entries.iter().enumerate() {
+        let names: Vec<&str> = graph.parameters().map(|it| graph.node(it).name.as_str()).collect();
+        for pattern in &entry.freeze {
+            let matches = Pattern::new(pattern);
+            if !names.iter().any(|it| matches.is_match(it)) {
+                let message = format!("`freeze`: no parameter has a name like `{pattern}`");
+                faults.push(ModelDiagnostic { at: ModelPart::Entry(number), message, help: None });
+            }
+        }
+    }
+    if builder.mode() == Mode::Inference || builder.entries.len() < 2 {
+        return faults;
+    }
+    if builder.entries.len() > MAX_TRAINED_ENTRIES {
+        let found = builder.entries.len();
+        let message = format!(
+            "a model that is trained has at most {MAX_TRAINED_ENTRIES} entries, found {found}"
+        );
+        faults.push(ModelDiagnostic {
+            at: ModelPart::Entry(MAX_TRAINED_ENTRIES),
+            message,
+            help: None,
+        });
+    }
+    let settings = [
+        ("accumulate", optimizer.accumulate > 1),
+        ("ema", optimizer.ema.is_some()),
+        ("input_gradients", !optimizer.input_gradients.is_empty()),
+    ];
+    faults.extend(settings.into_iter().filter(|it| it.1).map(|(name, _)| ModelDiagnostic {
+        at: ModelPart::Setting(name),
+        message: format!("a model with several entries cannot be trained with `{name}`"),
+        help: Some("remove it, or train the entries as models of their own".to_owned()),
+    }));
+    faults
 }
 
 /// Returns a fault for each pin of a graph that does not fit a mesh.
@@ -60,18 +103,24 @@ pub(crate) fn pins(graph: &Graph, mesh: &Mesh) -> Vec<ModelDiagnostic> {
     graph.values().filter_map(fault).collect()
 }
 
-/// Checks that a model has a loss or outputs, as its mode requires.
+/// Checks that a model has losses or outputs, as its mode requires.
 pub(crate) fn results(
-    mode: Mode,
+    builder: &Builder,
     loss: Option<Value>,
     outputs: &[(String, Value)],
 ) -> Result<(), Vec<ModelDiagnostic>> {
-    let message = match (mode, loss) {
-        (Mode::Training, Some(_)) => return Ok(()),
-        (Mode::Inference, None) if !outputs.is_empty() => return Ok(()),
-        (Mode::Training, None) => "a model that is trained must have a loss, found none",
-        (Mode::Inference, Some(_)) => "a model of mode inference has no loss, found one",
-        (Mode::Inference, None) => "a model of mode inference must have an output, found none",
+    let losses: Vec<Option<Value>> = match &builder.entries[..] {
+        [] => vec![loss],
+        entries => entries.iter().map(|it| it.loss).collect(),
+    };
+    let has_all = losses.iter().all(Option::is_some);
+    let has_none = losses.iter().all(Option::is_none);
+    let message = match builder.mode() {
+        Mode::Training if has_all => return Ok(()),
+        Mode::Training => "a model that is trained must have a loss, found none",
+        Mode::Inference if !has_none => "a model of mode inference has no loss, found one",
+        Mode::Inference if !outputs.is_empty() => return Ok(()),
+        Mode::Inference => "a model of mode inference must have an output, found none",
     };
     Err(vec![ModelDiagnostic { at: ModelPart::Loss, message: message.to_owned(), help: None }])
 }

@@ -73,4 +73,10 @@ pub enum ModelPart {
     Group(usize),
     /// The pattern with this number in the setting `freeze`.
     Freeze(usize),
+    /// The pattern with this number in the setting `input_gradients`.
+    InputGradient(usize),
+    /// The entry of this number, as the attribute names it.
+    Entry(usize),
+    /// The setting of updates with this name.
+    Setting(&'static str),
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use soybean_plan::{Combine, ScalarProgram, Shape};
+use soybean_plan::{Combine, Mode, Pattern, ScalarProgram, Shape};
 
 use crate::{
     diagnostic::{ModelDiagnostic, ModelPart},
@@ -20,56 +20,115 @@ use crate::{
     value::Value,
 };
 
-/// Adds the gradients of the loss by all parameters that are trained. In inference there is no
+/// Adds the gradients of the loss by all parameters that are trained, and by the inputs whose
+/// gradients are kept. In inference there is no
 /// loss, and the network is returned unchanged.
 ///
 /// # Errors
-/// Returns a fault if the loss is not a scalar, one for each parameter that does not reach the
-/// loss, and one if no parameter is trained but some are frozen; in inference, one for each
-/// parameter that reaches no output, and for each state that nothing is assigned to.
+/// Returns a fault if the loss is not a scalar, one for each parameter or such input that does not
+/// reach the loss, and one if nothing is trained but some parameters are frozen; in inference, one
+/// for each parameter that reaches no output, and for each state that nothing is assigned to.
 pub fn differentiate(
     network: Network,
     optimizer: &Optimizer,
 ) -> Result<Network, Vec<ModelDiagnostic>> {
     let mut network = network;
-    let Some(loss) = network.loss else {
+    if network.mode() == Mode::Inference {
         check_inference(&network)?;
         return Ok(network);
-    };
-    let custom = std::mem::take(&mut network.custom_gradients);
-    let Network { graph, scalars, parameters, gradients: by_parameter, .. } = &mut network;
-    let shape = graph.shape(loss);
-    if !shape.is_empty() {
-        let message = format!("the loss must be a scalar, found {shape}");
-        let help = "end with `.mean(..)`, `.sum(..)`, `.mse(..)` or `.cross_entropy(..)`";
-        return Err(vec![ModelDiagnostic {
-            at: ModelPart::Loss,
-            message,
-            help: Some(help.to_owned()),
-        }]);
     }
-    let reaches_loss = graph.ancestors(&[loss]);
     let mut faults = Vec::new();
-    parameters.retain(|&it| {
-        let is_trained = optimizer.trains(&graph.node(it).name);
-        if !is_trained && !reaches_loss[it.index()] {
-            faults.push(parameter_without_gradient(graph, loss, it));
-        }
-        is_trained
-    });
-    if parameters.is_empty() && !optimizer.freeze.is_empty() {
+    for entry in 0..network.entries.len() {
+        differentiate_entry(&mut network, entry, optimizer, &mut faults);
+    }
+    network.custom_gradients.clear();
+    let Network { graph, parameters, gradients, entries, .. } = &mut network;
+    parameters.retain(|it| gradients.iter().any(|(source, _)| source == it));
+    let nothing = gradients.is_empty() && faults.is_empty();
+    if nothing && !optimizer.freeze.is_empty() {
         let message = "`freeze` names all parameters, so that none is trained".to_owned();
         faults.push(ModelDiagnostic { at: ModelPart::Freeze(0), message, help: None });
     }
-    let seed = updates::seed(optimizer, scalars);
-    let found = gradients(graph, loss, parameters, &seed, &custom);
-    for (&parameter, gradient) in parameters.iter().zip(found) {
-        match gradient {
-            Some(gradient) => by_parameter.push((parameter, gradient)),
-            None => faults.push(parameter_without_gradient(graph, loss, parameter)),
+    let trained: Vec<Vec<Value>> = entries
+        .iter()
+        .map(|it| gradients[it.gradients.clone()].iter().map(|it| it.0).collect())
+        .collect();
+    for (number, entry) in entries.iter_mut().enumerate() {
+        let shares = |other: &Vec<Value>| other.iter().any(|it| trained[number].contains(it));
+        let Some(first) = trained.iter().position(shares) else { continue };
+        let differs = |it: &&Value| trained[first].contains(it) != trained[number].contains(it);
+        let all = || trained[first].iter().chain(&trained[number]);
+        if let Some(own) = all().find(differs) {
+            let name = &graph.node(*own).name;
+            faults.push(ModelDiagnostic {
+                at: ModelPart::Entry(number),
+                message: format!(
+                    "entries must train the same parameters, or none in common; `{name}` is trained by one of two that share others"
+                ),
+                help: Some("add it to the entry's `freeze`, or use it in both".to_owned()),
+            });
         }
+        entry.trains_like = first;
     }
     if faults.is_empty() { Ok(network) } else { Err(faults) }
+}
+
+/// Adds the gradients of the loss of an entry.
+fn differentiate_entry(
+    network: &mut Network,
+    number: usize,
+    optimizer: &Optimizer,
+    faults: &mut Vec<ModelDiagnostic>,
+) {
+    let Network { graph, scalars, inputs, custom_gradients: custom, gradients: by_source, .. } =
+        network;
+    let entries = &mut network.entries;
+    let has_several = entries.len() > 1;
+    let entry = &mut entries[number];
+    let Some(loss) = entry.loss else { return };
+    let shape = graph.shape(loss);
+    if !shape.is_empty() {
+        let help = "end with `.mean(..)`, `.sum(..)`, `.mse(..)` or `.cross_entropy(..)`";
+        faults.push(ModelDiagnostic {
+            at: ModelPart::Loss,
+            message: format!("the loss must be a scalar, found {shape}"),
+            help: Some(help.to_owned()),
+        });
+        return;
+    }
+    let reaches_loss = graph.ancestors(&[loss]);
+    let inputs = inputs[entry.inputs.clone()].iter();
+    let kept = inputs.filter(|it| optimizer.keeps_input_gradient(&graph.node(**it).name));
+    let mut sources: Vec<Value> = kept.copied().collect();
+    for &parameter in &entry.parameters {
+        let node = graph.node(parameter);
+        if !matches!(node.source, Source::Parameter(_)) || sources.contains(&parameter) {
+            continue;
+        }
+        let is_frozen = entry.freeze.iter().any(|it| Pattern::new(it).is_match(&node.name));
+        match optimizer.trains(&node.name) && !is_frozen {
+            true => sources.push(parameter),
+            false if reaches_loss[parameter.index()] => {}
+            false => faults.push(without_gradient(graph, loss, parameter)),
+        }
+    }
+    let before = by_source.len();
+    let seed = updates::seed(optimizer, scalars);
+    let found = gradients(graph, loss, &sources, &seed, custom);
+    for (&source, gradient) in sources.iter().zip(found) {
+        match gradient {
+            Some(gradient) => by_source.push((source, gradient)),
+            None => faults.push(without_gradient(graph, loss, source)),
+        }
+    }
+    entry.gradients = before..by_source.len();
+    if has_several && sources.is_empty() {
+        faults.push(ModelDiagnostic {
+            at: ModelPart::Entry(number),
+            message: format!("the entry `{}` trains no parameter", entry.name),
+            help: None,
+        });
+    }
 }
 
 fn check_inference(network: &Network) -> Result<(), Vec<ModelDiagnostic>> {
@@ -97,27 +156,31 @@ fn check_inference(network: &Network) -> Result<(), Vec<ModelDiagnostic>> {
     if faults.is_empty() { Ok(()) } else { Err(faults) }
 }
 
-fn parameter_without_gradient(graph: &Graph, loss: Value, parameter: Value) -> ModelDiagnostic {
-    let name = &graph.node(parameter).name;
-    let (message, help) = match graph.ancestors(&[loss])[parameter.index()] {
+fn without_gradient(graph: &Graph, loss: Value, source: Value) -> ModelDiagnostic {
+    let node = graph.node(source);
+    let (name, kind) = match node.source {
+        Source::Input { .. } => (&node.name, "input"),
+        _ => (&node.name, "parameter"),
+    };
+    let (message, help) = match graph.ancestors(&[loss])[source.index()] {
         true => (
-            format!("no gradient of the loss reaches the parameter `{name}`"),
+            format!("no gradient of the loss reaches the {kind} `{name}`"),
             "integers, comparisons, rounding, `sign` and `detach` let none through; `freeze` keeps parameters as they are",
         ),
         false => (
-            format!("the loss does not depend on the parameter `{name}`"),
+            format!("the loss does not depend on the {kind} `{name}`"),
             "use it on the way to the loss, or remove it",
         ),
     };
-    ModelDiagnostic { at: ModelPart::Value(parameter), message, help: Some(help.to_owned()) }
+    ModelDiagnostic { at: ModelPart::Value(source), message, help: Some(help.to_owned()) }
 }
 
 /// The graph during differentiation.
 struct Differentiation<'a> {
     /// The graph, to which gradients are added.
     graph: &'a mut Graph,
-    /// For each tensor of the forward graph, whether it depends on a parameter that is trained.
-    depends_on_parameters: &'a [bool],
+    /// For each tensor of the forward graph, whether it depends on one whose gradient is wanted.
+    depends_on_sources: &'a [bool],
 }
 
 impl GradientBuilder for Differentiation<'_> {
@@ -126,7 +189,7 @@ impl GradientBuilder for Differentiation<'_> {
     }
 
     fn needs_gradient(&self, value: Value) -> bool {
-        self.depends_on_parameters[value.index()]
+        self.depends_on_sources[value.index()]
     }
 
     fn add(&mut self, operator: Operator, operands: &[Value]) -> Value {
@@ -152,17 +215,17 @@ impl GradientBuilder for Differentiation<'_> {
     }
 }
 
-/// Adds the gradients of a scalar loss with respect to the parameters, times the number that `seed`
-/// computes. A parameter without influence on the loss gets `None`. The functions of users compute
-/// the gradients of their operators.
+/// Adds the gradients of a scalar loss with respect to some sources, times the number that `seed`
+/// computes. A source without influence on the loss gets `None`. The functions of users compute the
+/// gradients of their operators.
 fn gradients(
     graph: &mut Graph,
     loss: Value,
-    parameters: &[Value],
+    sources: &[Value],
     seed: &ScalarProgram,
     custom: &[CustomGradient],
 ) -> Vec<Option<Value>> {
-    let depends_on_parameters = depends_on(graph, parameters);
+    let depends_on_sources = depends_on(graph, sources);
     let mut gradients: BTreeMap<Value, Value> = BTreeMap::new();
     let seed = add_elementwise(graph, Shape::new(&[]), &[], seed, &[]);
     gradients.insert(loss, seed);
@@ -173,7 +236,7 @@ fn gradients(
         graph.set_origin(graph.node(value).origin);
         let operands = graph.operands(value);
         let call = OperatorCall { operands: &operands, result: value, gradient };
-        let mut builder = Differentiation { graph, depends_on_parameters: &depends_on_parameters };
+        let mut builder = Differentiation { graph, depends_on_sources: &depends_on_sources };
         let terms = match custom.iter().find(|it| it.result == value) {
             Some(custom) => custom_gradients(custom, gradient, &mut builder),
             None => operator.gradient(&call, &mut builder),
@@ -187,7 +250,7 @@ fn gradients(
             gradients.insert(operand, sum);
         }
     }
-    parameters.iter().map(|it| gradients.get(it).copied()).collect()
+    sources.iter().map(|it| gradients.get(it).copied()).collect()
 }
 
 /// Adds the gradients of the operands of a user's operator, given that of its result. The user's

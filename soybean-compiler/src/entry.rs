@@ -1,8 +1,8 @@
 //! Entries: the functions of a model that run by themselves, and the tensors that they share.
 //!
-//! A model that is trained has one entry, `forward`. A model of mode inference may have several,
-//! such as one that reads a prompt and one that appends a token. All are in one graph, so that one
-//! search finds the tilings of what they share: parameters, buffers and states of equal names.
+//! Most models have one entry, `forward`. Others have several, such as one that reads a prompt and
+//! one that appends a token, or the two players of a GAN. All are in one graph, so that one search
+//! finds the tilings of what they share: parameters, buffers and states of equal names.
 
 use std::{collections::BTreeMap, ops::Range};
 
@@ -28,17 +28,29 @@ pub struct Entry {
     pub inputs: Range<usize>,
     /// The places of its outputs in [`Network::outputs`].
     pub outputs: Range<usize>,
-    /// In inference, the places of its states' next values in [`Network::updates`].
+    /// The places of its updates in [`Network::updates`].
     pub updates: Range<usize>,
+    /// The places of its gradients in [`Network::gradients`].
+    pub gradients: Range<usize>,
     /// The parameters and buffers that it makes, in the order in which it makes them.
     pub parameters: Vec<Value>,
+    /// Patterns of the names of parameters that it does not train.
+    pub freeze: Vec<String>,
+    /// The scalar that its training steps minimize; none in inference.
+    pub loss: Option<Value>,
+    /// The 2-norm of all its gradients together, if updates need it.
+    pub gradient_norm: Option<Value>,
+    /// The number of the first entry that trains the same parameters.
+    pub trains_like: usize,
 }
 
 impl Entry {
     /// Returns the entry of a network on another graph, given the replacement of each tensor.
     pub(crate) fn remapped(&self, of: &BTreeMap<Value, Value>) -> Self {
         let parameters = self.parameters.iter().map(|it| of[it]).collect();
-        Self { parameters, ..self.clone() }
+        let loss = self.loss.map(|it| of[&it]);
+        let gradient_norm = self.gradient_norm.map(|it| of[&it]);
+        Self { parameters, loss, gradient_norm, ..self.clone() }
     }
 }
 
@@ -51,17 +63,22 @@ pub(crate) struct EntryStart {
     pub(crate) first_call: usize,
     /// The number of tensors before it.
     pub(crate) first_value: usize,
+    /// Patterns of the names of parameters that it does not train.
+    pub(crate) freeze: Vec<String>,
+    /// The scalar that it minimizes; none in inference.
+    pub(crate) loss: Option<Value>,
 }
 
 /// Returns the entries of a network, given their starts. Each has what was made between its start
 /// and the next.
-pub(crate) fn entries(starts: &[EntryStart], network: &Network) -> Vec<Entry> {
-    let only = EntryStart { name: FORWARD.to_owned(), n_calls: 1, first_call: 0, first_value: 0 };
+pub(crate) fn entries(starts: &[EntryStart], loss: Option<Value>, network: &Network) -> Vec<Entry> {
+    let (name, freeze) = (FORWARD.to_owned(), Vec::new());
+    let only = EntryStart { name, n_calls: 1, first_call: 0, first_value: 0, freeze, loss };
     let starts = if starts.is_empty() { &[only] } else { starts };
     let ends = starts[1..].iter().map(|it| it.first_value).chain([usize::MAX]);
     let parameters: Vec<Value> =
         network.graph.values().filter(|it| network.graph.is_parameter(*it)).collect();
-    let entry = |(start, end): (&EntryStart, usize)| {
+    let entry = |(number, (start, end)): (usize, (&EntryStart, usize))| {
         let own = start.first_value..end;
         let range = |made: &[Value]| {
             let before = |at: usize| made.iter().filter(|it| it.index() < at).count();
@@ -77,10 +94,15 @@ pub(crate) fn entries(starts: &[EntryStart], network: &Network) -> Vec<Entry> {
             inputs: range(&network.inputs),
             outputs: range(&outputs),
             updates: range(&next),
+            gradients: 0..0,
             parameters: parameters[range(&parameters)].to_vec(),
+            freeze: start.freeze.clone(),
+            loss: start.loss,
+            gradient_norm: None,
+            trains_like: number,
         }
     };
-    starts.iter().zip(ends).map(entry).collect()
+    starts.iter().zip(ends).enumerate().map(entry).collect()
 }
 
 /// Lets parameters, buffers and states of equal names in different entries be one tensor.

@@ -11,7 +11,7 @@ use std::{borrow::Cow, collections::BTreeMap};
 
 use soybean_plan::{
     Buffer, BufferId, Collective, Constant, Entry, Halo, Input, Kernel, Output, Parameter, Program,
-    State, Step, Tables, Tile, Tiling,
+    State, Step, Tables, Tile, Tiling, TrainingStep,
 };
 
 use crate::{
@@ -32,12 +32,18 @@ use crate::{
 pub(crate) fn lower(name: &str, tiled: &TiledNetwork, tasks: &Tasks, order: Order) -> Unplaced {
     let mut lowering = Lowering::new(tiled, order);
     lowering.place_sources();
-    let train = lowering.steps_of(Phase::Train, &tasks.train);
-    let loss = tiled.network.loss.map(|it| lowering.stored[&it]);
-    let gradient_norm = tiled.network.gradient_norm.map(|it| lowering.stored[&it]);
+    let mut train = Vec::new();
+    let mut training = Vec::new();
+    for (number, tasks) in tasks.train.iter().enumerate() {
+        train.push(lowering.steps_of(Phase::Train(number), tasks));
+        training.push(lowering.training_step(number));
+    }
     let accumulate = lowering.steps_of(Phase::Accumulate, &tasks.accumulate);
-    let loss_of_accumulate =
-        tiled.network.loss.filter(|_| !tasks.accumulate.is_empty()).map(|it| lowering.stored[&it]);
+    let loss_of_accumulate = tiled
+        .network
+        .loss()
+        .filter(|_| !tasks.accumulate.is_empty())
+        .map(|it| lowering.stored[&it]);
     let mut outputs = Vec::new();
     let mut evaluate = Vec::new();
     for (entry, tasks) in tasks.evaluate.iter().enumerate() {
@@ -53,25 +59,25 @@ pub(crate) fn lower(name: &str, tiled: &TiledNetwork, tasks: &Tasks, order: Orde
         };
         steps.iter().map(moved).sum()
     };
+    for (step, steps) in training.iter_mut().zip(&train) {
+        step.bytes = bytes(steps);
+    }
     let tables = Tables {
         name: Cow::Owned(name.to_owned()),
         mesh,
         precision: tiled.network.precision,
         arena_bytes: 0,
-        entries: entries(&tiled.network, &outputs, &evaluate, bytes),
+        entries: entries(&tiled.network, &outputs, &evaluate, &training, bytes),
         buffers: lowering.storage.iter().map(without_offset).collect(),
         inputs: Cow::Owned(lowering.inputs),
         parameters: Cow::Owned(lowering.parameters),
         states: Cow::Owned(lowering.states),
         constants: Cow::Owned(lowering.constants),
         scalars: Cow::Owned(tiled.network.scalars.clone()),
-        loss,
         accumulate_loss: loss_of_accumulate,
-        gradient_norm,
         accumulate: tiled.network.optimizer.accumulate,
         ema: tiled.network.optimizer.ema,
         non_finite: tiled.network.optimizer.non_finite,
-        train_bytes: bytes(&train),
         accumulate_bytes: bytes(&accumulate),
         outputs: Cow::Owned(outputs.concat()),
     };
@@ -85,26 +91,29 @@ fn entries(
     network: &Network,
     outputs: &[Vec<Output>],
     evaluate: &[Vec<Step>],
+    training: &[TrainingStep],
     bytes: impl Fn(&[Step]) -> u64,
 ) -> Cow<'static, [Entry]> {
     let graph = &network.graph;
     let parameters: Vec<Value> = graph.values().filter(|it| graph.is_parameter(*it)).collect();
-    let number = |value: &Value| parameters.binary_search(value).expect("a model's parameter");
+    let place = |value: &Value| parameters.binary_search(value).expect("a model's parameter");
     let mut first_output = 0;
-    let entry =
-        |((of_network, outputs), steps): ((&crate::entry::Entry, &Vec<Output>), &Vec<Step>)| {
-            let first = first_output;
-            first_output += outputs.len();
-            Entry {
-                name: Cow::Owned(of_network.name.clone()),
-                n_calls: of_network.n_calls,
-                inputs: of_network.inputs.clone(),
-                outputs: first..first_output,
-                parameters: of_network.parameters.iter().map(number).collect(),
-                bytes: bytes(steps),
-            }
-        };
-    network.entries.iter().zip(outputs).zip(evaluate).map(entry).collect()
+    let entry = |number: usize| {
+        let (of_network, outputs) = (&network.entries[number], &outputs[number]);
+        let steps = &evaluate[number];
+        let first = first_output;
+        first_output += outputs.len();
+        Entry {
+            name: Cow::Owned(of_network.name.clone()),
+            n_calls: of_network.n_calls,
+            inputs: of_network.inputs.clone(),
+            outputs: first..first_output,
+            parameters: of_network.parameters.iter().map(place).collect(),
+            bytes: bytes(steps),
+            training: training.get(number).cloned(),
+        }
+    };
+    (0..network.entries.len()).map(entry).collect()
 }
 
 fn without_offset(storage: &Storage) -> Buffer {
@@ -158,7 +167,7 @@ impl<'a> Lowering<'a> {
             stored: BTreeMap::new(),
             converted: BTreeMap::new(),
             joined: BTreeMap::new(),
-            phase: Phase::Train,
+            phase: Phase::Train(0),
             steps: Vec::new(),
         }
     }
@@ -347,6 +356,19 @@ impl<'a> Lowering<'a> {
         input
     }
 
+    /// Returns where the training step of an entry, which was the last that was lowered, leaves its
+    /// numbers. Its bytes are not counted yet.
+    fn training_step(&self, entry: usize) -> TrainingStep {
+        let entry = &self.tiled.network.entries[entry];
+        let loss = self.stored[&entry.loss.expect("entries that are trained have losses")];
+        let gradient_norm = entry.gradient_norm.map(|it| self.stored[&it]);
+        TrainingStep {
+            gradient_norm,
+            trains_like: entry.trains_like,
+            ..TrainingStep::only(loss, 0)
+        }
+    }
+
     /// Returns what each buffer holds, and its purpose.
     fn contents(&self) -> Vec<Held> {
         let network = &self.tiled.network;
@@ -371,7 +393,7 @@ impl<'a> Lowering<'a> {
     /// there is one, then the model's further outputs.
     fn outputs(&self, entry: usize) -> Vec<Output> {
         let network = &self.tiled.network;
-        let loss = network.loss.map(|it| ("loss".to_owned(), it));
+        let loss = network.entries[entry].loss.map(|it| ("loss".to_owned(), it));
         let further = &network.outputs[network.entries[entry].outputs.clone()];
         let all = loss.into_iter().chain(further.iter().cloned());
         all.map(|(name, value)| Output {

@@ -56,11 +56,10 @@ pub(crate) struct Placed {
 pub(crate) fn plan_memory(lowered: Unplaced) -> Placed {
     let Unplaced { mut program, storage, contents, overlaps_on } = lowered;
     let tables = &program.tables;
-    let left_by_training = tables.loss.into_iter().chain(tables.gradient_norm).collect();
     let left_by_accumulating = tables.accumulate_loss.into_iter().collect();
     let steps = |phase: Phase, kept: Vec<BufferId>| {
         let steps = match phase {
-            Phase::Train => &program.train[..],
+            Phase::Train(entry) => &program.train[entry][..],
             Phase::Accumulate => &program.accumulate[..],
             Phase::Evaluate(entry) => &program.evaluate[entry][..],
         };
@@ -68,8 +67,10 @@ pub(crate) fn plan_memory(lowered: Unplaced) -> Placed {
         let ends = topology.map(|it| overlap::ends(&program, steps, it)).unwrap_or_default();
         Steps { phase, steps, kept, ends }
     };
-    let mut phases =
-        vec![steps(Phase::Train, left_by_training), steps(Phase::Accumulate, left_by_accumulating)];
+    let training = tables.entries.iter().filter_map(|it| it.training.as_ref()).enumerate();
+    let training = training.map(|(entry, it)| steps(Phase::Train(entry), it.left().collect()));
+    let mut phases: Vec<Steps<'_>> = training.collect();
+    phases.push(steps(Phase::Accumulate, left_by_accumulating));
     phases.extend((0..tables.entries.len()).map(|entry| {
         let left = tables.outputs_of(entry).iter().map(|it| it.buffer).collect();
         steps(Phase::Evaluate(entry), left)

@@ -7,7 +7,7 @@ use crate::{builder::Builder, value::Value};
 pub struct Model<'a> {
     /// The graph, with all that was said of it.
     pub builder: Builder,
-    /// The scalar that is minimized; `None` in inference.
+    /// The scalar that is minimized; `None` in inference, and if the builder's entries have losses.
     pub loss: Option<Value>,
     /// The further outputs, by name.
     pub outputs: &'a [(String, Value)],

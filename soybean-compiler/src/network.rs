@@ -33,23 +33,20 @@ pub struct Network {
     pub inputs: Vec<Value>,
     /// The parameters that are trained; before differentiation and in inference, all of them.
     pub parameters: Vec<Value>,
-    /// The scalar that is minimized; none in inference.
-    pub loss: Option<Value>,
     /// The model's further outputs, by name, entry by entry.
     pub outputs: Vec<(String, Value)>,
-    /// The functions that run by themselves: `forward` in training, at least one in inference.
+    /// The functions that run by themselves, at least one.
     pub entries: Vec<Entry>,
     /// The gradients of users' operators, until the network is differentiated.
     pub custom_gradients: Vec<CustomGradient>,
-    /// Parameters with their gradients, until the updates are added.
+    /// Inputs and parameters with their gradients, entry by entry, until the updates are added.
     pub gradients: Vec<(Value, Value)>,
-    /// Buffers, then parameters and optimizer states, each with its next value in the same tiling;
-    /// in inference the model's states.
+    /// For each entry, buffers, the gradients of inputs that are kept, then parameters and
+    /// optimizer states, each with its next value in the same tiling; in inference the model's
+    /// states.
     pub updates: Vec<(Value, Value)>,
     /// The sums of gradients, if steps share updates.
     pub gradient_sums: Vec<GradientSum>,
-    /// The 2-norm of all gradients together, if updates need it.
-    pub gradient_norm: Option<Value>,
     /// The optimizer that made the updates.
     pub optimizer: Optimizer,
     /// The scalars that programs read.
@@ -86,21 +83,19 @@ impl Network {
     /// Returns a fault if the model lacks the loss or the outputs that its mode requires.
     pub fn from_model(model: Model<'_>) -> Result<Self, Vec<ModelDiagnostic>> {
         let Model { builder, loss, outputs } = model;
-        check::results(builder.mode(), loss, outputs)?;
+        check::results(&builder, loss, outputs)?;
         let sites = builder.sites().into();
         let Builder { graph, updates, scalars, names, entries, custom_gradients, .. } = builder;
         let network = Self {
             inputs: graph.inputs().collect(),
             parameters: graph.parameters().collect(),
             graph,
-            loss,
             outputs: outputs.to_vec(),
             entries: Vec::new(),
             custom_gradients,
             gradients: Vec::new(),
             updates,
             gradient_sums: Vec::new(),
-            gradient_norm: None,
             optimizer: Optimizer::default(),
             scalars,
             precision: Precision::F32,
@@ -109,24 +104,40 @@ impl Network {
             keeps_images_whole: false,
             light_work: LIGHT_WORK,
         };
-        let network = Self { entries: entry::entries(&entries, &network), ..network };
+        let network = Self { entries: entry::entries(&entries, loss, &network), ..network };
         entry::with_shared_tensors(network, &entries)
     }
 
     /// Returns the mode: training if there is a loss, inference otherwise.
     #[must_use]
-    pub const fn mode(&self) -> Mode {
-        match self.loss {
+    pub fn mode(&self) -> Mode {
+        match self.loss() {
             Some(_) => Mode::Training,
             None => Mode::Inference,
         }
     }
 
+    /// Returns the loss of the first entry; none in inference.
+    #[must_use]
+    pub fn loss(&self) -> Option<Value> {
+        self.entries.first()?.loss
+    }
+
+    /// Returns the losses of all entries; none in inference.
+    pub fn losses(&self) -> impl Iterator<Item = Value> + '_ {
+        self.entries.iter().filter_map(|it| it.loss)
+    }
+
+    /// Returns the norms of the gradients of all entries, if updates need them.
+    pub fn gradient_norms(&self) -> impl Iterator<Item = Value> + '_ {
+        self.entries.iter().filter_map(|it| it.gradient_norm)
+    }
+
     /// Returns whether several steps share an update, all but the last of which accumulate
     /// gradients.
     #[must_use]
-    pub const fn accumulates(&self) -> bool {
-        self.loss.is_some() && self.optimizer.accumulate > 1
+    pub fn accumulates(&self) -> bool {
+        self.mode() == Mode::Training && self.optimizer.accumulate > 1
     }
 
     /// Pins a tensor to a tiling. A parameter, buffer or state is pinned together with its next
@@ -171,9 +182,15 @@ impl Network {
     #[must_use]
     pub fn roots(&self) -> Vec<Value> {
         let mut roots: Vec<Value> = self.evaluations().flat_map(|it| self.left_by(it)).collect();
-        roots.extend(self.left_by(Phase::Train));
+        roots.extend(self.training().flat_map(|it| self.left_by(it)));
         roots.extend(self.gradient_sums.iter().map(|it| it.next));
         roots
+    }
+
+    /// Returns the phases of training steps: one for each entry, or none in inference.
+    pub(crate) fn training(&self) -> impl Iterator<Item = Phase> + use<> {
+        let n_entries = self.losses().count();
+        (0..n_entries).map(Phase::Train)
     }
 
     /// Returns the phases of evaluations: one for each entry.
@@ -189,16 +206,17 @@ impl Network {
         let next = |updates: &[(Value, Value)]| -> Vec<Value> {
             updates.iter().map(|&(_, next)| next).collect()
         };
-        let gradients = self.gradients.iter().map(|&(_, gradient)| gradient);
-        let loss = self.loss.into_iter();
         match phase {
-            Phase::Train if self.mode() == Mode::Inference => Vec::new(),
-            Phase::Train => {
-                let next = next(&self.updates);
-                loss.chain(gradients).chain(next).chain(self.gradient_norm).collect()
+            Phase::Train(entry) => {
+                let entry = &self.entries[entry];
+                let gradients = self.gradients[entry.gradients.clone()].iter().map(|it| it.1);
+                let next = next(&self.updates[entry.updates.clone()]);
+                let loss = entry.loss.into_iter();
+                loss.chain(gradients).chain(next).chain(entry.gradient_norm).collect()
             }
             Phase::Accumulate if !self.accumulates() => Vec::new(),
             Phase::Accumulate => {
+                let loss = self.loss().into_iter();
                 loss.chain(self.kept_when_accumulating().into_iter().map(|it| it.1)).collect()
             }
             Phase::Evaluate(entry) => {
@@ -208,7 +226,7 @@ impl Network {
                     Mode::Training => Vec::new(),
                     Mode::Inference => next(&self.updates[entry.updates.clone()]),
                 };
-                loss.chain(outputs).chain(next).collect()
+                entry.loss.into_iter().chain(outputs).chain(next).collect()
             }
         }
     }
@@ -235,10 +253,11 @@ impl Network {
     pub(crate) fn guards(&self, phase: Phase, source: Value) -> Vec<Value> {
         let is_sum = self.gradient_sums.iter().any(|it| it.state == source);
         match (phase, self.optimizer.non_finite) {
-            (Phase::Accumulate, NonFinite::Stop) => self.loss.into_iter().collect(),
-            (Phase::Accumulate, _) if is_sum => self.loss.into_iter().collect(),
-            (Phase::Train, NonFinite::Stop) => {
-                self.loss.into_iter().chain(self.gradient_norm).collect()
+            (Phase::Accumulate, NonFinite::Stop) => self.loss().into_iter().collect(),
+            (Phase::Accumulate, _) if is_sum => self.loss().into_iter().collect(),
+            (Phase::Train(entry), NonFinite::Stop) => {
+                let entry = &self.entries[entry];
+                entry.loss.into_iter().chain(entry.gradient_norm).collect()
             }
             (_, NonFinite::Stop | NonFinite::Skip | NonFinite::Scale) => Vec::new(),
         }
@@ -248,7 +267,7 @@ impl Network {
     /// zero. A step whose loss is not finite leaves them as they are; a total that is not finite is
     /// dropped.
     pub(crate) fn guards_of_clearing(&self) -> Vec<Value> {
-        self.loss.into_iter().collect()
+        self.loss().into_iter().collect()
     }
 
     /// Returns the next values of buffers, parameters and states.
@@ -263,10 +282,10 @@ impl Network {
         self.sites.get(self.graph.node(value).origin?)
     }
 
-    /// Returns the results of all evaluations: the loss if there is one, then the outputs.
+    /// Returns the results of all evaluations: the losses if there are any, then the outputs.
     #[must_use]
     pub fn fetched(&self) -> Vec<Value> {
-        self.loss.into_iter().chain(self.outputs.iter().map(|&(_, value)| value)).collect()
+        self.losses().chain(self.outputs.iter().map(|&(_, value)| value)).collect()
     }
 
     /// Marks the tensors that the loss or an output depends on.
@@ -326,11 +345,14 @@ impl Network {
         for sum in &self.gradient_sums {
             graph.users(sum.state).iter().for_each(|it| marks[it.index()] = true);
         }
-        let Some(norm) = self.gradient_norm else { return marks };
+        let norms: Vec<Value> = self.gradient_norms().collect();
+        if norms.is_empty() {
+            return marks;
+        }
         // Gradients serve next values and the norm; their squares and sums serve the norm alone.
         let mut serves_others = self.forward();
         is_next.iter().for_each(|it| serves_others[it.index()] = true);
-        for value in graph.values().rev().filter(|it| *it != norm) {
+        for value in graph.values().rev().filter(|it| !norms.contains(it)) {
             if serves_others[value.index()] {
                 graph.operands(value).iter().for_each(|it| serves_others[it.index()] = true);
             }
@@ -338,33 +360,34 @@ impl Network {
         let mut follows = vec![false; graph.n_values()];
         for value in graph.values() {
             let reads_norm = graph.operands(value).iter().any(|it| follows[it.index()]);
-            follows[value.index()] = value == norm || reads_norm;
+            follows[value.index()] = norms.contains(&value) || reads_norm;
             let serves_norm = graph.operator(value).is_some() && !serves_others[value.index()];
             marks[value.index()] |= follows[value.index()] || serves_norm;
         }
         marks
     }
 
-    /// Returns the updates of each buffer, of each parameter together with its states, and in
-    /// inference of each state.
-    ///
-    /// # Panics
-    /// If an optimizer's state precedes its parameter.
+    /// Returns the updates of each buffer, of each input's gradient, of each parameter together
+    /// with its states, and in inference of each state.
     #[must_use]
     pub fn update_groups(&self) -> Vec<Vec<(Value, Value)>> {
+        (0..self.entries.len()).flat_map(|it| self.update_groups_of(it)).collect()
+    }
+
+    /// Returns those of an entry.
+    pub(crate) fn update_groups_of(&self, entry: usize) -> Vec<Vec<(Value, Value)>> {
         let mut groups: Vec<Vec<(Value, Value)>> = Vec::new();
-        for &(source, next) in &self.updates {
-            match self.graph.node(source).source {
-                Source::Parameter(_) | Source::Buffer(_) => groups.push(vec![(source, next)]),
-                Source::State if self.mode() == Mode::Inference => {
-                    groups.push(vec![(source, next)]);
-                }
-                Source::State | Source::Input { .. } | Source::Operator(_) => {
-                    groups
-                        .last_mut()
-                        .expect("a parameter stands before its states")
-                        .push((source, next));
-                }
+        let origin = |it: Value| self.graph.node(it).origin;
+        let is_state = |it: Value| matches!(self.graph.node(it).source, Source::State);
+        for &(source, next) in &self.updates[self.entries[entry].updates.clone()] {
+            // A state was made for the call that made its parameter.
+            let of_parameter = groups.last_mut().filter(|it| {
+                let is_alike = origin(it[0].0) == origin(source);
+                self.mode() == Mode::Training && is_state(source) && is_alike
+            });
+            match of_parameter {
+                Some(group) => group.push((source, next)),
+                None => groups.push(vec![(source, next)]),
             }
         }
         groups
@@ -382,7 +405,6 @@ impl Network {
             graph,
             inputs: all(&self.inputs),
             parameters: all(&self.parameters),
-            loss: self.loss.map(|it| of[&it]),
             outputs: self.outputs.iter().map(|(name, value)| (name.clone(), of[value])).collect(),
             entries: self.entries.iter().map(|it| it.remapped(of)).collect(),
             custom_gradients: self.custom_gradients.iter().map(|it| it.remapped(of)).collect(),
@@ -397,7 +419,6 @@ impl Network {
                     next: of[&next],
                 })
                 .collect(),
-            gradient_norm: self.gradient_norm.map(|it| of[&it]),
             optimizer: self.optimizer.clone(),
             scalars: self.scalars.clone(),
             precision: self.precision,
@@ -425,9 +446,9 @@ impl fmt::Display for Network {
         for GradientSum { state, next, .. } in &self.gradient_sums {
             writeln!(f, "accumulate {state} = {next}")?;
         }
-        if let Some(norm) = self.gradient_norm {
+        for norm in self.gradient_norms() {
             writeln!(f, "gradient norm {norm}")?;
         }
-        self.loss.map_or(Ok(()), |loss| writeln!(f, "loss {loss}"))
+        self.losses().try_for_each(|loss| writeln!(f, "loss {loss}"))
     }
 }

@@ -106,8 +106,8 @@ pub trait Rules: Any + fmt::Debug + fmt::Display + Send + Sync {
 /// The phase for which a tensor is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
-    /// A training step: loss, gradients and updates.
-    Train,
+    /// A training step of the entry of this number: loss, gradients and updates.
+    Train(usize),
     /// An accumulating step: loss and gradients, which are added to those of earlier steps.
     Accumulate,
     /// An evaluation by the entry of this number: loss and outputs alone.

@@ -1,6 +1,7 @@
 //! Optimizers: the rule by which parameters change, with clipping, accumulation, averaging and the
 //! treatment of steps that are not finite.
 
+mod faults;
 mod group;
 mod method;
 mod methods;
@@ -8,16 +9,15 @@ mod operands;
 pub(crate) mod program;
 mod rule;
 
-use soybean_plan::{NonFinite, Pattern, nearest_names};
+use soybean_plan::{NonFinite, Pattern};
 
 use crate::{
     builder::Argument,
-    diagnostic::{CallDiagnostic, CallPart, ModelDiagnostic, ModelPart},
-    graph::Graph,
+    diagnostic::{CallDiagnostic, CallPart},
 };
 
 pub use group::Group;
-pub(crate) use method::Layout;
+pub(crate) use method::{GRADIENT, Layout};
 pub use method::{Method, Setting, SettingValue};
 pub use methods::METHODS;
 pub use rule::Rule;
@@ -34,6 +34,8 @@ pub struct Optimizer {
     pub groups: Vec<Group>,
     /// Patterns of the names of parameters that keep their values.
     pub freeze: Vec<String>,
+    /// Patterns of the names of inputs whose gradients each step keeps for the host.
+    pub input_gradients: Vec<String>,
     /// The largest 2-norm of all gradients together. Larger gradients are scaled down to it.
     pub clip_norm: Option<f64>,
     /// The number of steps that share an update, which takes the mean of their gradients.
@@ -51,6 +53,7 @@ impl From<Rule> for Optimizer {
             no_decay: Vec::new(),
             groups: Vec::new(),
             freeze: Vec::new(),
+            input_gradients: Vec::new(),
             clip_norm: None,
             accumulate: 1,
             ema: None,
@@ -112,7 +115,8 @@ fn patterns(place: &str, setting: &str, value: &Argument) -> Result<Vec<String>,
 
 impl Optimizer {
     /// The names of the settings besides the rule's: see [`Self::set`].
-    pub const SETTINGS: [&str; 5] = ["freeze", "clip_norm", "accumulate", "ema", "non_finite"];
+    pub const SETTINGS: [&str; 6] =
+        ["freeze", "input_gradients", "clip_norm", "accumulate", "ema", "non_finite"];
 
     /// Returns the name and settings from which [`optimizer`] restores the rule and its masks.
     #[must_use]
@@ -130,6 +134,9 @@ impl Optimizer {
         let mut settings = Vec::new();
         if !self.freeze.is_empty() {
             settings.push(("freeze", list(&self.freeze)));
+        }
+        if !self.input_gradients.is_empty() {
+            settings.push(("input_gradients", list(&self.input_gradients)));
         }
         settings.extend(self.clip_norm.map(|it| ("clip_norm", Argument::Float(it))));
         if let Some(n) = i64::try_from(self.accumulate).ok().filter(|it| *it != 1) {
@@ -153,6 +160,7 @@ impl Optimizer {
         };
         match (setting, value) {
             ("freeze", _) => self.freeze = patterns("", setting, value)?,
+            ("input_gradients", _) => self.input_gradients = patterns("", setting, value)?,
             ("clip_norm", _) => {
                 let norm = number.filter(|it| single(*it) > 0.0 && single(*it).is_finite());
                 let expected = "a number above 0 in single precision, so from 1e-45 to 3.4e38";
@@ -189,31 +197,14 @@ impl Optimizer {
         !self.freeze.iter().any(|it| Pattern::new(it).is_match(name))
     }
 
+    /// Returns whether steps keep the gradient of an input of this name.
+    pub(crate) fn keeps_input_gradient(&self, name: &str) -> bool {
+        self.input_gradients.iter().any(|it| Pattern::new(it).is_match(name))
+    }
+
     /// Returns whether updates read the norm of all gradients.
     pub(crate) const fn needs_norm(&self) -> bool {
         self.clip_norm.is_some() || self.non_finite.skips()
-    }
-
-    /// Reports the patterns that match no parameter.
-    pub(crate) fn faults(&self, graph: &Graph) -> Vec<ModelDiagnostic> {
-        let parameters = graph.parameters();
-        let names: Vec<&str> = parameters.map(|it| graph.node(it).name.as_str()).collect();
-        let is_idle = |pattern: &Pattern| !names.iter().any(|it| pattern.is_match(it));
-        let faults = |setting: &str, patterns: &[String], at: fn(usize) -> ModelPart| {
-            let patterns = patterns.iter().enumerate();
-            let patterns = patterns.filter(|it| is_idle(&Pattern::new(it.1)));
-            let fault = |(position, pattern): (usize, &String)| ModelDiagnostic {
-                at: at(position),
-                message: format!("`{setting}`: no parameter has a name like `{pattern}`"),
-                help: nearest(pattern, &names),
-            };
-            patterns.map(fault).collect::<Vec<_>>()
-        };
-        let of_groups: Vec<String> = self.groups.iter().map(|it| it.pattern.clone()).collect();
-        let mut found = faults("no_decay", &self.no_decay, ModelPart::NoDecay);
-        found.extend(faults("groups", &of_groups, ModelPart::Group));
-        found.extend(faults("freeze", &self.freeze, ModelPart::Freeze));
-        found
     }
 }
 
@@ -239,16 +230,3 @@ const fn single(number: f64) -> f32 {
 
 /// The largest number of steps that share an update.
 const MAX_ACCUMULATE: u64 = 1 << 16;
-
-/// Suggests the names that are nearest to a pattern.
-fn nearest(pattern: &str, names: &[&str]) -> Option<String> {
-    const N_NAMED: usize = 3;
-    let letters = pattern.replace('*', "");
-    let near = nearest_names(&letters, names.iter().copied());
-    let near: Vec<String> = near.iter().take(N_NAMED).map(|it| format!("`{}`", it.name)).collect();
-    match &near[..] {
-        [] => None,
-        [one] => Some(format!("the only parameter is {one}")),
-        several => Some(format!("the nearest parameters are {}", several.join(", "))),
-    }
-}

@@ -33,7 +33,8 @@ pub(crate) struct Update {
 /// The tasks of all phases.
 #[derive(Clone, Debug)]
 pub(crate) struct Tasks {
-    pub(crate) train: Vec<Task>,
+    /// Those of a training step of each entry; there are none in inference.
+    pub(crate) train: Vec<Vec<Task>>,
     /// Those of an accumulating step; there are none if every step updates.
     pub(crate) accumulate: Vec<Task>,
     /// Those of an evaluation by each entry.
@@ -44,36 +45,33 @@ pub(crate) struct Tasks {
 pub(crate) fn order(network: &Network) -> Tasks {
     let entries = 0..network.entries.len();
     Tasks {
-        train: train(network),
+        train: (0..network.training().count()).map(|it| train(network, it)).collect(),
         accumulate: accumulate(network),
         evaluate: entries.map(|it| evaluate(network, it)).collect(),
     }
 }
 
-/// Returns the tasks of a training step, or in inference of predictions by all entries, one after
+/// Returns the tasks of training steps, or in inference of predictions, by all entries, one after
 /// another.
 pub(crate) fn measured(network: &Network) -> Vec<Task> {
-    match network.mode() {
-        Mode::Training => train(network),
-        Mode::Inference => {
-            (0..network.entries.len()).flat_map(|it| evaluate(network, it)).collect()
-        }
-    }
+    let of_entry = match network.mode() {
+        Mode::Training => train,
+        Mode::Inference => evaluate,
+    };
+    (0..network.entries.len()).flat_map(|it| of_entry(network, it)).collect()
 }
 
-/// Returns the tasks of a training step: the loss, the gradients, and each update as soon as
-/// nothing reads the old value and the numbers that guard it exist. In inference there are none.
-fn train(network: &Network) -> Vec<Task> {
-    if network.mode() == Mode::Inference {
-        return Vec::new();
-    }
+/// Returns the tasks of a training step of an entry: the loss, the gradients, and each update as
+/// soon as nothing reads the old value and the numbers that guard it exist.
+fn train(network: &Network, entry: usize) -> Vec<Task> {
     let update = |next: Vec<(Value, Value)>| {
-        let of_parameter = |it: &&GradientSum| it.parameter == next[0].0;
+        let origin = |it: Value| network.graph.node(it).origin;
+        let of_parameter = |it: &&GradientSum| origin(it.parameter) == origin(next[0].0);
         let cleared = network.gradient_sums.iter().find(of_parameter).map(|it| it.state);
         Update { next, cleared }
     };
-    let updates = network.update_groups().into_iter().map(update).collect();
-    tasks(network, Phase::Train, updates)
+    let updates = network.update_groups_of(entry).into_iter().map(update).collect();
+    tasks(network, Phase::Train(entry), updates)
 }
 
 /// Returns the tasks of an accumulating step: the loss, the gradients, and each sum of gradients as

@@ -32,7 +32,8 @@ use list_schedule::{Job, list_schedule};
 pub(crate) fn overlap(lowered: Unplaced, topology: Option<&Topology>) -> Unplaced {
     let Unplaced { mut program, storage, contents, .. } = lowered;
     let topology = topology.cloned().unwrap_or_else(|| assumed_topology(program.tables.mesh));
-    program.train = reordered(&program, &program.train, &storage, &topology);
+    let training = program.train.iter();
+    program.train = training.map(|it| reordered(&program, it, &storage, &topology)).collect();
     program.accumulate = reordered(&program, &program.accumulate, &storage, &topology);
     let evaluations = program.evaluate.iter();
     program.evaluate = evaluations.map(|it| reordered(&program, it, &storage, &topology)).collect();

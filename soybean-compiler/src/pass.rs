@@ -81,7 +81,8 @@ impl Stage for SearchResult {
 impl Stage for Tasks {
     fn text(&self) -> String {
         let mut text = String::new();
-        let mut phases = vec![("train", &self.train), ("accumulate", &self.accumulate)];
+        let mut phases: Vec<_> = self.train.iter().map(|it| ("train", it)).collect();
+        phases.push(("accumulate", &self.accumulate));
         phases.extend(self.evaluate.iter().map(|it| ("evaluate", it)));
         for (phase, tasks) in phases {
             if phase == "accumulate" && tasks.is_empty() {
@@ -114,7 +115,7 @@ impl Stage for Unplaced {
 
     fn verify(&self) -> Result<(), String> {
         let check = |steps: &[Step]| verify_steps(steps, &self.program.kernels, &self.storage);
-        check(&self.program.train)?;
+        self.program.train.iter().try_for_each(|it| check(it))?;
         check(&self.program.accumulate)?;
         self.program.evaluate.iter().try_for_each(|it| check(it))
     }

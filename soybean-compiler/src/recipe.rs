@@ -40,7 +40,7 @@ pub use read::RecipeError;
 pub struct Recipe {
     /// The model.
     pub builder: Builder,
-    /// The scalar that is minimized; none in inference.
+    /// The scalar that is minimized; none in inference, and in a model whose entries have losses.
     pub loss: Option<Value>,
     /// The model's further outputs, by name.
     pub outputs: Vec<(String, Value)>,
@@ -82,10 +82,12 @@ impl fmt::Display for Recipe {
         let mut here = Site::default();
         let calls = self.builder.calls.iter().zip(self.builder.sites()).enumerate();
         for (number, (made, site)) in calls {
-            for EntryStart { name, n_calls, .. } in
+            for EntryStart { name, n_calls, freeze, .. } in
                 self.builder.entries.iter().filter(|it| it.first_call == number)
             {
-                writeln!(f, "entry {name:?} {n_calls}")?;
+                write!(f, "entry {name:?} {n_calls}")?;
+                freeze.iter().try_for_each(|it| write!(f, " {it:?}"))?;
+                writeln!(f)?;
             }
             if (&site.place, &site.layer) != (&here.place, &here.layer) {
                 writeln!(f, "at {:?} {:?}", site.place, site.layer)?;
@@ -99,10 +101,9 @@ impl fmt::Display for Recipe {
         for (name, value) in &self.outputs {
             writeln!(f, "output {name:?} {value}")?;
         }
-        match self.loss {
-            Some(loss) => writeln!(f, "loss {loss}"),
-            None => Ok(()),
-        }
+        let of_entries = self.builder.entries.iter().filter_map(|it| it.loss);
+        let mut losses = self.loss.into_iter().chain(of_entries);
+        losses.try_for_each(|loss| writeln!(f, "loss {loss}"))
     }
 }
 

@@ -220,7 +220,7 @@ impl Report {
     #[must_use]
     pub fn memory_by_step(&self) -> Vec<BTreeMap<Content, u64>> {
         let phase = match self.mode() {
-            Mode::Training => Phase::Train,
+            Mode::Training => Phase::Train(0),
             Mode::Inference => Phase::Evaluate(0),
         };
         self.holdings.by_step(phase, self.n_steps)
@@ -336,9 +336,8 @@ impl Report {
             }
         }
         for (name, value) in network
-            .loss
+            .losses()
             .map(|it| ("loss", it))
-            .into_iter()
             .chain(network.outputs.iter().map(|(name, it)| (name.as_str(), *it)))
         {
             if network.graph.node(value).name.is_empty() {

@@ -8,13 +8,18 @@ use soybean_plan::{DType, Program, Step};
 #[must_use]
 pub fn program_text(program: &Program) -> String {
     let mut text = format!("program {} on {}\n", program.tables.name, program.tables.mesh);
-    let mut phases =
-        vec![("train".to_owned(), &program.train), ("accumulate".to_owned(), &program.accumulate)];
-    let has_one = program.evaluate.len() == 1;
-    phases.extend(program.tables.entries.iter().zip(&program.evaluate).map(|(entry, steps)| {
-        let name = if has_one { "evaluate".to_owned() } else { format!("evaluate {}", entry.name) };
-        (name, steps)
-    }));
+    let has_one = program.tables.entries.len() == 1;
+    let names = program.tables.entries.iter().map(|it| it.name.as_ref());
+    let names: Vec<&str> = names.collect();
+    let named = |phase: &str, entry: usize| match has_one {
+        true => phase.to_owned(),
+        false => format!("{phase} {}", names[entry]),
+    };
+    let train = program.train.iter().enumerate().map(|(at, it)| (named("train", at), it));
+    let mut phases: Vec<(String, &Vec<Step>)> = train.collect();
+    phases.push(("accumulate".to_owned(), &program.accumulate));
+    let evaluate = program.evaluate.iter().enumerate();
+    phases.extend(evaluate.map(|(at, it)| (named("evaluate", at), it)));
     for (name, steps) in phases {
         if name == "accumulate" && steps.is_empty() {
             continue;

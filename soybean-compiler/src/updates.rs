@@ -1,7 +1,9 @@
 //! Updates in the graph: the norm of all gradients if it is needed, and the next values of
 //! parameters, states and buffers.
 
-use soybean_plan::{Combine, DType, NonFinite, RunScalar, ScalarProgram, Shape, Unary};
+use std::collections::BTreeMap;
+
+use soybean_plan::{Combine, DType, Mode, NonFinite, RunScalar, ScalarProgram, Shape, Unary};
 
 use crate::{
     graph::{Graph, Source},
@@ -14,7 +16,7 @@ use crate::{
         total::Total,
     },
     optimizer::{
-        Layout, Optimizer,
+        GRADIENT, Layout, Optimizer,
         program::{self, Input, ParameterUpdate, Updates},
     },
     scalar::{self, ScalarBuilder},
@@ -37,27 +39,53 @@ pub(crate) fn seed(optimizer: &Optimizer, scalars: &mut Vec<RunScalar>) -> Scala
     it.finish(seed)
 }
 
-/// Adds the next values of all parameters and of the optimizer's states, from the gradients. In
+/// Adds the next values of all parameters and of the optimizer's states, and the states that keep
+/// gradients of inputs, from the gradients. In
 /// inference there are none.
 pub fn add_updates(network: Network, optimizer: &Optimizer) -> Network {
     let mut network = network;
-    let Some(loss) = network.loss else { return network };
+    if network.mode() == Mode::Inference {
+        return network;
+    }
     let gradients = std::mem::take(&mut network.gradients);
-    let Network { graph, updates, gradient_sums, scalars, names, .. } = &mut network;
+    let of_buffers = std::mem::take(&mut network.updates);
+    let has_several = network.entries.len() > 1;
+    let Network { graph, updates, gradient_sums, scalars, names, entries, .. } = &mut network;
     let programs = Updates::new(optimizer, scalars);
-    let mut writer = UpdateWriter { graph, updates, gradient_sums, names };
-    let gradient_norm = writer.add(&programs, optimizer, loss, &gradients);
-    Network { gradient_norm, optimizer: optimizer.clone(), ..network }
+    let states = BTreeMap::new();
+    let entry = String::new();
+    let first = 0;
+    let mut writer = UpdateWriter { graph, updates, first, gradient_sums, names, states, entry };
+    for entry in entries {
+        let Some(loss) = entry.loss else { continue };
+        writer.first = writer.updates.len();
+        writer.updates.extend_from_slice(&of_buffers[entry.updates.clone()]);
+        if has_several {
+            writer.entry = format!("{}.", entry.name);
+        }
+        let of_entry = &gradients[entry.gradients.clone()];
+        entry.gradient_norm = writer.add(&programs, optimizer, loss, of_entry);
+        entry.updates = writer.first..writer.updates.len();
+        entry.gradients = 0..0;
+    }
+    Network { optimizer: optimizer.clone(), ..network }
 }
 
 /// A graph to which updates are added.
 struct UpdateWriter<'a> {
     graph: &'a mut Graph,
-    /// Buffers with their next values; parameters and states are added.
+    /// The updates of the entries so far: of buffers, then of parameters and states, which are
+    /// added.
     updates: &'a mut Vec<(Value, Value)>,
+    /// The number of the entry's first update.
+    first: usize,
     gradient_sums: &'a mut Vec<GradientSum>,
     /// The users' names of tensors.
     names: &'a mut Vec<(String, Option<Value>)>,
+    /// The states so far, by name. Entries that train the same parameter share them.
+    states: BTreeMap<String, Value>,
+    /// The beginning of names in the entry: its own name, if there are several.
+    entry: String,
 }
 
 /// The tensors that the updates of all parameters read.
@@ -103,8 +131,14 @@ impl UpdateWriter<'_> {
         loss: Value,
         gradients: &[(Value, Value)],
     ) -> Option<Value> {
+        let is_of_input = |it: &&(Value, Value)| !self.graph.is_parameter(it.0);
+        let (of_inputs, gradients): (Vec<_>, Vec<_>) = gradients.iter().partition(is_of_input);
+        let of_inputs: Vec<_> = of_inputs.into_iter().map(|it| self.kept(it)).collect();
         if !optimizer.needs_norm() {
-            for &gradient in gradients {
+            for &kept in &of_inputs {
+                self.keep(updates, kept, None);
+            }
+            for &gradient in &gradients {
                 let trained = self.trained(updates, gradient);
                 self.add_updates(trained, Shared { norm: None, is_finite: None });
             }
@@ -126,10 +160,43 @@ impl UpdateWriter<'_> {
             Some(is_finite) => self.guard_buffers(is_finite),
             None => {}
         }
+        for &kept in &of_inputs {
+            self.keep(updates, kept, is_finite);
+        }
         for it in trained {
             self.add_updates(it, Shared { norm: Some(norm), is_finite });
         }
         Some(norm)
+    }
+
+    /// Adds the state that keeps the gradient of an input; returns it with the gradient.
+    fn kept(&mut self, (input, gradient): (Value, Value)) -> (Value, Value) {
+        let node = self.graph.node(input);
+        let (name, shape, origin) = (node.name.clone(), node.shape, node.origin);
+        self.names.push((format!("{name}.grad"), Some(gradient)));
+        self.graph.set_origin(origin);
+        let state = format!("{name}.{GRADIENT}");
+        (self.graph.add_source(&state, DType::F32, shape, Source::State), gradient)
+    }
+
+    /// Adds the next value of such a state.
+    fn keep(
+        &mut self,
+        updates: &Updates<'_>,
+        (state, gradient): (Value, Value),
+        is_finite: Option<Value>,
+    ) {
+        let node = self.graph.node(state);
+        let (shape, origin) = (node.shape, node.origin);
+        self.graph.set_origin(origin);
+        let (mut values, mut operands) = (vec![gradient], vec![all_dims(&shape)]);
+        if let Some(is_finite) = is_finite {
+            values.extend([state, is_finite]);
+            operands.extend([all_dims(&shape), Vec::new()]);
+        }
+        let program = updates.kept_gradient();
+        let next = add_elementwise(self.graph, shape, &operands, &program, &values);
+        self.updates.push((state, next));
     }
 
     /// Adds the states of a parameter.
@@ -140,13 +207,14 @@ impl UpdateWriter<'_> {
     ) -> Trained<'a> {
         let node = self.graph.node(parameter);
         let (name, shape, origin) = (node.name.clone(), node.shape, node.origin);
-        self.names.push((format!("{name}.grad"), Some(gradient)));
+        self.names.push((format!("{}{name}.grad", self.entry), Some(gradient)));
         self.graph.set_origin(origin);
         let update = updates.of(&name, shape);
         let mut tensors = Vec::new();
         for state in update.states() {
             let (full, shape) = (format!("{name}.{}", state.name), sub_shape(shape, state.layout));
-            let value = self.graph.add_source(&full, DType::F32, shape, Source::State);
+            let new = || self.graph.add_source(&full, DType::F32, shape, Source::State);
+            let value = *self.states.entry(full.clone()).or_insert_with(new);
             tensors.push((Input::State(state.name), value));
         }
         let gradient = match updates.accumulates() {
@@ -220,13 +288,13 @@ impl UpdateWriter<'_> {
         self.graph.set_origin(None);
         let norm = match add_total(self.graph, sums) {
             Some(sum) => {
-                self.names.push(("gradient_square_sum".to_owned(), Some(sum)));
+                self.names.push((format!("{}gradient_square_sum", self.entry), Some(sum)));
                 add_elementwise_of_scalars(self.graph, &scalar::unary(Unary::Sqrt), &[sum])
             }
             // Nothing is trained.
             None => add_elementwise_of_scalars(self.graph, &scalar::constant(0.0), &[]),
         };
-        self.names.push(("gradient_norm".to_owned(), Some(norm)));
+        self.names.push((format!("{}gradient_norm", self.entry), Some(norm)));
         norm
     }
 
@@ -243,13 +311,13 @@ impl UpdateWriter<'_> {
                 self.graph.add(Reduce::new(shape, Combine::Sum, Vec::new()).into(), &[squares])
             }
         };
-        self.names.push((format!("{name}.grad.square_sum"), Some(sum)));
+        self.names.push((format!("{}{name}.grad.square_sum", self.entry), Some(sum)));
         sum
     }
 
     /// Keeps the values of buffers in steps that are skipped.
     fn guard_buffers(&mut self, is_finite: Value) {
-        for (buffer, next) in self.updates.iter_mut() {
+        for (buffer, next) in &mut self.updates[self.first..] {
             let shape = self.graph.shape(*buffer);
             self.graph.set_origin(self.graph.node(*next).origin);
             let operands = [Vec::new(), all_dims(&shape), all_dims(&shape)];
@@ -279,10 +347,13 @@ impl UpdateWriter<'_> {
                 false => Reduce { map, combine: Combine::Sum, kept }.into(),
             };
             let sum = self.graph.add(operator, &values);
-            self.names.push((format!("{name}.{}", statistic.name), Some(sum)));
+            self.names.push((format!("{}{name}.{}", self.entry, statistic.name), Some(sum)));
             trained.tensors.push((Input::Statistic(statistic.name), sum));
         }
         for (source, (layout, program)) in sources.into_iter().zip(trained.update.programs()) {
+            if source == trained.parameter && trained.update.keeps_parameter() {
+                continue;
+            }
             let next = self.map(&trained, shared, layout, &program);
             self.updates.push((source, next));
         }

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, ops::Range};
 
-use soybean_plan::{BufferId, Combine, DType, Kernel, Mode, Program, Step};
+use soybean_plan::{BufferId, Combine, DType, Kernel, Mode, Program, Step, TrainingStep};
 
 use crate::{
     graph::Source,
@@ -25,10 +25,10 @@ use crate::{
 pub fn verify(network: &Network) -> Result<(), String> {
     network.graph.values().try_for_each(|value| verify_value(network, value))?;
     let graph = &network.graph;
-    if let Some(loss) = network.loss.filter(|it| !graph.shape(*it).is_empty()) {
+    if let Some(loss) = network.losses().find(|it| !graph.shape(*it).is_empty()) {
         return Err(format!("the loss {loss} is not a scalar"));
     }
-    if let Some(norm) = network.gradient_norm.filter(|it| !graph.shape(*it).is_empty()) {
+    if let Some(norm) = network.gradient_norms().find(|it| !graph.shape(*it).is_empty()) {
         return Err(format!("the norm of the gradients {norm} is not a scalar"));
     }
     for (source, next) in network.replacements() {
@@ -205,8 +205,10 @@ pub fn verify_program(program: &Program) -> Result<(), String> {
     kept.extend(tables.parameters.iter().map(|it| it.buffer));
     kept.extend(tables.states.iter().map(|it| it.buffer));
     kept.extend(tables.constants.iter().map(|it| it.buffer));
-    let left: Vec<BufferId> = tables.loss.into_iter().chain(tables.gradient_norm).collect();
-    verify_phase(program, &program.train, &kept, &left)?;
+    for (entry, steps) in tables.entries.iter().zip(&program.train) {
+        let left: Vec<BufferId> = entry.training.iter().flat_map(TrainingStep::left).collect();
+        verify_phase(program, steps, &kept, &left)?;
+    }
     if tables.accumulate > 1 {
         let loss: Vec<BufferId> = tables.accumulate_loss.into_iter().collect();
         verify_phase(program, &program.accumulate, &kept, &loss)?;

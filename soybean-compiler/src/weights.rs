@@ -1,12 +1,12 @@
 //! Weights: how often the computation that plans are measured by computes and reads each tensor.
 //!
-//! A plan is measured by one update, or in inference by as many predictions of each entry as the
-//! model declares. If several steps share an update, it consists of accumulating steps and one
-//! training step, and what both have counts once for each of them.
+//! A plan is measured by as many training steps of each entry as the model declares, or in
+//! inference by as many predictions. If several steps share an update, it consists of accumulating
+//! steps and one training step, and what both have counts once for each of them.
 
 use soybean_plan::Mode;
 
-use crate::{graph::Graph, network::Network, operator::Phase, value::Value};
+use crate::{entry::Entry, graph::Graph, network::Network, operator::Phase, value::Value};
 
 /// How often the computation that plans are measured by computes and reads tensors: once in a
 /// training step and once in each accumulating step before it, or once in a prediction.
@@ -30,16 +30,13 @@ impl Network {
     pub fn weights(&self) -> Weights {
         let n_values = self.graph.n_values();
         let marks = |phase| self.graph.ancestors_in(phase, &self.left_by(phase));
+        let of = |phase, n| (phase, n, marks(phase));
+        let of_entry = |(entry, phase): (&Entry, Phase)| of(phase, entry.n_calls);
+        let entries = self.entries.iter();
         let phases: Vec<(Phase, u64, Vec<bool>)> = match (self.mode(), self.optimizer.accumulate) {
-            (Mode::Inference, _) => {
-                let lists = self.entries.iter().zip(self.evaluations());
-                lists.map(|(entry, phase)| (phase, entry.n_calls, marks(phase))).collect()
-            }
-            (Mode::Training, 0 | 1) => vec![(Phase::Train, 1, marks(Phase::Train))],
-            (Mode::Training, n) => {
-                let of = |phase, n| (phase, n, marks(phase));
-                vec![of(Phase::Train, 1), of(Phase::Accumulate, n - 1)]
-            }
+            (Mode::Inference, _) => entries.zip(self.evaluations()).map(of_entry).collect(),
+            (Mode::Training, 0 | 1) => entries.zip(self.training()).map(of_entry).collect(),
+            (Mode::Training, n) => vec![of(Phase::Train(0), 1), of(Phase::Accumulate, n - 1)],
         };
         let weight =
             |at: usize| phases.iter().map(|(_, n, is_made)| n * u64::from(is_made[at])).sum();
@@ -78,8 +75,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        Argument, Builder, Optimizer, build_network, entry::Entry,
-        operators::phase_select::PhaseSelect,
+        Argument, Builder, Optimizer, build_network, operators::phase_select::PhaseSelect,
     };
 
     /// A prediction reads what an evaluation reads: the kept statistics of a batch norm, not those
@@ -105,9 +101,10 @@ mod tests {
         };
         assert_eq!(n_reads(&trained), [2, 0]);
         let (updates, gradients) = (Vec::new(), Vec::new());
-        let entries = trained.entries.iter().map(|it| Entry { updates: 0..0, ..it.clone() });
+        let entries =
+            trained.entries.iter().map(|it| Entry { updates: 0..0, loss: None, ..it.clone() });
         let entries = entries.collect();
-        let predicted = Network { loss: None, updates, gradients, entries, ..trained };
+        let predicted = Network { updates, gradients, entries, ..trained };
         assert_eq!(n_reads(&predicted), [0, 2]);
     }
 }

@@ -51,7 +51,7 @@ const fn only(mode: Mode, name: &'static str, example: &'static str) -> Known {
 }
 
 /// All arguments.
-const ARGUMENTS: [Known; 18] = [
+const ARGUMENTS: [Known; 19] = [
     always("gpus", "8"),
     only(Mode::Training, "optimizer", "sgd(momentum = 0.9)"),
     always("strategy", "\"auto\""),
@@ -63,9 +63,10 @@ const ARGUMENTS: [Known; 18] = [
     always("padding", "\"off\""),
     always("max_work", "1.2"),
     always("mode", "\"inference\""),
-    only(Mode::Inference, "entries", "(prefill = 1, decode = 128)"),
+    always("entries", "(prefill = 1, decode = 128)"),
     only(Mode::Training, "freeze", "[\"encoder.*\"]"),
     only(Mode::Training, "groups", "[(\"*.bias\", sgd())]"),
+    only(Mode::Training, "input_gradients", "[\"x\"]"),
     only(Mode::Training, "clip_norm", "1.0"),
     only(Mode::Training, "accumulate", "4"),
     only(Mode::Training, "ema", "0.999"),
@@ -153,7 +154,7 @@ impl Attribute {
     }
 
     /// Returns the value of one of [`ARGUMENTS`], if it is given.
-    fn value(&self, name: &str) -> Option<&Expr> {
+    pub(crate) fn value(&self, name: &str) -> Option<&Expr> {
         debug_assert!(ARGUMENTS.iter().any(|it| it.name == name), "no argument `{name}`");
         self.values.get(name)
     }
@@ -198,7 +199,8 @@ impl Attribute {
         });
         let is_value = |name: &str| !["optimizer", "groups", "entries"].contains(&name);
         let others = self.values.iter().filter(move |it| is_value(it.0)).map(|it| it.1);
-        let of_entries = self.entries().into_iter().filter_map(|it| it.n_calls);
+        let of_entries =
+            self.entries().into_iter().flat_map(|it| it.n_calls.into_iter().chain(it.freeze()));
         others
             .chain(of_optimizer)
             .chain(of_entries)

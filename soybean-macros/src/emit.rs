@@ -42,6 +42,7 @@ const TYPES: &[&str] = &[
     "Tables",
     "Tile",
     "Tiling",
+    "TrainingStep",
     "Unary",
 ];
 
@@ -56,7 +57,9 @@ pub(crate) fn program(text: &mut String, compiled: &Compiled, recipe: &str) {
     text.push('&');
     <[Kernel]>::write_expression(&program.kernels, text);
     text.push_str(";\n");
-    functions(text, "train", &program.train);
+    for (entry, steps) in program.train.iter().enumerate() {
+        functions(text, &format!("train_{entry}"), steps);
+    }
     if program.tables.accumulate > 1 {
         functions(text, "accumulate", &program.accumulate);
     }
@@ -66,11 +69,11 @@ pub(crate) fn program(text: &mut String, compiled: &Compiled, recipe: &str) {
     text.push_str("pub(crate) struct Generated;\nimpl Model for Generated {\n");
     text.push_str("fn tables(&self) -> &Tables { &TABLES }\n");
     text.push_str("fn kernels(&self) -> &[Kernel] { KERNELS }\n");
-    method(text, "train", &program.train);
+    of_entries(text, "train", &program.train);
     if program.tables.accumulate > 1 {
         method(text, "accumulate", &program.accumulate);
     }
-    evaluations(text, &program.evaluate);
+    of_entries(text, "evaluate", &program.evaluate);
     text.push_str("}\n");
 }
 
@@ -124,14 +127,14 @@ fn method(text: &mut String, name: &str, steps: &[Step]) {
     text.push_str("}\n");
 }
 
-/// Writes the method that calls the functions of an entry.
-fn evaluations(text: &mut String, entries: &[Vec<Step>]) {
+/// Writes the method of this name that calls the functions of an entry.
+fn of_entries(text: &mut String, name: &str, entries: &[Vec<Step>]) {
     let rank = if entries.iter().all(Vec::is_empty) { "_" } else { "rank" };
-    write_to(text, format_args!("fn evaluate(&self, entry: usize, {rank}: &mut Rank<'_>) {{\n"));
+    write_to(text, format_args!("fn {name}(&self, entry: usize, {rank}: &mut Rank<'_>) {{\n"));
     text.push_str("match entry {\n");
     for (entry, steps) in entries.iter().enumerate() {
         write_to(text, format_args!("{entry} => {{\n"));
-        calls(text, &format!("evaluate_{entry}"), steps);
+        calls(text, &format!("{name}_{entry}"), steps);
         text.push_str("}\n");
     }
     text.push_str("_ => unreachable!(\"there is no such entry\"),\n}\n}\n");

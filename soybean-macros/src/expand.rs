@@ -148,8 +148,8 @@ pub(crate) fn evaluate<'a>(
         if !inputs.is_empty() {
             evaluator.begin_entry();
         }
+        let freeze = attribute.freeze_of(name, evaluator);
         if let Some(n_calls) = attribute.n_calls(name, evaluator)
-            && mode == Mode::Inference
             && attribute.has_entries()
         {
             evaluator.builder.begin_entry(name, n_calls);
@@ -160,6 +160,11 @@ pub(crate) fn evaluate<'a>(
         inputs.push(own);
         let result = evaluator.entry(function, arguments);
         let found = self::outputs(function, result, mode, evaluator);
+        if let (true, Some(loss), Some(freeze)) =
+            (attribute.has_entries(), found.as_ref().and_then(|it| it.loss), freeze)
+        {
+            evaluator.builder.train_entry(loss, freeze);
+        }
         match (&mut outputs, found) {
             (Some(all), Some(found)) => all.others.extend(found.others),
             (None, found) => outputs = found,
@@ -192,7 +197,8 @@ pub(crate) fn build<'a>(
     let Evaluated { settings, inputs, outputs } = evaluated;
     let options = options(model, &settings);
     let builder = std::mem::take(&mut evaluator.builder);
-    let recipe = Recipe { builder, loss: outputs.loss, outputs: outputs.others, options };
+    let loss = outputs.loss.filter(|_| !attribute.has_entries());
+    let recipe = Recipe { builder, loss, outputs: outputs.others, options };
     let start = Instant::now();
     let now = || start.elapsed().as_secs_f64() * 1e3;
     match recipe.compile(&now) {
@@ -392,7 +398,10 @@ fn report(
         ModelPart::Memory => Some(attribute.memory_tokens()),
         ModelPart::NoDecay(position) => attribute.no_decay_tokens(position),
         ModelPart::Group(position) => attribute.group_tokens(position),
-        ModelPart::Freeze(position) => attribute.freeze_tokens(position),
+        ModelPart::Freeze(position) => attribute.tokens_in("freeze", position),
+        ModelPart::InputGradient(position) => attribute.tokens_in("input_gradients", position),
+        ModelPart::Entry(position) => attribute.entry_tokens(position),
+        ModelPart::Setting(name) => attribute.value(name).map(|it| it as &dyn ToTokens),
         ModelPart::Gpus => None,
     };
     evaluator.diagnostics.report(tokens.unwrap_or_else(|| attribute.gpus_tokens()), message);

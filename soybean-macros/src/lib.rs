@@ -70,15 +70,17 @@ use proc_macro::TokenStream;
 ///   optimizer or a learning rate of their own; a parameter belongs to the first group whose
 ///   pattern its name matches.
 /// - `freeze = ["encoder.*"]`: patterns of the names of parameters that keep their values.
+/// - `input_gradients = ["x"]`: inputs whose gradients `Trainer::gradient` returns after a step.
 /// - `clip_norm = 1.0`: the largest norm of all gradients together.
 /// - `accumulate = 4`: the number of steps that share an update.
 /// - `ema = 0.999`: the decay of moving averages of the parameters.
 /// - `non_finite = "stop"`, `"skip"` or `"scale"`: the treatment of steps whose loss or gradients
 ///   are not finite.
 /// - `mode = "inference"`: a predictor instead of a trainer, without an optimizer.
-/// - `entries = (prefill = 1, decode = 128)`: in mode inference, the functions that run by
-///   themselves over the same parameters and states, with the number of their calls by which the
-///   plan is measured. Each has a type of batches, `Prefill` and `Decode`.
+/// - `entries = (prefill = 1, decode = 128)`: the functions that run by themselves over the same
+///   parameters and states, with the number of their calls by which the plan is measured. Each has
+///   a type of batches, `Prefill` and `Decode`. In training each returns a loss of its own, and may
+///   freeze parameters: `entries = (discriminator(freeze = ["g.*"]), generator(freeze = ["d.*"]))`.
 ///
 /// # The function
 ///

@@ -147,7 +147,7 @@ fn attributes_are_checked() {
         model,
         expect![[r#"
             1:10-13: unknown argument `gpu`
-              known: gpus = 8, optimizer = sgd(momentum = 0.9), strategy = "auto", precision = "bf16", memory = "80GiB", cluster = "dgx-h100", objective = "time", search = "thorough", padding = "off", max_work = 1.2, mode = "inference", entries = (prefill = 1, decode = 128), freeze = ["encoder.*"], groups = [("*.bias", sgd())], clip_norm = 1.0, accumulate = 4, ema = 0.999, non_finite = "skip"
+              known: gpus = 8, optimizer = sgd(momentum = 0.9), strategy = "auto", precision = "bf16", memory = "80GiB", cluster = "dgx-h100", objective = "time", search = "thorough", padding = "off", max_work = 1.2, mode = "inference", entries = (prefill = 1, decode = 128), freeze = ["encoder.*"], groups = [("*.bias", sgd())], input_gradients = ["x"], clip_norm = 1.0, accumulate = 4, ema = 0.999, non_finite = "skip"
               help:  did you mean `gpus`?
             1:37-45: `strategy` is given twice
             1:7-8: `gpus` must be an integer from 1 to 4096, found 0

@@ -19,6 +19,7 @@ pub mod f16;
 mod fingerprint;
 mod halo;
 mod host;
+mod kept_gradients;
 mod kernel;
 mod lanes;
 mod mesh;
@@ -61,8 +62,8 @@ pub use notation::IndexNotation;
 pub use pattern::Pattern;
 pub use precision::Precision;
 pub use program::{
-    Buffer, BufferId, Constant, Entry, Init, Input, Output, Parameter, Plan, Program, Rows,
-    RunScalar, State, Step, Tables,
+    Buffer, BufferId, Constant, Entry, Init, Input, MAX_TRAINED_ENTRIES, Output, Parameter, Plan,
+    Program, Rows, RunScalar, State, Step, Tables, TrainingStep,
 };
 pub use scalar::{
     Binary, Instruction, Register, ScalarProgram, Unary, floor_divide, noise, remainder,

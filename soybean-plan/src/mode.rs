@@ -36,11 +36,13 @@ impl Mode {
     }
 
     /// Returns the name of the run by which plans of this mode are measured, if so many steps share
-    /// an update, `update of 8 steps`, or there are so many entries, `round of calls`.
+    /// an update, `update of 8 steps`, or there are so many entries, `round of calls`, or in
+    /// training `round of steps`.
     #[must_use]
     pub fn unit_of(self, accumulate: u64, n_entries: usize) -> String {
         match (self, accumulate, n_entries) {
             (Self::Training, 2.., _) => format!("update of {accumulate} steps"),
+            (Self::Training, _, 2..) => "round of steps".to_owned(),
             (Self::Inference, _, 2..) => "round of calls".to_owned(),
             (Self::Training | Self::Inference, ..) => self.unit().to_owned(),
         }

@@ -18,14 +18,14 @@ pub struct Program {
     pub tables: Tables,
     /// The descriptors of kernels and collectives, which steps refer to by number.
     pub kernels: Cow<'static, [Kernel]>,
-    /// The steps of one training step: loss, gradients and updates. Empty in inference.
-    pub train: Vec<Step>,
+    /// The steps of one training step of each entry: loss, gradients and updates. Empty in
+    /// inference.
+    pub train: Vec<Vec<Step>>,
     /// The steps of one accumulating step, which adds its gradients to those of earlier steps and
     /// updates nothing: all but the last of those that share an update. Empty if every step
     /// updates.
     pub accumulate: Vec<Step>,
-    /// The steps of the forward computation of each entry: the loss and further outputs. A trained
-    /// model has one entry.
+    /// The steps of the forward computation of each entry: the loss and further outputs.
     pub evaluate: Vec<Vec<Step>>,
 }
 
@@ -35,7 +35,7 @@ impl Program {
     #[must_use]
     pub fn measured_step(&self) -> &[Step] {
         match self.tables.mode() {
-            Mode::Training => &self.train,
+            Mode::Training => &self.train[0],
             Mode::Inference => &self.evaluate[0],
         }
     }
@@ -55,18 +55,21 @@ impl Program {
         KernelWork::new(kernel, bytes)
     }
 
-    /// Returns the steps that measure the plan, each list with the number of times that it runs.
-    /// The first list is that of a training step; if steps share an update, the second one is that
-    /// of the accumulating steps before it. In inference, there is a list for each entry.
+    /// Returns lists of steps of all entries with the numbers of the entries' calls.
+    fn of_entries<'a>(&self, lists: &'a [Vec<Step>]) -> Vec<(u64, &'a [Step])> {
+        let lists = self.tables.entries.iter().zip(lists);
+        lists.map(|(entry, steps)| (entry.n_calls, &steps[..])).collect()
+    }
+
+    /// Returns the steps that measure the plan, each list with the number of times that it runs:
+    /// a training step of each entry, or in inference a prediction by each entry. If steps share an
+    /// update, the second list is that of the accumulating steps before a training step.
     #[must_use]
     pub fn measured(&self) -> Vec<(u64, &[Step])> {
         match (self.tables.mode(), self.tables.accumulate) {
-            (Mode::Training, n) if n > 1 => vec![(1, &self.train), (n - 1, &self.accumulate)],
-            (Mode::Training, _) => vec![(1, &self.train)],
-            (Mode::Inference, _) => {
-                let lists = self.tables.entries.iter().zip(&self.evaluate);
-                lists.map(|(entry, steps)| (entry.n_calls, &steps[..])).collect()
-            }
+            (Mode::Training, n) if n > 1 => vec![(1, &self.train[0]), (n - 1, &self.accumulate)],
+            (Mode::Training, _) => self.of_entries(&self.train),
+            (Mode::Inference, _) => self.of_entries(&self.evaluate),
         }
     }
 }
@@ -96,8 +99,7 @@ pub struct Tables {
     pub arena_bytes: usize,
     /// All buffers; buffers whose lifetimes do not overlap share memory.
     pub buffers: Cow<'static, [Buffer]>,
-    /// The functions of the model that run by themselves: `forward` in training, at least one in
-    /// inference.
+    /// The functions of the model that run by themselves, at least one.
     pub entries: Cow<'static, [Entry]>,
     /// The tensors of a batch, in the order of the model's arguments, entry by entry.
     pub inputs: Cow<'static, [Input]>,
@@ -110,14 +112,8 @@ pub struct Tables {
     /// The scalars that are computed for each step, in the order in which scalar programs number
     /// them.
     pub scalars: Cow<'static, [RunScalar]>,
-    /// The buffer in which a training step leaves the loss, a scalar that every rank holds; none in
-    /// inference.
-    pub loss: Option<BufferId>,
-    /// The same for an accumulating step; none if every step updates.
+    /// The buffer in which an accumulating step leaves the loss; none if every step updates.
     pub accumulate_loss: Option<BufferId>,
-    /// The buffer in which a training step leaves the 2-norm of all gradients, a scalar that every
-    /// rank holds; none if nothing needs it.
-    pub gradient_norm: Option<BufferId>,
     /// The number of steps that share an update, which takes the mean of their gradients; 1 if
     /// every step updates.
     pub accumulate: u64,
@@ -129,8 +125,6 @@ pub struct Tables {
     /// The results of an evaluation: the loss if there is one, then the further outputs of the
     /// model, entry by entry.
     pub outputs: Cow<'static, [Output]>,
-    /// The bytes that the collectives of one training step move, over all ranks.
-    pub train_bytes: u64,
     /// The bytes that the collectives of one accumulating step move, over all ranks; 0 if every
     /// step updates.
     pub accumulate_bytes: u64,
@@ -139,11 +133,35 @@ pub struct Tables {
 impl Tables {
     /// Returns the mode of the program: training if there is a loss.
     #[must_use]
-    pub const fn mode(&self) -> Mode {
-        match self.loss {
+    pub fn mode(&self) -> Mode {
+        match self.loss() {
             Some(_) => Mode::Training,
             None => Mode::Inference,
         }
+    }
+
+    /// Returns the training steps of the first entry; none in inference.
+    fn first(&self) -> Option<&TrainingStep> {
+        self.entries.first()?.training.as_ref()
+    }
+
+    /// Returns the buffer in which a training step of the first entry leaves the loss.
+    #[must_use]
+    pub fn loss(&self) -> Option<BufferId> {
+        Some(self.first()?.loss)
+    }
+
+    /// Returns the buffer in which a training step of the first entry leaves the norm of the
+    /// gradients, if it does.
+    #[must_use]
+    pub fn gradient_norm(&self) -> Option<BufferId> {
+        self.first()?.gradient_norm
+    }
+
+    /// Returns the bytes that a training step of the first entry moves, over all ranks.
+    #[must_use]
+    pub fn train_bytes(&self) -> u64 {
+        self.first().map_or(0, |it| it.bytes)
     }
 
     /// Returns the tensors of a batch for an entry.
@@ -170,7 +188,7 @@ impl Tables {
     /// If there is no such entry.
     #[must_use]
     pub fn predictions(&self, entry: usize) -> &[Output] {
-        &self.outputs_of(entry)[usize::from(self.loss.is_some())..]
+        &self.outputs_of(entry)[usize::from(self.mode() == Mode::Training)..]
     }
 
     /// Returns the bytes of a batch's parts over all ranks: what the host writes to them for each
@@ -198,17 +216,12 @@ impl Tables {
         self.inputs_of(entry).iter().map(bytes).sum()
     }
 
-    /// Returns the bytes that the collectives of [`Program::measured`] move, over all ranks: in one
-    /// training step together with the accumulating steps before it, or in inference in all calls
-    /// of all entries.
+    /// Returns the bytes that the collectives of [`Program::measured`] move, over all ranks: in all
+    /// calls of all entries, together with the accumulating steps before a training step.
     #[must_use]
     pub fn measured_bytes(&self) -> u64 {
-        match self.mode() {
-            Mode::Training => {
-                self.train_bytes + self.accumulate.saturating_sub(1) * self.accumulate_bytes
-            }
-            Mode::Inference => self.entries.iter().map(|it| it.n_calls * it.bytes).sum(),
-        }
+        let of_calls: u64 = self.entries.iter().map(|it| it.n_calls * it.bytes_of_call()).sum();
+        of_calls + self.accumulate.saturating_sub(1) * self.accumulate_bytes
     }
 }
 
@@ -218,7 +231,7 @@ impl Tables {
 pub struct Entry {
     /// The function's name.
     pub name: Cow<'static, str>,
-    /// The number of its calls in the computation that the plan is measured by; 1 in training.
+    /// The number of its calls in the computation that the plan is measured by.
     pub n_calls: u64,
     /// The numbers of its inputs in [`Tables::inputs`].
     pub inputs: Range<usize>,
@@ -229,6 +242,39 @@ pub struct Entry {
     pub parameters: Cow<'static, [usize]>,
     /// The bytes that the collectives of one evaluation move, over all ranks.
     pub bytes: u64,
+    /// Its training steps; none in inference.
+    pub training: Option<TrainingStep>,
+}
+
+/// The most entries of a model that is trained.
+pub const MAX_TRAINED_ENTRIES: usize = 8;
+
+/// The training steps of an entry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TrainingStep {
+    /// The buffer in which a step leaves the loss, a scalar that every rank holds.
+    pub loss: BufferId,
+    /// The buffer in which a step leaves the 2-norm of all gradients, a scalar that every rank
+    /// holds; none if nothing needs it.
+    pub gradient_norm: Option<BufferId>,
+    /// The bytes that the collectives of one step move, over all ranks.
+    pub bytes: u64,
+    /// The number of the first entry that trains the same parameters. Entries with equal numbers
+    /// count their updates together.
+    pub trains_like: usize,
+}
+
+impl TrainingStep {
+    /// Returns the buffers in which a step leaves numbers.
+    pub fn left(&self) -> impl Iterator<Item = BufferId> + use<> {
+        [self.loss].into_iter().chain(self.gradient_norm)
+    }
+
+    /// Returns the training steps of the only entry of a model.
+    #[must_use]
+    pub const fn only(loss: BufferId, bytes: u64) -> Self {
+        Self { loss, gradient_norm: None, bytes, trains_like: 0 }
+    }
 }
 
 impl Entry {
@@ -242,7 +288,22 @@ impl Entry {
             outputs: 0..n_outputs,
             parameters: (0..n_parameters).collect(),
             bytes,
+            training: None,
         }
+    }
+
+    /// Returns the bytes that one of its training steps moves, or in inference one of its
+    /// predictions.
+    #[must_use]
+    pub fn bytes_of_call(&self) -> u64 {
+        self.training.as_ref().map_or(self.bytes, |it| it.bytes)
+    }
+
+    /// Returns the entry with training steps that leave the loss in this buffer and move so many
+    /// bytes.
+    #[must_use]
+    pub fn trained(self, loss: BufferId, bytes: u64) -> Self {
+        Self { training: Some(TrainingStep::only(loss, bytes)), ..self }
     }
 }
 

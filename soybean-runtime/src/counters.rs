@@ -14,14 +14,32 @@ pub(crate) const fn is_update(counters: Counters, tables: &Tables) -> bool {
     counters.n_accumulated + 1 >= tables.accumulate
 }
 
-/// Returns the counters after a step whose gradients were finite.
-pub(crate) fn after_step(counters: Counters, tables: &Tables) -> Counters {
+/// Returns the number of updates so far of the parameters that an entry trains.
+pub(crate) fn n_updates_of(counters: Counters, tables: &Tables, entry: usize) -> u64 {
+    match place_of(tables, entry) {
+        Some(place) => counters.n_updates_by.0[place],
+        None => counters.n_updates,
+    }
+}
+
+/// Returns the place of an entry's updates in [`Counters::n_updates_by`]; none if the model has one
+/// entry.
+fn place_of(tables: &Tables, entry: usize) -> Option<usize> {
+    let training = tables.entries[entry].training.as_ref()?;
+    (tables.entries.len() > 1).then_some(training.trains_like)
+}
+
+/// Returns the counters after a step of an entry whose gradients were finite.
+pub(crate) fn after_step(counters: Counters, tables: &Tables, entry: usize) -> Counters {
     let n_steps = counters.n_steps + 1;
     if !is_update(counters, tables) {
         return Counters { n_steps, n_accumulated: counters.n_accumulated + 1, ..counters };
     }
-    let next =
+    let mut next =
         Counters { n_steps, n_updates: counters.n_updates + 1, n_accumulated: 0, ..counters };
+    if let Some(place) = place_of(tables, entry) {
+        next.n_updates_by.0[place] += 1;
+    }
     if tables.non_finite != NonFinite::Scale {
         return next;
     }

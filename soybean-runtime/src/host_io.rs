@@ -95,7 +95,7 @@ impl HostIo {
 
     /// Computes the run-time scalars of a step.
     pub(crate) fn scalars(&mut self, tables: &Tables, seed: u64, context: StepContext) -> &[f32] {
-        let StepContext { counters, learning_rate } = context;
+        let StepContext { counters, n_updates, learning_rate } = context;
         for (value, &scalar) in self.scalars.iter_mut().zip(tables.scalars.iter()) {
             *value = match scalar {
                 RunScalar::LearningRate => learning_rate,
@@ -105,9 +105,9 @@ impl HostIo {
                     reason = "scalars have single precision"
                 )]
                 RunScalar::OneMinusPower { base } => {
-                    (1.0 - base.powf((counters.n_updates + 1) as f64)) as f32
+                    (1.0 - base.powf((n_updates + 1) as f64)) as f32
                 }
-                RunScalar::UpdateNumber => (counters.n_updates + 1) as f32,
+                RunScalar::UpdateNumber => (n_updates + 1) as f32,
                 RunScalar::LossScale => counters.loss_scale,
             };
         }

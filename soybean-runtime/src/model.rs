@@ -13,8 +13,8 @@ pub trait Model: Send + Sync {
     fn tables(&self) -> &Tables;
     /// Returns the descriptors of all kernels and collectives.
     fn kernels(&self) -> &[Kernel];
-    /// Runs one training step, as calls on `rank`.
-    fn train(&self, rank: &mut Rank<'_>);
+    /// Runs one training step of the entry of this number, as calls on `rank`.
+    fn train(&self, entry: usize, rank: &mut Rank<'_>);
     /// Runs one step that adds its gradients to those of earlier steps, as calls on `rank`. Only
     /// models of which several steps share an update have it.
     fn accumulate(&self, _rank: &mut Rank<'_>) {
@@ -52,8 +52,8 @@ impl Model for Program {
         &self.kernels
     }
 
-    fn train(&self, rank: &mut Rank<'_>) {
-        run(&self.train, rank);
+    fn train(&self, entry: usize, rank: &mut Rank<'_>) {
+        run(&self.train[entry], rank);
     }
 
     fn accumulate(&self, rank: &mut Rank<'_>) {

@@ -57,6 +57,12 @@ pub(crate) enum Command<'a> {
     Train(TrainStep<'a>),
     /// Queue this batch for the next training step.
     Queue {
+        /// The number of the entry.
+        #[cfg_attr(
+            not(feature = "cuda"),
+            expect(dead_code, reason = "threads on the CPU get the batch with its step")
+        )]
+        entry: usize,
         /// The tensors of the batch.
         batch: &'a [View<'a>],
     },
@@ -89,7 +95,7 @@ pub(crate) enum BatchSource<'a> {
     Batch(&'a [View<'a>]),
     /// The batch was queued before. During the step, the next batch is queued, if there is one.
     Queued {
-        /// The tensors of the batch of the next step.
+        /// The tensors of the batch of the next step, which is one of the first entry.
         next: Option<&'a [View<'a>]>,
     },
 }
@@ -97,6 +103,8 @@ pub(crate) enum BatchSource<'a> {
 /// The parameters of one training step.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TrainStep<'a> {
+    /// The number of the entry.
+    pub(crate) entry: usize,
     /// The batch.
     pub(crate) batch: BatchSource<'a>,
     /// The values that determine the run-time scalars.
@@ -112,6 +120,8 @@ pub(crate) struct TrainStep<'a> {
 pub(crate) struct StepContext {
     /// The counters before the step.
     pub(crate) counters: Counters,
+    /// The number of updates before it of the parameters that it trains.
+    pub(crate) n_updates: u64,
     /// The learning rate.
     pub(crate) learning_rate: f32,
 }

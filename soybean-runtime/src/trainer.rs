@@ -1,6 +1,7 @@
 //! The trainer, which runs training steps on all ranks of a model.
 
 pub(crate) mod batch;
+mod gradients;
 mod inspection;
 mod parameters;
 mod processes;
@@ -21,6 +22,7 @@ use crate::devices;
 use crate::{
     Array, Config, Device, Error, ErrorKind, Evaluation, Model, Process, Profile, Trace, View,
     abort::lock,
+    counters::n_updates_of,
     cpu::CpuRanks,
     host_io::is_owner,
     model::AnyModel,
@@ -41,7 +43,8 @@ pub struct Trainer {
     ranks: Box<dyn Ranks>,
     /// For each entry, the rows of a batch that the ranks of this process read.
     rows: Vec<Vec<Range<usize>>>,
-    is_queued: bool,
+    /// The number of the entry whose batch is queued, if one is.
+    queued: Option<usize>,
     /// The first error. After it, all calls fail.
     failure: Option<Error>,
 }
@@ -80,9 +83,9 @@ impl Trainer {
         };
         let rows = (0..tables.entries.len()).map(rows).collect();
         let (config, history) = (config.clone(), History::default());
-        let (is_queued, failure) = (false, None);
+        let (queued, failure) = (None, None);
         let mut trainer =
-            Self { model, config, learning_rate, history, ranks, rows, is_queued, failure };
+            Self { model, config, learning_rate, history, ranks, rows, queued, failure };
         // The first command fills the parameters, so that errors occur here.
         trainer.call(Command::ResetProfile)?;
         Ok(trainer)
@@ -100,8 +103,16 @@ impl Trainer {
     /// check their loss alone, and a skipped update drops their gradients. After a hundred skipped
     /// steps or updates in a row they fail.
     pub fn step(&mut self, batch: &[View<'_>]) -> Result<f32, Error> {
-        self.check_batch(batch)?;
-        self.train(BatchSource::Batch(batch), None)
+        self.step_by(0, batch)
+    }
+
+    /// Runs one training step of the entry of this number, as [`Self::step`] does.
+    ///
+    /// # Errors
+    /// As [`Self::step`].
+    pub fn step_by(&mut self, entry: usize, batch: &[View<'_>]) -> Result<f32, Error> {
+        self.check_batch_of(entry, batch)?;
+        self.train(entry, BatchSource::Batch(batch), None)
     }
 
     /// Queues a batch for [`Self::step_queued`]. Devices with their own memory copy it in the
@@ -110,21 +121,29 @@ impl Trainer {
     /// # Errors
     /// If the batch does not fit the model, or a rank fails.
     pub fn queue(&mut self, batch: &[View<'_>]) -> Result<(), Error> {
-        self.check_batch(batch)?;
-        self.call(Command::Queue { batch })?;
-        self.is_queued = true;
+        self.queue_by(0, batch)
+    }
+
+    /// Queues a batch of the entry of this number, as [`Self::queue`] does.
+    ///
+    /// # Errors
+    /// As [`Self::queue`].
+    pub fn queue_by(&mut self, entry: usize, batch: &[View<'_>]) -> Result<(), Error> {
+        self.check_batch_of(entry, batch)?;
+        self.call(Command::Queue { entry, batch })?;
+        self.queued = Some(entry);
         Ok(())
     }
 
     /// Runs a training step on the queued batch, as [`Self::step`] does. During the step, `next` is
-    /// queued.
+    /// queued, which is a batch of the first entry.
     ///
     /// # Errors
     /// If no batch was queued, `next` does not fit the model, the loss is not finite, or a rank
     /// fails.
     pub fn step_queued(&mut self, next: Option<&[View<'_>]>) -> Result<f32, Error> {
-        self.check_queued(next)?;
-        self.train(BatchSource::Queued { next }, None)
+        let entry = self.check_queued(next)?;
+        self.train(entry, BatchSource::Queued { next }, None)
     }
 
     /// Does the same as [`Self::step_queued`], and measures the time of each kernel and collective.
@@ -132,32 +151,44 @@ impl Trainer {
     /// # Errors
     /// As [`Self::step_queued`].
     pub fn trace_queued(&mut self, next: Option<&[View<'_>]>) -> Result<(f32, Trace), Error> {
-        self.check_queued(next)?;
-        let loss = self.train(BatchSource::Queued { next }, Some(Instant::now()))?;
+        let entry = self.check_queued(next)?;
+        let loss = self.train(entry, BatchSource::Queued { next }, Some(Instant::now()))?;
         let spans = |report: &Mutex<Report>| std::mem::take(&mut lock(report).spans);
         Ok((loss, Trace::new(self.ranks.reports().iter().map(spans).collect())))
     }
 
-    fn check_queued(&mut self, next: Option<&[View<'_>]>) -> Result<(), Error> {
-        if !self.is_queued {
+    /// Returns the entry of the queued batch.
+    fn check_queued(&mut self, next: Option<&[View<'_>]>) -> Result<usize, Error> {
+        let Some(entry) = self.queued else {
             let message = "expected a batch that was queued before, found none";
             return Err(Error::new(ErrorKind::Batch, message));
-        }
+        };
         if let Some(next) = next {
             self.check_batch(next)?;
         }
-        self.is_queued = next.is_some();
-        Ok(())
+        self.queued = next.map(|_| 0);
+        Ok(entry)
     }
 
-    fn train(&mut self, batch: BatchSource<'_>, trace_from: Option<Instant>) -> Result<f32, Error> {
+    fn train(
+        &mut self,
+        entry: usize,
+        batch: BatchSource<'_>,
+        trace_from: Option<Instant>,
+    ) -> Result<f32, Error> {
         let learning_rate = finite(self.learning_rate).map_err(|error| self.report_error(error))?;
-        let counters = self.history.counters;
-        let context = StepContext { counters, learning_rate };
-        let step = TrainStep { batch, context, trace_from, is_inspected: false };
+        let context = self.context(entry, learning_rate);
+        let step = TrainStep { entry, batch, context, trace_from, is_inspected: false };
         let update = self.sums_at_risk()?;
         self.call(Command::Train(step))?;
-        self.finish_step(update)
+        self.finish_step(entry, update)
+    }
+
+    /// Returns the values that determine the scalars of the next step, if it is of this entry.
+    fn context(&self, entry: usize, learning_rate: f32) -> StepContext {
+        let counters = self.history.counters;
+        let n_updates = n_updates_of(counters, self.tables(), entry);
+        StepContext { counters, n_updates, learning_rate }
     }
 
     /// Runs the forward computation. Returns the loss and the model's other outputs.
@@ -165,7 +196,15 @@ impl Trainer {
     /// # Errors
     /// If the batch does not fit the model, or a rank fails.
     pub fn evaluate(&mut self, batch: &[View<'_>]) -> Result<Evaluation, Error> {
-        let mut arrays = self.forward(0, batch)?.into_iter();
+        self.evaluate_by(0, batch)
+    }
+
+    /// Runs the forward computation of the entry of this number, as [`Self::evaluate`] does.
+    ///
+    /// # Errors
+    /// As [`Self::evaluate`].
+    pub fn evaluate_by(&mut self, entry: usize, batch: &[View<'_>]) -> Result<Evaluation, Error> {
+        let mut arrays = self.forward(entry, batch)?.into_iter();
         let loss = arrays.next().and_then(|loss| loss.data.first().copied()).unwrap_or(f32::NAN);
         Ok(Evaluation { loss, outputs: arrays.collect() })
     }
@@ -184,11 +223,10 @@ impl Trainer {
     }
 
     /// Computes the outputs of the entry of this number, as [`Self::predict`] does.
-    pub(crate) fn predict_by(
-        &mut self,
-        entry: usize,
-        batch: &[View<'_>],
-    ) -> Result<Vec<Array>, Error> {
+    ///
+    /// # Errors
+    /// As [`Self::predict`].
+    pub fn predict_by(&mut self, entry: usize, batch: &[View<'_>]) -> Result<Vec<Array>, Error> {
         let model = self.model.clone();
         let tables = model.get().tables();
         let predictions = tables.predictions(entry);
@@ -197,7 +235,7 @@ impl Trainer {
         let mut answers = vec![Vec::new(); predictions.len()];
         for part in request.batches() {
             let arrays = self.forward(entry, &part.views())?;
-            let arrays = arrays.into_iter().skip(usize::from(tables.loss.is_some()));
+            let arrays = arrays.into_iter().skip(usize::from(tables.loss().is_some()));
             for ((output, answer), array) in predictions.iter().zip(&mut answers).zip(arrays) {
                 answer.push(part.cut(array, output.rows));
             }

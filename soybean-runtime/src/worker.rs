@@ -86,6 +86,7 @@ impl Worker {
         let report = &report[self.rank];
         match command {
             Command::Train(TrainStep {
+                entry,
                 batch: BatchSource::Batch(batch),
                 context,
                 trace_from,
@@ -95,13 +96,16 @@ impl Worker {
                 let mut inspection = Inspection::default();
                 let inspected = is_inspected.then_some(&mut inspection);
                 let is_update = is_update(context.counters, tables);
-                let (steps, numbers): (Steps<'_>, _) = match is_update {
-                    true => (&|model, rank| model.train(rank), (tables.loss, tables.gradient_norm)),
-                    false => {
-                        (&|model, rank| model.accumulate(rank), (tables.accumulate_loss, None))
+                let train: Steps<'_> = &|model, rank| model.train(entry, rank);
+                let (steps, numbers) = match (is_update, &tables.entries[entry].training) {
+                    (true, Some(it)) => (train, (Some(it.loss), it.gradient_norm)),
+                    (true, None) => (train, (None, None)),
+                    (false, _) => {
+                        let accumulate: Steps<'_> = &|model, rank| model.accumulate(rank);
+                        (accumulate, (tables.accumulate_loss, None))
                     }
                 };
-                self.step((0, batch), host_io, trace_from, inspected, steps)?;
+                self.step((entry, batch), host_io, trace_from, inspected, steps)?;
                 lock(report).inspection = inspection;
                 if let (0, (Some(loss), norm)) = (self.rank, numbers) {
                     let norm = norm.map(|it| self.cpu.number(it)).transpose()?;

@@ -60,7 +60,7 @@ fn enlarged(n_ranks: usize) -> Program {
 fn add(program: &mut Program, kernel: impl Into<Kernel>, inputs: &[usize], result: usize) {
     let number = program.kernels.len();
     program.kernels.to_mut().push(kernel.into());
-    program.train.push(Step { kernel: number, inputs: inputs.to_vec(), results: vec![result] });
+    program.train[0].push(Step { kernel: number, inputs: inputs.to_vec(), results: vec![result] });
 }
 
 /// Adds attention of one head, whose queries are divided among threads, and a convolution that uses
@@ -90,7 +90,7 @@ fn add_attention(program: &mut Program, [a, b, c]: [usize; 3]) {
         // Positions, which come last, are not read.
         let inputs = [&[a, b, a, b][..n_inputs], &[a]].concat();
         let results = vec![c; n_results];
-        program.train.push(Step { kernel: number, inputs, results });
+        program.train[0].push(Step { kernel: number, inputs, results });
     }
     let convolution = Convolution {
         form: ConvolutionForm::Forward,

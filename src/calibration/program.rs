@@ -60,7 +60,7 @@ impl CalibratingProgram {
     }
 
     fn is_inference(&self) -> bool {
-        self.program.tables.loss.is_none()
+        self.program.tables.loss().is_none()
     }
 
     /// Returns what is measured.
@@ -291,7 +291,7 @@ mod tests {
         let program = measured(trial, mesh);
         program.add_to(&mut cluster);
         let topology = Topology::new(&cluster, 2).unwrap();
-        let steps = &program.program.train;
+        let steps = &program.program.train[0];
         let predicted: f64 =
             steps.iter().map(|it| topology.step_seconds(&program.program, it)).sum();
         let spent = program.typical_update().kernels[&0];

@@ -91,7 +91,16 @@ impl Trial {
         let kernels = vec![self.kernel.clone()].into();
         let batch = layout.batch();
         let tables = layout.tables(loss, precision);
-        (Program { tables, kernels, train, accumulate: Vec::new(), evaluate: Vec::new() }, batch)
+        (
+            Program {
+                tables,
+                kernels,
+                train: vec![train],
+                accumulate: Vec::new(),
+                evaluate: Vec::new(),
+            },
+            batch,
+        )
     }
 }
 
@@ -171,20 +180,20 @@ impl Layout {
             precision,
             arena_bytes: self.arena_bytes,
             buffers: self.buffers.into(),
-            entries: vec![Entry::only(self.inputs.len(), 0, self.parameters.len(), 0)].into(),
+            entries: vec![
+                Entry::only(self.inputs.len(), 0, self.parameters.len(), 0).trained(loss, 0),
+            ]
+            .into(),
             inputs: self.inputs.into(),
             parameters: self.parameters.into(),
             states: Vec::new().into(),
             constants: Vec::new().into(),
             scalars: Vec::new().into(),
-            loss: Some(loss),
             accumulate_loss: None,
-            gradient_norm: None,
             accumulate: 1,
             ema: None,
             non_finite: NonFinite::Stop,
             outputs: Vec::new().into(),
-            train_bytes: 0,
             accumulate_bytes: 0,
         }
     }

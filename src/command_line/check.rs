@@ -98,7 +98,8 @@ fn check_on(
     };
     let roles: Vec<Role> = tables.parameters.iter().map(role).collect();
     let first = FirstUpdate { steps: &steps, clipping, roles: &roles };
-    let samples = sample(&mut oracle, &numbers(&mut trainer)?, &first, forward_time);
+    let after = after_update(&mut trainer, tables)?;
+    let samples = sample(&mut oracle, &after, &first, forward_time);
     let groups = (0..optimizer.groups.len()).map(Some);
     for group in [None].into_iter().chain(groups) {
         let what = match group {
@@ -111,6 +112,21 @@ fn check_on(
         }
     }
     report.conclude()
+}
+
+/// Returns the parameters after the first update. Those that change by no update, but have their
+/// gradient kept, are returned as gradient descent would leave them.
+fn after_update(trainer: &mut Trainer, tables: &Tables) -> Result<Vec<Numbers>, CommandError> {
+    let mut after = numbers(trainer)?;
+    for (name, _) in tables.kept_gradients() {
+        let number = tables.parameters.iter().position(|it| it.name == name);
+        let Some(number) = number else { continue };
+        let gradient = trainer.gradient(name)?;
+        for (it, gradient) in after[number].elements.iter_mut().zip(gradient.data) {
+            *it -= f64::from(gradient);
+        }
+    }
+    Ok(after)
 }
 
 fn numbers(trainer: &mut Trainer) -> Result<Vec<Numbers>, CommandError> {
@@ -141,7 +157,7 @@ impl Report<'_> {
         oracle: &Oracle,
     ) -> Result<Vec<u64>, CommandError> {
         let mut steps = Vec::new();
-        let (mut moved_bytes, mut accumulated) = (tables.train_bytes, tables.accumulate_bytes);
+        let (mut moved_bytes, mut accumulated) = (tables.train_bytes(), tables.accumulate_bytes);
         let mut first_loss = None;
         while trainer.counters().n_updates == 0 {
             let is_update = trainer.is_next_step_update();
@@ -164,7 +180,7 @@ impl Report<'_> {
             let what = "bytes while accumulating";
             self.compare_bytes(what, tables.accumulate_bytes, accumulated)?;
         }
-        self.compare_bytes("bytes of a training step", tables.train_bytes, moved_bytes)?;
+        self.compare_bytes("bytes of a training step", tables.train_bytes(), moved_bytes)?;
         let expected = [oracle.training_loss(1)];
         self.compare("loss of a training step", &expected, first_loss.as_slice())?;
         if !tables.scalars.contains(&RunScalar::Noise) {

@@ -29,7 +29,8 @@ pub(super) fn check(
     writeln!(output, "{}", trainer.device_line())?;
     let n_steps = loader.n_batches();
     for (number, batch) in loader.enumerate() {
-        let found = first_non_finite(&mut trainer, tables, model.plan.recipe, &batch?.views())?;
+        let found =
+            first_non_finite(&mut trainer, tables, model.plan.recipe, (0, &batch?.views()))?;
         if let Some(found) = found {
             return Err(CommandError::Failed(format!("step {}: {found}", number + 1)));
         }

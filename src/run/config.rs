@@ -16,6 +16,8 @@ use soybean_runtime::{Config, Error, ErrorKind};
 
 use super::{Metric, Schedule, metric::ModelFacts};
 
+pub(crate) use file::one_entry;
+
 /// The configuration of a run: the flags of `train`, and the keys of its TOML files.
 ///
 /// ```

@@ -11,6 +11,7 @@ use soybean_runtime::{
 use super::{
     HeldOutBatch, Metric,
     batches::{batch_size, loader},
+    config::one_entry,
     metric::{MetricAccumulator, ModelFacts},
 };
 
@@ -39,6 +40,7 @@ pub(crate) fn evaluate_dataset(
     dataset: &Arc<dyn Dataset>,
     metrics: &[Metric],
 ) -> Result<DatasetEvaluation, Error> {
+    trainer.together(one_entry(tables))?;
     let loader = batch_size(&tables.inputs).and_then(|batch_rows| {
         loader("evaluation", dataset, &tables.inputs, LoaderOptions::evaluation(batch_rows))
     });

@@ -128,7 +128,7 @@ fn adapters_learn_the_same_on_any_number_of_devices() {
         let mut recipe: Recipe = tuned::Trainer::PLAN.recipe.parse().unwrap();
         recipe.options.n_gpus = n_gpus;
         let compiled = recipe.compile(&|| 0.0).unwrap();
-        let bytes = compiled.program.tables.train_bytes;
+        let bytes = compiled.program.tables.train_bytes();
         let config = Config { learning_rate: 0.02, ..Config::default() };
         let mut trainer = Trainer::new_shared(Arc::new(compiled.program), config).unwrap();
         let step = |_| {

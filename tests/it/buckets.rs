@@ -40,7 +40,7 @@ fn bits(program: Program) -> Vec<u32> {
         })
         .collect();
     let (train_bytes, evaluate_bytes) =
-        (program.tables.train_bytes, program.tables.entries[0].bytes);
+        (program.tables.train_bytes(), program.tables.entries[0].bytes);
     let config = Config { seed: 5, learning_rate: 0.05, device: Device::Cpu, ..Config::default() };
     let mut trainer = Trainer::new_shared(Arc::new(program), config).unwrap();
     let mut numbers = Vec::new();
@@ -56,7 +56,7 @@ fn bits(program: Program) -> Vec<u32> {
 }
 
 fn n_transfers(program: &Program) -> usize {
-    program.train.iter().filter(|it| program.kernels[it.kernel].transfer().is_some()).count()
+    program.train[0].iter().filter(|it| program.kernels[it.kernel].transfer().is_some()).count()
 }
 
 #[test]

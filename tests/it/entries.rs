@@ -1,6 +1,8 @@
 //! Models with several entries: functions that run by themselves over the same parameters and
 //! states, planned together.
 
+mod training;
+
 use soybean::{Config, Device, Network, Predictor, runtime::Array};
 
 /// The texts: four of nine tokens, of which the first five are read at once.

@@ -31,7 +31,7 @@ fn losses(
     recipe.options.n_gpus = n_gpus;
     let compiled = recipe.compile(&|| 0.0).unwrap();
     let tables = compiled.program.tables.clone();
-    assert_eq!(tables.train_bytes, compiled.report.search().tiled.bytes(), "{n_gpus}");
+    assert_eq!(tables.train_bytes(), compiled.report.search().tiled.bytes(), "{n_gpus}");
     let config = Config { learning_rate, ..Config::default() };
     let mut trainer = Trainer::new_shared(Arc::new(compiled.program), config).unwrap();
     let step = |step: usize| {
@@ -52,7 +52,7 @@ fn losses(
             })
             .collect();
         let loss = trainer.step(&views).unwrap();
-        assert_eq!(trainer.moved_bytes(), tables.train_bytes, "{n_gpus}, step {step}");
+        assert_eq!(trainer.moved_bytes(), tables.train_bytes(), "{n_gpus}, step {step}");
         assert_eq!(trainer.fed_bytes(), tables.fed_bytes(0), "{n_gpus}, step {step}");
         loss
     };

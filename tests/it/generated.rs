@@ -48,7 +48,7 @@ check! {
 fn check<N: Network>(with_batch: impl Fn(&Batch, &mut dyn FnMut(&N::Batch<'_>))) {
     let plan = N::PLAN;
     let compiled = perceptron(plan.n_gpus, plan.strategy.parse().unwrap(), sgd(0.9));
-    assert_eq!(plan.bytes_total, compiled.program.tables.train_bytes);
+    assert_eq!(plan.bytes_total, compiled.program.tables.train_bytes());
     let mut expected = trainer(&compiled, 0.05);
     let config = Config { seed: 3, learning_rate: 0.05, ..Config::default() };
     let mut found = Trainer::<N>::new(config).unwrap();

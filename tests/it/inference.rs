@@ -151,8 +151,8 @@ fn check<N: Network>(with_batch: WithBatch<N>) {
 fn check_plan<N: Network>(n_rows: usize) {
     let (program, plan) = (N::model().tables(), N::PLAN);
     assert_eq!((program.mode(), plan.mode), (Mode::Inference, Mode::Inference));
-    assert_eq!((program.entries[0].bytes, program.train_bytes), (plan.bytes_total, 0));
-    assert!(program.states.is_empty() && program.loss.is_none());
+    assert_eq!((program.entries[0].bytes, program.train_bytes()), (plan.bytes_total, 0));
+    assert!(program.states.is_empty() && program.loss().is_none());
     if plan.strategy == "auto" {
         assert!(plan.is_optimal);
         // Each output depends on one image.

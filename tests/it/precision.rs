@@ -30,11 +30,11 @@ fn every_plan_trains_alike_and_moves_its_bytes() {
         let (tables, what) = (&compiled.program.tables, format!("{n_gpus} {strategy:?}"));
         let is_rounded = tables.buffers.iter().any(|it| it.dtype == DType::Bf16);
         assert_eq!(is_rounded, precision == Precision::Bf16);
-        assert_eq!(tables.train_bytes, compiled.report.search().tiled.bytes(), "{what}");
+        assert_eq!(tables.train_bytes(), compiled.report.search().tiled.bytes(), "{what}");
         let mut trainer = trainer(&compiled, LEARNING_RATE);
         let step = |index| {
             let loss = trainer.step(&Batch::new(index).views()).unwrap();
-            assert_eq!(trainer.moved_bytes(), tables.train_bytes, "{what}");
+            assert_eq!(trainer.moved_bytes(), tables.train_bytes(), "{what}");
             assert_eq!(trainer.fed_bytes(), compiled.report.fed_bytes, "{what}");
             loss
         };

@@ -85,7 +85,7 @@ pub(crate) fn finished(
         }
     };
     verify_program(&compiled.program).map_err(TestCaseError::fail)?;
-    prop_assert!(compiled.program.tables.train_bytes == compiled.report.search().tiled.bytes());
+    prop_assert!(compiled.program.tables.train_bytes() == compiled.report.search().tiled.bytes());
     Ok(Some(Planned { raw, compiled, loss, output: outputs[0].1 }))
 }
 
@@ -125,7 +125,7 @@ pub(crate) fn compare(planned: &Planned, shape: &[usize]) -> Result<(), TestCase
     prop_assert_eq!(trainer.fed_bytes(), compiled.report.fed_bytes);
     let stepped = trainer.step(&[View::F32(&x)]).unwrap();
     prop_assert!(close(&[stepped], &values[loss]), "loss of the step {stepped} {:?}", values[loss]);
-    prop_assert_eq!(trainer.moved_bytes(), compiled.program.tables.train_bytes);
+    prop_assert_eq!(trainer.moved_bytes(), compiled.program.tables.train_bytes());
     for ((name, found), (_, next)) in trainer.parameters().unwrap().iter().zip(&raw.updates) {
         prop_assert!(
             close(&found.data, &values[next]),

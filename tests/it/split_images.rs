@@ -46,7 +46,7 @@ pub(crate) fn n_exchanges(program: &Program) -> usize {
 }
 
 fn exchanges(program: &Program) -> impl Iterator<Item = &Collective> {
-    let kernels = program.train.iter().map(|it| &program.kernels[it.kernel]);
+    let kernels = program.train[0].iter().map(|it| &program.kernels[it.kernel]);
     let collectives = kernels.filter_map(Kernel::transfer).flat_map(|it| it.collectives.iter());
     collectives.filter(|it| it.kind == CollectiveKind::HaloExchange)
 }

@@ -61,10 +61,10 @@ impl Model for Faulty {
         &self.program.kernels
     }
 
-    fn train(&self, rank: &mut Rank<'_>) {
+    fn train(&self, entry: usize, rank: &mut Rank<'_>) {
         let call = self.n_calls.fetch_add(1, Ordering::SeqCst);
         assert!(self.panics_at != Some(call), "tripped");
-        self.program.train(rank);
+        self.program.train(entry, rank);
     }
 
     fn accumulate(&self, rank: &mut Rank<'_>) {
@@ -132,7 +132,7 @@ fn run(
     let (n_ranks, n_steps) = (n_ranks.parse()?, n_steps.parse::<usize>()?);
     let program = program(model, n_ranks, strategy)?;
     let kinds: BTreeSet<&str> = program.kernels.iter().filter_map(collective).collect();
-    let (predicted, of_steps) = (program.tables.entries[0].bytes, program.tables.train_bytes);
+    let (predicted, of_steps) = (program.tables.entries[0].bytes, program.tables.train_bytes());
     let to_feed = program.tables.fed_bytes(0);
     let panics_at = fault.filter(|it| (&*it.what, it.process) == ("panic", process.number));
     let panics_at = panics_at.map(|it| it.step * n_ranks / process.count);

@@ -651,6 +651,10 @@ def adafactor(p, g, state, t, rate, beta2_decay=-0.8, eps=(2.0**-23, 1e-3), d=1.
     return p - step * update / max(1.0, rms(update) / d)
 
 
+def gradients(p, g, state, t, rate):
+    return p
+
+
 # Each with its defaults, then with all settings.
 OPTIMIZERS = [
     (sgd, {}),
@@ -667,6 +671,7 @@ OPTIMIZERS = [
     (lion, {"betas": (0.8, 0.95), "weight_decay": 0.1}),
     (adafactor, {}),
     (adafactor, {"beta2_decay": -0.5, "eps": (0.5, 1.5), "d": 1.25, "weight_decay": 0.1}),
+    (gradients, {}),
 ]
 SHAPES = [(4, 6), (12,), (2, 2, 6), (6, 1)]
 N_UPDATES = 4

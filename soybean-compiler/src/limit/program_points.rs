@@ -221,7 +221,7 @@ impl TaskTimes {
     /// its own computes it, or nothing reads it.
     fn life(&self, graph: &Graph, value: Value) -> Option<(usize, usize)> {
         let made = self.computed.binary_search_by_key(self.of.get(&value)?, |it| it.0).ok()?;
-        let reads = |user: &Value| graph.operands_in(*user, Phase::Train).contains(&value);
+        let reads = |user: &Value| graph.operands_in(*user, Phase::Train(0)).contains(&value);
         let users = graph.users(value);
         let times = users.iter().filter(|it| reads(it)).filter_map(|it| self.of.get(it));
         Some((self.computed[made].0, *times.max()?))

@@ -21,7 +21,7 @@ impl PhaseSelect {
     #[must_use]
     pub const fn operand(phase: Phase) -> usize {
         match phase {
-            Phase::Train | Phase::Accumulate => 0,
+            Phase::Train(_) | Phase::Accumulate => 0,
             Phase::Evaluate(_) => 1,
         }
     }

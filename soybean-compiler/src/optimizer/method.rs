@@ -22,6 +22,9 @@ pub struct Method {
     /// The settings, in the order of recipes and messages. One called `weight_decay` is masked by
     /// `no_decay`.
     pub settings: &'static [Setting],
+    /// True if parameters keep their values, so that factors of the learning rate and moving
+    /// averages would have no effect.
+    pub(crate) keeps_parameters: bool,
     /// Returns what is wrong with a combination of settings that are sound each.
     pub(crate) check: fn(&Rule) -> Option<&'static str>,
     /// Returns the states of a parameter with this number of dims. All start at 0.
@@ -42,6 +45,7 @@ impl Method {
         summary: "",
         source: "",
         settings: &[],
+        keeps_parameters: false,
         check: |_| None,
         states: |_, _| Vec::new(),
         scalars: |_| Vec::new(),
@@ -188,6 +192,9 @@ impl Setting {
         }
     }
 }
+
+/// The state that is the gradient of a parameter or an input, for the host.
+pub(crate) const GRADIENT: &str = "gradient";
 
 /// The setting that `no_decay` masks.
 pub(super) const WEIGHT_DECAY: &str = "weight_decay";

@@ -3,6 +3,7 @@
 mod adafactor;
 mod adagrad;
 mod adam;
+mod gradients;
 mod lion;
 mod rmsprop;
 mod sgd;
@@ -18,4 +19,5 @@ pub static METHODS: &[&Method] = &[
     &adagrad::ADAGRAD,
     &lion::LION,
     &adafactor::ADAFACTOR,
+    &gradients::GRADIENTS,
 ];

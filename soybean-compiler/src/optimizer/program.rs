@@ -67,6 +67,33 @@ impl<'a> Updates<'a> {
         self.optimizer.accumulate > 1
     }
 
+    /// Returns the program of an input's gradient, which is kept. It reads the gradient, and if
+    /// steps are skipped the gradient that was kept before and whether the step is finite.
+    pub(crate) fn kept_gradient(&self) -> ScalarProgram {
+        let mut it = ScalarBuilder::default();
+        let gradient = it.input(0);
+        let gradient = self.unscaled(&mut it, gradient);
+        let kept = match self.optimizer.non_finite.skips() {
+            true => {
+                let (before, is_finite) = (it.input(1), it.input(2));
+                it.select(is_finite, gradient, before)
+            }
+            false => gradient,
+        };
+        it.finish(kept)
+    }
+
+    /// Divides a gradient by the scale of the loss.
+    fn unscaled(&self, builder: &mut ScalarBuilder, gradient: Register) -> Register {
+        if self.optimizer.non_finite != NonFinite::Scale {
+            return gradient;
+        }
+        // Scales are powers of two, so the inverse is exact.
+        let (one, scale) = (builder.constant(1.0), builder.scalar(self.loss_scale));
+        let inverse = builder.div(one, scale);
+        builder.mul(gradient, inverse)
+    }
+
     /// Returns the update of a parameter of this name and shape.
     pub(crate) fn of(&self, name: &str, shape: Shape) -> ParameterUpdate<'_> {
         let rule = self.optimizer.rule_of(name);
@@ -97,6 +124,11 @@ impl ParameterUpdate<'_> {
         let mut states = self.of_rule.clone();
         states.extend(optimizer.ema.map(|_| State::full(EMA)));
         states
+    }
+
+    /// Returns whether the parameter keeps its value.
+    pub(crate) const fn keeps_parameter(&self) -> bool {
+        self.rule.method().keeps_parameters
     }
 
     /// Returns the tensors that programs read, in the order of their numbers there, with layouts.
@@ -166,15 +198,8 @@ impl ProgramWriter<'_> {
 
     /// Divides the sum of the gradients since the last update by the scale of the loss.
     fn gathered(&mut self) -> Register {
-        let Updates { optimizer, loss_scale, .. } = *self.update.updates;
-        let mut gradient = self.input(Input::Gradient);
-        if optimizer.non_finite == NonFinite::Scale {
-            // Scales are powers of two, so the inverse is exact.
-            let (one, scale) = (self.builder.constant(1.0), self.builder.scalar(loss_scale));
-            let inverse = self.builder.div(one, scale);
-            gradient = self.builder.mul(gradient, inverse);
-        }
-        gradient
+        let gradient = self.input(Input::Gradient);
+        self.update.updates.unscaled(&mut self.builder, gradient)
     }
 
     /// Divides a sum by the number of steps that share an update.
@@ -243,7 +268,7 @@ impl ProgramWriter<'_> {
 
     /// Selects the next value in steps that are not skipped, and the value before in others.
     fn if_finite(&mut self, next: Register, before: Register) -> Register {
-        if !self.update.updates.optimizer.non_finite.skips() {
+        if next == before || !self.update.updates.optimizer.non_finite.skips() {
             return next;
         }
         let is_finite = self.input(Input::IsFinite);

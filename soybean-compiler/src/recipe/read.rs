@@ -129,8 +129,15 @@ impl Reader {
                 let value = self.argument(value)?;
                 self.optimizer.set(setting, &value).map_err(|fault| fault.message)?;
             }
-            ("entry", [Datum::Text(name), n_calls]) if self.builder.mode() == Mode::Inference => {
+            ("entry", [Datum::Text(name), n_calls, freeze @ ..]) => {
                 self.builder.begin_entry(name, n_calls.count()? as u64);
+                let pattern = |it: &Datum| match it {
+                    Datum::Text(pattern) => Ok(pattern.clone()),
+                    _ => Err("an entry has patterns of frozen parameters"),
+                };
+                let freeze = freeze.iter().map(pattern).collect::<Result<_, _>>()?;
+                let entry = self.builder.entries.last_mut();
+                entry.expect("it was just begun").freeze = freeze;
             }
             ("at", [Datum::Text(place), Datum::Text(layer)]) => self.stand_at(place, layer),
             ("name", [Datum::Text(name), Datum::Tensor(number)]) => {
@@ -141,7 +148,14 @@ impl Reader {
                 let value = self.tensor(*number)?;
                 self.outputs.push((name.clone(), value));
             }
-            ("loss", [Datum::Tensor(number)]) => self.loss = Some(self.tensor(*number)?),
+            ("loss", [Datum::Tensor(number)]) => {
+                let loss = self.tensor(*number)?;
+                let entry = self.builder.entries.iter_mut().find(|it| it.loss.is_none());
+                match entry {
+                    Some(entry) => entry.loss = Some(loss),
+                    None => self.loss = Some(loss),
+                }
+            }
             _ if wishes::read(&mut self.search, word, data)? => {}
             _ => return Err(format!("`{word}` with such operands says nothing")),
         }
@@ -157,7 +171,11 @@ impl Reader {
             precision: self.precision,
             optimizer: self.optimizer,
         };
-        if self.builder.mode() == Mode::Training && self.loss.is_none() {
+        let has_loss = match &self.builder.entries[..] {
+            [] => self.loss.is_some(),
+            entries => entries.iter().all(|it| it.loss.is_some()),
+        };
+        if self.builder.mode() == Mode::Training && !has_loss {
             return Err("the loss is missing".to_owned());
         }
         Ok(Recipe { builder: self.builder, loss: self.loss, outputs: self.outputs, options })

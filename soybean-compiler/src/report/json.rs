@@ -70,7 +70,7 @@ pub(super) fn json(report: &Report) -> String {
 /// Writes the calls of each entry and the bytes of one of them, if there are several entries.
 fn entries(report: &Report) -> String {
     let entry = |it: &Entry| {
-        let (name, n_calls, bytes) = (string(&it.name), it.n_calls, it.bytes);
+        let (name, n_calls, bytes) = (string(&it.name), it.n_calls, it.bytes_of_call());
         format!("{{ \"name\": {name}, \"calls\": {n_calls}, \"call_bytes\": {bytes} }}")
     };
     match report.entries() {

@@ -220,10 +220,14 @@ fn bytes_of_steps(report: &Report) -> String {
 
 /// Writes the bytes of the calls of each entry, if there are several.
 fn bytes_of_entries(report: &Report) -> String {
+    let call = match report.mode() {
+        Mode::Training => "step",
+        Mode::Inference => "call",
+    };
     let row = |entry: &Entry| {
         let plural = if entry.n_calls == 1 { "" } else { "s" };
-        let label = format!("in {} call{plural} of `{}`", entry.n_calls, entry.name);
-        format!("    {label:<30}  {:>10}\n", readable_bytes(entry.n_calls * entry.bytes))
+        let label = format!("in {} {call}{plural} of `{}`", entry.n_calls, entry.name);
+        format!("    {label:<30}  {:>10}\n", readable_bytes(entry.n_calls * entry.bytes_of_call()))
     };
     match report.entries() {
         [_] => String::new(),

@@ -96,16 +96,16 @@ impl Values {
 /// kernels and collectives, and moves the same bytes.
 fn check_equal(name: &str, joined: &Program, alone: &Program) {
     assert_eq!(verify_program(joined), Ok(()), "{name}");
-    assert!(transfers(alone, &alone.train).all(|it| it.collectives.len() == 1), "{name}");
+    assert!(transfers(alone, &alone.train[0]).all(|it| it.collectives.len() == 1), "{name}");
     let mesh = joined.tables.mesh;
     let bytes = |it: &Program, steps: &[Step]| -> u64 {
         transfers(it, steps).map(|it| it.bytes(&mesh)).sum()
     };
-    assert_eq!(bytes(joined, &joined.train), alone.tables.train_bytes, "{name}");
+    assert_eq!(bytes(joined, &joined.train[0]), alone.tables.train_bytes(), "{name}");
     assert_eq!(bytes(joined, &joined.evaluate[0]), alone.tables.entries[0].bytes, "{name}");
-    assert_eq!(joined.tables.train_bytes, alone.tables.train_bytes, "{name}");
+    assert_eq!(joined.tables.train_bytes(), alone.tables.train_bytes(), "{name}");
     let mut values = Values::default();
-    for phase in [|it: &Program| it.train.clone(), |it: &Program| it.evaluate[0].clone()] {
+    for phase in [|it: &Program| it.train[0].clone(), |it: &Program| it.evaluate[0].clone()] {
         let (one, other) = (phase(joined), phase(alone));
         let n_collectives = |program, steps| -> usize {
             transfers(program, steps).map(|it| it.collectives.len()).sum()
@@ -123,8 +123,8 @@ fn buckets_change_neither_values_nor_bytes() {
             (program(&name, &found.tiled), program_without_buckets(&name, &found.tiled, None));
         check_equal(&name, &joined, &alone);
         assert_eq!(joined, program(&name, &found.tiled), "{name}");
-        n_joined += transfers(&joined, &joined.train).count();
-        n_alone += transfers(&alone, &alone.train).count();
+        n_joined += transfers(&joined, &joined.train[0]).count();
+        n_alone += transfers(&alone, &alone.train[0]).count();
     }
     assert!(3 * n_joined < 2 * n_alone, "{n_joined} of {n_alone}");
 }
@@ -202,10 +202,10 @@ fn unsound_buckets_are_found() {
     let sound = program("perceptron", &found.tiled);
     let is_joined =
         |it: &Step| sound.kernels[it.kernel].transfer().is_some_and(|it| it.collectives.len() > 1);
-    let at = sound.train.iter().position(is_joined).unwrap();
+    let at = sound.train[0].iter().position(is_joined).unwrap();
     let check = |expected: &str, change: &dyn Fn(&mut Step, &mut Bucket)| {
         let mut program = sound.clone();
-        let step = &mut program.train[at];
+        let step = &mut program.train[0][at];
         let Kernel::Communicate(bucket) = &mut program.kernels.to_mut()[step.kernel] else {
             unreachable!("the step is a bucket")
         };
@@ -236,8 +236,8 @@ fn compiled(name: &str, cluster: Option<Cluster>) -> Compiled {
 }
 
 fn n_transfers(program: &Program) -> [usize; 2] {
-    let n_collectives = transfers(program, &program.train).map(|it| it.collectives.len()).sum();
-    [transfers(program, &program.train).count(), n_collectives]
+    let n_collectives = transfers(program, &program.train[0]).map(|it| it.collectives.len()).sum();
+    [transfers(program, &program.train[0]).count(), n_collectives]
 }
 
 #[test]
@@ -272,7 +272,7 @@ fn the_latency_of_a_cluster_decides() {
     let topology = Topology::new(&preset, 8).unwrap();
     let Compiled { program, report } = &plans[1];
     let seconds: f64 =
-        transfers(program, &program.train).map(|it| topology.bucket_seconds(it)).sum();
+        transfers(program, &program.train[0]).map(|it| topology.bucket_seconds(it)).sum();
     let predicted = report.prediction.as_ref().unwrap().communication_seconds;
     assert!((seconds - predicted).abs() < 1e-12 * predicted.abs() + 1e-15);
 }

@@ -95,7 +95,7 @@ fn every_operator_has_samples() {
 }
 
 fn loss(case: &Case, sources: &BTreeMap<Value, Vec<f64>>) -> f64 {
-    evaluate(&case.network.graph, sources)[&case.network.loss.unwrap()][0]
+    evaluate(&case.network.graph, sources)[&case.network.loss().unwrap()][0]
 }
 
 #[test]
@@ -179,7 +179,7 @@ fn bf16_changes_values_by_rounding_alone() {
         let updates = case.network.updates.iter().zip(&network.updates);
         let updates = updates.map(|(x, y)| (change(&before, *x), change(&after, *y)));
         let updates = updates.map(|(x, y)| (x, y, 1e-3));
-        let loss_of = |network: &Network| network.loss.unwrap();
+        let loss_of = |network: &Network| network.loss().unwrap();
         let losses =
             (before[&loss_of(&case.network)].clone(), after[&loss_of(&network)].clone(), 1.0);
         for (expected, found, least) in updates.chain([losses]) {

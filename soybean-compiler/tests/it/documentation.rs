@@ -64,8 +64,11 @@ fn optimizers() -> String {
     for method in METHODS {
         let name = method.name;
         let _ = write!(text, "\n## {name}\n\nUses {}.\n", method.summary);
-        let _ = write!(text, "Source: {}.\n\n", method.source);
-        let _ = writeln!(text, "| setting | meaning | values | default |");
+        let _ = writeln!(text, "Source: {}.", method.source);
+        if method.settings.is_empty() {
+            continue;
+        }
+        let _ = writeln!(text, "\n| setting | meaning | values | default |");
         let _ = writeln!(text, "| --- | --- | --- | --- |");
         for setting in method.settings {
             let (name, meaning, values) = (setting.name, setting.summary, setting.expected());

@@ -1,4 +1,7 @@
-//! Several entries of one model, which share parameters and states and are planned together.
+//! Several entries of one model, which share parameters and states and are planned together, in
+//! inference and in training.
+
+mod training;
 
 use soybean_compiler::{
     Argument, Builder, Compiled, Network, Optimizer, Options, Recipe, Strategy, Value,

@@ -73,7 +73,7 @@ fn check(what: &str, compiled: &Compiled) {
     let tables = &program.tables;
     assert_eq!((tables.mode(), report.mode()), (Mode::Inference, Mode::Inference), "{what}");
     assert!(program.train.is_empty() && tables.states.is_empty(), "{what}");
-    assert_eq!((tables.loss, tables.train_bytes), (None, 0), "{what}");
+    assert_eq!((tables.loss(), tables.train_bytes()), (None, 0), "{what}");
     let text = network.graph.to_string();
     assert!(!text.contains("by-phase") && !text.contains("noise("), "{what}:\n{text}");
     assert_eq!(tables.entries[0].bytes, report.search().tiled.bytes(), "{what}");

@@ -80,7 +80,7 @@ fn n_numbers_that_go_round(optimizer: &Optimizer, n_ranks: usize, strategy: Stra
     let found = search(&network, Mesh::new(n_ranks), &strategy.into());
     let program = program("mlp", &found.tiled);
     verify_program(&program).unwrap();
-    let buckets = program.train.iter().filter_map(|it| program.kernels[it.kernel].transfer());
+    let buckets = program.train[0].iter().filter_map(|it| program.kernels[it.kernel].transfer());
     buckets.flat_map(|it| it.collectives.iter()).filter(|it| it.shape.is_empty()).count()
 }
 

@@ -86,7 +86,7 @@ fn a_model_that_does_not_fit_under_data_parallelism_fits_with_little_more_traffi
     assert!(free.report.bytes_total <= proved && proved <= found);
     assert!(100 * found <= 101 * proved, "{found} bytes, at least {proved}");
     assert_eq!(verify_program(&limited.program), Ok(()));
-    assert_eq!(limited.program.tables.train_bytes, limited.report.search().tiled.bytes());
+    assert_eq!(limited.program.tables.train_bytes(), limited.report.search().tiled.bytes());
 }
 
 fn check_fault(model: (Builder, Value), n_gpus: usize, request: SearchRequest, expected: &Expect) {
@@ -174,7 +174,7 @@ impl Descent {
         let Some(value) = self.plan.network.graph.values().nth(at) else {
             let program = program_within("", &self.plan, 0);
             if program.tables.arena_bytes as u64 <= self.limit {
-                assert_eq!(program.tables.train_bytes, so_far);
+                assert_eq!(program.tables.train_bytes(), so_far);
                 self.least = so_far;
             }
             return;
@@ -254,7 +254,7 @@ proptest! {
         let found = plan(within(limit)).unwrap();
         prop_assert!(found.program.tables.arena_bytes as u64 <= limit);
         prop_assert_eq!(verify_program(&found.program), Ok(()));
-        prop_assert_eq!(found.program.tables.train_bytes, found.report.search().tiled.bytes());
+        prop_assert_eq!(found.program.tables.train_bytes(), found.report.search().tiled.bytes());
         prop_assert!(found.report.search().lower_bound_bytes <= found.report.bytes_total);
         prop_assert!(free.report.bytes_total <= found.report.bytes_total);
     }

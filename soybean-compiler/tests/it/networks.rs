@@ -33,7 +33,7 @@ fn gap(network: &str, compiled: &Compiled) -> f64 {
     let (report, search) = (&compiled.report, compiled.report.search());
     let bytes = report.bytes_total;
     assert_eq!(bytes, search.tiled.bytes(), "{network}");
-    assert_eq!(bytes, compiled.program.tables.train_bytes, "{network}");
+    assert_eq!(bytes, compiled.program.tables.train_bytes(), "{network}");
     let others = search.baselines;
     let least = others.data.min(others.model).min(others.recursive);
     assert!(bytes <= least, "{network}: {bytes} bytes, {others:?}");

@@ -76,10 +76,10 @@ fn programs() -> Vec<Ordered> {
                 let Compiled { program, report } =
                     compile(builder, loss, &[], &options, &|| 0.0).unwrap();
                 assert_eq!(verify_program(&program), Ok(()));
-                assert_eq!(program.tables.train_bytes, report.search().tiled.bytes());
+                assert_eq!(program.tables.train_bytes(), report.search().tiled.bytes());
                 let topology = report.search().topology.clone().unwrap();
-                let durations = topology.durations(&program, &program.train);
-                let spans = lane_spans(&StepNeeds::of(&program.train), &durations);
+                let durations = topology.durations(&program, &program.train[0]);
+                let spans = lane_spans(&StepNeeds::of(&program.train[0]), &durations);
                 let name = format!("{name} {precision} {strategy:?}");
                 programs.push(Ordered { name, program, topology, spans });
             }
@@ -107,7 +107,7 @@ fn stays(program: &Program, buffer: BufferId) -> bool {
 fn updates_do_not_block_the_backward_pass() {
     let mut n_updates = 0;
     for Ordered { name, program, spans, .. } in programs() {
-        let steps = &program.train;
+        let steps = &program.train[0];
         let needs = StepNeeds::of(steps);
         let is_update = |at: usize| steps[at].results.iter().all(|&it| stays(&program, it));
         for at in (0..steps.len()).filter(|&at| is_update(at)) {
@@ -128,7 +128,7 @@ fn updates_do_not_block_the_backward_pass() {
 fn weights_are_gathered_before_their_readers_are_due() {
     let (mut n_gathered, mut n_hidden) = (0, 0);
     for Ordered { program, spans, .. } in programs() {
-        let steps = &program.train;
+        let steps = &program.train[0];
         // A weight, or one rounded: nothing that is computed in this step goes into it.
         let is_ready = |at: usize, buffer: BufferId| {
             let makes = |it: &&Step| it.results == [buffer];
@@ -158,12 +158,11 @@ fn weights_are_gathered_before_their_readers_are_due() {
 #[test]
 fn overlap_is_faster_than_one_lane() {
     for Ordered { name, program, topology, spans } in programs() {
-        let serial = topology.serial_seconds(&program, &program.train);
+        let serial = topology.serial_seconds(&program, &program.train[0]);
         let overlapped = spans.iter().map(|it| it[1]).fold(0.0, f64::max);
-        let seconds = topology.overlapped_seconds(&program, &program.train);
+        let seconds = topology.overlapped_seconds(&program, &program.train[0]);
         assert!((overlapped - seconds).abs() < 1e-12, "{name}");
-        let compute: f64 = program
-            .train
+        let compute: f64 = program.train[0]
             .iter()
             .filter(|it| !is_transfer(&program, it))
             .map(|it| topology.step_seconds(&program, it))
@@ -176,7 +175,7 @@ fn overlap_is_faster_than_one_lane() {
 #[test]
 fn nothing_else_uses_the_memory_of_a_collective_that_is_under_way() {
     for Ordered { name, program, spans, .. } in programs() {
-        let steps = &program.train;
+        let steps = &program.train[0];
         let buffers = &program.tables.buffers;
         let range = |it: BufferId| {
             let buffer = &buffers[it];

@@ -59,7 +59,7 @@ impl Model {
             let compiled = soybean_compiler::compile(builder, loss, &[], &options, &|| 0.0);
             let compiled = compiled.unwrap_or_else(|it| panic!("{name}: {it:?}"));
             let counted = compiled.report.search().tiled.bytes();
-            assert_eq!(compiled.program.tables.train_bytes, counted, "{name}");
+            assert_eq!(compiled.program.tables.train_bytes(), counted, "{name}");
         }
     }
 }

@@ -149,7 +149,7 @@ fn what_only_evaluations_compute_costs_a_training_step_nothing() {
     assert_eq!(both.lower_bound_bytes, alone.lower_bound_bytes);
     assert_eq!(both.baselines, alone.baselines);
     let program = soybean_compiler::program("model", &both.tiled);
-    assert_eq!(program.tables.train_bytes, both.tiled.bytes());
+    assert_eq!(program.tables.train_bytes(), both.tiled.bytes());
     // Among plans of equal training bytes, the search prefers one that gathers an operand of the
     // product, not the product.
     assert!(

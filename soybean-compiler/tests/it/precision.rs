@@ -167,7 +167,7 @@ fn tf32_is_f32_in_memory() {
 }
 
 fn n_of(program: &Program, wanted: impl Fn(&Kernel) -> bool) -> usize {
-    program.train.iter().filter(|it| wanted(&program.kernels[it.kernel])).count()
+    program.train[0].iter().filter(|it| wanted(&program.kernels[it.kernel])).count()
 }
 
 fn lowered(network: &Network, n_ranks: usize, strategy: Strategy) -> Program {
@@ -175,7 +175,7 @@ fn lowered(network: &Network, n_ranks: usize, strategy: Strategy) -> Program {
     let program = program("model", &found.tiled);
     let verdict = verify_program(&program);
     assert_eq!(verdict, Ok(()), "{n_ranks} {strategy:?}:\n{}", program_text(&program));
-    assert_eq!(program.tables.train_bytes, found.tiled.bytes(), "{n_ranks} {strategy:?}");
+    assert_eq!(program.tables.train_bytes(), found.tiled.bytes(), "{n_ranks} {strategy:?}");
     program
 }
 
@@ -215,7 +215,7 @@ fn activations_and_weights_move_at_half_the_bytes_but_gradients_do_not() {
         let (builder, loss, _) = support::classifier(64, &[32, 64, 32], false);
         let network = build_network(builder, loss, &[], &Optimizer::default()).unwrap();
         let program = lowered(&round(network, precision), 4, strategy);
-        (program.tables.train_bytes, n_of(&program, |it| matches!(it, Kernel::Communicate(_))))
+        (program.tables.train_bytes(), n_of(&program, |it| matches!(it, Kernel::Communicate(_))))
     };
     let (single, half) = (of(Strategy::Data, Precision::F32), of(Strategy::Data, Precision::Bf16));
     assert_eq!(single, half);

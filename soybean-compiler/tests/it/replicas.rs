@@ -33,12 +33,12 @@ fn searched(network: &Network, n_ranks: usize) -> SearchResult {
 fn lowered(found: &SearchResult) -> Program {
     let program = program("perceptron", &found.tiled);
     verify_program(&program).unwrap();
-    assert_eq!(program.tables.train_bytes, found.tiled.bytes());
+    assert_eq!(program.tables.train_bytes(), found.tiled.bytes());
     program
 }
 
 fn n_gathers(program: &Program) -> usize {
-    let buckets = program.train.iter().filter_map(|it| program.kernels[it.kernel].transfer());
+    let buckets = program.train[0].iter().filter_map(|it| program.kernels[it.kernel].transfer());
     let gathers = buckets.filter(|it| it.kind() == CollectiveKind::AllGather);
     gathers.map(|it| it.collectives.len()).sum()
 }
@@ -105,7 +105,7 @@ fn replicas_that_save_nothing_are_the_tensors_themselves() {
                 (searched(&network, n_ranks), searched(&replicate(&network), n_ranks));
             assert_eq!(own.tiled.bytes(), shared.tiled.bytes());
             let (own, shared) = (lowered(&own), lowered(&shared));
-            assert_eq!(own.train, shared.train, "{n_ranks} {batch} {precision:?}");
+            assert_eq!(own.train[0], shared.train[0], "{n_ranks} {batch} {precision:?}");
             assert_eq!(own.tables.arena_bytes, shared.tables.arena_bytes);
             let types = |it: &Program| -> Vec<DType> {
                 it.tables.buffers.iter().map(|it| it.dtype).collect()

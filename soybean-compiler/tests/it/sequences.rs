@@ -52,7 +52,7 @@ fn what_heads_do_not_split_is_split_along_the_queries() {
         let (report, tables) = (&compiled.report, &compiled.program.tables);
         let what = format!("{n_heads} heads on {n_gpus}");
         assert_eq!(parts_of_queries(&compiled), expected, "{what}");
-        assert_eq!(tables.train_bytes, report.search().tiled.bytes(), "{what}");
+        assert_eq!(tables.train_bytes(), report.search().tiled.bytes(), "{what}");
         assert!(report.work <= 1.001, "{what}: work {}", report.work);
         // One kernel for all gradients; its pairs are the mean of all ranks.
         let mut forms = Vec::new();
@@ -197,6 +197,6 @@ fn work_in_a_window_is_that_of_the_keys_in_it() {
         }
         assert_eq!(n_attentions, 2, "{n_gpus}");
         let tables = &compiled.program.tables;
-        assert_eq!(tables.train_bytes, compiled.report.search().tiled.bytes(), "{n_gpus}");
+        assert_eq!(tables.train_bytes(), compiled.report.search().tiled.bytes(), "{n_gpus}");
     }
 }

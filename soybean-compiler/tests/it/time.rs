@@ -106,7 +106,7 @@ pub(crate) fn program_seconds(found: &SearchResult) -> f64 {
         Kernel::Communicate(_) => kernel.transfer().is_none(),
         other => matches!(other, Kernel::Pad(_)),
     };
-    let steps = program.train.iter().filter(|it| !is_copy(&program.kernels[it.kernel]));
+    let steps = program.train[0].iter().filter(|it| !is_copy(&program.kernels[it.kernel]));
     steps.map(|it| topology.step_seconds(&program, it)).sum()
 }
 

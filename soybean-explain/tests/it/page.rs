@@ -92,7 +92,7 @@ fn blocks(program: &Program, buffer: BufferId) -> std::ops::Range<usize> {
 /// Returns the bytes that are live at a step, counted block by block, without and with the buffers
 /// of collectives that may be in progress.
 fn held_at(program: &Program, at: usize) -> [usize; 2] {
-    let (tables, steps) = (&program.tables, &program.train);
+    let (tables, steps) = (&program.tables, &program.train[0]);
     let mut held: BTreeSet<usize> = BTreeSet::new();
     let kept = tables.inputs.iter().map(|it| it.buffer);
     let kept = kept.chain(tables.parameters.iter().map(|it| it.buffer));
@@ -103,7 +103,7 @@ fn held_at(program: &Program, at: usize) -> [usize; 2] {
         let is_written = steps[..=at].iter().any(|it| it.results.contains(&buffer));
         let is_read = steps[at..].iter().any(|it| it.inputs.contains(&buffer));
         let is_fresh = steps[at].results.contains(&buffer);
-        let is_left = [tables.loss, tables.gradient_norm].contains(&Some(buffer));
+        let is_left = [tables.loss(), tables.gradient_norm()].contains(&Some(buffer));
         if is_written && (is_read || is_fresh || is_left) {
             held.extend(blocks(program, buffer));
         }
@@ -125,7 +125,7 @@ fn check_timeline(compiled: &Compiled) {
     let memory = &data(&html(compiled))["memory"];
     assert_eq!(memory["arena"], program.tables.arena_bytes);
     let steps = memory_by_step(memory);
-    assert_eq!(steps.len(), program.train.len());
+    assert_eq!(steps.len(), program.train[0].len());
     let total = |kinds: &Vec<usize>| kinds.iter().sum::<usize>();
     for (at, kinds) in steps.iter().enumerate().step_by(7) {
         let [least, most] = held_at(program, at);
@@ -146,7 +146,7 @@ fn check_timeline(compiled: &Compiled) {
     // No activations are live during updates, and no gradients at the start of the forward work.
     assert!(steps[0][4] == 0 && steps.iter().any(|it| it[3] > 0 && it[4] > 0));
     let last = &steps[steps.len() - 1];
-    assert!(last[3] <= bytes(program.tables.loss.unwrap()), "{last:?}");
+    assert!(last[3] <= bytes(program.tables.loss().unwrap()), "{last:?}");
 }
 
 #[test]

@@ -1,9 +1,12 @@
 //! The argument `entries = (prefill = 1, decode = 128)`: the functions of a model that run by
-//! themselves, with the number of their calls by which the plan is measured.
+//! themselves, with the number of their calls by which the plan is measured. In training, an entry
+//! may freeze parameters: `entries = (discriminator(freeze = ["g.*"]), ..)`.
 
+use quote::ToTokens;
+use soybean_plan::Mode;
 use syn::{Expr, Ident};
 
-use super::Attribute;
+use super::{Attribute, updates::read_patterns};
 use crate::{
     diagnostic::{Diagnostic, Diagnostics},
     evaluate::{Evaluator, expression::peeled},
@@ -16,25 +19,37 @@ use crate::{
 pub(crate) const FORWARD: &str = "forward";
 
 /// The names of generated types that are no batches.
-const RESERVED: [&str; 2] = ["Network", "Predictor"];
+const RESERVED: [&str; 3] = ["Network", "Predictor", "Trainer"];
 
-/// An entry as the user wrote it.
+/// An entry as the user wrote it: `discriminator(freeze = ["g.*"]) = 5`.
 pub(crate) struct DeclaredEntry<'a> {
     pub(crate) name: &'a Ident,
     /// The number of calls; 1 if it is not given.
     pub(crate) n_calls: Option<&'a Expr>,
+    /// The settings in parentheses.
+    settings: Vec<&'a Expr>,
 }
 
 impl<'a> DeclaredEntry<'a> {
     fn of(expression: &'a Expr) -> Option<Self> {
-        match expression {
-            Expr::Assign(it) => {
-                let Expr::Path(name) = &*it.left else { return None };
-                Some(Self { name: name.path.get_ident()?, n_calls: Some(&it.right) })
-            }
-            Expr::Path(it) => Some(Self { name: it.path.get_ident()?, n_calls: None }),
+        let (called, n_calls) = match expression {
+            Expr::Assign(it) => (&*it.left, Some(&*it.right)),
+            other => (other, None),
+        };
+        let (path, settings) = match called {
+            Expr::Call(it) => (&*it.func, it.args.iter().collect()),
+            other => (other, Vec::new()),
+        };
+        let Expr::Path(name) = path else { return None };
+        Some(Self { name: name.path.get_ident()?, n_calls, settings })
+    }
+
+    /// Returns the value of the setting `freeze`.
+    pub(crate) fn freeze(&self) -> Option<&'a Expr> {
+        self.settings.iter().find_map(|setting| match setting {
+            Expr::Assign(it) if source_text(&it.left) == "freeze" => Some(&*it.right),
             _ => None,
-        }
+        })
     }
 }
 
@@ -102,6 +117,43 @@ impl Attribute {
                     "the batches of the entry `{name}` are of the type `{batch}`, which is taken"
                 ));
                 diagnostics.report(entry.name, &message.help("give the function another name"));
+            }
+        }
+    }
+
+    /// Returns the tokens for errors about an entry.
+    pub(crate) fn entry_tokens(&self, position: usize) -> Option<&dyn ToTokens> {
+        self.entries().get(position).map(|it| it.name as &dyn ToTokens)
+    }
+
+    /// Returns the patterns of the names of parameters that an entry does not train.
+    pub(crate) fn freeze_of<'a>(
+        &'a self,
+        name: &str,
+        evaluator: &mut Evaluator<'a>,
+    ) -> Option<Vec<String>> {
+        let entry = self.entries().into_iter().find(|it| it.name == name);
+        let Some(entry) = entry else { return Some(Vec::new()) };
+        if let [first, ..] = &entry.settings[..]
+            && self.mode == Mode::Inference
+        {
+            let message = "an entry of a model of `mode = \"inference\"` trains nothing";
+            let message = Diagnostic::new(message).help("remove the parentheses");
+            evaluator.diagnostics.report(first, &message);
+            return None;
+        }
+        match (entry.freeze(), &entry.settings[..]) {
+            (None, []) => Some(Vec::new()),
+            (Some(patterns), [_]) => read_patterns(patterns, evaluator),
+            (_, settings) => {
+                let other = settings.iter().find(|it| match it {
+                    Expr::Assign(it) => source_text(&it.left) != "freeze",
+                    _ => true,
+                });
+                let message = Diagnostic::new("an entry has one setting, `freeze`")
+                    .help("write `discriminator(freeze = [\"generator.*\"])`; other settings of updates are those of `groups`");
+                evaluator.diagnostics.report(other.unwrap_or(&settings[0]), &message);
+                None
             }
         }
     }

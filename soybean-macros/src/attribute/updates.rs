@@ -22,7 +22,7 @@ impl Attribute {
         };
         let mut further = Optimizer::default();
         let mut is_sound = true;
-        for setting in ["freeze", "clip_norm", "accumulate", "ema"] {
+        for setting in ["freeze", "input_gradients", "clip_norm", "accumulate", "ema"] {
             if let Some(expression) = self.value(setting) {
                 is_sound &= set(&mut further, setting, expression, evaluator).is_some();
             }
@@ -91,10 +91,10 @@ impl Attribute {
         Some(pattern_tokens(given, position))
     }
 
-    /// Returns the tokens for errors about a pattern of `freeze`: the pattern, or else the whole
-    /// value.
-    pub(crate) fn freeze_tokens(&self, position: usize) -> Option<&dyn ToTokens> {
-        Some(pattern_tokens(peeled(self.value("freeze")?), position))
+    /// Returns the tokens for errors about a pattern in the list of an argument: the pattern, or
+    /// else the whole value.
+    pub(crate) fn tokens_in(&self, argument: &str, position: usize) -> Option<&dyn ToTokens> {
+        Some(pattern_tokens(peeled(self.value(argument)?), position))
     }
 }
 
@@ -120,6 +120,16 @@ fn argument<'a>(
         evaluator.diagnostics.report(expression, &message.into());
     }
     argument
+}
+
+/// Reads the patterns of an entry's `freeze`.
+pub(super) fn read_patterns<'a>(
+    expression: &'a Expr,
+    evaluator: &mut Evaluator<'a>,
+) -> Option<Vec<String>> {
+    let mut frozen = Optimizer::default();
+    set(&mut frozen, "freeze", expression, evaluator)?;
+    Some(frozen.freeze)
 }
 
 /// Sets one of [`Optimizer::SETTINGS`].

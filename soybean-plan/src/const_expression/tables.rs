@@ -11,16 +11,17 @@ use super::{ConstExpression, struct_expression, variant_expression};
 use crate::{
     AxisSet, Binary, Bucket, Buffer, Collective, CollectiveKind, Constant, DType, DigitOrder,
     Entry, Halo, Init, Input, Instruction, MAX_RANK, Mesh, NonFinite, Output, Parameter, Placement,
-    Precision, Rows, RunScalar, ScalarProgram, Shape, State, Strides, Tables, Tile, Tiling, Unary,
+    Precision, Rows, RunScalar, ScalarProgram, Shape, State, Strides, Tables, Tile, Tiling,
+    TrainingStep, Unary,
 };
 
 struct_expression! {
     Tables {
         name mesh precision arena_bytes buffers entries inputs parameters states constants scalars
-        loss accumulate_loss gradient_norm accumulate ema non_finite outputs train_bytes
-        accumulate_bytes
+        accumulate_loss accumulate ema non_finite outputs accumulate_bytes
     }
-    Entry { name n_calls inputs outputs parameters bytes }
+    Entry { name n_calls inputs outputs parameters bytes training }
+    TrainingStep { loss gradient_norm bytes trains_like }
     DigitOrder { first_axis n_parts is_balanced }
     Buffer { offset n_elements dtype }
     Input { name dtype tile buffer n_classes ignored_label is_queried }

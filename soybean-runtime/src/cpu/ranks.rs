@@ -108,21 +108,11 @@ impl CpuRanks {
 impl Ranks for CpuRanks {
     fn call(&mut self, command: Command<'_>) -> Result<(), Error> {
         match command {
-            Command::Queue { batch } => keep(batch, &mut self.queued),
-            Command::Train(TrainStep {
-                batch: BatchSource::Queued { next },
-                context,
-                trace_from,
-                is_inspected,
-            }) => {
+            Command::Queue { batch, .. } => keep(batch, &mut self.queued),
+            Command::Train(step @ TrainStep { batch: BatchSource::Queued { next }, .. }) => {
                 let batch: Vec<View<'_>> = self.queued.iter().map(Values::view).collect();
                 let batch = BatchSource::Batch(&batch);
-                self.shared.dispatcher.dispatch(Command::Train(TrainStep {
-                    batch,
-                    context,
-                    trace_from,
-                    is_inspected,
-                }));
+                self.shared.dispatcher.dispatch(Command::Train(TrainStep { batch, ..step }));
                 if let Some(next) = next {
                     keep(next, &mut self.queued);
                 }

@@ -49,11 +49,14 @@ pub(crate) struct StepLaunch<'a> {
     pub(crate) timing: Option<&'a TimingEvents>,
 }
 
-/// Returns the scalars that a step copies to the host: the loss, then the norm of the gradients if
-/// there is one.
-pub(crate) fn scalars_for_host(tables: &Tables, kind: TrainingStep) -> Vec<BufferId> {
+/// Returns the scalars that a step of an entry copies to the host: the loss, then the norm of the
+/// gradients if there is one.
+pub(crate) fn scalars_for_host(tables: &Tables, entry: usize, kind: TrainingStep) -> Vec<BufferId> {
     match kind {
-        TrainingStep::Updating => tables.loss.into_iter().chain(tables.gradient_norm).collect(),
+        TrainingStep::Updating => {
+            let training = tables.entries[entry].training.iter();
+            training.flat_map(soybean_plan::TrainingStep::left).collect()
+        }
         TrainingStep::Accumulating => tables.accumulate_loss.into_iter().collect(),
     }
 }
@@ -78,8 +81,9 @@ impl DeviceSet {
         let gpu = &contexts[0].gpu;
         let n_scalars = model.get().tables().scalars.len();
         let tables = model.get().tables();
-        let host_scalars = [TrainingStep::Updating, TrainingStep::Accumulating];
-        let host_scalars = host_scalars.into_iter().flat_map(|it| scalars_for_host(tables, it));
+        let updating = (0..tables.entries.len()).map(|it| (it, TrainingStep::Updating));
+        let steps = updating.chain([(0, TrainingStep::Accumulating)]);
+        let host_scalars = steps.flat_map(|(entry, it)| scalars_for_host(tables, entry, it));
         Ok(Self {
             start: Event::new(gpu)?,
             scalars: PinnedWords::zeroed(gpu, n_scalars)?,

@@ -49,7 +49,7 @@ const HAS_ACCUMULATING_STEPS: &str = "steps share updates, so all but the last a
 pub(crate) struct CudaRanks {
     seed: u64,
     uses_graphs: bool,
-    train: PhaseRunner,
+    train: Vec<PhaseRunner>,
     /// Steps without an update, if several steps share one.
     accumulate: Option<PhaseRunner>,
     /// One for each entry.
@@ -83,9 +83,7 @@ impl CudaRanks {
         let backend = choose_backend(&gpus, local.ranks.len(), local.peers.as_ref())?;
         let mut builder = PhaseBuilder::new(tables, kernels, backend);
         let mut fuser = MatmulFuser::new(&gpus[0], kernels, tables)?;
-        let steps = record(model.get(), |model, rank| model.train(rank))?;
-        let scalars = scalars_for_host(tables, TrainingStep::Updating);
-        let train = builder.phase(&fuser.fuse(&steps), &scalars)?;
+        let train = training_phases(model, &mut builder, &mut fuser)?;
         let accumulate = accumulating_phase(model, &mut builder, &mut fuser)?;
         let evaluate = evaluation_phases(model, &mut builder, &mut fuser)?;
         let requests = KernelRequests {
@@ -104,8 +102,7 @@ impl CudaRanks {
             RankContext::new(rank, (gpu_index, &gpus[gpu_index]), model, sizes)
         };
         let contexts = local.ranks.clone().map(context).collect::<Result<Vec<_>, _>>()?;
-        let phases: Vec<&Phase> =
-            [&train].into_iter().chain(&accumulate).chain(&evaluate).collect();
+        let phases: Vec<&Phase> = train.iter().chain(&accumulate).chain(&evaluate).collect();
         let axes = phases.iter().flat_map(|it| it.nccl_axes());
         let communicators =
             Communicators::new(&tables.mesh, axes, &local.ranks, &gpus, &local.peers)?;
@@ -121,7 +118,10 @@ impl CudaRanks {
             seed: config.seed,
             // NCCL's documentation warns that graphs on several GPUs of one process may deadlock.
             uses_graphs: config.uses_graphs && backend != CommunicationBackend::Nccl,
-            train: PhaseRunner::new(&devices, train)?,
+            train: train
+                .into_iter()
+                .map(|it| PhaseRunner::new(&devices, it))
+                .collect::<Result<_, _>>()?,
             accumulate: accumulate.map(|it| PhaseRunner::new(&devices, it)).transpose()?,
             evaluate: evaluate
                 .into_iter()
@@ -140,7 +140,7 @@ impl CudaRanks {
     fn serve(&mut self, command: Command<'_>) -> Result<(), Error> {
         match command {
             Command::Train(training) => self.train(training),
-            Command::Queue { batch } => self.fill(self.queued, 0, batch),
+            Command::Queue { entry, batch } => self.fill(self.queued, entry, batch),
             Command::Evaluate { entry, batch } => {
                 // The queued batch stays in its slot.
                 let slot = 1 - self.queued;
@@ -176,11 +176,11 @@ impl CudaRanks {
 
     fn train(&mut self, training: TrainStep<'_>) -> Result<(), Error> {
         let started = Instant::now();
-        let TrainStep { batch, context, trace_from, is_inspected: _ } = training;
+        let TrainStep { entry, batch, context, trace_from, is_inspected: _ } = training;
         let (slot, next) = match batch {
             BatchSource::Batch(batch) => {
                 let slot = 1 - self.queued;
-                self.fill(slot, 0, batch)?;
+                self.fill(slot, entry, batch)?;
                 (slot, None)
             }
             BatchSource::Queued { next } => (self.queued, next),
@@ -198,7 +198,7 @@ impl CudaRanks {
         match trace_from {
             None => {
                 let runner = match kind {
-                    TrainingStep::Updating => &mut self.train,
+                    TrainingStep::Updating => &mut self.train[entry],
                     TrainingStep::Accumulating => {
                         self.accumulate.as_mut().expect(HAS_ACCUMULATING_STEPS)
                     }
@@ -206,7 +206,7 @@ impl CudaRanks {
                 runner.run(&self.devices, slot, self.uses_graphs, &self.done)?;
             }
             Some(from) => {
-                let runner = self.runner(kind);
+                let runner = self.runner(entry, kind);
                 let timing = self.devices.timing(&runner.phase)?;
                 let queued = microseconds(from, Instant::now());
                 runner.queue(&self.devices, StepLaunch { slot, timing: Some(&timing) })?;
@@ -221,8 +221,8 @@ impl CudaRanks {
             self.fill(self.queued, 0, next)?;
         }
         self.wait()?;
-        self.report_numbers(kind);
-        self.report_bytes(self.runner(kind), slot);
+        self.report_numbers(entry, kind);
+        self.report_bytes(self.runner(entry, kind), slot);
         for report in self.local.reports_here() {
             let profile = &mut lock(report).profile;
             profile.n_steps += 1;
@@ -232,15 +232,15 @@ impl CudaRanks {
         Ok(())
     }
 
-    fn runner(&self, kind: TrainingStep) -> &PhaseRunner {
+    fn runner(&self, entry: usize, kind: TrainingStep) -> &PhaseRunner {
         match kind {
-            TrainingStep::Updating => &self.train,
+            TrainingStep::Updating => &self.train[entry],
             TrainingStep::Accumulating => self.accumulate.as_ref().expect(HAS_ACCUMULATING_STEPS),
         }
     }
 
-    fn report_numbers(&self, kind: TrainingStep) {
-        let reported = scalars_for_host(self.devices.model.get().tables(), kind);
+    fn report_numbers(&self, entry: usize, kind: TrainingStep) {
+        let reported = scalars_for_host(self.devices.model.get().tables(), entry, kind);
         let number = |(_, word): &(BufferId, PinnedWords)| {
             // SAFETY: the step has ended, so no device writes the word.
             let word = unsafe { word.words() }.first().copied();
@@ -366,6 +366,22 @@ impl Drop for CudaRanks {
     }
 }
 
+/// Builds the phases of training steps, one for each entry of a model that is trained.
+fn training_phases(
+    model: &AnyModel,
+    builder: &mut PhaseBuilder<'_>,
+    fuser: &mut MatmulFuser<'_>,
+) -> Result<Vec<Phase>, Error> {
+    let tables = model.get().tables();
+    let mut phase = |entry: usize| {
+        let steps = record(model.get(), |model, rank| model.train(entry, rank))?;
+        let scalars = scalars_for_host(tables, entry, TrainingStep::Updating);
+        builder.phase(&fuser.fuse(&steps), &scalars)
+    };
+    let entries = tables.entries.iter().enumerate().filter(|it| it.1.training.is_some());
+    entries.map(|it| phase(it.0)).collect()
+}
+
 /// Builds the phase of accumulating steps, if several steps share an update.
 fn accumulating_phase(
     model: &AnyModel,
@@ -377,7 +393,7 @@ fn accumulating_phase(
         return Ok(None);
     }
     let steps = record(model.get(), |model, rank| model.accumulate(rank))?;
-    let scalars = scalars_for_host(tables, TrainingStep::Accumulating);
+    let scalars = scalars_for_host(tables, 0, TrainingStep::Accumulating);
     builder.phase(&fuser.fuse(&steps), &scalars).map(Some)
 }
 

@@ -1,7 +1,7 @@
 //! CUDA C++ source of a model's kernels.
 
 use soybean_codegen::{self as codegen, Address, Generated, Operation, movement, prelude};
-use soybean_plan::{DType, Kernel, Precision, Step};
+use soybean_plan::{DType, Kernel, Mode, Precision, Step};
 
 use super::{
     collective::CommunicationBackend,
@@ -168,7 +168,11 @@ pub fn compile_kernels(model: &dyn Model, architecture: &str) -> Result<(usize, 
         steps: steps.into_iter().map(FusedStep::Plain).collect(),
         slots: Vec::new(),
     };
-    builder.phase(&plain(record(model, |model, rank| model.train(rank))?), &[])?;
+    let is_trained = tables.mode() == Mode::Training;
+    for entry in (0..tables.entries.len()).filter(|_| is_trained) {
+        let steps = record(model, |model, rank| model.train(entry, rank))?;
+        builder.phase(&plain(steps), &[])?;
+    }
     if tables.accumulate_loss.is_some() {
         builder.phase(&plain(record(model, |model, rank| model.accumulate(rank))?), &[])?;
     }

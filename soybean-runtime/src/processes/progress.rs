@@ -66,7 +66,8 @@ impl Operation {
     pub(super) fn of_command(command: &Command<'_>) -> Option<Self> {
         match command {
             Command::Train(TrainStep {
-                context: StepContext { counters, learning_rate }, ..
+                context: StepContext { counters, learning_rate, .. },
+                ..
             }) => {
                 let (id, argument) = (counters.n_steps + 1, learning_rate.to_bits());
                 Some(Self { kind: OperationKind::Train, id, argument })

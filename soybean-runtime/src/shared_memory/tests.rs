@@ -32,24 +32,21 @@ fn program(mesh: Mesh, collectives: &[Collective]) -> Program {
         precision: Precision::F32,
         arena_bytes,
         buffers: buffers.into(),
-        entries: vec![Entry::only(0, 0, 0, 0)].into(),
+        entries: vec![Entry::only(0, 0, 0, 0).trained(0, 0)].into(),
         inputs: vec![].into(),
         parameters: vec![].into(),
         states: vec![].into(),
         constants: vec![].into(),
         scalars: vec![].into(),
-        loss: Some(0),
         accumulate_loss: None,
-        gradient_norm: None,
         accumulate: 1,
         ema: None,
         non_finite: NonFinite::Stop,
         outputs: vec![].into(),
-        train_bytes: 0,
         accumulate_bytes: 0,
     };
     let kernels = vec![Bucket { collectives: collectives.to_vec().into() }.into()].into();
-    Program { tables, kernels, train: vec![], accumulate: vec![], evaluate: vec![vec![]] }
+    Program { tables, kernels, train: vec![vec![]], accumulate: vec![], evaluate: vec![vec![]] }
 }
 
 /// Returns the global coordinates of the elements of a rank's tile, in order.

@@ -5,7 +5,7 @@ use crate::{
     Array, Config, Counters, Device, Error, ErrorKind, NonFiniteTensor, Process, View,
     abort::lock,
     inspection::Inspection,
-    ranks::{BatchSource, Command, StepContext, TrainStep},
+    ranks::{BatchSource, Command, TrainStep},
     state::fetch_ranges,
 };
 
@@ -23,6 +23,18 @@ impl Trainer {
     /// # Errors
     /// If the batch does not fit the model, a rank fails, or there are several processes.
     pub fn inspect_step(&mut self, batch: &[View<'_>]) -> Result<Vec<NonFiniteTensor>, Error> {
+        self.inspect_step_by(0, batch)
+    }
+
+    /// Inspects a step of the entry of this number, as [`Self::inspect_step`] does.
+    ///
+    /// # Errors
+    /// As [`Self::inspect_step`].
+    pub fn inspect_step_by(
+        &mut self,
+        entry: usize,
+        batch: &[View<'_>],
+    ) -> Result<Vec<NonFiniteTensor>, Error> {
         if self.process() != Process::ONLY {
             let message = "expected one process, which can look at all tensors, found several";
             return Err(Error::new(ErrorKind::Process, message));
@@ -33,18 +45,18 @@ impl Trainer {
                 Ok(copy)
             });
             self.history.dropped = Some(update);
-            return copy?.inspect_step(batch);
+            return copy?.inspect_step_by(entry, batch);
         }
         if !self.ranks.can_inspect() {
-            return self.copy_on_cpu()?.inspect_step(batch);
+            return self.copy_on_cpu()?.inspect_step_by(entry, batch);
         }
-        self.check_batch(batch)?;
-        let context = StepContext { counters: self.counters(), learning_rate: self.learning_rate };
+        self.check_batch_of(entry, batch)?;
+        let context = self.context(entry, self.learning_rate);
         let batch = BatchSource::Batch(batch);
-        let step = TrainStep { batch, context, trace_from: None, is_inspected: true };
+        let step = TrainStep { entry, batch, context, trace_from: None, is_inspected: true };
         self.call(Command::Train(step))?;
         // The caller learns the reason why the loss is not finite.
-        let _ = self.finish_step(DroppedUpdate::default());
+        let _ = self.finish_step(entry, DroppedUpdate::default());
         let inspections = self.ranks.reports().iter().map(|it| lock(it).inspection.clone());
         let inspections: Vec<Inspection> = inspections.collect();
         let first = |of: fn(&Inspection) -> Option<NonFiniteTensor>| {

@@ -102,7 +102,10 @@ impl Trainer {
     }
 
     /// Does the same for a batch of the entry of this number.
-    pub(super) fn check_batch_of(&mut self, entry: usize, batch: &[View<'_>]) -> Result<(), Error> {
+    ///
+    /// # Errors
+    /// As [`Self::check_batch`].
+    pub fn check_batch_of(&mut self, entry: usize, batch: &[View<'_>]) -> Result<(), Error> {
         let inputs = self.model.get().tables().inputs_of(entry);
         let checked = check_batch(inputs, &self.rows[entry], batch);
         checked.map_err(|error| self.report_error(error))

@@ -61,7 +61,7 @@ impl Trainer {
     pub fn bytes_of_next_step(&self) -> u64 {
         let tables = self.tables();
         match self.is_next_step_update() {
-            true => tables.train_bytes,
+            true => tables.train_bytes(),
             false => tables.accumulate_bytes,
         }
     }
@@ -148,7 +148,11 @@ impl Trainer {
 
     /// Updates the counters after a step. Returns its loss. `update` has the sums that the step
     /// may have cleared.
-    pub(super) fn finish_step(&mut self, update: DroppedUpdate) -> Result<f32, Error> {
+    pub(super) fn finish_step(
+        &mut self,
+        entry: usize,
+        update: DroppedUpdate,
+    ) -> Result<f32, Error> {
         let (loss, norm) = {
             let report = lock(&self.ranks.reports()[0]);
             (report.loss, report.gradient_norm)
@@ -159,7 +163,7 @@ impl Trainer {
         let is_skipped = !is_finite && non_finite.skips();
         let counters = match is_skipped {
             true => after_skip(before, self.tables(), loss),
-            false => after_step(before, self.tables()),
+            false => after_step(before, self.tables(), entry),
         };
         let History { n_skipped, n_dropped, .. } = self.history;
         let n_skipped = if is_skipped { n_skipped + 1 } else { 0 };

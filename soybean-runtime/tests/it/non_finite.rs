@@ -53,7 +53,7 @@ fn an_inspected_step_finds_the_first_tensor_that_is_not_finite() {
         assert_eq!(trainer.n_steps(), 1);
         x[5] = f32::NAN;
         let found = trainer.inspect_step(&[View::F32(&x), View::F32(&y)]).unwrap();
-        let prediction = program(n_ranks).train[0].results[0];
+        let prediction = program(n_ranks).train[0][0].results[0];
         assert_eq!((found.len(), found[0].buffer, found[0].call), (1, prediction, Some(0)));
         assert!(found[0].value.is_nan());
         // The program, which is written by hand, has updated the weights.

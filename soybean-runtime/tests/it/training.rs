@@ -39,7 +39,7 @@ fn losses_and_parameters_are_those_of_plain_loops_on_any_number_of_ranks() {
             );
             assert_eq!(
                 trainer.moved_bytes(),
-                program(n_ranks).tables.train_bytes,
+                program(n_ranks).tables.train_bytes(),
                 "{n_ranks} ranks"
             );
             // The batch is split over all ranks.
@@ -69,7 +69,7 @@ fn queued_batches_are_trained_on_in_their_turn() {
         let loss = match step {
             2 => {
                 let (loss, trace) = ahead.trace_queued(next.as_ref().map(|it| &it[..])).unwrap();
-                let n_kernels = program(4).train.len();
+                let n_kernels = program(4).train[0].len();
                 assert_eq!(trace.n_spans(), 4 * n_kernels);
                 assert_eq!(trace.to_json().matches(r#""ph":"X""#).count(), 4 * n_kernels);
                 loss
@@ -180,7 +180,7 @@ fn a_program_without_a_loss_predicts_and_does_not_train() {
     let (x, y) = batch(0);
     let expected = trainer(2).evaluate(&[View::F32(&x), View::F32(&y)]).unwrap().outputs;
     program.train.clear();
-    program.tables.loss = None;
+    program.tables.entries.to_mut()[0].training = None;
     program.tables.outputs.to_mut().remove(0);
     let fault = Predictor::new_shared(Arc::new(program.clone()), config()).err().unwrap();
     let expected_fault =
@@ -307,12 +307,12 @@ impl Model for Faulty {
         &self.program.kernels
     }
 
-    fn train(&self, rank: &mut Rank<'_>) {
+    fn train(&self, entry: usize, rank: &mut Rank<'_>) {
         let name = std::thread::current().name().unwrap_or_default().to_owned();
         if name.starts_with("rank 2") {
             (self.fault)(rank);
         }
-        self.program.train(rank);
+        self.program.train(entry, rank);
     }
 
     fn evaluate(&self, entry: usize, rank: &mut Rank<'_>) {

@@ -88,25 +88,22 @@ fn program(case: &Case) -> Program {
         mesh: Mesh::new(1),
         precision: Precision::F32,
         arena_bytes,
-        entries: vec![Entry::only(n_inputs, 1 + loss - n_inputs, 0, 0)].into(),
+        entries: vec![Entry::only(n_inputs, 1 + loss - n_inputs, 0, 0).trained(loss, 0)].into(),
         inputs: (0..n_inputs).map(input).collect(),
         parameters: vec![].into(),
         states: vec![].into(),
         constants: vec![].into(),
         scalars: vec![RunScalar::LearningRate, RunScalar::OneMinusPower { base: BASE }].into(),
-        loss: Some(loss),
         accumulate_loss: None,
-        gradient_norm: None,
         accumulate: 1,
         ema: None,
         non_finite: NonFinite::Stop,
         outputs: [loss].into_iter().chain(n_inputs..loss).map(output).collect(),
         buffers: buffers.into(),
-        train_bytes: 0,
         accumulate_bytes: 0,
     };
     let step =
         Step { kernel: 0, inputs: (0..n_inputs).collect(), results: (n_inputs..loss).collect() };
     let kernels = vec![case.kernel.clone()].into();
-    Program { tables, kernels, train: vec![step], accumulate: vec![], evaluate: vec![vec![]] }
+    Program { tables, kernels, train: vec![vec![step]], accumulate: vec![], evaluate: vec![vec![]] }
 }

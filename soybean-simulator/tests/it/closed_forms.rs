@@ -83,7 +83,7 @@ fn measured_times_replace_those_of_transfers_and_rooflines() {
     // A rank receives 3 times 256 bytes, and of the all-reduce 2 times 3 quarters of 256.
     check(simulation.seconds, 0.25 + (0.5 + 6.0) + (1.5 + 3.0));
     let topology = Topology::new(&four, 4).unwrap();
-    check(simulation.seconds, topology.serial_seconds(&program, &program.train));
+    check(simulation.seconds, topology.serial_seconds(&program, &program.train[0]));
     assert_eq!(simulation.bytes_per_level, [0]);
 }
 
@@ -112,7 +112,7 @@ fn collectives_over_one_level_take_what_the_topology_says() {
             // Enough elements that two ranks share the work of an all-reduce in equal parts.
             let n_elements = if kind == CollectiveKind::AllReduce { 1 << 15 } else { 1 << 10 };
             let program = alone(8, kind, axes, n_elements);
-            let formula = topology.step_seconds(&program, &program.train[0]);
+            let formula = topology.step_seconds(&program, &program.train[0][0]);
             check(run(&program, cluster).seconds, formula);
             n_checked += 1;
         }
@@ -141,7 +141,7 @@ fn a_bucket_takes_one_latency_and_the_bytes_of_all() {
         assert_eq!(simulation.spans[0].len(), 1);
     }
     let topology = Topology::new(&two, 2).unwrap();
-    check(topology.step_seconds(&joined, &joined.train[0]), 0.5 + 5.12);
+    check(topology.step_seconds(&joined, &joined.train[0][0]), 0.5 + 5.12);
 }
 
 #[test]

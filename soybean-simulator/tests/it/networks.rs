@@ -142,7 +142,7 @@ fn an_accumulating_step_is_faster_than_one_that_updates() {
     let tables = &compiled.program.tables;
     assert_eq!(
         (bytes(&accumulating), bytes(&updating)),
-        (tables.accumulate_bytes, tables.train_bytes)
+        (tables.accumulate_bytes, tables.train_bytes())
     );
 }
 
@@ -175,7 +175,7 @@ fn check(compiled: &Compiled, cluster: &Cluster, transport: Transport) {
     let Compiled { program, .. } = compiled;
     let topology = Topology::new(cluster, program.tables.mesh.n_ranks()).unwrap();
     let is_collective = |kernel| matches!(program.kernels[kernel], Kernel::Communicate(_));
-    let kernels = program.train.iter().filter(|it| !is_collective(it.kernel));
+    let kernels = program.train[0].iter().filter(|it| !is_collective(it.kernel));
     let compute: f64 = kernels.map(|it| topology.step_seconds(program, it)).sum();
     // Sums of a few hundred times round by far less than this.
     let most = simulation.seconds * (1.0 + 1e-9);

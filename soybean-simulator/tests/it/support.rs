@@ -144,23 +144,26 @@ impl Steps {
             precision: Precision::F32,
             arena_bytes: 0,
             buffers: self.buffers.into(),
-            entries: vec![Entry::only(0, 0, 0, 0)].into(),
+            entries: vec![Entry::only(0, 0, 0, 0).trained(0, self.bytes)].into(),
             inputs: Vec::new().into(),
             parameters: Vec::new().into(),
             states: Vec::new().into(),
             constants: Vec::new().into(),
             scalars: Vec::new().into(),
-            loss: Some(0),
             accumulate_loss: None,
-            gradient_norm: None,
             accumulate: 1,
             ema: None,
             non_finite: NonFinite::Stop,
             outputs: Vec::new().into(),
-            train_bytes: self.bytes,
             accumulate_bytes: 0,
         };
         let (kernels, train) = (self.kernels.into(), self.steps);
-        Program { tables, kernels, train, accumulate: Vec::new(), evaluate: vec![vec![]] }
+        Program {
+            tables,
+            kernels,
+            train: vec![train],
+            accumulate: Vec::new(),
+            evaluate: vec![vec![]],
+        }
     }
 }

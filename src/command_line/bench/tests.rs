@@ -41,7 +41,7 @@ fn output(n_steps: u64) -> String {
 #[test]
 fn whole_updates_are_measured() {
     let tables = accumulated::Network::model().tables();
-    let (accumulating, updating) = (tables.accumulate_bytes, tables.train_bytes);
+    let (accumulating, updating) = (tables.accumulate_bytes, tables.train_bytes());
     assert!(accumulating < updating);
     let of_update = 3 * accumulating + updating;
     for (n_steps, of_steps, n_updates) in [

@@ -49,6 +49,8 @@ model!(
     ],
 );
 
+model!(kept, 0.25, optimizer = gradients(), clip_norm = 0.05);
+
 fn check<N: Network>(detail: &str) {
     let x: Vec<f32> = (0..48).map(|it| ((it * 37) % 23) as f32 / 11.0 - 1.0).collect();
     let y: Vec<i32> = (0..8).map(|it| it * 3 % 4).collect();
@@ -69,5 +71,6 @@ fn all_updates_are_known_functions_of_the_gradient() {
     check::<grouped::Network>("first update of `linear.0.*`");
     check::<grouped::Network>("is the gradient + 2.0e-1 of the parameter");
     check::<grouped::Network>("first update of `*.bias`");
+    check::<kept::Network>("is the gradient, clipped to");
     check::<everything::Network>("is the sign of the gradient, clipped to");
 }

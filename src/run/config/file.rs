@@ -66,6 +66,13 @@ impl TrainConfig {
             Resume::Must if self.out.is_none() => return needs("resume = \"must\"", "out"),
             Resume::Auto | Resume::Must | Resume::Never | Resume::From(_) => {}
         }
+        one_entry(tables)?;
+        if tables.is_updated_by_host() {
+            let name = &tables.name;
+            return Err(config_error(format!(
+                "expected a model whose steps update parameters, found `{name}`, whose gradients a loop of your own uses (`optimizer = gradients()`)"
+            )));
+        }
         if self.evaluate_averages && tables.ema.is_none() {
             let name = &tables.name;
             return Err(config_error(format!(
@@ -74,6 +81,18 @@ impl TrainConfig {
         }
         Ok(())
     }
+}
+
+/// Checks that a model has one entry, which takes the columns of data.
+pub(crate) fn one_entry(tables: &Tables) -> Result<(), Error> {
+    if tables.entries.len() == 1 {
+        return Ok(());
+    }
+    let names: Vec<&str> = tables.entries.iter().map(|it| it.name.as_ref()).collect();
+    let (name, names) = (&tables.name, names.join(", "));
+    Err(config_error(format!(
+        "expected a model with one entry, found `{name}` with the entries {names}: call `Trainer::step` with their batches"
+    )))
 }
 
 /// Reads the settings of a file; settings that the file lacks keep their values.

@@ -30,7 +30,7 @@ impl Run<'_> {
         self.train.start(self.progress.epoch, batch);
         match self.next_batch() {
             Ok(batch) => {
-                explained(error, self.trainer, self.tables, self.plan.recipe, &batch.views())
+                explained(error, self.trainer, self.tables, self.plan.recipe, (0, &batch.views()))
             }
             Err(_) => error,
         }

@@ -32,7 +32,7 @@ fn updates_are_as_the_attribute_says() {
     let tables = model::Network::model().tables();
     assert_eq!((tables.accumulate, tables.ema), (4, Some(0.95)));
     assert_eq!(tables.non_finite, NonFinite::Scale);
-    assert!(tables.gradient_norm.is_some());
+    assert!(tables.gradient_norm().is_some());
     let states: Vec<&str> = tables.states.iter().map(|it| it.name.as_ref()).collect();
     assert!(states.contains(&"dense.w.ema") && states.contains(&"dense.b.gradient_sum"));
 }

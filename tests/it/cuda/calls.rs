@@ -154,13 +154,13 @@ fn epilogues_are_fused_into_products() {
         let Model::Program(program) = &model else { unreachable!("perceptrons are programs") };
         let is_product =
             |it: &&soybean::plan::Step| matches!(program.kernels[it.kernel], Kernel::Contract(_));
-        let n_products = program.train.iter().filter(is_product).count() as u64;
+        let n_products = program.train[0].iter().filter(is_product).count() as u64;
         let mut trainer = model.trainer(Device::Cuda);
         machine.reset(0);
         trainer.step(&Columns::new(model.tables(), 0).views()).unwrap();
         assert_eq!(machine.n_calls("cublasLtMatmul"), n_products);
         let n_others = machine.n_calls("cuLaunchKernel");
-        let n_steps = program.train.len() as u64;
+        let n_steps = program.train[0].len() as u64;
         println!("{n_steps} steps: {n_products} products and {n_others} kernels");
         // Each remaining step is at least one launch. The biases of three layers and two
         // activations are fused.

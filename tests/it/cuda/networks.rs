@@ -209,7 +209,7 @@ fn skip(trainer: &mut Trainer, tables: &Tables) {
     // An epilogue may turn NaN into 0, so that only the gradients are not finite.
     let loss = trainer.step(&broken.views()).unwrap();
     assert!(trainer.was_skipped(), "{}: loss {loss}", tables.name);
-    assert_eq!(trainer.moved_bytes(), tables.train_bytes, "{}", tables.name);
+    assert_eq!(trainer.moved_bytes(), tables.train_bytes(), "{}", tables.name);
     assert_eq!(state(trainer), before, "{}", tables.name);
 }
 

@@ -30,7 +30,7 @@ fn run(program: &SamplesProgram, device: Device) -> Vec<(String, Array)> {
     let evaluation = trainer.evaluate(&views).unwrap();
     assert_eq!(trainer.moved_bytes(), tables.entries[0].bytes);
     let loss = trainer.step(&views).unwrap();
-    assert_eq!(trainer.moved_bytes(), tables.train_bytes);
+    assert_eq!(trainer.moved_bytes(), tables.train_bytes());
     let losses = Array { shape: vec![2], data: vec![evaluation.loss, loss], ..Array::default() };
     let results = evaluation.outputs.into_iter().enumerate();
     let results = results.map(|(number, it)| (format!("result{number}"), it));

@@ -109,7 +109,7 @@ impl Updates {
                 gradients.iter().map(|it| single(&it.elements)).collect();
             let views: Vec<View<'_>> = gradients.iter().map(|it| View::F32(it)).collect();
             trainer.step(&views).unwrap();
-            assert_eq!(trainer.moved_bytes(), compiled.program.tables.train_bytes, "{what}");
+            assert_eq!(trainer.moved_bytes(), compiled.program.tables.train_bytes(), "{what}");
             assert_eq!(trainer.fed_bytes(), compiled.report.fed_bytes, "{what}");
             for ((name, found), expected) in trainer.parameters().unwrap().iter().zip(updated) {
                 let what = format!("{what}, `{name}` after update {}", number + 1);

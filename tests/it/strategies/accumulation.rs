@@ -58,7 +58,7 @@ fn data_parallelism_moves_gradients_once_per_update() {
                 let counted = update.iter().sum::<u64>();
                 assert_eq!(counted, plan.bytes_total, "{what}");
                 assert_eq!(counted, plan.search().tiled.bytes(), "{what}");
-                let most = MOST * alone.tables.train_bytes as f64;
+                let most = MOST * alone.tables.train_bytes() as f64;
                 assert!(counted as f64 <= most, "{what}: {counted} bytes, at most {most}");
             }
             // Only the loss is reduced.
@@ -109,7 +109,7 @@ fn updates_with_buffers_are_those_of_one_device() {
                 steps.iter().filter(is_root).count()
             };
             let has_norm = usize::from(non_finite != NonFinite::Stop);
-            assert_eq!(squares(&program.train), has_norm, "{what}");
+            assert_eq!(squares(&program.train[0]), has_norm, "{what}");
             assert_eq!(squares(&program.accumulate), 0, "{what}");
         }
     }

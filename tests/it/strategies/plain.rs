@@ -37,6 +37,15 @@ fn cross_entropy(logits: &[f64], labels: &[i32]) -> (Vec<f64>, f64) {
 
 /// Returns the gradients of the loss with respect to all parameters, and the loss.
 pub(crate) fn gradients(parameters: &Tensors, batch: &Batch) -> (Tensors, f64) {
+    let (gradients, _, loss) = gradients_with_input(parameters, batch);
+    (gradients, loss)
+}
+
+/// Returns the gradients of the loss with respect to all parameters and to `x`, and the loss.
+pub(crate) fn gradients_with_input(
+    parameters: &Tensors,
+    batch: &Batch,
+) -> (Tensors, Vec<f64>, f64) {
     let wide: Vec<f64> = batch.x.iter().map(|it| f64::from(*it)).collect();
     let n_layers = parameters.len() / 2;
     let mut inputs = vec![wide];
@@ -67,7 +76,7 @@ pub(crate) fn gradients(parameters: &Tensors, batch: &Batch) -> (Tensors, f64) {
         (gradients[2 * layer], gradients[2 * layer + 1]) = (of_w, of_b);
         above = below;
     }
-    (gradients, loss)
+    (gradients, above, loss)
 }
 
 /// Returns the 2-norm of all tensors together.

@@ -69,7 +69,7 @@ pub fn program(n_ranks: usize) -> Program {
     Program {
         tables,
         kernels: kernels.into(),
-        train,
+        train: vec![train],
         accumulate: Vec::new(),
         evaluate: vec![evaluate],
     }
@@ -96,7 +96,7 @@ fn tables(mesh: Mesh, arena_bytes: usize, buffers: Vec<Buffer>, loss: usize) -> 
         precision: Precision::F32,
         arena_bytes,
         buffers: buffers.into(),
-        entries: vec![Entry::only(2, 2, 1, bytes(1))].into(),
+        entries: vec![Entry::only(2, 2, 1, bytes(1)).trained(loss, bytes(FEATURES + 1))].into(),
         inputs: vec![
             input("x".into(), &[BATCH, FEATURES], X, true),
             input("y".into(), &[BATCH, 1], Y, false),
@@ -113,9 +113,7 @@ fn tables(mesh: Mesh, arena_bytes: usize, buffers: Vec<Buffer>, loss: usize) -> 
         states: vec![].into(),
         constants: vec![].into(),
         scalars: vec![RunScalar::LearningRate].into(),
-        loss: Some(loss),
         accumulate_loss: None,
-        gradient_norm: None,
         accumulate: 1,
         ema: None,
         non_finite: NonFinite::Stop,
@@ -124,7 +122,6 @@ fn tables(mesh: Mesh, arena_bytes: usize, buffers: Vec<Buffer>, loss: usize) -> 
             output("prediction".into(), tile(&[BATCH, 1], split), PREDICTION, Rows::Own { dim: 0 }),
         ]
         .into(),
-        train_bytes: bytes(FEATURES + 1),
         accumulate_bytes: 0,
     }
 }

@@ -58,9 +58,9 @@ fn row(entry: &Entry, strategy: Strategy) -> Result<String, Box<dyn Error>> {
         entry.name,
         strategy.name(),
         megabytes(tables.accumulate_bytes),
-        megabytes(tables.train_bytes),
+        megabytes(tables.train_bytes()),
         megabytes(tables.measured_bytes()),
-        megabytes(ACCUMULATE * every_step.program.tables.train_bytes),
+        megabytes(ACCUMULATE * every_step.program.tables.train_bytes()),
         megabytes(shared.report.peak_memory_bytes_per_gpu),
     ))
 }

@@ -65,7 +65,7 @@ fn row(entry: &Entry, cluster: &Cluster) -> Result<String, Box<dyn Error>> {
 
 /// Returns the number of steps that move data between ranks.
 fn n_steps(program: &Program) -> usize {
-    program.train.iter().filter(|it| program.kernels[it.kernel].transfer().is_some()).count()
+    program.train[0].iter().filter(|it| program.kernels[it.kernel].transfer().is_some()).count()
 }
 
 /// Returns the simulated times with both transports.

@@ -102,35 +102,34 @@ struct Tensors<'a> {
 type Access = (Value, Option<usize>, u64);
 
 /// Returns the kinds of steps of an update: one step that updates, and those that add up gradients
-/// before it. In inference, each entry counts as often as it is called.
+/// before it. Each entry counts as often as it is called.
 fn phases(network: &Network) -> Vec<(Phase, u64, Vec<bool>)> {
     let graph = &network.graph;
-    let Some(loss) = network.loss else {
-        let entries = network.entries.iter().enumerate();
-        return entries
-            .map(|(number, entry)| {
-                let outputs = network.outputs[entry.outputs.clone()].iter().map(|it| it.1);
-                let next = network.updates[entry.updates.clone()].iter().map(|it| it.1);
-                let left: Vec<Value> = outputs.chain(next).collect();
-                let phase = Phase::Evaluate(number);
-                (phase, entry.n_calls, graph.ancestors_in(phase, &left))
-            })
-            .collect();
-    };
-    let is_buffer = |it: Value| matches!(graph.node(it).source, Source::Buffer(_));
-    let next = network.updates.iter().map(|it| it.1);
-    let of_step = [loss].into_iter().chain(next).chain(network.gradient_norm).collect::<Vec<_>>();
-    let buffers = network.updates.iter().filter(|it| is_buffer(it.0)).map(|it| it.1);
-    let sums = network.gradient_sums.iter().map(|it| it.next);
-    let accumulated = [loss].into_iter().chain(buffers).chain(sums).collect::<Vec<_>>();
-    vec![
-        (Phase::Train, 1, graph.ancestors_in(Phase::Train, &of_step)),
-        (
-            Phase::Accumulate,
-            network.optimizer.accumulate - 1,
-            graph.ancestors_in(Phase::Accumulate, &accumulated),
-        ),
-    ]
+    let entries = network.entries.iter().enumerate();
+    let mut phases: Vec<(Phase, u64, Vec<bool>)> = entries
+        .map(|(number, entry)| {
+            let next = network.updates[entry.updates.clone()].iter().map(|it| it.1);
+            let outputs = network.outputs[entry.outputs.clone()].iter().map(|it| it.1);
+            let (phase, left): (Phase, Vec<Value>) = match entry.loss {
+                None => (Phase::Evaluate(number), outputs.chain(next).collect()),
+                Some(loss) => {
+                    let left = [loss].into_iter().chain(next).chain(entry.gradient_norm);
+                    (Phase::Train(number), left.collect())
+                }
+            };
+            (phase, entry.n_calls, graph.ancestors_in(phase, &left))
+        })
+        .collect();
+    let n_accumulated = network.optimizer.accumulate - 1;
+    if let Some(loss) = network.loss().filter(|_| n_accumulated > 0) {
+        let is_buffer = |it: Value| matches!(graph.node(it).source, Source::Buffer(_));
+        let buffers = network.updates.iter().filter(|it| is_buffer(it.0)).map(|it| it.1);
+        let sums = network.gradient_sums.iter().map(|it| it.next);
+        let left: Vec<Value> = [loss].into_iter().chain(buffers).chain(sums).collect();
+        let phase = Phase::Accumulate;
+        phases.push((phase, n_accumulated, graph.ancestors_in(phase, &left)));
+    }
+    phases
 }
 
 type Conversions = (Vec<usize>, usize, usize, Option<Tiling>, Tiling, bool);

@@ -13,7 +13,7 @@ pub(crate) fn slow_bytes(program: &Program, topology: &Topology) -> Vec<u64> {
         set.iter().count() == slow.iter().count() && mesh.group_size(*set) == mesh.group_size(slow)
     };
     let choices = (0..1_u16 << mesh.n_axes()).map(AxisSet).filter(is_alike);
-    let buckets = program.train.iter().filter_map(|it| program.kernels[it.kernel].transfer());
+    let buckets = program.train[0].iter().filter_map(|it| program.kernels[it.kernel].transfer());
     let collectives: Vec<&Collective> = buckets.flat_map(|it| it.collectives.iter()).collect();
     choices.map(|set| collectives.iter().map(|it| moved_over(it, &mesh, set)).sum()).collect()
 }

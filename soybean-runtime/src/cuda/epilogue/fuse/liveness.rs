@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use soybean_plan::{BufferId, DType, Tables};
+use soybean_plan::{BufferId, DType, Tables, TrainingStep};
 
 use super::Fuser;
 
@@ -57,7 +57,8 @@ fn is_live_at_end(tables: &Tables, buffer: BufferId) -> bool {
     let parameters = tables.parameters.iter().map(|it| it.buffer);
     let states = tables.states.iter().map(|it| it.buffer);
     let constants = tables.constants.iter().map(|it| it.buffer);
-    let left = tables.loss.into_iter().chain(tables.gradient_norm).chain(tables.accumulate_loss);
+    let training = tables.entries.iter().filter_map(|it| it.training.as_ref());
+    let left = training.flat_map(TrainingStep::left).chain(tables.accumulate_loss);
     let outputs = tables.outputs.iter().map(|it| it.buffer).chain(left);
     let mut all = inputs.chain(parameters).chain(states).chain(constants).chain(outputs);
     all.any(|it| it == buffer)

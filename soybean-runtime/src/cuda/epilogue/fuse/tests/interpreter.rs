@@ -34,7 +34,7 @@ impl<'a> Interpreter<'a> {
     /// Returns the parameters and the loss.
     pub(super) fn lasting_values(&self) -> Vec<(String, Vec<f64>)> {
         let parameters = self.tables.parameters.iter().map(|it| (it.name.to_string(), it.buffer));
-        let all = parameters.chain(self.tables.loss.map(|it| ("loss".to_owned(), it)));
+        let all = parameters.chain(self.tables.loss().map(|it| ("loss".to_owned(), it)));
         all.map(|(name, buffer)| (name, self.read(buffer))).collect()
     }
 

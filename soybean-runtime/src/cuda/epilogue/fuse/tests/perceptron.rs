@@ -317,8 +317,8 @@ impl Perceptron {
                 lifetimes.entry(buffer).or_insert((at, at)).1 = at;
             }
         }
-        for buffer in (0..9).chain(self.tables.loss) {
-            let from = if Some(buffer) == self.tables.loss { lifetimes[&buffer].0 } else { 0 };
+        for buffer in (0..9).chain(self.tables.loss()) {
+            let from = if Some(buffer) == self.tables.loss() { lifetimes[&buffer].0 } else { 0 };
             lifetimes.insert(buffer, (from, usize::MAX));
         }
         lifetimes
@@ -386,20 +386,17 @@ fn tables(activation: Activation) -> Tables {
         precision: Precision::F32,
         arena_bytes: 84_096,
         buffers: buffers.into(),
-        entries: vec![Entry::only(1, 1, 6, 0)].into(),
+        entries: vec![Entry::only(1, 1, 6, 0).trained(19, 0)].into(),
         inputs: vec![input].into(),
         parameters: (2..8).map(parameter).collect(),
         states: vec![].into(),
         constants: vec![].into(),
         scalars: vec![].into(),
-        loss: Some(19),
         accumulate_loss: None,
-        gradient_norm: None,
         accumulate: 1,
         ema: None,
         non_finite: NonFinite::Stop,
         outputs: vec![output].into(),
-        train_bytes: 0,
         accumulate_bytes: 0,
     }
 }
