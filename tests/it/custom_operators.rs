@@ -158,7 +158,7 @@ fn training_is_the_same_on_any_number_of_devices() {
         let mut trainer = trainer(compiled, 0.5);
         let step = |_| {
             let loss = trainer.step(&batch).unwrap();
-            assert_eq!(trainer.moved_bytes(), compiled.program.tables.train_bytes, "{what}");
+            assert_eq!(trainer.moved_bytes(), compiled.program.tables.train_bytes(), "{what}");
             loss
         };
         (0..20).map(step).collect()

@@ -57,7 +57,7 @@ fn losses<N: Network>(device: Device) -> Vec<f32> {
     let mut trainer = Trainer::new(N::model(), config).unwrap();
     let step = |step| {
         let loss = trainer.step(&Columns::new(tables, step).views()).unwrap();
-        assert_eq!(trainer.moved_bytes(), tables.train_bytes);
+        assert_eq!(trainer.moved_bytes(), tables.train_bytes());
         loss
     };
     (0..N_STEPS).map(step).collect()
