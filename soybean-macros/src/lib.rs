@@ -93,8 +93,8 @@ use proc_macro::TokenStream;
 /// - **Weights** are `param("w", [10, x.dim(1)], he_normal())`. The name in full is the path of
 ///   calls and loop iterations that leads to the weight, such as `dense.2.w`. `buffer` declares a
 ///   tensor that is kept from step to step without training.
-/// - **Variables** hold tensors, numbers, tuples, arrays and structs. `let mut h` and `h = layer(h)` are
-///   allowed.
+/// - **Variables** hold tensors, numbers, tuples, arrays and structs. `let mut h` and
+///   `h = layer(h)` are allowed.
 /// - **Loops** are `for` over ranges and arrays, also with `break` and `continue`. They are
 ///   unrolled.
 /// - **Choices** are `if` and `else` on conditions that are known when the model is built. A choice
