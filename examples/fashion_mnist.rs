@@ -25,9 +25,10 @@ pub mod fashion_mnist {
     pub fn forward(x: Tensor<f32, BATCH, SIDE, SIDE>, y: Tensor<i32, BATCH>) -> (Tensor, Tensor) {
         let mut h = x.reshape([BATCH, 1, SIDE, SIDE]);
         for channels in [16, 32] {
-            h = nn::conv_norm_relu(h, channels, 3, 1, 1).max_pool2d(2, 2, 0);
+            h = nn::conv_norm_relu(h, channels, nn::Window { kernel: 3, stride: 1, padding: 1 })
+                .max_pool2d(2, 2, 0);
         }
-        h = nn::conv_norm_relu(h, 64, 3, 1, 1);
+        h = nn::conv_norm_relu(h, 64, nn::Window { kernel: 3, stride: 1, padding: 1 });
         h = nn::linear(h.flatten(), 128).relu().dropout(0.25);
         let logits = nn::linear(h, 10);
         (logits.cross_entropy(y), logits)

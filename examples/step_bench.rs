@@ -2,7 +2,8 @@
 //! memory, which `benches/peers/compare.py` reads.
 //!
 //! `cargo run --release --example step_bench -- mlp1024 8` trains four layers of 1024 units on
-//! eight virtual devices; `cnn` and `tfm` are a convolutional network and a transformer on one. The
+//! eight virtual devices; `cnn` and `tfm` are a convolutional network and a transformer on one, and
+//! so are `unet` and `mobilenet`. The
 //! environment variables `STEPS` and `T` have the number of measured steps and of threads.
 
 use std::{
@@ -17,6 +18,11 @@ use soybean::{
     Batch, Config, Network,
     runtime::{KernelCategory, Profile, Trainer},
 };
+
+#[path = "networks/mobilenet_v2.rs"]
+mod mobilenet_v2;
+#[path = "networks/unet.rs"]
+mod unet;
 
 macro_rules! define_model {
     ($name:ident, $width:literal, $gpus:literal) => {
@@ -61,10 +67,40 @@ pub mod cnn {
     pub fn forward(x: Tensor<f32, BATCH, 3, 32, 32>, y: Tensor<i32, BATCH>) -> Tensor {
         let mut h = x;
         for channels in [64, 128, 256] {
-            h = nn::conv2d(h, channels, 3, 1, 1).relu();
-            h = nn::conv2d(h, channels, 3, 1, 1).relu().max_pool2d(2, 2, 0);
+            h = nn::conv2d(h, channels, nn::Window { kernel: 3, stride: 1, padding: 1 }).relu();
+            h = nn::conv2d(h, channels, nn::Window { kernel: 3, stride: 1, padding: 1 })
+                .relu()
+                .max_pool2d(2, 2, 0);
         }
         nn::linear(nn::linear(h.flatten(), 512).relu(), 10).cross_entropy(y)
+    }
+}
+
+/// MobileNetV2 with the widths of the paper.
+#[soybean::model(gpus = 1)]
+pub mod mobilenet {
+    use soybean::prelude::*;
+
+    use super::mobilenet_v2::{MobileNetV2, mobilenet_v2};
+
+    /// Returns the cross-entropy.
+    pub fn forward(x: Tensor<f32, 16, 3, 96, 96>, y: Tensor<i32, 16>) -> Tensor {
+        let sizes = MobileNetV2 { width: 32, n_classes: 10, dropout: 0.0 };
+        mobilenet_v2(x, sizes).cross_entropy(y)
+    }
+}
+
+/// U-Net with a quarter of the widths of the paper.
+#[soybean::model(gpus = 1)]
+pub mod unet_of_pixels {
+    use soybean::prelude::*;
+
+    use super::unet::{UNet, unet};
+
+    /// Returns the cross-entropy.
+    pub fn forward(x: Tensor<f32, 4, 3, 96, 96>, y: Tensor<i32, 4, 96, 96>) -> Tensor {
+        let logits = unet(x, UNet { width: 16, n_levels: 4, n_classes: 2 });
+        logits.permute([0, 2, 3, 1]).cross_entropy(y)
     }
 }
 
@@ -114,11 +150,19 @@ fn main() -> Result<(), Box<dyn Error>> {
         ("cnn", "1") => {
             run::<cnn::Network>(&cnn::Batch { x: &noise(64 * 3 * 32 * 32), y: &labels(64, 10)? })
         }
+        ("mobilenet", "1") => run::<mobilenet::Network>(&mobilenet::Batch {
+            x: &noise(16 * 3 * 96 * 96),
+            y: &labels(16, 10)?,
+        }),
+        ("unet", "1") => run::<unet_of_pixels::Network>(&unet_of_pixels::Batch {
+            x: &noise(4 * 3 * 96 * 96),
+            y: &labels(4 * 96 * 96, 2)?,
+        }),
         ("tfm", "1") => {
             run::<tfm::Network>(&tfm::Batch { x: &labels(2048, 1024)?, y: &labels(2048, 1023)? })
         }
         _ => Err(format!(
-            "expected mlp1024 or mlp2048 and 1 or 8, or cnn or tfm and 1; found {model} {n_ranks}"
+            "expected mlp1024 or mlp2048 and 1 or 8, or cnn, tfm, unet or mobilenet and 1; found {model} {n_ranks}"
         )
         .into()),
     };

@@ -11,8 +11,9 @@
 //!     use soybean::{nn, prelude::*};
 //!
 //!     pub(crate) fn forward(x: Tensor<f32, 16, 3, 8, 8>, y: Tensor<i32, 16>) -> Tensor {
-//!         let mut h = nn::conv_norm_relu(x, 16, 3, 1, 1);
-//!         h = nn::basic_block(h, 32, 2);
+//!         let window = nn::Window { kernel: 3, stride: 1, padding: 1 };
+//!         let mut h = nn::conv_norm_relu(x, 16, window);
+//!         h = nn::basic_block(h, nn::BasicBlock { out_channels: 32, stride: 2 });
 //!         nn::linear(h.global_avg_pool2d(), 10).cross_entropy(y)
 //!     }
 //! }
@@ -33,26 +34,31 @@ mod dense;
 mod experts;
 mod gpt2;
 mod llama;
+mod mobile;
 mod norm;
 pub mod packed;
 pub mod padded;
 mod position;
 mod recurrent;
 mod residual;
+mod unet;
 mod vit;
 
 pub use adapter::linear_with_lora;
 pub use attention::{feed_forward, multi_head_attention, transformer_block};
 pub use bert::bert_layer;
 pub use convolution::{
-    conv_norm, conv_norm_relu, conv1d, conv2d, conv2d_without_bias, depthwise_conv2d,
+    Window, conv_norm, conv_norm_relu, conv_transpose2d, conv1d, conv2d, conv2d_without_bias,
+    depthwise_conv2d, depthwise_conv2d_without_bias,
 };
 pub use dense::{embedding, linear, linear_without_bias};
 pub use experts::mixture_of_experts;
 pub use gpt2::{gpt2_attention, gpt2_block, gpt2_feed_forward, transposed_linear};
 pub use llama::{grouped_query_attention, llama_block, swiglu};
+pub use mobile::{InvertedResidual, inverted_residual};
 pub use norm::{batch_norm, group_norm, layer_norm, layer_norm_with, rms_norm, rms_norm_with};
 pub use position::{rotary, rotary_at};
 pub use recurrent::{gru, lstm};
-pub use residual::{basic_block, bottleneck};
+pub use residual::{BasicBlock, Bottleneck, basic_block, bottleneck};
+pub use unet::{double_conv, unet_down, unet_up};
 pub use vit::{patch_embedding, vit_block};

@@ -2,7 +2,7 @@
 
     cargo build --release --example step_bench
     python benches/peers/compare.py --rounds 5 [--python PYTHON_WITH_THE_PEERS] \
-        [--peers jax,tensorflow] [--threads 2] [mlp1024 mlp2048 cnn tfm]
+        [--peers jax,tensorflow] [--threads 2] [mlp1024 mlp2048 cnn tfm unet mobilenet]
 
 Each round runs every program once. Ratios are computed within a round, and the table shows the
 medians over the rounds, because the speed of a shared machine varies more between rounds than
@@ -18,7 +18,7 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-MODELS = ["mlp1024", "mlp2048", "cnn", "tfm"]
+MODELS = ["mlp1024", "mlp2048", "cnn", "tfm", "unet", "mobilenet"]
 PEERS = ["jax", "tensorflow"]
 
 

@@ -1,6 +1,6 @@
 """Measures the same training step in TensorFlow, and prints a JSON line.
 
-    python tensorflow_models.py mlp1024|mlp2048|cnn|tfm graph|xla
+    python tensorflow_models.py mlp1024|mlp2048|cnn|tfm|unet|mobilenet graph|xla
 
 The variable T is the number of threads, and STEPS the number of measured steps. The optimizer is
 SGD. Images are [batch, height, width, channels], as TensorFlow requires.
@@ -35,6 +35,46 @@ def convolutional():
     for channels in (64, 128, 256):
         stack += [layers.Conv2D(channels, 3, padding="same", activation="relu") for _ in range(2)] + [layers.MaxPooling2D()]
     return keras.Sequential([*stack, layers.Flatten(), layers.Dense(512, "relu"), layers.Dense(10)])
+
+
+def norm(x, activation=None):
+    x = layers.BatchNormalization(epsilon=1e-5, momentum=0.9)(x)
+    return x if activation is None else layers.Activation(activation)(x)
+
+
+def mobilenet():
+    """MobileNetV2 for images of 96 x 96 pixels."""
+    x = inputs = keras.Input((96, 96, 3))
+    x = norm(layers.Conv2D(32, 3, 2, "same", use_bias=False)(x), "relu6")
+    for expansion, channels, n_blocks, stride in [
+        (1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1),
+    ]:
+        for block in range(n_blocks):
+            step, h = stride if block == 0 else 1, x
+            if expansion > 1:
+                h = norm(layers.Conv2D(expansion * x.shape[-1], 1, use_bias=False)(h), "relu6")
+            h = norm(layers.DepthwiseConv2D(3, step, "same", use_bias=False)(h), "relu6")
+            h = norm(layers.Conv2D(channels, 1, use_bias=False)(h))
+            x = x + h if step == 1 and x.shape[-1] == channels else h
+    x = norm(layers.Conv2D(1280, 1, use_bias=False)(x), "relu6")
+    return keras.Model(inputs, layers.Dense(10)(layers.GlobalAveragePooling2D()(x)))
+
+
+def unet():
+    """U-Net of 16 to 256 channels for images of 96 x 96 pixels."""
+    def double(x, channels):
+        for _ in range(2):
+            x = norm(layers.Conv2D(channels, 3, padding="same", use_bias=False)(x), "relu")
+        return x
+
+    inputs = keras.Input((96, 96, 3))
+    x, skips = double(inputs, 16), []
+    for level in range(4):
+        skips.append(x)
+        x = double(layers.MaxPooling2D()(x), 32 << level)
+    for skip in reversed(skips):
+        x = double(layers.Concatenate()([skip, layers.Conv2DTranspose(skip.shape[-1], 2, 2)(x)]), skip.shape[-1])
+    return keras.Model(inputs, layers.Conv2D(2, 1)(x))
 
 
 TOKENS, WORDS, WIDTH, HEADS, BLOCKS = 128, 1024, 256, 4, 4
@@ -78,6 +118,10 @@ def model_and_batch():
         return perceptron(width), normal(512, width), random.integers(0, width, 512)
     if MODEL == "cnn":
         return convolutional(), normal(64, 32, 32, 3), random.integers(0, 10, 64)
+    if MODEL == "mobilenet":
+        return mobilenet(), normal(16, 96, 96, 3), random.integers(0, 10, 16)
+    if MODEL == "unet":
+        return unet(), normal(4, 96, 96, 3), random.integers(0, 2, (4, 96, 96))
     tokens = random.integers(0, WORDS, (16, TOKENS))
     return Transformer(), tokens, random.integers(0, WORDS, (16, TOKENS))
 
@@ -91,7 +135,7 @@ def main():
     @tf.function(jit_compile=MODE == "xla")
     def step():
         with tf.GradientTape() as tape:
-            loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(y, model(x)))
+            loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(y, model(x, training=True)))
         for variable, gradient in zip(variables, tape.gradient(loss, variables)):
             variable.assign_sub(LEARNING_RATE * tf.convert_to_tensor(gradient))
         return loss

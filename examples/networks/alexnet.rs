@@ -6,10 +6,14 @@ use soybean::{nn, prelude::*};
 /// convolution, 64 in the paper, and `hidden` is 4096.
 #[soybean::layer]
 pub(crate) fn alexnet(x: Tensor, width: usize, hidden: usize, n_classes: usize) -> Tensor {
-    let mut h = nn::conv2d(x, width, 11, 4, 2).relu().max_pool2d(3, 2, 0);
-    h = nn::conv2d(h, 3 * width, 5, 1, 2).relu().max_pool2d(3, 2, 0);
+    let mut h = nn::conv2d(x, width, nn::Window { kernel: 11, stride: 4, padding: 2 })
+        .relu()
+        .max_pool2d(3, 2, 0);
+    h = nn::conv2d(h, 3 * width, nn::Window { kernel: 5, stride: 1, padding: 2 })
+        .relu()
+        .max_pool2d(3, 2, 0);
     for channels in [6 * width, 4 * width, 4 * width] {
-        h = nn::conv2d(h, channels, 3, 1, 1).relu();
+        h = nn::conv2d(h, channels, nn::Window { kernel: 3, stride: 1, padding: 1 }).relu();
     }
     h = h.max_pool2d(3, 2, 0).flatten();
     for _ in 0..2 {

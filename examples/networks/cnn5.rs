@@ -7,7 +7,7 @@ use soybean::{nn, prelude::*};
 pub(crate) fn cnn5(x: Tensor, width: usize, n_classes: usize) -> Tensor {
     let mut h = x;
     for _ in 0..5 {
-        h = nn::conv2d(h, width, 3, 1, 1).relu();
+        h = nn::conv2d(h, width, nn::Window { kernel: 3, stride: 1, padding: 1 }).relu();
     }
     nn::linear(h.global_avg_pool2d(), n_classes)
 }

@@ -6,12 +6,16 @@ use soybean::{nn, prelude::*};
 /// of the first convolution, 64 in the paper.
 #[soybean::layer]
 pub(crate) fn resnet50(x: Tensor, width: usize, n_classes: usize) -> Tensor {
-    let mut h = nn::conv_norm_relu(x, width, 7, 2, 3).max_pool2d(3, 2, 1);
+    let mut h = nn::conv_norm_relu(x, width, nn::Window { kernel: 7, stride: 2, padding: 3 })
+        .max_pool2d(3, 2, 1);
     for (width, n_blocks, stride) in
         [(width, 3, 1), (2 * width, 4, 2), (4 * width, 6, 2), (8 * width, 3, 2)]
     {
         for block in 0..n_blocks {
-            h = nn::bottleneck(h, width, if block == 0 { stride } else { 1 });
+            h = nn::bottleneck(
+                h,
+                nn::Bottleneck { width, stride: if block == 0 { stride } else { 1 } },
+            );
         }
     }
     nn::linear(h.global_avg_pool2d(), n_classes)
@@ -21,10 +25,13 @@ pub(crate) fn resnet50(x: Tensor, width: usize, n_classes: usize) -> Tensor {
 /// convolution, 16 in the paper.
 #[soybean::layer]
 pub(crate) fn resnet20(x: Tensor, width: usize, n_classes: usize) -> Tensor {
-    let mut h = nn::conv_norm_relu(x, width, 3, 1, 1);
+    let mut h = nn::conv_norm_relu(x, width, nn::Window { kernel: 3, stride: 1, padding: 1 });
     for (width, stride) in [(width, 1), (2 * width, 2), (4 * width, 2)] {
         for block in 0..3 {
-            h = nn::basic_block(h, width, if block == 0 { stride } else { 1 });
+            h = nn::basic_block(
+                h,
+                nn::BasicBlock { out_channels: width, stride: if block == 0 { stride } else { 1 } },
+            );
         }
     }
     nn::linear(h.global_avg_pool2d(), n_classes)

@@ -11,7 +11,7 @@ pub(crate) fn vgg16(x: Tensor, width: usize, hidden: usize, n_classes: usize) ->
         [(width, 2), (2 * width, 2), (4 * width, 3), (8 * width, 3), (8 * width, 3)]
     {
         for _ in 0..n_layers {
-            h = nn::conv2d(h, channels, 3, 1, 1).relu();
+            h = nn::conv2d(h, channels, nn::Window { kernel: 3, stride: 1, padding: 1 }).relu();
         }
         h = h.max_pool2d(2, 2, 0);
     }

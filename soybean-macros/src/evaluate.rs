@@ -13,6 +13,7 @@ pub(crate) mod expression;
 mod operator;
 pub(crate) mod parameter;
 mod statement;
+mod structure;
 pub(crate) mod tensor;
 
 use std::{collections::BTreeMap, rc::Rc};

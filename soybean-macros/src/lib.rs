@@ -96,8 +96,8 @@ use proc_macro::TokenStream;
 /// - **Weights** are `param("w", [10, x.dim(1)], he_normal())`. The name in full is the path of
 ///   calls and loop iterations that leads to the weight, such as `dense.2.w`. `buffer` declares a
 ///   tensor that is kept from step to step without training.
-/// - **Variables** hold tensors, numbers, tuples and arrays. `let mut h` and `h = layer(h)` are
-///   allowed.
+/// - **Variables** hold tensors, numbers, tuples, arrays and structs. `let mut h` and
+///   `h = layer(h)` are allowed.
 /// - **Loops** are `for` over ranges and arrays, also with `break` and `continue`. They are
 ///   unrolled.
 /// - **Choices** are `if` and `else` on conditions that are known when the model is built. A choice
@@ -107,7 +107,10 @@ use proc_macro::TokenStream;
 /// - **Layers** of other modules and crates carry `#[soybean::layer]`, and consts
 ///   `#[soybean::constant]`. The module `soybean::nn` has layers to begin with.
 ///
-/// There is no `while`, `match`, closure, struct or macro call; the errors name replacements.
+/// - **Structs** with named fields hold options: `Window { kernel: 3, stride: 1, padding: 1 }`. The
+///   rest may be that of a const: `Window { stride: 2, ..SAME }`.
+///
+/// There is no `while`, `match`, closure or macro call; the errors name replacements.
 ///
 /// A module imports `soybean::prelude::*`. The function stays in the program as ordinary Rust over
 /// the eager tensor, so that editors and tests can use it.

@@ -37,13 +37,11 @@ pub(crate) fn expression(expression: &Expr) -> Unsupported<'_> {
         Expr::Async(it) => unsupported(&it.async_token, "`async`", PLAIN_FN),
         Expr::Await(it) => unsupported(&it.await_token, "`await`", PLAIN_FN),
         Expr::Let(it) => unsupported(it, "`if let`", "use `if` with a constant condition"),
-        Expr::Struct(it) => unsupported(it, "a struct", "use a tuple or an array"),
         Expr::Try(it) => {
             unsupported(&it.question_token, "`?`", "operators do not return results; leave it out")
         }
         Expr::Unsafe(it) => unsupported(&it.unsafe_token, "`unsafe`", "leave it out"),
         Expr::Reference(it) => unsupported(it, "`&mut`", "return the new value: `h = layer(h)`"),
-        Expr::Field(it) => unsupported(&it.member, "a named field", "use a tuple or an array"),
         Expr::Block(it) => unsupported(it, "a labeled block", "use `if` and `else`"),
         Expr::Break(it) => unsupported(it, "`break` with a label or a value", "use plain `break`"),
         Expr::Continue(it) => unsupported(it, "`continue` with a label", "use plain `continue`"),

@@ -17,6 +17,8 @@ pub(crate) enum Value<'a> {
     /// An array.
     List(Vec<Value<'a>>),
     Tuple(Vec<Value<'a>>),
+    /// A struct: the names of its fields and their values.
+    Struct(Vec<(String, Value<'a>)>),
     /// A range, or the result of a method of arrays and ranges.
     Sequence(Vec<Value<'a>>),
     /// An initializer of a parameter.
@@ -47,6 +49,7 @@ impl Value<'_> {
             Self::Text(_) => "a string",
             Self::List(_) => "an array",
             Self::Tuple(_) => "a tuple",
+            Self::Struct(_) => "a struct",
             Self::Sequence(_) => "a range",
             Self::Init(_) => "an init",
             Self::All => "`..`",
@@ -61,6 +64,7 @@ impl Value<'_> {
             Self::List(members) | Self::Tuple(members) | Self::Sequence(members) => {
                 members.iter().any(Self::is_poisoned)
             }
+            Self::Struct(fields) => fields.iter().any(|(_, it)| it.is_poisoned()),
             Self::Tensor(_)
             | Self::Integer(_)
             | Self::Float(_)
@@ -84,7 +88,7 @@ impl Value<'_> {
                 Argument::List(members.iter().map(Self::to_argument).collect::<Option<_>>()?)
             }
             Self::All => Argument::All,
-            Self::Sequence(_) | Self::Init(_) | Self::Poison => return None,
+            Self::Struct(_) | Self::Sequence(_) | Self::Init(_) | Self::Poison => return None,
         })
     }
 

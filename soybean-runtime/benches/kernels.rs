@@ -78,6 +78,21 @@ fn products_and_convolutions() {
         convolutions(8, channels, filters, side, 1);
     }
     convolutions(8, 128, 256, 16, 2);
+    for (channels, side, window, stride) in [
+        (32, 112, 3, 1),
+        (96, 112, 3, 2),
+        (192, 28, 3, 1),
+        (192, 28, 3, 2),
+        (576, 14, 3, 1),
+        (960, 7, 3, 1),
+        (240, 28, 5, 1),
+        (240, 28, 5, 2),
+    ] {
+        grouped(channels, [1, 1], side, [window, stride]);
+    }
+    for sizes in [[1, 2], [2, 2], [4, 4], [8, 8]] {
+        grouped(128 / sizes[0], sizes, 28, [3, 1]);
+    }
     poolings();
 }
 
@@ -151,6 +166,44 @@ fn convolutions(batch: usize, channels: usize, filters: usize, side: usize, stri
         let time = seconds(1, &sizes, convolution);
         let gigaflops = 2e-9 * (rows * filters * depth) as f64 / time;
         println!("{}: {:.3} ms, {gigaflops:.0} GFLOP/s", form.name(), 1e3 * time);
+    }
+}
+
+/// Measures convolutions of 8 images in groups with these channels and filters each.
+fn grouped(groups: usize, sizes: [usize; 2], side: usize, [window, stride]: [usize; 2]) {
+    let ([channels, filters], batch) = (sizes, 8);
+    let padding = window / 2;
+    let side_to = (side + 2 * padding - window) / stride + 1;
+    let pixels = [side * side, side_to * side_to];
+    let images = batch * groups * channels * pixels[0];
+    let weights = groups * filters * channels * window * window;
+    let results = batch * groups * filters * pixels[1];
+    for (form, sizes) in [
+        (ConvolutionForm::Forward, [images, weights, results]),
+        (ConvolutionForm::Data, [results, weights, images]),
+        (ConvolutionForm::Filter, [images, results, weights]),
+    ] {
+        let convolution = Convolution {
+            form,
+            batch,
+            groups,
+            channels,
+            filters,
+            image: [side; 2],
+            window: [window; 2],
+            result: [side_to; 2],
+            stride: [stride; 2],
+            padding: [padding; 2],
+            dilation: [1; 2],
+        };
+        let time = seconds(1, &sizes, convolution);
+        let gigaflops = 2e-9 * (results * channels * window * window) as f64 / time;
+        println!(
+            "{} in {groups} groups of {channels} to {filters}, {window} x {window}, {side} / {stride}: \
+             {:.3} ms, {gigaflops:.1} GFLOP/s",
+            form.name(),
+            1e3 * time
+        );
     }
 }
 

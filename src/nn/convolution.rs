@@ -3,16 +3,22 @@
 use super::norm::batch_norm;
 use crate::prelude::*;
 
+/// The windows of a convolution with square filters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    /// The rows and columns of a filter.
+    pub kernel: usize,
+    /// The distance between neighboring results, in pixels.
+    pub stride: usize,
+    /// The rows and columns of zeros on each side of an image.
+    pub padding: usize,
+}
+
 /// Convolves `x [n, c, h, w]` with square filters: `weight [out_channels, c, kernel,
 /// kernel]` and `bias [out_channels]`, both uniform within `1 / sqrt(c * kernel^2)` of 0.
 #[crate::layer]
-pub fn conv2d(
-    x: Tensor,
-    out_channels: usize,
-    kernel: usize,
-    stride: usize,
-    padding: usize,
-) -> Tensor {
+pub fn conv2d(x: Tensor, out_channels: usize, window: Window) -> Tensor {
+    let Window { kernel, stride, padding } = window;
     let bound = 1.0 / ((x.dim(1) * kernel * kernel) as f64).sqrt();
     let weight = param("weight", [out_channels, x.dim(1), kernel, kernel], uniform(-bound, bound));
     let bias = param("bias", [out_channels], uniform(-bound, bound));
@@ -21,13 +27,8 @@ pub fn conv2d(
 
 /// Applies [`conv2d`] without `bias`, for outputs that are normalized next.
 #[crate::layer]
-pub fn conv2d_without_bias(
-    x: Tensor,
-    out_channels: usize,
-    kernel: usize,
-    stride: usize,
-    padding: usize,
-) -> Tensor {
+pub fn conv2d_without_bias(x: Tensor, out_channels: usize, window: Window) -> Tensor {
+    let Window { kernel, stride, padding } = window;
     let bound = 1.0 / ((x.dim(1) * kernel * kernel) as f64).sqrt();
     let weight = param("weight", [out_channels, x.dim(1), kernel, kernel], uniform(-bound, bound));
     x.conv2d(weight, stride, padding, 1, 1)
@@ -37,23 +38,40 @@ pub fn conv2d_without_bias(
 /// kernel, kernel]` and `bias [c]`, both uniform within `1 / kernel` of 0. Source: Howard et al.
 /// 2017.
 #[crate::layer]
-pub fn depthwise_conv2d(x: Tensor, kernel: usize, stride: usize, padding: usize) -> Tensor {
+pub fn depthwise_conv2d(x: Tensor, window: Window) -> Tensor {
+    let Window { kernel, stride, padding } = window;
     let (channels, bound) = (x.dim(1), 1.0 / (kernel as f64));
     let weight = param("weight", [channels, 1, kernel, kernel], uniform(-bound, bound));
     let bias = param("bias", [channels], uniform(-bound, bound));
     x.conv2d(weight, stride, padding, 1, channels) + bias.reshape([channels, 1, 1])
 }
 
+/// Applies [`depthwise_conv2d`] without `bias`, for outputs that are normalized next.
+#[crate::layer]
+pub fn depthwise_conv2d_without_bias(x: Tensor, window: Window) -> Tensor {
+    let Window { kernel, stride, padding } = window;
+    let (channels, bound) = (x.dim(1), 1.0 / (kernel as f64));
+    let weight = param("weight", [channels, 1, kernel, kernel], uniform(-bound, bound));
+    x.conv2d(weight, stride, padding, 1, channels)
+}
+
+/// Applies a transposed convolution to `x [n, c, h, w]`, which makes images larger: `weight [c,
+/// out_channels, kernel, kernel]` and `bias [out_channels]`, both uniform within
+/// `1 / sqrt(out_channels * kernel^2)` of 0, as in PyTorch.
+#[crate::layer]
+pub fn conv_transpose2d(x: Tensor, out_channels: usize, window: Window) -> Tensor {
+    let Window { kernel, stride, padding } = window;
+    let bound = 1.0 / ((out_channels * kernel * kernel) as f64).sqrt();
+    let weight = param("weight", [x.dim(1), out_channels, kernel, kernel], uniform(-bound, bound));
+    let bias = param("bias", [out_channels], uniform(-bound, bound));
+    x.conv_transpose2d(weight, stride, padding, 0, 1, 1) + bias.reshape([out_channels, 1, 1])
+}
+
 /// Convolves `x [n, c, length]`: `weight [out_channels, c, kernel]` and `bias
 /// [out_channels]`, both uniform within `1 / sqrt(c * kernel)` of 0.
 #[crate::layer]
-pub fn conv1d(
-    x: Tensor,
-    out_channels: usize,
-    kernel: usize,
-    stride: usize,
-    padding: usize,
-) -> Tensor {
+pub fn conv1d(x: Tensor, out_channels: usize, window: Window) -> Tensor {
+    let Window { kernel, stride, padding } = window;
     let bound = 1.0 / ((x.dim(1) * kernel) as f64).sqrt();
     let weight = param("weight", [out_channels, x.dim(1), kernel], uniform(-bound, bound));
     let bias = param("bias", [out_channels], uniform(-bound, bound));
@@ -62,24 +80,12 @@ pub fn conv1d(
 
 /// Applies [`conv2d_without_bias`], then [`batch_norm`].
 #[crate::layer]
-pub fn conv_norm(
-    x: Tensor,
-    out_channels: usize,
-    kernel: usize,
-    stride: usize,
-    padding: usize,
-) -> Tensor {
-    batch_norm(conv2d_without_bias(x, out_channels, kernel, stride, padding))
+pub fn conv_norm(x: Tensor, out_channels: usize, window: Window) -> Tensor {
+    batch_norm(conv2d_without_bias(x, out_channels, window))
 }
 
 /// Applies [`conv_norm`], then a ReLU.
 #[crate::layer]
-pub fn conv_norm_relu(
-    x: Tensor,
-    out_channels: usize,
-    kernel: usize,
-    stride: usize,
-    padding: usize,
-) -> Tensor {
-    conv_norm(x, out_channels, kernel, stride, padding).relu()
+pub fn conv_norm_relu(x: Tensor, out_channels: usize, window: Window) -> Tensor {
+    conv_norm(x, out_channels, window).relu()
 }

@@ -2,7 +2,7 @@
 
 use super::{
     attention::{feed_forward, multi_head_attention},
-    convolution::conv2d,
+    convolution::{Window, conv2d},
     norm::layer_norm_with,
 };
 use crate::prelude::*;
@@ -13,7 +13,8 @@ use crate::prelude::*;
 #[crate::layer]
 pub fn patch_embedding(x: Tensor, patch: usize, width: usize) -> Tensor {
     let n_patches = (x.dim(2) / patch) * (x.dim(3) / patch);
-    conv2d(x, width, patch, patch, 0).reshape([x.dim(0), width, n_patches]).transpose()
+    let window = Window { kernel: patch, stride: patch, padding: 0 };
+    conv2d(x, width, window).reshape([x.dim(0), width, n_patches]).transpose()
 }
 
 /// Applies a block of the Vision Transformer: [`multi_head_attention`] of all positions and a

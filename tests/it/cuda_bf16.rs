@@ -21,12 +21,12 @@ macro_rules! images {
             pub(crate) fn forward(x: Tensor<f32, 16, 3, 12, 12>, y: Tensor<i32, 16>) -> Tensor {
                 // Three channels stay in NCHW. All later numbers of channels are multiples of 8 and
                 // use NHWC.
-                let h = nn::conv2d(x, 8, 3, 1, 1).relu();
-                let h = nn::conv2d(h, 16, 3, 1, 1).relu().max_pool2d(2, 2, 0);
+                let h = nn::conv2d(x, 8, nn::Window { kernel: 3, stride: 1, padding: 1 }).relu();
+                let h = nn::conv2d(h, 16, nn::Window { kernel: 3, stride: 1, padding: 1 }).relu().max_pool2d(2, 2, 0);
                 // A convolution in two groups, then a strided pointwise one.
                 let w = param("grouped", [16, 8, 3, 3], he_normal());
                 let h = h.conv2d(w, 1, 1, 1, 2).relu();
-                let h = nn::conv2d(h, 24, 1, 2, 0).relu();
+                let h = nn::conv2d(h, 24, nn::Window { kernel: 1, stride: 2, padding: 0 }).relu();
                 nn::linear(h.flatten(), 10).cross_entropy(y)
             }
         })*

@@ -13,8 +13,8 @@ macro_rules! images {
                 x: Tensor<f32, 16, 3, 40, 40>,
                 y: Tensor<i32, 16>,
             ) -> (Tensor, Tensor) {
-                let mut h = nn::batch_norm(nn::conv2d(x, 6, 3, 1, 1)).relu().max_pool2d(2, 2, 0);
-                h = nn::conv2d(h, 16, 3, 1, 1).relu().max_pool2d(2, 2, 0).dropout(0.25);
+                let mut h = nn::batch_norm(nn::conv2d(x, 6, nn::Window { kernel: 3, stride: 1, padding: 1 })).relu().max_pool2d(2, 2, 0);
+                h = nn::conv2d(h, 16, nn::Window { kernel: 3, stride: 1, padding: 1 }).relu().max_pool2d(2, 2, 0).dropout(0.25);
                 let logits = nn::linear(h.flatten(), 12);
                 (logits.cross_entropy(y), logits)
             }

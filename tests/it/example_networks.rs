@@ -10,9 +10,13 @@ pub(crate) mod gpt;
 pub(crate) mod gpt2;
 #[path = "../../examples/networks/llama.rs"]
 pub(crate) mod llama;
+#[path = "../../examples/networks/mobilenet_v2.rs"]
+pub(crate) mod mobilenet_v2;
 #[path = "../../examples/networks/resnet.rs"]
 #[expect(dead_code, reason = "the smaller network is an example")]
 pub(crate) mod resnet;
+#[path = "../../examples/networks/unet.rs"]
+pub(crate) mod unet;
 #[path = "../../examples/networks/vgg16.rs"]
 pub(crate) mod vgg16;
 #[path = "../../examples/networks/vit.rs"]

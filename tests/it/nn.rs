@@ -16,13 +16,18 @@ mod all {
         images: Tensor<f32, 4, 6, 8, 8>,
         letters: Tensor<i32, 4, 10>,
     ) -> (Tensor, Tensor) {
-        let mut h = nn::conv2d(images, 8, 3, 1, 1);
-        h = nn::basic_block(h, 8, 1);
-        h = nn::bottleneck(h, 4, 2);
+        let mut h = nn::conv2d(images, 8, nn::Window { kernel: 3, stride: 1, padding: 1 });
+        h = nn::basic_block(h, nn::BasicBlock { out_channels: 8, stride: 1 });
+        h = nn::bottleneck(h, nn::Bottleneck { width: 4, stride: 2 });
         h = nn::group_norm(h, 4).global_avg_pool2d();
         let mut words = nn::embedding(letters, 12, 16);
         words = nn::transformer_block(words, 2, true, 0.25);
-        words = nn::conv1d(nn::rms_norm(words).permute([0, 2, 1]), 8, 3, 2, 1).mean(2);
+        words = nn::conv1d(
+            nn::rms_norm(words).permute([0, 2, 1]),
+            8,
+            nn::Window { kernel: 3, stride: 2, padding: 1 },
+        )
+        .mean(2);
         let both = nn::linear_without_bias(concat([h, words], 1), 5);
         (both.square().mean(..), both)
     }

@@ -76,9 +76,9 @@ macro_rules! images {
             use soybean::{nn, prelude::*};
 
             pub(crate) fn forward(x: Tensor<f32, 16, 3, 12, 12>, y: Tensor<i32, 16>) -> Tensor {
-                let mut h = nn::batch_norm(nn::conv2d(x, 8, 3, 1, 1)).relu();
+                let mut h = nn::batch_norm(nn::conv2d(x, 8, nn::Window { kernel: 3, stride: 1, padding: 1 })).relu();
                 h = h.max_pool2d(2, 2, 0);
-                h = h + nn::batch_norm(nn::conv2d(h, 8, 3, 1, 1)).relu().dropout(0.1);
+                h = h + nn::batch_norm(nn::conv2d(h, 8, nn::Window { kernel: 3, stride: 1, padding: 1 })).relu().dropout(0.1);
                 nn::linear(h.avg_pool2d(2, 2, 0).flatten(), 16).cross_entropy(y)
             }
         })*

@@ -83,6 +83,9 @@ pub(super) fn n_elements(value: &Value<'_>) -> usize {
         Value::List(members) | Value::Tuple(members) | Value::Sequence(members) => {
             members.iter().fold(members.len(), |n, it| n.saturating_add(n_elements(it)))
         }
+        Value::Struct(fields) => {
+            fields.iter().fold(fields.len(), |n, (_, it)| n.saturating_add(n_elements(it)))
+        }
         Value::Tensor(_)
         | Value::Integer(_)
         | Value::Float(_)

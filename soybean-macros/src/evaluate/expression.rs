@@ -72,6 +72,11 @@ impl<'a> Evaluator<'a> {
                 let base_value = self.expression(base)?;
                 Ok(self.member(&base_value, i64::from(index.index), expression))
             }
+            Expr::Field(ExprField { base, member, .. }) => {
+                let base_value = self.expression(base)?;
+                Ok(self.field(&base_value, member))
+            }
+            Expr::Struct(it) => self.structure(it),
             Expr::Range(it) => self.range(it),
             Expr::Unary(it) => self.unary(it),
             Expr::Binary(it) => self.binary(it),

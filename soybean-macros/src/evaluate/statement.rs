@@ -79,11 +79,13 @@ impl<'a> Evaluator<'a> {
             Pat::Reference(it) => self.bind(&it.pat, value),
             Pat::Tuple(it) => self.bind_members(pattern, it.elems.iter(), value),
             Pat::Slice(it) => self.bind_members(pattern, it.elems.iter(), value),
+            Pat::Struct(it) => self.bind_fields(it, &value),
             other => {
                 let message = "this pattern is not part of the model language";
                 self.report(
                     other,
-                    Diagnostic::new(message).help("use names, `_`, tuples and arrays of them"),
+                    Diagnostic::new(message)
+                        .help("use names, `_`, tuples, arrays and structs of them"),
                 );
             }
         }
@@ -100,6 +102,11 @@ impl<'a> Evaluator<'a> {
             Value::List(members) | Value::Tuple(members) => {
                 for (index, member) in members.iter().enumerate() {
                     self.name_tensor(&format!("{name}[{index}]"), member);
+                }
+            }
+            Value::Struct(fields) => {
+                for (field, member) in fields {
+                    self.name_tensor(&format!("{name}.{field}"), member);
                 }
             }
             Value::Integer(_)

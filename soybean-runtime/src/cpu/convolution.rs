@@ -1,13 +1,15 @@
 //! Convolutions and their gradients, as products with the patches of images, which are never stored
-//! as a whole.
+//! as a whole. Groups of few channels have loops of their own (`direct`).
 #![expect(unsafe_code, reason = "kernels work on memory that other buffers share")]
 
+mod direct;
 mod filter;
 
 use std::ops::Range;
 
 use soybean_plan::{Combine, Convolution, ConvolutionForm};
 
+use self::direct::Direct;
 use super::{
     isa::Isa,
     kernel::{Arguments, CpuKernel, Prepare, Threads},
@@ -55,6 +57,8 @@ pub(crate) struct ConvolutionKernel {
     add: Accumulate,
     /// The Winograd algorithm, if it is faster.
     winograd: Option<Winograd>,
+    /// The loops over shifted planes, if they are faster.
+    direct: Option<Direct>,
 }
 
 impl Prepare for Convolution {
@@ -65,6 +69,9 @@ impl Prepare for Convolution {
 
 impl CpuKernel for ConvolutionKernel {
     fn n_scratch(&self) -> usize {
+        if let Some(direct) = &self.direct {
+            return direct.n_scratch();
+        }
         match self.convolution.form {
             ConvolutionForm::Filter => self.n_partial(),
             ConvolutionForm::Forward | ConvolutionForm::Data => {
@@ -82,7 +89,8 @@ impl CpuKernel for ConvolutionKernel {
 
 impl ConvolutionKernel {
     pub(crate) fn new(convolution: &Convolution, isa: Isa, n_threads: usize) -> Self {
-        let transposed = transposed(convolution);
+        let direct = Direct::new(convolution, isa);
+        let transposed = transposed(convolution).filter(|_| direct.is_none());
         let winograd = match convolution.form {
             ConvolutionForm::Forward => Winograd::new(convolution, false, isa, n_threads),
             ConvolutionForm::Data => {
@@ -121,6 +129,7 @@ impl ConvolutionKernel {
             n_pieces,
             add,
             winograd,
+            direct,
         }
     }
 
@@ -143,6 +152,11 @@ impl ConvolutionKernel {
         mut regions: [Region; 3],
     ) -> Result<(), Error> {
         self.check(regions)?;
+        if let Some(direct) = &self.direct {
+            // SAFETY: the regions were checked to have the elements that are needed.
+            unsafe { direct.run(workspaces, scratch, regions) };
+            return Ok(());
+        }
         if let Some(winograd) = &self.winograd {
             // SAFETY: the regions were checked to have the elements that are needed.
             unsafe { winograd.run(workspaces, scratch, regions) };

@@ -118,14 +118,18 @@ mod resnet {
     use soybean::{nn, prelude::*};
 
     pub(crate) fn forward(x: Tensor<f32, 4, 3, 8, 8>, y: Tensor<i32, 4>) -> Tensor {
-        let h = layer2(layer1(nn::conv_norm_relu(x, 4, 7, 2, 3)));
+        let h = layer2(layer1(nn::conv_norm_relu(
+            x,
+            4,
+            nn::Window { kernel: 7, stride: 2, padding: 3 },
+        )));
         nn::linear(h.global_avg_pool2d(), 10).cross_entropy(y)
     }
 
     fn layer1(x: Tensor) -> Tensor {
         let mut h = x;
         for _ in 0..2 {
-            h = nn::basic_block(h, 4, 1);
+            h = nn::basic_block(h, nn::BasicBlock { out_channels: 4, stride: 1 });
         }
         h
     }
@@ -133,7 +137,7 @@ mod resnet {
     fn layer2(x: Tensor) -> Tensor {
         let mut h = x;
         for round in 0..2 {
-            h = nn::basic_block(h, 8, 2 - round);
+            h = nn::basic_block(h, nn::BasicBlock { out_channels: 8, stride: 2 - round });
         }
         h
     }

@@ -21,9 +21,9 @@ macro_rules! predictors {
             use soybean::{nn, prelude::*};
 
             pub(crate) fn forward(x: Tensor<f32, $batch, 3, 8, 8>) -> (Tensor, Tensor) {
-                let mut h = nn::batch_norm(nn::conv2d(x, 12, 3, 1, 1)).relu();
+                let mut h = nn::batch_norm(nn::conv2d(x, 12, nn::Window { kernel: 3, stride: 1, padding: 1 })).relu();
                 h = h.max_pool2d(2, 2, 0).dropout(0.5);
-                h = h + nn::batch_norm(nn::conv2d(h, 12, 3, 1, 1)).relu();
+                h = h + nn::batch_norm(nn::conv2d(h, 12, nn::Window { kernel: 3, stride: 1, padding: 1 })).relu();
                 let features = h.avg_pool2d(2, 2, 0).flatten();
                 (nn::linear(features, 12), features)
             }

@@ -284,9 +284,9 @@ macro_rules! images {
             use soybean::{nn, prelude::*};
 
             pub(crate) fn forward(x: Tensor<f32, 12, 3, 8, 8>, y: Tensor<i32, 12>) -> (Tensor, Tensor) {
-                let mut h = nn::batch_norm(nn::conv2d(x, 12, 3, 1, 1)).relu();
+                let mut h = nn::batch_norm(nn::conv2d(x, 12, nn::Window { kernel: 3, stride: 1, padding: 1 })).relu();
                 h = h.max_pool2d(2, 2, 0);
-                h = h + nn::batch_norm(nn::conv2d(h, 12, 3, 1, 1)).relu().dropout(0.1);
+                h = h + nn::batch_norm(nn::conv2d(h, 12, nn::Window { kernel: 3, stride: 1, padding: 1 })).relu().dropout(0.1);
                 let logits = nn::linear(h.avg_pool2d(2, 2, 0).flatten(), 12);
                 (logits.cross_entropy(y), logits)
             }

@@ -59,6 +59,10 @@ fn check(dice: &mut Dice, convolution: &Convolution) {
     });
     let (isa, n_threads) = (dice.pick(&Isa::all()), dice.pick(&[1, 2, 3]));
     let mut workspaces: Vec<Workspace> = (0..n_threads).map(|_| Workspace::new(isa)).collect();
+    for memory in workspaces.iter().flat_map(|it| [it.spare(), it.second_spare()]) {
+        // SAFETY: the spare memory has this many elements, and nothing else uses it.
+        unsafe { std::slice::from_raw_parts_mut(memory, N_SPARE) }.fill(f32::NAN);
+    }
     let kernel = ConvolutionKernel::new(it, isa, n_threads);
     let mut scratch = vec![f32::NAN; kernel.n_scratch()];
     let regions = [&mut left, &mut right, &mut found].map(|it| region(it, DType::F32));
@@ -139,6 +143,23 @@ fn convolutions_of_many_filters_agree_with_plain_loops() {
         let mut dice = Dice(seed);
         let mut convolution = random(&mut dice, &[2, 3, 5], &[250, 300]);
         (convolution.batch, convolution.groups) = (1, 1);
+        check(&mut dice, &convolution);
+    }
+}
+
+#[test]
+fn convolutions_in_small_groups_agree_with_plain_loops() {
+    for seed in 0..200 {
+        let mut dice = Dice(seed);
+        // The largest images have several bands of rows.
+        let mut convolution = random(&mut dice, &[4, 7, 28, 130], &[1, 1, 2, 4]);
+        (convolution.batch, convolution.groups) = (dice.pick(&[1, 3, 8]), dice.pick(&[2, 3, 5]));
+        let reach = |dim: usize| convolution.dilation[dim] * (convolution.window[dim] - 1);
+        // Gradients of images with more padding than a window reaches are sums over patches.
+        let is_direct = convolution.form != ConvolutionForm::Data
+            || (0..2).all(|dim| convolution.padding[dim] <= reach(dim));
+        let kernel = ConvolutionKernel::new(&convolution, Isa::detect(), 2);
+        assert!(kernel.direct.is_some() || !is_direct, "{convolution:?}");
         check(&mut dice, &convolution);
     }
 }
