@@ -226,12 +226,11 @@ fn trainer<N: Network>(n_gpus: usize) -> Trainer {
     Trainer::new_shared(Arc::new(compiled.program), config).unwrap()
 }
 
-/// Fails unless the numbers differ by at most this share of the largest expected one. Some
-/// gradients are 0 but for rounding, such as those of the biases of keys, and of weights before
-/// batch norms: where all sums cancel, less than 1e-5 remains.
-fn assert_close(what: &str, found: &[f32], expected: &[f32], share: f32) {
+/// Fails unless the numbers differ by at most this share of the largest expected one, or of `least`
+/// if that is more.
+fn assert_close(what: &str, found: &[f32], expected: &[f32], share: f32, least: f32) {
     assert_eq!(found.len(), expected.len(), "{what}");
-    let largest = expected.iter().fold(1e-2, |most: f32, it| most.max(it.abs()));
+    let largest = expected.iter().fold(least, |most, it| most.max(it.abs()));
     for (at, (found, expected)) in found.iter().zip(expected).enumerate() {
         let is_close = (found - expected).abs() <= share * largest;
         assert!(is_close, "{what}, element {at}: expected {expected}, found {found}");
@@ -245,17 +244,25 @@ fn amplification(name: &str) -> f32 {
     if name == "networks/mobilenet_v2" { 10.0 } else { 1.0 }
 }
 
+/// Returns the size of gradients below which they need not be more exact. Some gradients are 0 but
+/// for rounding: those of the biases of keys, and of weights and biases before batch norms, where
+/// longer sums cancel.
+fn least_gradient(name: &str) -> f32 {
+    if name.starts_with("networks/") { 1e-2 } else { 1e-3 }
+}
+
 /// Compares the update of a step of plain gradient descent with the gradients.
 fn assert_gradients(
     before: &[(String, Array)],
     after: &[(String, Array)],
     all: &[(String, Array)],
-    share: f32,
+    network: &str,
 ) {
+    let (share, least) = (1e-3 * amplification(network), least_gradient(network));
     for ((before, after), (name, gradient)) in before.iter().zip(after).zip(all) {
         let numbers = before.1.data.iter().zip(&after.1.data);
         let found: Vec<f32> = numbers.map(|(b, a)| (b - a) / LEARNING_RATE).collect();
-        assert_close(name, &found, &gradient.data, share);
+        assert_close(name, &found, &gradient.data, share, least);
     }
 }
 
@@ -270,13 +277,13 @@ fn losses<N: Network>(name: &str, mapping: &Mapping, n_gpus: usize) -> Vec<f32> 
     let loaded = weights::load(&mut trainer, folder(name), mapping).unwrap();
     assert!(loaded.missing.is_empty() && loaded.unused.is_empty(), "{loaded:?}");
     let evaluation = trainer.evaluate(&batch).unwrap();
-    assert_close("logits", &evaluation.outputs[0].data, &expected.logits, 1e-4);
+    assert_close("logits", &evaluation.outputs[0].data, &expected.logits, 1e-4, 1e-3);
     let before = trainer.parameters().unwrap();
     let first = trainer.step(&batch).unwrap();
     let step_loss = expected.step_loss.unwrap_or(expected.loss);
-    assert_close("loss", &[evaluation.loss, first], &[expected.loss, step_loss], 1e-4);
+    assert_close("loss", &[evaluation.loss, first], &[expected.loss, step_loss], 1e-4, 1e-3);
     let (after, all) = (trainer.parameters().unwrap(), gradients.parameters().unwrap());
-    assert_gradients(&before, &after, &all, 1e-3 * amplification(name));
+    assert_gradients(&before, &after, &all, name);
 
     trainer.set_learning_rate(SMALLER_LEARNING_RATE);
     let rest = (0..10).map(|_| trainer.step(&batch).unwrap());
