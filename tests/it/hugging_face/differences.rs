@@ -39,12 +39,12 @@ fn all() -> [Differences; 6] {
     const TRANSFORMERS: &str = "transformers";
     const PYTORCH: &str = "PyTorch";
     [
-        of::<gpt2::Network>("GPT-2", TRANSFORMERS, "gpt2", GPT2),
-        of::<llama::Network>("Llama", TRANSFORMERS, "llama", LLAMA),
-        of::<bert::Network>("BERT", TRANSFORMERS, "bert", BERT),
-        of::<vit::Network>("Vision Transformer", TRANSFORMERS, "vit", VIT),
-        of::<lstm::Network>("LSTM", PYTORCH, "lstm", ""),
-        of::<gru::Network>("GRU", PYTORCH, "gru", ""),
+        of::<gpt2::Network>("GPT-2", TRANSFORMERS, "transformers/gpt2", GPT2),
+        of::<llama::Network>("Llama", TRANSFORMERS, "transformers/llama", LLAMA),
+        of::<bert::Network>("BERT", TRANSFORMERS, "transformers/bert", BERT),
+        of::<vit::Network>("Vision Transformer", TRANSFORMERS, "transformers/vit", VIT),
+        of::<lstm::Network>("LSTM", PYTORCH, "transformers/lstm", ""),
+        of::<gru::Network>("GRU", PYTORCH, "transformers/gru", ""),
     ]
 }
 
