@@ -38,6 +38,7 @@ pages! {
     language_models = "../docs/language-models.md",
     long_sequences = "../docs/long-sequences.md",
     evaluation = "../docs/evaluation.md",
+    models_compared = "../docs/models-compared.md",
     performance = "../docs/performance.md",
     limits = "../docs/limits.md",
 }
