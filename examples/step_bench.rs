@@ -99,24 +99,26 @@ pub mod tfm {
 }
 
 macro_rules! define_language_model {
-    ($name:ident, $($network:tt)*) => {
+    ($name:ident, $module:ident, |$x:ident| $network:expr) => {
         /// A language model of texts with 256 tokens.
         #[soybean::model(gpus = 1)]
         pub mod $name {
             use soybean::prelude::*;
 
-            use super::{gpt2_network, llama_network};
+            use super::$module;
 
             /// Returns the cross-entropy.
-            pub fn forward(x: Tensor<i32, 4, 256>, y: Tensor<i32, 4, 256>) -> Tensor {
-                $($network)*.cross_entropy(y)
+            pub fn forward($x: Tensor<i32, 4, 256>, y: Tensor<i32, 4, 256>) -> Tensor {
+                $network.cross_entropy(y)
             }
         }
     };
 }
 
-define_language_model!(gpt2, gpt2_network::gpt2(x, 8192, 256, 768, 12, 2, 0.0));
-define_language_model!(llama, llama_network::llama(x, 8192, 1024, 2816, 16, 4, 1, 10000.0, 1e-5));
+define_language_model!(gpt2, gpt2_network, |x| gpt2_network::gpt2(x, 8192, 256, 768, 12, 2, 0.0));
+define_language_model!(llama, llama_network, |x| llama_network::llama(
+    x, 8192, 1024, 2816, 16, 4, 1, 10000.0, 1e-5
+));
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = env::args().skip(1).collect();
