@@ -3,8 +3,15 @@
 //!
 //! `cargo run --release --example step_bench -- mlp1024 8` trains four layers of 1024 units on
 //! eight virtual devices; `cnn` and `tfm` are a convolutional network and a transformer on one, and
-//! so are `unet` and `mobilenet`. The
+//! so are `unet` and `mobilenet`, two blocks of GPT-2 as `gpt2`, and one of Llama as `llama`. The
 //! environment variables `STEPS` and `T` have the number of measured steps and of threads.
+
+#[path = "networks/gpt2.rs"]
+#[expect(dead_code, reason = "only the trained network is measured")]
+mod gpt2_network;
+#[path = "networks/llama.rs"]
+#[expect(dead_code, reason = "only the trained network is measured")]
+mod llama_network;
 
 use std::{
     env,
@@ -126,6 +133,28 @@ pub mod tfm {
     }
 }
 
+macro_rules! define_language_model {
+    ($name:ident, $module:ident, |$x:ident| $network:expr) => {
+        /// A language model of texts with 256 tokens.
+        #[soybean::model(gpus = 1)]
+        pub mod $name {
+            use soybean::prelude::*;
+
+            use super::$module;
+
+            /// Returns the cross-entropy.
+            pub fn forward($x: Tensor<i32, 4, 256>, y: Tensor<i32, 4, 256>) -> Tensor {
+                $network.cross_entropy(y)
+            }
+        }
+    };
+}
+
+define_language_model!(gpt2, gpt2_network, |x| gpt2_network::gpt2(x, 8192, 256, 768, 12, 2, 0.0));
+define_language_model!(llama, llama_network, |x| llama_network::llama(
+    x, 8192, 1024, 2816, 16, 4, 1, 10000.0, 1e-5
+));
+
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = env::args().skip(1).collect();
     let model = arguments.first().map_or("mlp1024", String::as_str);
@@ -161,8 +190,14 @@ fn main() -> Result<(), Box<dyn Error>> {
         ("tfm", "1") => {
             run::<tfm::Network>(&tfm::Batch { x: &labels(2048, 1024)?, y: &labels(2048, 1023)? })
         }
+        ("gpt2", "1") => {
+            run::<gpt2::Network>(&gpt2::Batch { x: &labels(1024, 8192)?, y: &labels(1024, 8191)? })
+        }
+        ("llama", "1") => {
+            run::<llama::Network>(&llama::Batch { x: &labels(1024, 8192)?, y: &labels(1024, 8191)? })
+        }
         _ => Err(format!(
-            "expected mlp1024 or mlp2048 and 1 or 8, or cnn, tfm, unet or mobilenet and 1; found {model} {n_ranks}"
+            "expected mlp1024 or mlp2048 and 1 or 8, or cnn, tfm, unet, mobilenet, gpt2 or llama and 1; found {model} {n_ranks}"
         )
         .into()),
     };

@@ -37,9 +37,9 @@ pages! {
     planner = "../docs/planner.md",
     any_number = "../docs/any-number.md",
     language_models = "../docs/language-models.md",
-    models_compared = "../docs/models-compared.md",
     long_sequences = "../docs/long-sequences.md",
     evaluation = "../docs/evaluation.md",
+    models_compared = "../docs/models-compared.md",
     performance = "../docs/performance.md",
     limits = "../docs/limits.md",
 }

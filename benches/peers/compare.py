@@ -2,11 +2,12 @@
 
     cargo build --release --example step_bench
     python benches/peers/compare.py --rounds 5 [--python PYTHON_WITH_THE_PEERS] \
-        [--peers jax,tensorflow] [--threads 2] [mlp1024 mlp2048 cnn tfm unet mobilenet]
+        [--peers jax,tensorflow] [--threads 2] \
+        [mlp1024 mlp2048 cnn tfm unet mobilenet gpt2 llama]
 
 Each round runs every program once. Ratios are computed within a round, and the table shows the
 medians over the rounds, because the speed of a shared machine varies more between rounds than
-between programs. JAX runs only the perceptrons.
+between programs. JAX runs the perceptrons and the language models, and TensorFlow all but these.
 """
 
 import argparse
@@ -18,7 +19,7 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-MODELS = ["mlp1024", "mlp2048", "cnn", "tfm", "unet", "mobilenet"]
+MODELS = ["mlp1024", "mlp2048", "cnn", "tfm", "unet", "mobilenet", "gpt2", "llama"]
 PEERS = ["jax", "tensorflow"]
 
 
@@ -60,7 +61,10 @@ def programs(options, model):
     if is_perceptron and "jax" in options.peers:
         peer = [options.python, str(HERE / "jax_mlp.py"), model]
         commands |= {"jax, 1 device": [*peer, "1"], "jax, 8 devices": [*peer, "8"]}
-    if "tensorflow" in options.peers:
+    is_language_model = model in ["gpt2", "llama"]
+    if is_language_model and "jax" in options.peers:
+        commands["jax, 1 device"] = [options.python, str(HERE / "jax_language.py"), model]
+    if "tensorflow" in options.peers and not is_language_model:
         peer = [options.python, str(HERE / "tensorflow_models.py"), model]
         commands |= {f"tensorflow, {mode}": [*peer, mode] for mode in ("graph", "xla")}
     return commands

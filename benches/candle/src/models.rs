@@ -1,0 +1,47 @@
+//! The networks that are measured, compiled by the library.
+
+#[path = "../../../examples/networks/gpt2.rs"]
+#[expect(dead_code, reason = "only the network with a cache is measured")]
+mod gpt2_network;
+#[path = "../../../examples/networks/llama.rs"]
+#[expect(dead_code, reason = "only the network with a cache is measured")]
+mod llama_network;
+
+/// Tokens of the prompt.
+pub(crate) const N_PROMPT: i32 = 128;
+/// Tokens that are added.
+pub(crate) const N_NEW: usize = 128;
+/// Tokens that the caches hold.
+pub(crate) const CAPACITY: usize = 256;
+
+/// The smallest published GPT-2, on one device.
+#[soybean::model(gpus = 1, mode = "inference", entries = (prefill = 1, decode = 128))]
+pub(crate) mod gpt2 {
+    use soybean::prelude::*;
+
+    use super::gpt2_network::cached;
+
+    pub(crate) fn prefill(tokens: Tensor<i32, 1, 128>, n_before: Tensor<i32, 1>) -> Tensor {
+        cached::gpt2(tokens, n_before, 50257, 256, 768, 12, 12)
+    }
+
+    pub(crate) fn decode(tokens: Tensor<i32, 1, 1>, n_before: Tensor<i32, 1>) -> Tensor {
+        cached::gpt2(tokens, n_before, 50257, 256, 768, 12, 12)
+    }
+}
+
+/// Eight blocks of Llama, 1024 wide, with 16 heads that share 4 heads of keys and values.
+#[soybean::model(gpus = 1, mode = "inference", entries = (prefill = 1, decode = 128))]
+pub(crate) mod llama {
+    use soybean::prelude::*;
+
+    use super::llama_network::cached;
+
+    pub(crate) fn prefill(tokens: Tensor<i32, 1, 128>, n_before: Tensor<i32, 1>) -> Tensor {
+        cached::llama(tokens, n_before, 32000, 1024, 2816, 16, 4, 8, 10000.0, 1e-5, 256)
+    }
+
+    pub(crate) fn decode(tokens: Tensor<i32, 1, 1>, n_before: Tensor<i32, 1>) -> Tensor {
+        cached::llama(tokens, n_before, 32000, 1024, 2816, 16, 4, 8, 10000.0, 1e-5, 256)
+    }
+}
