@@ -90,11 +90,11 @@ impl MapKernel {
         self.check(inputs, results)?;
         let (interpreter, is_direct) = (&self.interpreter, &self.is_direct);
         // The bits of integers are stored unchanged, like numbers.
-        let converted = |(gives_integers, result): (&bool, &Region)| match gives_integers {
+        let gives_integers = &self.gives_integers;
+        let stored = |index: usize, result: &Region| match gives_integers[index] {
             true => DType::F32,
             false => result.dtype,
         };
-        let types: Vec<DType> = self.gives_integers.iter().zip(results).map(converted).collect();
         let row = interpreter.space.extents.last().copied().unwrap_or(1);
         let n_points = interpreter.space.n_points();
         if n_points == 0 {
@@ -126,7 +126,7 @@ impl MapKernel {
                     let from = interpreter.result(scratch, index);
                     // SAFETY: the block is in scratch memory; the result has the elements of the
                     // space.
-                    unsafe { store(from, result.address(place), n, types[index]) };
+                    unsafe { store(from, result.address(place), n, stored(index, result)) };
                 }
             }
         });
