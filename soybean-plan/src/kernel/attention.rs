@@ -158,23 +158,32 @@ impl Attention {
     /// Returns the numbers of the inputs that are segments of queries and of keys.
     #[must_use]
     pub fn segment_inputs(&self) -> Option<[usize; 2]> {
-        let first = self.input_lengths().len();
+        let first = self.n_operands();
         self.segments.map(|_| [first, first + 1])
     }
 
     /// Returns the number of the input that is the bias.
     #[must_use]
     pub fn bias_input(&self) -> Option<usize> {
-        let n_segments = if self.segments.is_some() { 2 } else { 0 };
-        self.bias.map(|_| self.input_lengths().len() + n_segments)
+        self.bias.map(|_| self.n_operands() + self.n_segment_inputs())
     }
 
     /// Returns the number of the input that has the positions of queries, unless these are those of
     /// the whole sequence.
     #[must_use]
     pub fn positions_input(&self) -> Option<usize> {
-        let last = self.input_lengths().len() + self.mask_lengths().len() - 1;
+        let n_biases = usize::from(self.bias.is_some());
+        let last = self.n_operands() + self.n_segment_inputs() + n_biases;
         (self.is_causal && self.is_part).then_some(last)
+    }
+
+    /// Returns the number of operands: queries, keys, values, and for gradients that of the result.
+    fn n_operands(&self) -> usize {
+        if self.form == AttentionForm::Forward { 3 } else { 4 }
+    }
+
+    const fn n_segment_inputs(&self) -> usize {
+        if self.segments.is_some() { 2 } else { 0 }
     }
 
     /// Returns the elements that a head of keys, with its heads of queries, has in each result.
