@@ -62,8 +62,7 @@ struct Span {
 // Returns the span of the segments of a tile, `first` and the next `n` of `n_all`.
 __device__ __forceinline__ Span span(const int* segments, int first, int n, int n_all) {
   Span all = {2147483647, -2147483647 - 1};
-  if (!HAS_SEGMENTS) return all;
-  for (int i = first; i < first + n && i < n_all; ++i) {
+  for (int i = first; HAS_SEGMENTS && i < first + n && i < n_all; ++i) {
     int segment = segments[i];
     all.low = segment < all.low ? segment : all.low, all.high = segment > all.high ? segment : all.high;
   }
@@ -73,8 +72,7 @@ __device__ __forceinline__ Span span(const int* segments, int first, int n, int 
 // Returns the first of the tiles of `n` rows from `start` on in which a segment may be one of a
 // span. It is at or after `end` if there is none.
 __device__ __forceinline__ int next_tile(const int* segments, int start, int end, int n, int n_all, Span own) {
-  if (!HAS_SEGMENTS) return start;
-  for (; start < end; start += n) {
+  for (; HAS_SEGMENTS && start < end; start += n) {
     Span tile = span(segments, start, n, n_all);
     if (tile.low <= own.high && own.low <= tile.high) break;
   }
