@@ -43,7 +43,7 @@ mod gpt2 {
 const TEXT: &str = "It is a truth universally acknowledged, that a single man in possession of a \
                     good fortune, must be in want of a wife.";
 const N_STEPS: usize = 5;
-const LEARNING_RATE: f32 = 0.1;
+const LEARNING_RATE: f32 = 0.02;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut output = io::stdout();

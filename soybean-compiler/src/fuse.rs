@@ -173,7 +173,9 @@ impl Reader<'_> {
             }
         }
         map.program = scalar::without_detach(&map.program);
-        (map, operands)
+        without_unread(&map, &operands)
+            .filter(|(map, _)| has_dims(map, needed))
+            .unwrap_or((map, operands))
     }
 
     fn may_read(&self, value: Value) -> bool {
@@ -205,6 +207,20 @@ impl Reader<'_> {
         (self.known.may_move.contains(&value) && is_exact && is_allowed && is_worth_it)
             .then(|| compose(map, operands, position, inner, &self.graph.operands(value)))
     }
+}
+
+/// Returns the map without operands that it does not read; `None` if it reads all or none.
+fn without_unread(map: &Elementwise, operands: &[Value]) -> Option<(Elementwise, Vec<Value>)> {
+    let (read, program) = scalar::compact(&map.program);
+    if read.is_empty() || read.len() == operands.len() {
+        return None;
+    }
+    let kept = || read.iter().map(|it| usize::from(*it));
+    let dims = kept().map(|it| map.operands[it].clone()).collect();
+    Some((
+        Elementwise { operands: dims, program, ..map.clone() },
+        kept().map(|it| operands[it]).collect(),
+    ))
 }
 
 fn has_dims(map: &Elementwise, needed: &[FactorId]) -> bool {

@@ -376,17 +376,33 @@ pub fn renumber(program: &ScalarProgram, of: &[u8]) -> ScalarProgram {
     builder.finish_all(&results)
 }
 
-/// Returns the program without marks that only differentiation reads.
+/// Returns the program without what only differentiation reads: marks, and terms of `x - x`, one of
+/// which is detached. Such a term is 0 and has the gradient of `x`.
 #[must_use]
 pub fn without_detach(program: &ScalarProgram) -> ScalarProgram {
+    let instructions = &program.instructions;
+    let is_detached =
+        |it: Register, of| instructions[it as usize] == Instruction::Unary(Unary::Detach, of);
     let mut builder = ScalarBuilder::default();
     let mut registers: Vec<Register> = Vec::new();
-    for instruction in program.instructions.iter() {
+    let mut is_zero: Vec<bool> = Vec::new();
+    for instruction in instructions.iter() {
+        let of = |it: Register| registers[it as usize];
+        let zero = |it: Register| is_zero[it as usize];
+        let is_none = match *instruction {
+            Instruction::Binary(Binary::Subtract, x, y) if is_detached(y, x) => true,
+            Instruction::Binary(Binary::Multiply, x, y) => zero(x) || zero(y),
+            _ => false,
+        };
         let register = match *instruction {
-            Instruction::Unary(Unary::Detach, x) => registers[x as usize],
-            other => builder.push(with_sources(other, |it| registers[it as usize])),
+            _ if is_none => builder.constant(0.0),
+            Instruction::Unary(Unary::Detach, x) => of(x),
+            Instruction::Binary(Binary::Add | Binary::Subtract, x, y) if zero(y) => of(x),
+            Instruction::Binary(Binary::Add, x, y) if zero(x) => of(y),
+            other => builder.push(with_sources(other, of)),
         };
         registers.push(register);
+        is_zero.push(is_none);
     }
     let results: Vec<Register> = program.results.iter().map(|&it| registers[it as usize]).collect();
     builder.finish_all(&results)
@@ -425,5 +441,23 @@ mod tests {
         let composed = compose(&outer, 0, &[0, 1], &unary(Unary::Exp), &[1]);
         assert_eq!(composed.to_string(), "add(exp(x1), x1)");
         assert_eq!(composed.instructions.len(), 3);
+    }
+
+    #[test]
+    fn terms_that_are_zero_but_have_a_gradient_go_with_the_marks() {
+        let mut it = ScalarBuilder::default();
+        let (x, scale, bias) = (it.input(0), it.input(1), it.input(2));
+        let constant = it.detach(x);
+        let zero = it.sub(x, constant);
+        let product = it.mul(zero, scale);
+        let sum = it.sub(bias, product);
+        let kept = it.sub(sum, constant);
+        let program = it.finish(kept);
+        assert_eq!(without_detach(&program).to_string(), "sub(x2, x0)");
+        let mut it = ScalarBuilder::default();
+        let x = it.input(0);
+        let constant = it.detach(x);
+        let zero = it.sub(x, constant);
+        assert_eq!(without_detach(&it.finish(zero)).to_string(), "0");
     }
 }

@@ -126,12 +126,10 @@ fn elementwise(
 
 // The gradient flows where 0 < x < 6. A NaN stays NaN.
 fn relu6(it: &mut ScalarBuilder, x: Register) -> Register {
-    let (zero, six) = (it.constant(0.0), it.constant(6.0));
-    let (is_below, is_above) = (it.greater(zero, x), it.greater(x, six));
-    let (is_zero, is_six) = (it.equal(x, zero), it.equal(x, six));
-    let (is_low, is_high) = (it.add(is_below, is_zero), it.add(is_above, is_six));
-    let upper = it.select(is_high, six, x);
-    it.select(is_low, zero, upper)
+    let (positive, six) = (it.unary(Unary::Relu, x), it.constant(6.0));
+    let (is_above, is_six) = (it.greater(positive, six), it.equal(positive, six));
+    let is_high = it.add(is_above, is_six);
+    it.select(is_high, six, positive)
 }
 
 // x where x > 0, else alpha (e^(x / divisor) - 1), whose argument is never positive if the

@@ -58,20 +58,17 @@ const CACHE_ELEMENTS: usize = 8 * 1024;
 const LINE: usize = 16;
 
 impl Interpreter {
-    /// Builds an interpreter over `rows`, a space with one operand for each input; scattered inputs
-    /// are found by `walk`.
+    /// Builds an interpreter over `rows`, a space with one operand for each input. Its last dim may
+    /// join the last dims of `walk`, in which scattered inputs are found.
     pub(crate) fn new(program: &ScalarProgram, rows: Space, walk: Space, isa: Isa) -> Self {
-        let access = |(number, strides): (usize, &Vec<usize>)| match strides.last() {
-            _ if walk.strides[number].iter().all(|it| *it == 0) => RowAccess::Same,
-            _ if walk.extents.len() > 1 && rows.extents.len() == 1 => {
-                let is_dense = walk.strides[number] == dense(&walk.extents);
-                if is_dense { RowAccess::Dense } else { RowAccess::Scattered }
-            }
-            Some(0) => RowAccess::Same,
-            Some(1) => RowAccess::Dense,
+        let first = rows.extents.len() - 1;
+        let dense = dense(&walk.extents[first..]);
+        let access = |strides: &Vec<usize>| match &strides[first..] {
+            row if row.iter().all(|it| *it == 0) => RowAccess::Same,
+            row if row == dense => RowAccess::Dense,
             _ => RowAccess::Scattered,
         };
-        let accesses: Vec<RowAccess> = rows.strides.iter().enumerate().map(access).collect();
+        let accesses: Vec<RowAccess> = walk.strides.iter().map(access).collect();
         let granularity = |(access, strides): (&RowAccess, &Vec<usize>)| match access {
             RowAccess::Same if strides.iter().all(|it| *it == 0) => Granularity::Call,
             RowAccess::Same => Granularity::Row,
@@ -234,20 +231,48 @@ impl Interpreter {
         // Integers are copied with their bits.
         let dtype = if self.is_integer[number] { DType::F32 } else { input.dtype };
         let input = &Region { dtype, ..*input };
-        let row = extents.last().copied().unwrap_or(1);
-        let step = strides.last().copied().unwrap_or(0);
+        let last = extents.len() - 1;
+        let (row, step) = (extents[last], strides[last]);
+        let (n_rows, distance) =
+            if last > 0 { (extents[last - 1], strides[last - 1]) } else { (1, 0) };
         let (mut index, mut rest) = (index, to);
         while !rest.is_empty() {
-            let first = offset(extents, strides, index);
-            let length = (row - index % row).min(rest.len());
-            let (part, after) = rest.split_at_mut(length);
-            for (position, value) in part.iter_mut().enumerate() {
-                // SAFETY: the point is within the space, so its element is within the input.
-                *value = unsafe { element(input, first + position * step) };
+            // Rows follow each other at one distance until a dim before theirs steps.
+            let (mut at, number) = (index % row, index / row);
+            let start = offset(extents, strides, number * row);
+            for number in 0..n_rows - number % n_rows {
+                let length = (row - at).min(rest.len());
+                let first = start + number * distance + at * step;
+                // SAFETY: the points are within the space, so their elements are within the input.
+                unsafe { copy_run(input, (first, step), length, rest) };
+                (at, index, rest) = (0, index + length, &mut rest[length..]);
+                if rest.is_empty() {
+                    break;
+                }
             }
-            index += length;
-            rest = after;
         }
+    }
+}
+
+/// Copies `length` elements at equal distances. May write more elements of `to` than these.
+///
+/// # Safety
+/// The elements are within the input, and nobody writes there.
+#[inline(always)]
+unsafe fn copy_run(input: &Region, (first, step): (usize, usize), length: usize, to: &mut [f32]) {
+    if step == 0 {
+        // SAFETY: required of the caller.
+        let value = unsafe { element(input, first) };
+        // Whole vectors are stored without loops. The next elements are written later.
+        match to.first_chunk_mut::<LINE>() {
+            Some(line) if length <= LINE => *line = [value; LINE],
+            _ => to[..length].fill(value),
+        }
+        return;
+    }
+    for (position, value) in to[..length].iter_mut().enumerate() {
+        // SAFETY: as above.
+        *value = unsafe { element(input, first + position * step) };
     }
 }
 

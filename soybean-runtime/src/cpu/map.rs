@@ -15,7 +15,7 @@ use super::{
 use crate::{Error, ErrorKind};
 
 /// Shorter rows are merged, and inputs that are not dense over them are copied first.
-const SHORT_ROW: usize = 96;
+pub(crate) const SHORT_ROW: usize = 96;
 
 /// A prepared [`Map`].
 pub(crate) struct MapKernel {

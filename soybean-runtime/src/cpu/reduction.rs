@@ -12,6 +12,7 @@ use super::{
     interpreter::{Interpreter, Scratch},
     isa::Isa,
     kernel::{Arguments, CpuKernel, Prepare, Threads},
+    map::SHORT_ROW,
     parallel::{parallel_for, part_range},
     region::Region,
     space::{Space, offset},
@@ -27,9 +28,12 @@ const N_SHORT_SUM: usize = 64;
 ///
 /// The dims of its space are ordered: those kept, those reduced, and last the innermost one, which
 /// may be either. A task is one block of results (innermost dim kept) or one result (innermost dim
-/// reduced). Its units are the rows or blocks that are combined. If there are few tasks, the units
-/// are split into a power of two of pieces. Neighbors are combined pair by pair, then pairs of
-/// these. Threads can thus share the tasks, or their pieces, and most pairs belong to one thread.
+/// reduced). Its units are the rows or blocks that are combined. Short rows that are reduced are
+/// joined with a kept dim, as if their elements were results: groups of these are combined last.
+///
+/// If there are few tasks, the units are split into a power of two of pieces. Neighbors are combined
+/// pair by pair, then pairs of these. Threads can thus share the tasks, or their pieces, and most
+/// pairs belong to one thread.
 pub(crate) struct ReductionKernel {
     core: Core,
     parts: Vec<Part>,
@@ -86,26 +90,34 @@ impl ReductionKernel {
         let n_needed: Vec<usize> = (0..operands.len()).map(|it| space.n_needed(it)).collect();
         let results = space.strides.pop().expect("the result is an operand");
         let last = space.extents.len() - 1;
-        let kept: Vec<usize> = (0..last).filter(|dim| results[*dim] != 0).collect();
-        let reduced = (0..last).filter(|dim| results[*dim] == 0);
-        let order: Vec<usize> = kept.iter().copied().chain(reduced).chain([last]).collect();
+        let is_kept = |dim: &usize| results[*dim] != 0;
+        let (mut kept, reduced): (Vec<usize>, Vec<usize>) = (0..last).partition(is_kept);
+        // The dims of a row: the innermost one, and the one whose results it has groups for.
+        let is_grouped = !is_kept(&last) && space.extents[last] < SHORT_ROW && space.n_points() > 0;
+        let grouped = kept.pop_if(|dim| is_grouped && may_join(&space, *dim, last));
+        let row_dims: Vec<usize> = grouped.into_iter().chain([last]).collect();
+        let order: Vec<usize> = kept.iter().chain(&reduced).chain(&row_dims).copied().collect();
         let picked = |from: &Vec<usize>, dims: &[usize]| dims.iter().map(|it| from[*it]).collect();
-        let extents: Vec<usize> = picked(&space.extents, &order);
-        let strides = space.strides.iter().map(|it| picked(it, &order)).collect();
-        let row = extents[last];
-        let n_reduced = extents[kept.len()..last].iter().product();
-        let rows = Space { extents, strides };
-        let interpreter = Interpreter::new(&map.program, rows.clone(), rows, isa);
+        let walk = Space {
+            extents: picked(&space.extents, &order),
+            strides: space.strides.iter().map(|it| picked(it, &order)).collect(),
+        };
+        let rows = if grouped.is_some() { walk.with_joined_rows() } else { walk.clone() };
+        let row = row_dims.iter().map(|it| space.extents[*it]).product();
+        let group = if grouped.is_some() { space.extents[last] } else { 1 };
+        let interpreter = Interpreter::new(&map.program, rows, walk, isa);
+        let block = interpreter.block / group * group;
         let shape = TaskShape {
             n_kept: kept.iter().map(|it| space.extents[*it]).product(),
             kept_strides: picked(&results, &kept),
             kept: picked(&space.extents, &kept),
-            n_reduced,
+            n_reduced: reduced.iter().map(|it| space.extents[*it]).product(),
             row,
-            row_stride: results[last],
-            is_row_kept: results[last] != 0,
-            n_blocks: row.div_ceil(interpreter.block),
-            block: interpreter.block,
+            row_stride: results[row_dims[0]],
+            is_row_kept: is_kept(&row_dims[0]),
+            group,
+            n_blocks: row.div_ceil(block),
+            block,
             n_pieces: 1,
         };
         let shape = shape.in_pieces();
@@ -322,13 +334,22 @@ impl Core {
 
     fn store(&self, total: &[f32], task: usize, result: &Region) {
         let (kept, at, n) = self.shape.task(task);
-        let start = offset(&self.shape.kept, &self.shape.kept_strides, kept);
-        for (step, value) in total[..n].iter().enumerate() {
-            let place = start + (at + step) * self.shape.row_stride;
+        let shape = &self.shape;
+        let first = offset(&shape.kept, &shape.kept_strides, kept);
+        let start = first + at / shape.group * shape.row_stride;
+        for (step, values) in total[..n].chunks_exact(shape.group).enumerate() {
+            let value = if shape.group == 1 { values[0] } else { self.combined(values) };
             // SAFETY: `check` has checked that the result has all elements of the kept dims; tasks
             // have different ones.
-            unsafe { result.at(place).write(*value) };
+            unsafe { result.at(start + step * shape.row_stride).write(value) };
         }
+    }
+
+    fn combined(&self, values: &[f32]) -> f32 {
+        let mut total = self.identity();
+        // SAFETY: there is one accumulator, and so many values.
+        unsafe { (self.all)(&raw mut total, values.as_ptr(), values.len()) };
+        total
     }
 
     fn check(&self, inputs: &[Region], result: &Region) -> Result<(), Error> {
@@ -355,6 +376,15 @@ impl Core {
         }
         Ok(())
     }
+}
+
+/// Returns whether rows of the innermost dim can be read as parts of longer ones, which join another
+/// dim: each input is dense over both, or steps through one of them at most.
+fn may_join(space: &Space, dim: usize, last: usize) -> bool {
+    space.strides.iter().all(|strides| {
+        let (outer, step) = (strides[dim], strides[last]);
+        step == 0 || (step == 1 && (outer == 0 || outer == space.extents[last]))
+    })
 }
 
 /// Returns true if there are too few tasks for all threads, so that they share the pieces of each.

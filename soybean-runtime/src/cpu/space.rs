@@ -46,6 +46,20 @@ impl Space {
         this
     }
 
+    /// Returns the space with its last two dims joined. An operand steps through the joined dim if it
+    /// steps through one of them.
+    pub(crate) fn with_joined_rows(&self) -> Self {
+        let (outer, row) = self.extents.split_at(self.extents.len() - 2);
+        let joined = |strides: &Vec<usize>| {
+            let (outer, row) = strides.split_at(strides.len() - 2);
+            outer.iter().copied().chain([usize::from(row != [0, 0])]).collect()
+        };
+        Self {
+            extents: outer.iter().copied().chain([row.iter().product()]).collect(),
+            strides: self.strides.iter().map(joined).collect(),
+        }
+    }
+
     /// Returns the number of points.
     pub(crate) fn n_points(&self) -> usize {
         self.extents.iter().product()

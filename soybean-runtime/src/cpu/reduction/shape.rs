@@ -16,6 +16,8 @@ pub(super) struct TaskShape {
     pub(super) row: usize,
     pub(super) row_stride: usize,
     pub(super) is_row_kept: bool,
+    /// The number of neighbors in a row that are combined into one result at last; 1 if none are.
+    pub(super) group: usize,
     pub(super) n_blocks: usize,
     pub(super) block: usize,
     /// The number of pieces of the units of a task.
@@ -40,13 +42,13 @@ impl TaskShape {
         Self { n_pieces: 1 << n_pieces.ilog2(), ..self }
     }
 
-    /// Returns the maximum number of results of a task.
+    /// Returns the maximum number of results of a task, or of elements of groups.
     pub(super) fn width(&self) -> usize {
         if self.is_row_kept { self.block.min(self.row) } else { 1 }
     }
 
     /// Returns the kept point and the position in the row where a task begins, and its number of
-    /// results.
+    /// results, or of elements of groups.
     pub(super) fn task(&self, task: usize) -> (usize, usize, usize) {
         if !self.is_row_kept {
             return (task, 0, 1);
