@@ -31,9 +31,9 @@ const N_SHORT_SUM: usize = 64;
 /// reduced). Its units are the rows or blocks that are combined. Short rows that are reduced are
 /// joined with a kept dim, as if their elements were results: groups of these are combined last.
 ///
-/// If there are few tasks, the units are split into a power of two of pieces. Neighbors are combined
-/// pair by pair, then pairs of these. Threads can thus share the tasks, or their pieces, and most
-/// pairs belong to one thread.
+/// If there are few tasks, the units are split into a power of two of pieces. Neighbors are
+/// combined pair by pair, then pairs of these. Threads can thus share the tasks, or their pieces,
+/// and most pairs belong to one thread.
 pub(crate) struct ReductionKernel {
     core: Core,
     parts: Vec<Part>,
@@ -378,8 +378,8 @@ impl Core {
     }
 }
 
-/// Returns whether rows of the innermost dim can be read as parts of longer ones, which join another
-/// dim: each input is dense over both, or steps through one of them at most.
+/// Returns whether rows of the innermost dim can be read as parts of longer ones, which join
+/// another dim: each input is dense over both, or steps through one of them at most.
 fn may_join(space: &Space, dim: usize, last: usize) -> bool {
     space.strides.iter().all(|strides| {
         let (outer, step) = (strides[dim], strides[last]);

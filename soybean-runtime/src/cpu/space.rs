@@ -46,8 +46,8 @@ impl Space {
         this
     }
 
-    /// Returns the space with its last two dims joined. An operand steps through the joined dim if it
-    /// steps through one of them.
+    /// Returns the space with its last two dims joined. An operand steps through the joined dim if
+    /// it steps through one of them.
     pub(crate) fn with_joined_rows(&self) -> Self {
         let (outer, row) = self.extents.split_at(self.extents.len() - 2);
         let joined = |strides: &Vec<usize>| {
