@@ -148,9 +148,13 @@ fn run(
     if computes_much && !soybean_runtime::is_optimized() {
         writeln!(output, "not optimized: on the CPU, `cargo run --release` is many times faster")?;
     }
+    let only = one_entry(model.model.tables());
+    if options.compares_entries() && only.is_err() {
+        return check::check_entries(model, &options.run.trainer, output);
+    }
     let reads_data = matches!(options.command, Command::Train | Command::Check | Command::Bench);
     if reads_data && options.calibrate.is_none() {
-        one_entry(model.model.tables())?;
+        only?;
     }
     match options.command {
         // The command may write a file.

@@ -18,7 +18,7 @@ mod wishes;
 
 use std::fmt;
 
-use soybean_plan::{Init, Mode};
+use soybean_plan::{Init, Mode, Pattern};
 
 use crate::{
     builder::{Argument, Builder, Made, Site},
@@ -58,6 +58,15 @@ impl Recipe {
     /// As [`compile`](crate::compile).
     pub fn compile(&self, now: &dyn Fn() -> f64) -> Result<Compiled, Vec<ModelDiagnostic>> {
         self.compile_observed(now, &mut |_, _| {})
+    }
+
+    /// Returns whether the training steps of an entry, by its number, change the parameters of this
+    /// name that it uses.
+    #[must_use]
+    pub fn trains(&self, entry: usize, name: &str) -> bool {
+        let freezes =
+            |it: &EntryStart| it.freeze.iter().any(|pattern| Pattern::new(pattern).is_match(name));
+        self.options.optimizer.trains(name) && !self.builder.entries.get(entry).is_some_and(freezes)
     }
 
     /// Compiles the model, and shows the result of each pass to an observer. `now` returns the time

@@ -4,6 +4,9 @@
 //! update is compared with finite differences: from a fresh optimizer state, the first update of
 //! every optimizer is a known function of the gradient. If several steps share an update, all of
 //! them run on the same batch.
+//!
+//! A model with several entries has no data, so each entry is checked on random inputs, from new
+//! parameters.
 
 mod rules;
 #[cfg(test)]
@@ -13,9 +16,12 @@ use std::{io::Write, sync::Arc, time::Instant};
 
 use soybean_explain::Changes;
 use soybean_plan::{Parameter, Precision, RunScalar, Tables};
-use soybean_runtime::{Config, Trainer, View, data::Dataset};
+use soybean_runtime::{
+    Config, Trainer, View,
+    data::{Dataset, Values},
+};
 
-use super::{CommandError, CommandModel, flags::Options};
+use super::{CommandError, CommandModel, flags::Options, random::random_inputs};
 use crate::{
     oracle::{Numbers, Oracle},
     run::first,
@@ -61,57 +67,97 @@ fn check_on(
     batch: &[View<'_>],
     output: &mut dyn Write,
 ) -> Result<(), CommandError> {
+    let mut report = Report::new(output, model.model.tables().precision);
+    check_entry(model, config, (0, batch), &mut report)?;
+    report.conclude()
+}
+
+/// Checks all entries of a model on random inputs.
+pub(super) fn check_entries(
+    model: &CommandModel,
+    config: &Config,
+    output: &mut dyn Write,
+) -> Result<(), CommandError> {
     let tables = model.model.tables();
     let mut report = Report::new(output, tables.precision);
+    for entry in 0..tables.entries.len() {
+        let batch = random_inputs(tables.inputs_of(entry), config.seed);
+        let batch: Vec<View<'_>> = batch.iter().map(Values::view).collect();
+        check_entry(model, config, (entry, &batch), &mut report)?;
+    }
+    report.conclude()
+}
+
+fn check_entry(
+    model: &CommandModel,
+    config: &Config,
+    (entry, batch): (usize, &[View<'_>]),
+    report: &mut Report<'_>,
+) -> Result<(), CommandError> {
+    let tables = model.model.tables();
+    let (of_entry, by_entry) = (&tables.entries[entry], suffix(tables, entry));
     // With a learning rate of 1, the update is the difference of the parameters.
     let mut trainer = Trainer::new(model.model, Config { learning_rate: 1.0, ..config.clone() })?;
     let before = numbers(&mut trainer)?;
     let started = Instant::now();
-    let mut oracle = Oracle::new(model, (0, batch), before, config.seed);
+    let mut oracle = Oracle::new(model, (entry, batch), before, config.seed);
     let expected = oracle.evaluation();
     let forward_time = started.elapsed();
 
-    let evaluation = trainer.evaluate(batch)?;
-    report.compare_bytes(
-        "bytes of an evaluation",
-        tables.entries[0].bytes,
-        trainer.moved_bytes(),
-    )?;
-    report.compare_bytes("bytes of feeding a batch", tables.fed_bytes(0), trainer.fed_bytes())?;
-    report.compare("loss of an evaluation", &expected[0].elements, &[evaluation.loss])?;
-    for (index, (array, numbers)) in evaluation.outputs.iter().zip(&expected[1..]).enumerate() {
-        let name = tables.outputs.get(index + 1).map_or("output", |output| &output.name);
-        report.compare(&format!("output `{name}`"), &numbers.elements, &array.data)?;
+    let evaluation = trainer.evaluate_by(entry, batch)?;
+    let what = format!("bytes of an evaluation{by_entry}");
+    report.compare_bytes(&what, of_entry.bytes, trainer.moved_bytes())?;
+    let what = format!("bytes of feeding a batch{by_entry}");
+    report.compare_bytes(&what, tables.fed_bytes(entry), trainer.fed_bytes())?;
+    let what = format!("loss of an evaluation{by_entry}");
+    report.compare(&what, &expected[0].elements, &[evaluation.loss])?;
+    let outputs = tables.predictions(entry).iter();
+    for ((output, array), numbers) in outputs.zip(&evaluation.outputs).zip(&expected[1..]) {
+        let what = format!("output `{}`{by_entry}", output.name);
+        report.compare(&what, &numbers.elements, &array.data)?;
     }
 
-    let steps = report.steps(&mut trainer, batch, tables, &oracle)?;
-    let optimizer = Changes::default().apply(model.plan.recipe)?.options.optimizer;
+    let steps = report.steps(&mut trainer, (entry, batch), tables, &oracle)?;
+    let recipe = Changes::default().apply(model.plan.recipe)?;
+    let optimizer = &recipe.options.optimizer;
     let clipping = match (optimizer.clip_norm, trainer.gradient_norm()) {
         (Some(limit), Some(norm)) => (limit / (f64::from(norm) + 1e-6)).min(1.0),
         _ => 1.0,
     };
     let role = |it: &Parameter| Role {
-        is_trained: it.is_trained,
+        is_trained: it.is_trained && recipe.trains(entry, &it.name),
         is_decayed: optimizer.decays(&it.name),
         group: optimizer.group_of(&it.name),
         learning_rate_factor: optimizer.learning_rate_factor(&it.name),
     };
-    let roles: Vec<Role> = tables.parameters.iter().map(role).collect();
+    let roles: Vec<Role> =
+        of_entry.parameters.iter().map(|it| role(&tables.parameters[*it])).collect();
     let first = FirstUpdate { steps: &steps, clipping, roles: &roles };
     let after = after_update(&mut trainer, tables)?;
+    let after: Vec<Numbers> = of_entry.parameters.iter().map(|it| after[*it].clone()).collect();
     let samples = sample(&mut oracle, &after, &first, forward_time);
     let groups = (0..optimizer.groups.len()).map(Some);
     for group in [None].into_iter().chain(groups) {
         let what = match group {
-            Some(group) => format!("first update of `{}`", optimizer.groups[group].pattern),
-            None => "first update".to_owned(),
+            Some(group) => {
+                format!("first update of `{}`{by_entry}", optimizer.groups[group].pattern)
+            }
+            None => format!("first update{by_entry}"),
         };
         let samples: Vec<&Sample> = samples.iter().filter(|it| it.group == group).collect();
         if !samples.is_empty() {
             report.update(&what, &samples, !tables.states.is_empty(), clipping)?;
         }
     }
-    report.conclude()
+    Ok(())
+}
+
+/// Returns the name of an entry as the end of a line, if there are several.
+pub(super) fn suffix(tables: &Tables, entry: usize) -> String {
+    match &tables.entries[..] {
+        [_] => String::new(),
+        entries => format!(" by `{}`", entries[entry].name),
+    }
 }
 
 /// Returns the parameters after the first update. Those that change by no update, but have their
@@ -152,19 +198,20 @@ impl Report<'_> {
     fn steps(
         &mut self,
         trainer: &mut Trainer,
-        batch: &[View<'_>],
+        (entry, batch): (usize, &[View<'_>]),
         tables: &Tables,
         oracle: &Oracle,
     ) -> Result<Vec<u64>, CommandError> {
         let mut steps = Vec::new();
-        let (mut moved_bytes, mut accumulated) = (tables.train_bytes(), tables.accumulate_bytes);
+        let by_entry = suffix(tables, entry);
+        let predicted = [tables.accumulate_bytes, tables.entries[entry].bytes_of_call()];
+        let [mut accumulated, mut moved_bytes] = predicted;
         let mut first_loss = None;
         while trainer.counters().n_updates == 0 {
             let is_update = trainer.is_next_step_update();
-            let predicted = trainer.bytes_of_next_step();
-            let loss = trainer.step(batch)?;
+            let loss = trainer.step_by(entry, batch)?;
             let step = trainer.n_steps();
-            if trainer.moved_bytes() != predicted {
+            if trainer.moved_bytes() != predicted[usize::from(is_update)] {
                 let moved = if is_update { &mut moved_bytes } else { &mut accumulated };
                 *moved = trainer.moved_bytes();
             }
@@ -180,9 +227,11 @@ impl Report<'_> {
             let what = "bytes while accumulating";
             self.compare_bytes(what, tables.accumulate_bytes, accumulated)?;
         }
-        self.compare_bytes("bytes of a training step", tables.train_bytes(), moved_bytes)?;
+        let what = format!("bytes of a training step{by_entry}");
+        self.compare_bytes(&what, predicted[1], moved_bytes)?;
         let expected = [oracle.training_loss(1)];
-        self.compare("loss of a training step", &expected, first_loss.as_slice())?;
+        let what = format!("loss of a training step{by_entry}");
+        self.compare(&what, &expected, first_loss.as_slice())?;
         if !tables.scalars.contains(&RunScalar::Noise) {
             steps.truncate(1);
         }

@@ -76,6 +76,11 @@ pub(super) struct Options {
 }
 
 impl Options {
+    /// Returns whether the command is a `check` without a special question.
+    pub(super) fn compares_entries(&self) -> bool {
+        self.command == Command::Check && !self.determinism && !self.non_finite
+    }
+
     pub(super) fn new(run: TrainConfig) -> Self {
         Self {
             command: Command::Train,

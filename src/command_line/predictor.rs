@@ -2,13 +2,12 @@
 
 use std::io::Write;
 
-use soybean_plan::Tables;
 use soybean_runtime::{Predictor, data::Values};
 
 use super::{
     CommandError, CommandModel,
     bench::{N_MEASURED, N_WARM_UP, Times, feeding, memory},
-    check::Report,
+    check::{Report, suffix},
     flags::Options,
     random::random_inputs,
 };
@@ -45,14 +44,6 @@ pub(super) fn check(
         }
     }
     report.conclude()
-}
-
-/// Returns the name of an entry as the end of a line, if there are several.
-fn suffix(tables: &Tables, entry: usize) -> String {
-    match &tables.entries[..] {
-        [_] => String::new(),
-        entries => format!(" by `{}`", entries[entry].name),
-    }
 }
 
 /// Measures predictions, moved bytes and memory of all entries.

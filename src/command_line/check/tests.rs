@@ -3,7 +3,7 @@
 
 use soybean_runtime::{Config, Device, View};
 
-use super::check_on;
+use super::{check_entries, check_on};
 use crate::{Network, command_line::CommandModel};
 
 macro_rules! model {
@@ -50,6 +50,55 @@ model!(
 );
 
 model!(kept, 0.25, optimizer = gradients(), clip_norm = 0.05);
+
+/// Its entries train parameters of their own, and use those of the other.
+#[soybean::model(
+    gpus = 2,
+    optimizer = sgd(),
+    groups = [("critic.*", adam())],
+    entries = (discriminator(freeze = ["maker.*"]), generator(freeze = ["critic.*"])),
+)]
+mod gan {
+    use soybean::{nn, prelude::*};
+
+    fn maker(z: Tensor) -> Tensor {
+        nn::linear(z, 6)
+    }
+
+    fn critic(x: Tensor) -> Tensor {
+        nn::linear(nn::linear(x, 8).tanh().dropout(0.25), 1)
+    }
+
+    pub(crate) fn discriminator(real: Tensor<f32, 4, 6>, z: Tensor<f32, 4, 2>) -> Tensor {
+        let scores = critic(concat([real, maker(z)], 0));
+        let (good, bad) = (scores.slice(0, 0, 4), scores.slice(0, 4, 8));
+        (-good).softplus().mean(..) + bad.softplus().mean(..)
+    }
+
+    pub(crate) fn generator(z: Tensor<f32, 4, 2>) -> (Tensor, Tensor) {
+        let made = maker(z);
+        ((-critic(made)).softplus().mean(..), made)
+    }
+}
+
+#[test]
+fn each_entry_is_checked_on_random_inputs() {
+    let config = Config { seed: 5, device: Device::Cpu, ..Config::default() };
+    let mut output = Vec::new();
+    let outcome = check_entries(&CommandModel::of::<gan::Network>(), &config, &mut output);
+    let text = String::from_utf8(output).unwrap();
+    assert!(outcome.is_ok(), "{text}");
+    for (what, found) in [
+        ("loss of a training step by `discriminator`", ""),
+        ("first update of `critic.*` by `discriminator` 32 elements: ", "is the sign"),
+        ("output `made` by `generator`", "24 elements"),
+        ("first update by `generator` ", "is the gradient"),
+    ] {
+        assert!(text.lines().any(|it| it.contains(what) && it.contains(found)), "{what}: {text}");
+    }
+    assert!(!text.contains("first update by `discriminator`"), "the maker is frozen: {text}");
+    assert!(!text.contains("`critic.*` by `generator`"), "the critic is frozen: {text}");
+}
 
 fn check<N: Network>(detail: &str) {
     let x: Vec<f32> = (0..48).map(|it| ((it * 37) % 23) as f32 / 11.0 - 1.0).collect();
