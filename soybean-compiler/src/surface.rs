@@ -32,6 +32,7 @@ mod reduction;
 mod resizing;
 pub(crate) mod sample;
 mod slicing;
+mod softmax;
 mod storage;
 
 use soybean_plan::{ScalarProgram, Shape};

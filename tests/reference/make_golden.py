@@ -541,6 +541,10 @@ CASES = [
     ("attention_with", attention_with, tensor(4, 2, 3, 2), tensor(4, 2, 5, 2), tensor(4, 2, 5, 3), "none", labels(4, classes=6), 0.0, 0.75, 0.0),
     ("attention_with", attention_with, tensor(2, 4, 5, 2), tensor(2, 2, 5, 2), tensor(2, 2, 5, 2), "causal", Array(2), labels(2, 5, classes=2), labels(2, 5, classes=2), tensor(4, 1, 5), -0.5, 0.0),
     ("attention_with", attention_with, tensor(3, 4, 2), tensor(3, 6, 2), tensor(3, 6, 2), 2, ..., tensor(3, 4, 6), 1.5, 0.0),
+    ("sum", reduction(np.sum), labels(3, 4, classes=9) - 4, 0),
+    ("max", reduction(np.max), labels(2, 3, 4, classes=9) - 9, [0, 2]),
+    ("min", reduction(np.min), labels(3, 4, classes=9) + 1, ...),
+    ("cumsum", np.cumsum, labels(3, 4, classes=9) - 4, 1),
 ]
 
 
