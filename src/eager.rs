@@ -50,7 +50,7 @@ pub use arena::scope;
 pub use arithmetic::Operand;
 pub use attention::{AttentionMask, AttentionSegments, Seen, Segments};
 pub use by_name::{Argument, call, operator_names};
-pub use convolution::Pair;
+pub use convolution::PerDim;
 pub use creation::{arange, full};
 pub use dims::{Dim, Dims, Extent, Extents, Position};
 pub use parameters::{

@@ -34,6 +34,7 @@ pub(crate) mod sample;
 mod slicing;
 mod softmax;
 mod storage;
+mod volumes;
 
 use soybean_plan::{ScalarProgram, Shape};
 
@@ -105,6 +106,7 @@ families! {
     "Products of matrices", product, Method;
     "Convolution", convolution, Method;
     "Pooling", pooling, Method;
+    "Volumes", volumes, Method;
     "Images of another size", resizing, Method;
     "Index notation", einsum, Method;
     "Reductions", reduction, Method;

@@ -180,9 +180,15 @@ const OPERATORS: &[Operator] = &[
     }),
     ("mse", |it| it.tensor(0).mse(it.tensor(1))),
     ("conv2d", |it| {
-        let groups = it.pair(5)[0];
-        it.tensor(0).conv2d(it.tensor(1), it.pair(2), it.pair(3), it.pair(4), groups)
+        let [x, weight] = [0, 1].map(|at| it.tensor(at));
+        x.conv2d(weight, it.pair(2), it.pair(3), it.pair(4), it.extent(5))
     }),
+    ("conv3d", |it| {
+        let [x, weight] = [0, 1].map(|at| it.tensor(at));
+        x.conv3d(weight, it.triple(2), it.triple(3), it.triple(4), it.extent(5))
+    }),
+    ("max_pool3d", |it| it.tensor(0).max_pool3d(it.triple(1), it.triple(2), it.triple(3))),
+    ("avg_pool3d", |it| it.tensor(0).avg_pool3d(it.triple(1), it.triple(2), it.triple(3))),
     ("conv1d", |it| {
         it.tensor(0).conv1d(it.tensor(1), it.extent(2), it.extent(3), it.extent(4), it.extent(5))
     }),
@@ -297,12 +303,20 @@ impl Arguments<'_> {
 
     /// Returns two numbers, or one number twice.
     fn pair(&self, position: usize) -> [usize; 2] {
+        self.per_dim(position)
+    }
+
+    fn triple(&self, position: usize) -> [usize; 3] {
+        self.per_dim(position)
+    }
+
+    fn per_dim<const N: usize>(&self, position: usize) -> [usize; N] {
         match self.list.get(position) {
-            Some(Argument::Integer(number)) => [extent(*number); 2],
-            Some(Argument::List(numbers)) if numbers.len() == 2 => {
-                [extent(numbers[0]), extent(numbers[1])]
+            Some(Argument::Integer(number)) => [extent(*number); N],
+            Some(Argument::List(numbers)) if numbers.len() == N => {
+                std::array::from_fn(|at| extent(numbers[at]))
             }
-            other => self.refuse(position, "one or two integers", other),
+            other => self.refuse(position, "an integer, or one for each dim", other),
         }
     }
 

@@ -114,6 +114,7 @@ FUNCTIONS = {
     "normalize": lambda x, dim, eps: F.normalize(x, dim=dim, eps=eps),
     "global_avg_pool2d": lambda x: x.mean((2, 3)),
     "conv1d": lambda x, w, stride, padding, dilation, groups: F.conv1d(x, w, None, stride, padding, dilation, groups),
+    "conv3d": lambda x, w, stride, padding, dilation, groups: F.conv3d(x, w, None, stride, padding, dilation, groups),
     "conv2d": lambda x, w, stride, padding, dilation, groups: F.conv2d(x, w, None, stride, padding, dilation, groups),
     "conv_transpose2d": lambda x, w, *rest: F.conv_transpose2d(x, w, None, *rest),
     "interpolate": lambda x, size, mode: F.interpolate(x, size, mode=mode),

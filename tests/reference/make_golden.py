@@ -28,6 +28,12 @@ def positive(*shape):
     return tensor(*shape, low=0.5, high=2.0)
 
 
+def distinct(*shape):
+    """Numbers of which no two are equal: the maximum of equal ones has no derivative."""
+    n = math.prod(shape)
+    return (rng.permutation(n).reshape(shape) - n // 2) / 128
+
+
 class Labels(np.ndarray):
     """Integers, which have no gradient."""
 
@@ -240,6 +246,45 @@ def in_one_row(pool):
 def conv1d(x, weight, stride, padding, dilation, groups):
     result = conv2d(x[:, :, None], weight[:, :, None], [1, stride], [0, padding], [1, dilation], groups)
     return result[:, :, 0]
+
+
+def triple(setting):
+    return setting if isinstance(setting, list) else [setting] * 3
+
+
+def volume_windows(x, window, stride, padding, dilation, fill):
+    """[n, c, planes, rows, columns, window planes, window rows, window columns]"""
+    padding, stride, dilation = triple(padding), triple(stride), triple(dilation)
+    x = np.pad(x, ((0, 0), (0, 0), *((by, by) for by in padding)), constant_values=fill)
+    places = []
+    for dim in range(3):
+        reach = dilation[dim] * (window[dim] - 1) + 1
+        firsts = np.arange(0, x.shape[dim + 2] - reach + 1, stride[dim])
+        places.append(firsts[:, None] + dilation[dim] * np.arange(window[dim]))
+    z, y, x_ = places
+    return x[:, :, z[:, None, None, :, None, None], y[None, :, None, None, :, None], x_[None, None, :, None, None, :]]
+
+
+def conv3d(x, weight, stride, padding, dilation, groups):
+    patches = volume_windows(x, weight.shape[2:], stride, padding, dilation, 0.0)
+    inputs, outputs = x.shape[1] // groups, weight.shape[0] // groups
+    parts = [
+        np.einsum(
+            "nczyxkij,ockij->nozyx",
+            patches[:, group * inputs : (group + 1) * inputs],
+            weight[group * outputs : (group + 1) * outputs],
+        )
+        for group in range(groups)
+    ]
+    return np.concatenate(parts, axis=1)
+
+
+def max_pool3d(x, window, stride, padding):
+    return volume_windows(x, triple(window), stride, padding, 1, -np.inf).max((5, 6, 7))
+
+
+def avg_pool3d(x, window, stride, padding):
+    return volume_windows(x, triple(window), stride, padding, 1, 0.0).mean((5, 6, 7))
 
 
 def conv_transpose2d(x, weight, stride, padding, output_padding, groups, dilation):
@@ -545,6 +590,10 @@ CASES = [
     ("max", reduction(np.max), labels(2, 3, 4, classes=9) - 9, [0, 2]),
     ("min", reduction(np.min), labels(3, 4, classes=9) + 1, ...),
     ("cumsum", np.cumsum, labels(3, 4, classes=9) - 4, 1),
+    ("conv3d", conv3d, tensor(2, 3, 4, 3, 5), tensor(4, 3, 3, 2, 3), 1, [1, 0, 1], 1, 1),
+    ("conv3d", conv3d, tensor(1, 4, 7, 5, 4), tensor(6, 2, 2, 3, 2), [2, 1, 2], 1, [3, 2, 1], 2),
+    ("max_pool3d", max_pool3d, distinct(2, 2, 4, 5, 6), [3, 2, 2], [1, 2, 2], [1, 0, 1]),
+    ("avg_pool3d", avg_pool3d, tensor(2, 2, 4, 6, 5), 2, [2, 2, 1], [0, 1, 0]),
 ]
 
 
