@@ -25,6 +25,7 @@ mod comparison;
 mod convolution;
 mod creation;
 mod cross_entropy;
+mod ctc;
 mod dims;
 mod dropout;
 mod einsum;

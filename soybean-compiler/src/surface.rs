@@ -13,6 +13,7 @@ mod conversion;
 mod convolution;
 mod creation;
 mod cross_entropy;
+mod ctc;
 pub(crate) mod custom;
 mod dropout;
 mod einsum;
@@ -119,6 +120,7 @@ families! {
     "Attention", attention, Method;
     "Losses of classes", cross_entropy, Method;
     "Losses of two classes", binary_cross_entropy, Method;
+    "Losses of sequences", ctc, Method;
     "Losses and similarities", loss, Method;
     "Labels and indices", labels, Method;
     "Elements by their indices", indexing, Method;

@@ -205,6 +205,12 @@ const OPERATORS: &[Operator] = &[
     ("avg_pool2d", |it| it.tensor(0).avg_pool2d(it.pair(1), it.pair(2), it.pair(3))),
     ("adaptive_avg_pool2d", |it| it.tensor(0).adaptive_avg_pool2d(it.pair(1))),
     ("global_avg_pool2d", |it| it.tensor(0).global_avg_pool2d()),
+    ("ctc_loss", |it| it.tensor(0).ctc_loss(it.tensor(1), it.tensor(2), it.tensor(3))),
+    ("ctc_loss_with", |it| {
+        let [x, targets, inputs, lengths] = [0, 1, 2, 3].map(|at| it.tensor(at));
+        let (blank, zero_infinity) = (it.extent(4), it.boolean(6));
+        x.ctc_loss_with(targets, inputs, lengths, blank, it.text(5), zero_infinity)
+    }),
     ("l1_loss", |it| it.tensor(0).l1_loss(it.tensor(1))),
     ("huber_loss", |it| it.tensor(0).huber_loss(it.tensor(1), it.number(2))),
     ("smooth_l1_loss", |it| it.tensor(0).smooth_l1_loss(it.tensor(1), it.number(2))),

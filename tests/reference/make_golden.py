@@ -9,6 +9,7 @@ or the compiler. Run it as `python3 tests/reference/make_golden.py`, with anothe
 golden.txt to write both files elsewhere; equal versions of NumPy write equal files.
 """
 
+import itertools
 import math
 import pathlib
 import sys
@@ -40,6 +41,10 @@ class Labels(np.ndarray):
 
 def labels(*shape, classes):
     return rng.integers(0, classes, shape).astype(np.float64).view(Labels)
+
+
+def given(*shape, elements):
+    return np.array(elements, dtype=np.float64).reshape(shape).view(Labels)
 
 
 class Buffer(np.ndarray):
@@ -285,6 +290,28 @@ def max_pool3d(x, window, stride, padding):
 
 def avg_pool3d(x, window, stride, padding):
     return volume_windows(x, triple(window), stride, padding, 1, 0.0).mean((5, 6, 7))
+
+
+def ctc_loss(log_probs, targets, input_lengths, target_lengths, blank=0, reduction="mean", zero_infinity=False):
+    """By the list of all alignments: sequences of classes, without repetitions, without blanks."""
+    losses = []
+    for at in range(log_probs.shape[1]):
+        frames, length = int(input_lengths[at]), int(target_lengths[at])
+        target = [int(it) for it in targets[at, :length]]
+        likelihood = -np.inf
+        for alignment in itertools.product(range(log_probs.shape[2]), repeat=frames):
+            if [it for it, _ in itertools.groupby(alignment) if it != blank] == target:
+                logarithm = sum(log_probs[frame, at, it] for frame, it in enumerate(alignment))
+                likelihood = np.logaddexp(likelihood, logarithm)
+        losses.append(0.0 if zero_infinity and np.isinf(likelihood) else -likelihood)
+    losses = np.array(losses)
+    if reduction == "none":
+        return losses
+    return losses.sum() if reduction == "sum" else (losses / np.maximum(target_lengths, 1)).mean()
+
+
+def logarithms(*shape):
+    return tensor(*shape, low=-3.0, high=-0.25)
 
 
 def conv_transpose2d(x, weight, stride, padding, output_padding, groups, dilation):
@@ -594,6 +621,9 @@ CASES = [
     ("conv3d", conv3d, tensor(1, 4, 7, 5, 4), tensor(6, 2, 2, 3, 2), [2, 1, 2], 1, [3, 2, 1], 2),
     ("max_pool3d", max_pool3d, distinct(2, 2, 4, 5, 6), [3, 2, 2], [1, 2, 2], [1, 0, 1]),
     ("avg_pool3d", avg_pool3d, tensor(2, 2, 4, 6, 5), 2, [2, 2, 1], [0, 1, 0]),
+    ("ctc_loss", ctc_loss, logarithms(5, 3, 4), given(3, 2, elements=[1, 2, 3, 3, 2, 1]), given(3, elements=[5, 4, 3]), given(3, elements=[2, 2, 1])),
+    ("ctc_loss_with", ctc_loss, logarithms(4, 4, 3), given(4, 3, elements=[0, 2, 0, 2, 2, 0, 0, 0, 2, 2, 0, 2]), given(4, elements=[4, 2, 4, 0]), given(4, elements=[3, 2, 0, 1]), 1, "none", True),
+    ("ctc_loss_with", ctc_loss, logarithms(4, 2, 3), given(2, 2, elements=[1, 0, 1, 1]), given(2, elements=[4, 3]), given(2, elements=[2, 2]), 2, "sum", False),
 ]
 
 

@@ -82,7 +82,6 @@ pub(super) const NAMES: &[(&str, Counterpart)] = &[
     ("cov", Text("`x.matmul(x.transpose()) / (n - 1)` less the means")),
     ("cpu", Text("nothing: the plan places the tensors")),
     ("cross", Text("`x.roll(-1, dim) * y.roll(1, dim) - x.roll(1, dim) * y.roll(-1, dim)`")),
-    ("ctc_loss", Missing(OF_OTHERS)),
     ("cuda", Text("nothing: the plan places the tensors")),
     ("cummax", Missing(OF_OTHERS)),
     ("cummin", Missing(OF_OTHERS)),
