@@ -25,6 +25,7 @@ mod comparison;
 mod convolution;
 mod creation;
 mod cross_entropy;
+mod ctc;
 mod dims;
 mod dropout;
 mod einsum;
@@ -50,7 +51,7 @@ pub use arena::scope;
 pub use arithmetic::Operand;
 pub use attention::{AttentionMask, AttentionSegments, Seen, Segments};
 pub use by_name::{Argument, call, operator_names};
-pub use convolution::Pair;
+pub use convolution::PerDim;
 pub use creation::{arange, full};
 pub use dims::{Dim, Dims, Extent, Extents, Position};
 pub use parameters::{

@@ -49,7 +49,7 @@ pub use attention::{feed_forward, multi_head_attention, transformer_block};
 pub use bert::bert_layer;
 pub use convolution::{
     Window, conv_norm, conv_norm_relu, conv_transpose2d, conv1d, conv2d, conv2d_without_bias,
-    depthwise_conv2d, depthwise_conv2d_without_bias,
+    conv3d, depthwise_conv2d, depthwise_conv2d_without_bias,
 };
 pub use dense::{embedding, linear, linear_without_bias};
 pub use experts::mixture_of_experts;

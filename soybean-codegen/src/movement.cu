@@ -62,7 +62,8 @@ template <class Unit> __device__ __forceinline__ void soybean_move(const soybean
   }
 }
 
-// Combines the elements of one unit in single precision, in the order of the sources.
+// Combines the elements of one unit in the order of the sources: integers, or numbers in single
+// precision.
 template <class Combine, class Element, class Unit> __device__ __forceinline__ void soybean_combine(const soybean_part* parts, Unit* result) {
   const int n_elements = sizeof(Unit) / sizeof(Element);
   union Elements {
@@ -75,15 +76,15 @@ template <class Combine, class Element, class Unit> __device__ __forceinline__ v
   for (unsigned long long point = blockIdx.x * blockDim.x + threadIdx.x; point < part.n_points; point += n_threads) {
     soybean_place place = soybean_find(part, (unsigned)point);
     Elements elements;
-    float values[n_elements];
+    decltype(Combine::none()) values[n_elements];
     elements.unit = sources[0][place.there];
 #pragma unroll
-    for (int i = 0; i < n_elements; ++i) values[i] = soybean_value(elements.elements[i]);
+    for (int i = 0; i < n_elements; ++i) values[i] = Combine::value(elements.elements[i]);
 #pragma unroll 4
     for (unsigned source = 1; source < part.n_sources; ++source) {
       elements.unit = sources[source][place.there];
 #pragma unroll
-      for (int i = 0; i < n_elements; ++i) values[i] = Combine::combine(values[i], soybean_value(elements.elements[i]));
+      for (int i = 0; i < n_elements; ++i) values[i] = Combine::combine(values[i], Combine::value(elements.elements[i]));
     }
 #pragma unroll
     for (int i = 0; i < n_elements; ++i) soybean_store(elements.elements + i, values[i]);
@@ -95,7 +96,7 @@ template <class Combine, class Element, class Unit> __device__ __forceinline__ v
   extern "C" __global__ void __launch_bounds__(256) soybean_move_##bytes(const soybean_part* parts, Unit* result) {                 \
     soybean_move<Unit>(parts, result);                                                                                              \
   }
-#define SOYBEAN_COMBINE(combine, type, Element, bytes, Unit)                                                                         \
-  extern "C" __global__ void __launch_bounds__(256) soybean_combine_##combine##_##type##_##bytes(const soybean_part* parts, Unit* result) { \
-    soybean_combine<soybean_##combine, Element, Unit>(parts, result);                                                               \
+#define SOYBEAN_COMBINE(function, Combine, Element, Unit)                                                                            \
+  extern "C" __global__ void __launch_bounds__(256) function(const soybean_part* parts, Unit* result) {                             \
+    soybean_combine<Combine, Element, Unit>(parts, result);                                                                         \
   }

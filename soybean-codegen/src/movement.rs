@@ -7,6 +7,8 @@
 
 use soybean_plan::{Combine, DType, MAX_RANK, Run};
 
+use crate::reduction::combine_type;
+
 /// Returns the text of these functions, which follows the prelude once. Functions that are not
 /// named are left out, since compiling all of them takes longer than most models.
 #[must_use]
@@ -30,16 +32,15 @@ fn instances() -> impl Iterator<Item = (String, String)> {
         .iter()
         .map(|(bytes, unit)| (move_function(*bytes), format!("SOYBEAN_MOVE({bytes}, {unit})")));
     let combines = [Combine::Sum, Combine::Max].into_iter().flat_map(|combine| {
-        [(DType::F32, "float"), (DType::Bf16, "bf16")].into_iter().flat_map(
+        [(DType::F32, "float"), (DType::Bf16, "bf16"), (DType::I32, "int")].into_iter().flat_map(
             move |(dtype, element)| {
-                UNITS.iter().filter(move |it| it.0 >= dtype.bytes()).filter_map(
-                    move |(bytes, unit)| {
-                        let how = combine.name();
-                        let instance =
-                            format!("SOYBEAN_COMBINE({how}, {dtype}, {element}, {bytes}, {unit})");
-                        Some((combine_function(combine, dtype, *bytes)?, instance))
-                    },
-                )
+                let fits = move |it: &&(usize, &str)| it.0 >= dtype.bytes();
+                UNITS.iter().filter(fits).map(move |(bytes, unit)| {
+                    let function = combine_function(combine, dtype, *bytes);
+                    let how = combine_type(combine, dtype);
+                    let instance = format!("SOYBEAN_COMBINE({function}, {how}, {element}, {unit})");
+                    (function, instance)
+                })
             },
         )
     });
@@ -78,15 +79,9 @@ pub fn move_function(unit_bytes: usize) -> String {
 
 /// Returns the name of the function that combines the elements of all sources of a part in their
 /// order. Sums of `bf16` are computed in `f32`. Its arguments are those of [`move_function`].
-/// Returns none for integers, which have no partial results.
 #[must_use]
-pub fn combine_function(combine: Combine, dtype: DType, unit_bytes: usize) -> Option<String> {
-    match dtype {
-        DType::F32 | DType::Bf16 => {
-            Some(format!("soybean_combine_{}_{dtype}_{unit_bytes}", combine.name()))
-        }
-        DType::I32 => None,
-    }
+pub fn combine_function(combine: Combine, dtype: DType, unit_bytes: usize) -> String {
+    format!("soybean_combine_{}_{dtype}_{unit_bytes}", combine.name())
 }
 
 /// Returns the blocks that run a function over parts of which the largest has this many points;

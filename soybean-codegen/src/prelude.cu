@@ -176,27 +176,40 @@ __device__ __forceinline__ float soybean_noise(float x, float y) {
 struct soybean_sum {
   static __device__ __forceinline__ float none() { return 0.0f; }
   static __device__ __forceinline__ float combine(float x, float y) { return x + y; }
+  template <class T> static __device__ __forceinline__ float value(T x) { return soybean_value(x); }
 };
 struct soybean_max {
   static __device__ __forceinline__ float none() { return -SOYBEAN_INFINITY; }
   static __device__ __forceinline__ float combine(float x, float y) { return soybean_maximum(x, y); }
+  template <class T> static __device__ __forceinline__ float value(T x) { return soybean_value(x); }
+};
+// Signed integers that overflow are undefined in C.
+struct soybean_sum_of_integers {
+  static __device__ __forceinline__ int none() { return 0; }
+  static __device__ __forceinline__ int combine(int x, int y) { return (int)((unsigned)x + (unsigned)y); }
+  static __device__ __forceinline__ int value(int x) { return x; }
+};
+struct soybean_max_of_integers {
+  static __device__ __forceinline__ int none() { return -2147483647 - 1; }
+  static __device__ __forceinline__ int combine(int x, int y) { return x > y ? x : y; }
+  static __device__ __forceinline__ int value(int x) { return x; }
 };
 
 // Combines over groups of `width` neighboring lanes, a power of two up to 32. Every lane has the
 // result, and all lanes of the warp take part.
-template <class Combine> __device__ __forceinline__ float soybean_combine_lanes(float x, int width) {
+template <class Combine, class T> __device__ __forceinline__ T soybean_combine_lanes(T x, int width) {
   for (int distance = width / 2; distance > 0; distance /= 2) x = Combine::combine(x, __shfl_xor_sync(SOYBEAN_ALL_LANES, x, distance));
   return x;
 }
-template <class Combine> __device__ __forceinline__ float soybean_combine_warp(float x) { return soybean_combine_lanes<Combine>(x, 32); }
+template <class Combine, class T> __device__ __forceinline__ T soybean_combine_warp(T x) { return soybean_combine_lanes<Combine>(x, 32); }
 
 // Combines over a block. Every thread has the result. The block has a multiple of 32 threads, all
 // of which take part. `scratch` is shared memory for 32 numbers, which may be used again at once.
-template <class Combine> __device__ __forceinline__ float soybean_combine_block(float x, float* scratch) {
+template <class Combine, class T> __device__ __forceinline__ T soybean_combine_block(T x, T* scratch) {
   x = soybean_combine_warp<Combine>(x);
   if (threadIdx.x % 32 == 0) scratch[threadIdx.x / 32] = x;
   __syncthreads();
-  float all = scratch[0];
+  T all = scratch[0];
   for (unsigned warp = 1; warp < blockDim.x / 32; ++warp) all = Combine::combine(all, scratch[warp]);
   __syncthreads();
   return all;

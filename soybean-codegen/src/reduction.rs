@@ -34,6 +34,7 @@ impl CudaKernel for Reduction {
             name: format!("{prefix}_reduce"),
             program: &self.map.program,
             combine: self.combine,
+            dtype: if self.combines_integers() { DType::I32 } else { DType::F32 },
             inputs: call.inputs.iter().enumerate().map(|it| input_apart(it.0, *it.1)).collect(),
             types: call.inputs.to_vec(),
             result: result_apart(0, *call.results.first()?),
@@ -47,15 +48,27 @@ impl CudaKernel for Reduction {
             let operations = vec![first.write(&mut text)?];
             return Some(Generated { text: text.finish(), operations, workspace_bytes: 0 });
         }
-        let identity = ScalarProgram {
-            instructions: vec![Instruction::Input(0)].into(),
-            results: vec![0].into(),
+        let same = match first.dtype {
+            DType::I32 => Instruction::Integer(0),
+            DType::F32 | DType::Bf16 => Instruction::Input(0),
         };
+        let identity = ScalarProgram { instructions: vec![same].into(), results: vec![0].into() };
         let second = first.second(n_splits, &identity);
         let workspace_bytes = n_splits * n_points(&first.kept) * 4;
-        let first = Pass { result: workspace("float* __restrict__ out0", 0), n_splits, ..first };
+        let parts = workspace(format!("{}* __restrict__ out0", first.c_type()), 0);
+        let first = Pass { result: parts, n_splits, ..first };
         let operations = vec![first.write(&mut text)?, second.write(&mut text)?];
         Some(Generated { text: text.finish(), operations, workspace_bytes })
+    }
+}
+
+/// Returns the type in CUDA C that combines elements of this type.
+pub(crate) const fn combine_type(combine: Combine, dtype: DType) -> &'static str {
+    match (combine, dtype) {
+        (Combine::Sum, DType::F32 | DType::Bf16) => "soybean_sum",
+        (Combine::Max, DType::F32 | DType::Bf16) => "soybean_max",
+        (Combine::Sum, DType::I32) => "soybean_sum_of_integers",
+        (Combine::Max, DType::I32) => "soybean_max_of_integers",
     }
 }
 
@@ -93,6 +106,8 @@ struct Pass<'a> {
     name: String,
     program: &'a ScalarProgram,
     combine: Combine,
+    /// The type of the combined values.
+    dtype: DType,
     inputs: Vec<Parameter>,
     types: Vec<DType>,
     result: Parameter,
@@ -118,8 +133,9 @@ impl Pass<'_> {
             name: format!("{}_parts", self.name),
             program: identity,
             combine: self.combine,
-            inputs: vec![workspace("const float* __restrict__ in0", 0)],
-            types: vec![DType::F32],
+            dtype: self.dtype,
+            inputs: vec![workspace(format!("const {}* __restrict__ in0", self.c_type()), 0)],
+            types: vec![self.dtype],
             result: self.result.clone(),
             kept: self.kept.iter().map(of_part).collect(),
             reduced: vec![Axis { extent: n_splits, strides: vec![n_kept, 0] }],
@@ -192,9 +208,14 @@ impl Pass<'_> {
     }
 
     const fn combine_type(&self) -> &'static str {
-        match self.combine {
-            Combine::Sum => "soybean_sum",
-            Combine::Max => "soybean_max",
+        combine_type(self.combine, self.dtype)
+    }
+
+    /// Returns the C type of the combined values.
+    const fn c_type(&self) -> &'static str {
+        match self.dtype {
+            DType::F32 | DType::Bf16 => "float",
+            DType::I32 => "int",
         }
     }
 
@@ -203,7 +224,7 @@ impl Pass<'_> {
     fn write_loop(&self, text: &mut Text, loop_: &Loop<'_>) {
         let Loop { step, points_of_number, width, kept_places } = *loop_;
         let combine = self.combine_type();
-        text.line(format!("float sums[{width}];"));
+        text.line(format!("{} sums[{width}];", self.c_type()));
         text.line(format!("for (int e = 0; e < {width}; ++e) sums[e] = {combine}::none();"));
         if self.program.instructions.len() <= SHORT_PROGRAM {
             text.line("#pragma unroll 4");

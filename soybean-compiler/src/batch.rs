@@ -34,10 +34,9 @@ impl Batch {
             let is_queried = graph.ancestors_in(phase, &left);
             let inputs = network.inputs[entry.inputs.clone()].iter();
             let queried: Vec<Value> = inputs.copied().filter(|it| is_queried[it.index()]).collect();
-            let extents: Vec<_> =
-                queried.iter().map(|&it| graph.shape(it).first().copied()).collect();
-            let shared = extents.first().copied().flatten();
-            let n_rows = shared.filter(|_| extents.iter().all(|it| *it == shared));
+            // Scalars are the same for all rows.
+            let mut extents = queried.iter().filter_map(|&it| graph.shape(it).first().copied());
+            let n_rows = extents.next().filter(|first| extents.all(|it| it == *first));
             queried.iter().for_each(|it| batch.is_queried[it.index()] = true);
             batch.rows.push(rows(graph, n_rows, phase));
         }
@@ -59,11 +58,11 @@ fn rows(graph: &Graph, n_rows: Option<usize>, phase: Phase) -> Vec<Rows> {
     let mut rows: Vec<Rows> = Vec::with_capacity(graph.n_values());
     for value in graph.values() {
         rows.push(match (&graph.node(value).source, n_rows) {
-            (Source::Input { .. }, Some(n_rows)) => match graph.shape(value).first() {
-                Some(extent) if *extent == n_rows => Rows::Own { dim: 0 },
-                Some(_) | None => Rows::Mixed,
+            (Source::Input { .. }, n_rows) => match graph.shape(value).first() {
+                None => Rows::Fixed,
+                Some(extent) if Some(*extent) == n_rows => Rows::Own { dim: 0 },
+                Some(_) => Rows::Mixed,
             },
-            (Source::Input { .. }, None) => Rows::Mixed,
             (Source::Parameter(_) | Source::Buffer(_) | Source::State, _) => Rows::Fixed,
             (Source::Operator(operator), _) => {
                 let signature = operator.signature(&graph.operand_shapes(value));
@@ -233,6 +232,19 @@ mod tests {
         // No dim of the result is that of the batch.
         check_of(1, |it, x| call(it, "reshape", &[x, list(&[8])]), Rows::Mixed);
         check_of(1, |it, x| call(it, "sum", &[x, Argument::Integer(0)]), Rows::Mixed);
+    }
+
+    #[test]
+    fn scalars_are_the_same_for_all_rows() {
+        let mut builder = Builder::in_mode(soybean_plan::Mode::Inference);
+        let scale = Argument::Tensor(builder.input("scale", DType::F32, &[]));
+        let x = Argument::Tensor(builder.input("x", DType::F32, &[6, 8]));
+        let scaled = call(&mut builder, "mul", &[x, scale.clone()]);
+        let square = call(&mut builder, "square", &[scale]);
+        let outputs = [("y".to_owned(), scaled), ("z".to_owned(), square)];
+        let network = build_network(builder, None, &outputs, &Optimizer::default()).unwrap();
+        let rows = |at: usize| Batch::of(&network).rows(0, network.outputs[at].1);
+        assert_eq!([rows(0), rows(1)], [Rows::Own { dim: 0 }, Rows::Fixed]);
     }
 
     #[test]

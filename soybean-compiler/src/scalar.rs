@@ -292,13 +292,12 @@ pub(crate) fn float() -> ScalarProgram {
     builder.finish(number)
 }
 
-/// Returns the program that compares two inputs of integers: 1 where they are equal, else 0.
+/// Returns the program whose result is its only input, an integer.
 #[must_use]
-pub(crate) fn equal_integers() -> ScalarProgram {
+pub(crate) fn integer() -> ScalarProgram {
     let mut builder = ScalarBuilder::default();
-    let (x, y) = (builder.integer(0), builder.integer(1));
-    let result = builder.equal(x, y);
-    builder.finish(result)
+    let integer = builder.integer(0);
+    builder.finish(integer)
 }
 
 /// Returns the program whose result is its only input.
@@ -332,7 +331,10 @@ pub fn unary(function: Unary) -> ScalarProgram {
 #[must_use]
 pub fn binary(function: Binary) -> ScalarProgram {
     let mut builder = ScalarBuilder::default();
-    let (x, y) = (builder.input(0), builder.input(1));
+    let [x, y] = [0, 1].map(|it| match function.takes_integers() {
+        true => builder.integer(it),
+        false => builder.input(it),
+    });
     let result = builder.binary(function, x, y);
     builder.finish(result)
 }

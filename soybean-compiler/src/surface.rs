@@ -13,6 +13,7 @@ mod conversion;
 mod convolution;
 mod creation;
 mod cross_entropy;
+mod ctc;
 pub(crate) mod custom;
 mod dropout;
 mod einsum;
@@ -32,7 +33,9 @@ mod reduction;
 mod resizing;
 pub(crate) mod sample;
 mod slicing;
+mod softmax;
 mod storage;
+mod volumes;
 
 use soybean_plan::{ScalarProgram, Shape};
 
@@ -104,6 +107,7 @@ families! {
     "Products of matrices", product, Method;
     "Convolution", convolution, Method;
     "Pooling", pooling, Method;
+    "Volumes", volumes, Method;
     "Images of another size", resizing, Method;
     "Index notation", einsum, Method;
     "Reductions", reduction, Method;
@@ -116,6 +120,7 @@ families! {
     "Attention", attention, Method;
     "Losses of classes", cross_entropy, Method;
     "Losses of two classes", binary_cross_entropy, Method;
+    "Losses of sequences", ctc, Method;
     "Losses and similarities", loss, Method;
     "Labels and indices", labels, Method;
     "Elements by their indices", indexing, Method;

@@ -74,9 +74,9 @@ mod tests {
     fn unknown_operators_get_at_most_three_names() {
         let check = |name: &str, expected: &str| assert_eq!(help_with_operator(name), expected);
         check("rellu", "did you mean `relu`?");
-        check("conv", "did you mean `conv1d`, `conv2d` or `conv_transpose2d`?");
+        check("conv", "did you mean `conv1d`, `conv2d` or `conv3d`?");
         check("t", "PyTorch's `t` is `x.transpose()`");
-        check("convolve", "the nearest operators are `conv1d`, `conv2d` and `ne`");
+        check("convolve", "the nearest operators are `conv1d`, `conv2d` and `conv3d`");
     }
 
     #[test]

@@ -1,4 +1,5 @@
 //! Types of tensors: `Tensor<dtype, d0, d1, ..>`. Dims can be omitted, and so can the dtype `f32`.
+//! An input of a model with a dtype alone is a scalar.
 
 use soybean_plan::DType;
 use syn::{GenericArgument, PathArguments, Type};
@@ -14,6 +15,8 @@ const OTHER_DTYPES: [&str; 16] = [
 pub(crate) struct TensorType<'a> {
     pub(crate) dtype: Result<DType, &'a GenericArgument>,
     pub(crate) dims: Vec<&'a GenericArgument>,
+    /// Whether the type is `Tensor` alone.
+    pub(crate) is_bare: bool,
 }
 
 impl<'a> TensorType<'a> {
@@ -30,11 +33,12 @@ impl<'a> TensorType<'a> {
             PathArguments::AngleBracketed(arguments) => arguments.args.iter().collect(),
             _ => Vec::new(),
         };
+        let is_bare = dims.is_empty();
         let dtype = dims.first().and_then(|it| dtype(it));
         if dtype.is_some() {
             dims.remove(0);
         }
-        Some(Self { dtype: dtype.unwrap_or(Ok(DType::F32)), dims })
+        Some(Self { dtype: dtype.unwrap_or(Ok(DType::F32)), dims, is_bare })
     }
 }
 

@@ -69,7 +69,7 @@ pub(crate) fn element_outside(collective: &Collective) -> u32 {
         (_, Combine::Sum) => 0,
         (DType::F32, Combine::Max) => f32::NEG_INFINITY.to_bits(),
         (DType::Bf16, Combine::Max) => f32::NEG_INFINITY.to_bits() >> 16,
-        (DType::I32, Combine::Max) => i32::MIN.cast_unsigned(),
+        (DType::I32, Combine::Max) => collective.combine.integer_identity().cast_unsigned(),
     }
 }
 

@@ -93,8 +93,8 @@ impl<'a> PredictionRequest<'a> {
         let column = |(input, view): (&Input, &View<'a>)| match (input.is_queried, self.row_counts)
         {
             (false, _) => Column::zeros(input),
-            (true, None) => Column::whole(*view),
-            (true, Some(_)) => Column::of_rows(*view, input, &rows),
+            (true, Some(_)) if !input.tile.shape.is_empty() => Column::of_rows(*view, input, &rows),
+            (true, Some(_) | None) => Column::whole(*view),
         };
         let columns = self.inputs.iter().zip(self.given).map(column).collect();
         let row_counts = self.row_counts.map(|it| RowCounts { n_given: rows.len(), ..it });
@@ -167,17 +167,17 @@ fn row(input: &Input) -> usize {
     input.tile.shape.iter().skip(1).product()
 }
 
-/// Returns the number of rows that are given, or `None` if the inputs do not share dim 0.
+/// Returns the number of rows that are given, or `None` if the inputs that have rows do not share
+/// dim 0.
 fn row_counts(queried: &[(&Input, &View<'_>)]) -> Result<Option<RowCounts>, Error> {
     let of_batch = |it: &(&Input, &View<'_>)| it.0.tile.shape.first().copied();
-    let shared = queried.first().and_then(of_batch);
-    let Some(n_rows) = shared.filter(|it| queried.iter().all(|other| of_batch(other) == Some(*it)))
-    else {
+    let mut extents = queried.iter().filter_map(of_batch);
+    let Some(n_rows) = extents.next().filter(|first| extents.all(|it| it == *first)) else {
         // The check of the whole batch then names a tensor of another size.
         return Ok(None);
     };
     let mut known: Option<(usize, &str)> = None;
-    for (input, view) in queried {
+    for (input, view) in queried.iter().filter(|it| of_batch(it).is_some()) {
         let (name, row, n_elements) = (input.name.as_ref(), row(input), view.n_elements());
         let n_given = n_elements / row;
         if n_elements % row != 0 || n_given == 0 {

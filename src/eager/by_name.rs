@@ -180,9 +180,15 @@ const OPERATORS: &[Operator] = &[
     }),
     ("mse", |it| it.tensor(0).mse(it.tensor(1))),
     ("conv2d", |it| {
-        let groups = it.pair(5)[0];
-        it.tensor(0).conv2d(it.tensor(1), it.pair(2), it.pair(3), it.pair(4), groups)
+        let [x, weight] = [0, 1].map(|at| it.tensor(at));
+        x.conv2d(weight, it.pair(2), it.pair(3), it.pair(4), it.extent(5))
     }),
+    ("conv3d", |it| {
+        let [x, weight] = [0, 1].map(|at| it.tensor(at));
+        x.conv3d(weight, it.triple(2), it.triple(3), it.triple(4), it.extent(5))
+    }),
+    ("max_pool3d", |it| it.tensor(0).max_pool3d(it.triple(1), it.triple(2), it.triple(3))),
+    ("avg_pool3d", |it| it.tensor(0).avg_pool3d(it.triple(1), it.triple(2), it.triple(3))),
     ("conv1d", |it| {
         it.tensor(0).conv1d(it.tensor(1), it.extent(2), it.extent(3), it.extent(4), it.extent(5))
     }),
@@ -199,6 +205,12 @@ const OPERATORS: &[Operator] = &[
     ("avg_pool2d", |it| it.tensor(0).avg_pool2d(it.pair(1), it.pair(2), it.pair(3))),
     ("adaptive_avg_pool2d", |it| it.tensor(0).adaptive_avg_pool2d(it.pair(1))),
     ("global_avg_pool2d", |it| it.tensor(0).global_avg_pool2d()),
+    ("ctc_loss", |it| it.tensor(0).ctc_loss(it.tensor(1), it.tensor(2), it.tensor(3))),
+    ("ctc_loss_with", |it| {
+        let [x, targets, inputs, lengths] = [0, 1, 2, 3].map(|at| it.tensor(at));
+        let (blank, zero_infinity) = (it.extent(4), it.boolean(6));
+        x.ctc_loss_with(targets, inputs, lengths, blank, it.text(5), zero_infinity)
+    }),
     ("l1_loss", |it| it.tensor(0).l1_loss(it.tensor(1))),
     ("huber_loss", |it| it.tensor(0).huber_loss(it.tensor(1), it.number(2))),
     ("smooth_l1_loss", |it| it.tensor(0).smooth_l1_loss(it.tensor(1), it.number(2))),
@@ -297,12 +309,20 @@ impl Arguments<'_> {
 
     /// Returns two numbers, or one number twice.
     fn pair(&self, position: usize) -> [usize; 2] {
+        self.per_dim(position)
+    }
+
+    fn triple(&self, position: usize) -> [usize; 3] {
+        self.per_dim(position)
+    }
+
+    fn per_dim<const N: usize>(&self, position: usize) -> [usize; N] {
         match self.list.get(position) {
-            Some(Argument::Integer(number)) => [extent(*number); 2],
-            Some(Argument::List(numbers)) if numbers.len() == 2 => {
-                [extent(numbers[0]), extent(numbers[1])]
+            Some(Argument::Integer(number)) => [extent(*number); N],
+            Some(Argument::List(numbers)) if numbers.len() == N => {
+                std::array::from_fn(|at| extent(numbers[at]))
             }
-            other => self.refuse(position, "one or two integers", other),
+            other => self.refuse(position, "an integer, or one for each dim", other),
         }
     }
 

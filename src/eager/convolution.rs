@@ -1,29 +1,29 @@
 //! Convolution of images `[batch, channels, height, width]`, and the windows of convolution and
 //! pooling.
 
-use super::{Tensor, arena::Value};
+use super::{Tensor, arena::Value, stack};
 
-/// A setting for height and width: one number for both, or two numbers.
-pub trait Pair {
-    /// Returns the settings of height and width.
-    fn pair(self) -> [usize; 2];
+/// A setting for each spatial dim: one number for all of them, or an array of numbers.
+pub trait PerDim<const N: usize> {
+    /// Returns the setting of each dim.
+    fn per_dim(self) -> [usize; N];
 }
 
-impl Pair for usize {
-    fn pair(self) -> [usize; 2] {
-        [self; 2]
+impl<const N: usize> PerDim<N> for usize {
+    fn per_dim(self) -> [usize; N] {
+        [self; N]
     }
 }
 
-impl Pair for i32 {
-    fn pair(self) -> [usize; 2] {
-        [usize::try_from(self).expect("settings of windows are not negative"); 2]
+impl<const N: usize> PerDim<N> for i32 {
+    fn per_dim(self) -> [usize; N] {
+        [usize::try_from(self).expect("settings of windows are not negative"); N]
     }
 }
 
-impl<P: Pair + Copy> Pair for [P; 2] {
-    fn pair(self) -> [usize; 2] {
-        [self[0].pair()[0], self[1].pair()[0]]
+impl<P: PerDim<1>, const N: usize> PerDim<N> for [P; N] {
+    fn per_dim(self) -> [usize; N] {
+        self.map(|it| it.per_dim()[0])
     }
 }
 
@@ -71,6 +71,12 @@ pub(super) fn image_shape(name: &str, shape: &[usize]) -> [usize; 4] {
     })
 }
 
+pub(super) fn volume_shape(name: &str, shape: &[usize]) -> [usize; 5] {
+    shape.try_into().unwrap_or_else(|_| {
+        panic!("`{name}`: volumes are [batch, channels, depth, height, width], found {shape:?}")
+    })
+}
+
 impl Tensor {
     /// Computes a two-dimensional convolution (cross-correlation) as PyTorch's `conv2d`. `[n, c, h,
     /// w]` with a weight `[o, c / groups, kh, kw]` gives `[n, o, (h + 2 padding - dilation (kh - 1)
@@ -98,9 +104,9 @@ impl Tensor {
     pub fn conv2d(
         self,
         weight: Self,
-        stride: impl Pair,
-        padding: impl Pair,
-        dilation: impl Pair,
+        stride: impl PerDim<2>,
+        padding: impl PerDim<2>,
+        dilation: impl PerDim<2>,
         groups: usize,
     ) -> Self {
         let (images, filters) = (self.value(), weight.value());
@@ -114,9 +120,9 @@ impl Tensor {
         let windows = Windows {
             image: [height, width],
             window: [rows, columns],
-            stride: stride.pair(),
-            padding: padding.pair(),
-            dilation: dilation.pair(),
+            stride: stride.per_dim(),
+            padding: padding.per_dim(),
+            dilation: dilation.per_dim(),
         };
         let count = windows.count("conv2d");
         let mut data = Vec::with_capacity(batch * n_filters * count[0] * count[1]);
@@ -176,6 +182,55 @@ impl Tensor {
             .squeeze(2)
     }
 
+    /// Computes a three-dimensional convolution as PyTorch's `conv3d`. Volumes `[n, c, d, h, w]`
+    /// with a weight `[o, c / groups, kd, kh, kw]` give `[n, o, (d + 2 padding - dilation (kd - 1)
+    /// - 1) / stride + 1, ..]`. Stride, padding and dilation are a number or an array of three.
+    /// There is no bias: add one of shape `[o, 1, 1, 1]`.
+    ///
+    /// ```
+    /// # use soybean::Tensor;
+    /// let volume = Tensor::new([1, 1, 3, 1, 2], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+    /// let weight = Tensor::new([1, 1, 2, 1, 1], &[1.0, 10.0]);
+    /// // Each voxel plus ten times the one behind it.
+    /// let sums = volume.conv3d(weight, 1, 0, 1, 1);
+    /// assert_eq!(sums.shape(), [1, 1, 2, 1, 2]);
+    /// assert_eq!(sums.to_vec(), [31.0, 42.0, 53.0, 64.0]);
+    /// // Every second plane, with a plane of zeros on each side.
+    /// let sums = volume.conv3d(weight, [2, 1, 1], [1, 0, 0], 1, 1);
+    /// assert_eq!(sums.to_vec(), [10.0, 20.0, 53.0, 64.0]);
+    /// ```
+    ///
+    /// # Panics
+    /// If the shapes do not fit, or a window is larger than the padded volume.
+    #[must_use]
+    pub fn conv3d(
+        self,
+        weight: Self,
+        stride: impl PerDim<3>,
+        padding: impl PerDim<3>,
+        dilation: impl PerDim<3>,
+        groups: usize,
+    ) -> Self {
+        let [volume, filter] = [self, weight].map(|it| volume_shape("conv3d", &it.shape()));
+        let (stride, padding, dilation) = (stride.per_dim(), padding.per_dim(), dilation.per_dim());
+        let beyond = i64::try_from(padding[0]).expect("extents are far below 2^63");
+        let padded = self.pad([0, 0, 0, 0, beyond, beyond], 0.0);
+        let (depth, reach) = (volume[2] + 2 * padding[0], dilation[0] * (filter[2] - 1) + 1);
+        assert!(reach <= depth, "`conv3d`: a window of {reach} planes on {depth} padded ones");
+        let plane = |of: Self, at: usize| of.slice(2, at, at + 1).squeeze(2);
+        let [stride_of, padding_of, dilation_of] =
+            [stride, padding, dilation].map(|it| [it[1], it[2]]);
+        let convolved = |place: usize| {
+            let taps = (0..filter[2]).map(|tap| {
+                let images = plane(padded, place * stride[0] + tap * dilation[0]);
+                images.conv2d(plane(weight, tap), stride_of, padding_of, dilation_of, groups)
+            });
+            taps.reduce(|sum, it| sum + it).expect("filters have a plane")
+        };
+        let planes: Vec<Self> = (0..=(depth - reach) / stride[0]).map(convolved).collect();
+        stack(planes, 2)
+    }
+
     /// Computes a transposed convolution as PyTorch's `conv_transpose2d`, the gradient of
     /// [`conv2d`](Self::conv2d) with respect to its images. `[n, c, h, w]` with a weight `[c, o /
     /// groups, kh, kw]` gives `[n, o, (h - 1) stride - 2 padding + dilation (kh - 1) +
@@ -202,11 +257,11 @@ impl Tensor {
     pub fn conv_transpose2d(
         self,
         weight: Self,
-        stride: impl Pair,
-        padding: impl Pair,
-        output_padding: impl Pair,
+        stride: impl PerDim<2>,
+        padding: impl PerDim<2>,
+        output_padding: impl PerDim<2>,
         groups: usize,
-        dilation: impl Pair,
+        dilation: impl PerDim<2>,
     ) -> Self {
         const NAME: &str = "conv_transpose2d";
         let (images, filters) = (self.value(), weight.value());
@@ -217,8 +272,8 @@ impl Tensor {
             "`{NAME}`: {channels} channels and a weight of shape {:?} in {groups} groups",
             filters.shape
         );
-        let (stride, padding, dilation) = (stride.pair(), padding.pair(), dilation.pair());
-        let beyond = output_padding.pair();
+        let (stride, padding, dilation) = (stride.per_dim(), padding.per_dim(), dilation.per_dim());
+        let beyond = output_padding.per_dim();
         assert!(
             (0..2).all(|dim| beyond[dim] < stride[dim].max(dilation[dim])),
             "`{NAME}`: output padding {beyond:?} is not less than stride or dilation"

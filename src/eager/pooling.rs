@@ -1,9 +1,9 @@
 //! Pooling of images `[batch, channels, height, width]`.
 
 use super::{
-    Pair, Tensor,
+    PerDim, Tensor,
     arena::Value,
-    convolution::{Windows, image_shape, pairs},
+    convolution::{Windows, image_shape, pairs, volume_shape},
     reduction::larger,
 };
 
@@ -23,8 +23,13 @@ impl Tensor {
     /// # Panics
     /// If this is not a tensor of images, or a window is larger than the padded image.
     #[must_use]
-    pub fn max_pool2d(self, kernel_size: impl Pair, stride: impl Pair, padding: impl Pair) -> Self {
-        let sizes = [kernel_size.pair(), stride.pair(), padding.pair()];
+    pub fn max_pool2d(
+        self,
+        kernel_size: impl PerDim<2>,
+        stride: impl PerDim<2>,
+        padding: impl PerDim<2>,
+    ) -> Self {
+        let sizes = [kernel_size.per_dim(), stride.per_dim(), padding.per_dim()];
         self.pooled("max_pool2d", sizes, |pixels| pixels.fold(f64::NEG_INFINITY, larger))
     }
 
@@ -44,9 +49,14 @@ impl Tensor {
     /// # Panics
     /// If this is not a tensor of images, or a window is larger than the padded image.
     #[must_use]
-    pub fn avg_pool2d(self, kernel_size: impl Pair, stride: impl Pair, padding: impl Pair) -> Self {
-        let window = kernel_size.pair();
-        let sizes = [window, stride.pair(), padding.pair()];
+    pub fn avg_pool2d(
+        self,
+        kernel_size: impl PerDim<2>,
+        stride: impl PerDim<2>,
+        padding: impl PerDim<2>,
+    ) -> Self {
+        let window = kernel_size.per_dim();
+        let sizes = [window, stride.per_dim(), padding.per_dim()];
         let n_pixels = (window[0] * window[1]) as f64;
         self.pooled("avg_pool2d", sizes, |pixels| pixels.sum::<f64>() / n_pixels)
     }
@@ -86,6 +96,77 @@ impl Tensor {
             .squeeze(2)
     }
 
+    /// Returns the maximum of each window of volumes `[n, c, d, h, w]`, as PyTorch's `max_pool3d`.
+    ///
+    /// ```
+    /// # use soybean::Tensor;
+    /// let x = Tensor::new([1, 1, 2, 2, 2], &[1.0, 2.0, 3.0, 4.0, 8.0, 7.0, 6.0, 5.0]);
+    /// assert_eq!(x.max_pool3d(2, 2, 0).to_vec(), [8.0]);
+    /// assert_eq!(x.max_pool3d([1, 2, 2], 1, 0).to_vec(), [4.0, 8.0]);
+    /// ```
+    ///
+    /// # Panics
+    /// If this is not a tensor of volumes, or a window is larger than the padded volume.
+    #[must_use]
+    pub fn max_pool3d(
+        self,
+        kernel_size: impl PerDim<3>,
+        stride: impl PerDim<3>,
+        padding: impl PerDim<3>,
+    ) -> Self {
+        let sizes = [kernel_size.per_dim(), stride.per_dim(), padding.per_dim()];
+        self.pooled_volumes("max_pool3d", sizes, |x, [window, stride, padding]| {
+            x.max_pool2d(window, stride, padding)
+        })
+    }
+
+    /// Returns the mean of each window of volumes `[n, c, d, h, w]`, as PyTorch's `avg_pool3d` with
+    /// its defaults: elements outside the volume count as zeros.
+    ///
+    /// ```
+    /// # use soybean::Tensor;
+    /// let x = Tensor::new([1, 1, 2, 2, 2], &[1.0, 2.0, 3.0, 4.0, 8.0, 7.0, 6.0, 5.0]);
+    /// assert_eq!(x.avg_pool3d(2, 2, 0).to_vec(), [4.5]);
+    /// assert_eq!(x.avg_pool3d([1, 2, 2], 1, 0).to_vec(), [2.5, 6.5]);
+    /// ```
+    ///
+    /// # Panics
+    /// If this is not a tensor of volumes, or a window is larger than the padded volume.
+    #[must_use]
+    pub fn avg_pool3d(
+        self,
+        kernel_size: impl PerDim<3>,
+        stride: impl PerDim<3>,
+        padding: impl PerDim<3>,
+    ) -> Self {
+        let sizes = [kernel_size.per_dim(), stride.per_dim(), padding.per_dim()];
+        self.pooled_volumes("avg_pool3d", sizes, |x, [window, stride, padding]| {
+            x.avg_pool2d(window, stride, padding)
+        })
+    }
+
+    /// Pools each plane as an image, then each column of the planes.
+    fn pooled_volumes(
+        self,
+        name: &str,
+        sizes: [[usize; 3]; 3],
+        pool: impl Fn(Self, [[usize; 2]; 3]) -> Self,
+    ) -> Self {
+        let [n, channels, depth, height, width] = volume_shape(name, &self.shape());
+        let [window, stride, padding] = sizes;
+        let planes = pool(
+            self.reshape([n, channels * depth, height, width]),
+            sizes.map(|it| [it[1], it[2]]),
+        );
+        let [.., height, width] = image_shape(name, &planes.shape());
+        let columns = pool(
+            planes.reshape([n, channels, depth, height * width]),
+            [[window[0], 1], [stride[0], 1], [padding[0], 0]],
+        );
+        let depth = columns.shape()[2];
+        columns.reshape([n, channels, depth, height, width])
+    }
+
     fn in_one_row(self, name: &str) -> Self {
         let shape = self.shape();
         assert!(
@@ -111,10 +192,10 @@ impl Tensor {
     /// # Panics
     /// If this is not a tensor of images.
     #[must_use]
-    pub fn adaptive_avg_pool2d(self, output_size: impl Pair) -> Self {
+    pub fn adaptive_avg_pool2d(self, output_size: impl PerDim<2>) -> Self {
         let value = self.value();
         let [batch, channels, height, width] = image_shape("adaptive_avg_pool2d", &value.shape);
-        let size = output_size.pair();
+        let size = output_size.per_dim();
         let window = |at: usize, n: usize, m: usize| at * n / m..((at + 1) * n).div_ceil(m);
         let mut data = Vec::with_capacity(batch * channels * size[0] * size[1]);
         for plane in value.data.chunks(height * width) {

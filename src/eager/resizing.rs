@@ -1,7 +1,7 @@
 //! Images `[batch, channels, height, width]` of another size.
 
 use super::{
-    Pair, Tensor,
+    PerDim, Tensor,
     arena::Value,
     convolution::{image_shape, pairs},
 };
@@ -20,10 +20,10 @@ impl Tensor {
     /// # Panics
     /// If this is not a tensor of images, or there is no such mode.
     #[must_use]
-    pub fn interpolate(self, output_size: impl Pair, mode: &str) -> Self {
+    pub fn interpolate(self, output_size: impl PerDim<2>, mode: &str) -> Self {
         let value = self.value();
         let [batch, channels, height, width] = image_shape("interpolate", &value.shape);
-        let size = output_size.pair();
+        let size = output_size.per_dim();
         let sources = match mode {
             "nearest" => nearest,
             "bilinear" => between,

@@ -6,11 +6,11 @@ use crate::prelude::*;
 /// The windows of a convolution with square filters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
-    /// The rows and columns of a filter.
+    /// The rows and columns of a filter, and the planes of a cubic one.
     pub kernel: usize,
     /// The distance between neighboring results, in pixels.
     pub stride: usize,
-    /// The rows and columns of zeros on each side of an image.
+    /// The rows and columns of zeros on each side of an image, or a volume's planes, too.
     pub padding: usize,
 }
 
@@ -76,6 +76,18 @@ pub fn conv1d(x: Tensor, out_channels: usize, window: Window) -> Tensor {
     let weight = param("weight", [out_channels, x.dim(1), kernel], uniform(-bound, bound));
     let bias = param("bias", [out_channels], uniform(-bound, bound));
     x.conv1d(weight, stride, padding, 1, 1) + bias.reshape([out_channels, 1])
+}
+
+/// Convolves volumes `x [n, c, d, h, w]` with cubic filters: `weight [out_channels, c, kernel,
+/// kernel, kernel]` and `bias [out_channels]`, both uniform within `1 / sqrt(c * kernel^3)` of 0.
+#[crate::layer]
+pub fn conv3d(x: Tensor, out_channels: usize, window: Window) -> Tensor {
+    let Window { kernel, stride, padding } = window;
+    let bound = 1.0 / ((x.dim(1) * kernel * kernel * kernel) as f64).sqrt();
+    let shape = [out_channels, x.dim(1), kernel, kernel, kernel];
+    let weight = param("weight", shape, uniform(-bound, bound));
+    let bias = param("bias", [out_channels], uniform(-bound, bound));
+    x.conv3d(weight, stride, padding, 1, 1) + bias.reshape([out_channels, 1, 1, 1])
 }
 
 /// Applies [`conv2d_without_bias`], then [`batch_norm`].

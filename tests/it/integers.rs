@@ -1,8 +1,14 @@
 //! Integers beyond 2^24, where single precision has no neighbors: in comparisons, lookups, masks
 //! and outputs.
 
-use soybean::runtime::{Array, Trainer, View};
+use std::sync::Arc;
+
+use soybean::{
+    Config, Device,
+    runtime::{Array, Trainer, View},
+};
 use soybean_compiler::{Argument, Builder, Optimizer, Strategy, Value};
+use soybean_fake_cuda::virtual_gpus::on_virtual_gpus;
 use soybean_plan::{DType, Init};
 use soybean_test_support::models::{call, finish, trainer};
 
@@ -11,6 +17,16 @@ const ODD: i32 = (1 << 24) + 1;
 
 /// Compiles a model with these outputs. Its loss reads a parameter alone.
 fn compiled(
+    builder: Builder,
+    outputs: &[(String, Value)],
+    n_gpus: usize,
+    strategy: Strategy,
+) -> Trainer {
+    compiled_on(Device::Cpu, builder, outputs, n_gpus, strategy)
+}
+
+fn compiled_on(
+    device: Device,
     mut builder: Builder,
     outputs: &[(String, Value)],
     n_gpus: usize,
@@ -18,7 +34,9 @@ fn compiled(
 ) -> Trainer {
     let bias = builder.parameter("bias", &[2], Init::Constant(1.0));
     let loss = call(&mut builder, "sum", &[Argument::Tensor(bias), Argument::All]);
-    trainer(&finish(builder, loss, outputs, n_gpus, strategy, Optimizer::default()), 0.1)
+    let compiled = finish(builder, loss, outputs, n_gpus, strategy, Optimizer::default());
+    let config = Config { device, learning_rate: 0.1, ..Config::default() };
+    Trainer::new_shared(Arc::new(compiled.program), config).unwrap()
 }
 
 #[test]
@@ -104,6 +122,58 @@ fn arithmetic() {
             assert_eq!(found[3].integers, left, "{operator}");
         }
     }
+}
+
+/// Checks that reductions are exact and wrap around, over split and over padded dims.
+fn check_reductions(device: Device, n_gpus: usize, strategy: Strategy) {
+    let x = [ODD, ODD + 2, i32::MAX, i32::MAX - 1, 7, 11, ODD + 1, 3, i32::MAX, 5, 9, ODD];
+    let rows = || x.chunks(3).map(<[i32]>::to_vec);
+    let columns = || (0..3).map(|at| x.iter().copied().skip(at).step_by(3).collect::<Vec<_>>());
+    let sum = |it: Vec<i32>| it.into_iter().fold(0, i32::wrapping_add);
+    let largest = |it: Vec<i32>| it.into_iter().max().unwrap();
+    let smallest = |it: Vec<i32>| it.into_iter().min().unwrap();
+    let mut running = x;
+    (3..12).for_each(|at| running[at] = running[at - 3].wrapping_add(x[at]));
+    let (first, last) = (Argument::Integer(0), Argument::Integer(-1));
+    let calls: [(&str, Argument, Vec<i32>); 8] = [
+        ("sum", Argument::All, vec![sum(x.to_vec())]),
+        ("sum", last.clone(), rows().map(sum).collect()),
+        ("sum", first.clone(), columns().map(sum).collect()),
+        ("max", Argument::All, vec![i32::MAX]),
+        ("max", last, rows().map(largest).collect()),
+        ("min", Argument::All, vec![3]),
+        ("min", first.clone(), columns().map(smallest).collect()),
+        ("cumsum", first, running.to_vec()),
+    ];
+    let mut builder = Builder::new();
+    let input = builder.input("x", DType::I32, &[4, 3]);
+    let moved = call(&mut builder, "sub", &[Argument::Tensor(input), Argument::Integer(1)]);
+    let outputs = calls.each_ref().map(|(operator, dims, _)| {
+        let result = call(&mut builder, operator, &[Argument::Tensor(moved), dims.clone()]);
+        (result.to_string(), result)
+    });
+    let mut trainer = compiled_on(device, builder, &outputs, n_gpus, strategy);
+    let found = trainer.evaluate(&[View::I32(&x.map(|it| it.wrapping_add(1)))]).unwrap().outputs;
+    for ((operator, dims, expected), found) in calls.iter().zip(found) {
+        assert_eq!(&found.integers, expected, "{operator} {dims:?} on {n_gpus} by {strategy:?}");
+    }
+}
+
+#[test]
+fn reductions() {
+    for n_gpus in [1, 2, 4, 5, 6] {
+        for strategy in [Strategy::Auto, Strategy::Data, Strategy::Model] {
+            check_reductions(Device::Cpu, n_gpus, strategy);
+        }
+    }
+}
+
+#[test]
+fn reductions_on_gpus() {
+    on_virtual_gpus("integers::reductions_on_gpus", &[], |_| {
+        check_reductions(Device::Cuda, 4, Strategy::Data);
+        check_reductions(Device::Cuda, 6, Strategy::Model);
+    });
 }
 
 #[test]

@@ -43,6 +43,7 @@ mod pretrained;
 mod random_models;
 mod reference;
 mod runs;
+mod scalar_inputs;
 mod split_images;
 mod strategies;
 mod support;

@@ -16,6 +16,9 @@ mod all {
         images: Tensor<f32, 4, 6, 8, 8>,
         letters: Tensor<i32, 4, 10>,
     ) -> (Tensor, Tensor) {
+        let volumes = images.reshape([4, 2, 3, 8, 8]);
+        let window = nn::Window { kernel: 3, stride: 1, padding: 1 };
+        let images = nn::conv3d(volumes, 2, window).reshape([4, 6, 8, 8]);
         let mut h = nn::conv2d(images, 8, nn::Window { kernel: 3, stride: 1, padding: 1 });
         h = nn::basic_block(h, nn::BasicBlock { out_channels: 8, stride: 1 });
         h = nn::bottleneck(h, nn::Bottleneck { width: 4, stride: 2 });
@@ -54,7 +57,14 @@ fn weights_are_named_and_shaped_as_in_pytorch() {
         ["weight", "bias", "running_mean", "running_var"]
             .map(|it| format!("{path}.batch_norm.{it} [{n}]"))
     };
-    let mut expected = vec!["conv2d.weight [8, 6, 3, 3]".to_owned(), "conv2d.bias [8]".to_owned()];
+    let mut expected = [
+        "conv3d.weight [2, 2, 3, 3, 3]",
+        "conv3d.bias [2]",
+        "conv2d.weight [8, 6, 3, 3]",
+        "conv2d.bias [8]",
+    ]
+    .map(str::to_owned)
+    .to_vec();
     let mut conv = |path: &str, [filters, channels, kernel]: [usize; 3]| {
         let shape = [filters, channels, kernel, kernel];
         expected.push(format!("{path}.conv2d_without_bias.weight {shape:?}"));
@@ -92,7 +102,9 @@ fn weights_begin_as_in_pytorch() {
     let parameters = trainer.parameters().unwrap();
     let data = |name: &str| &parameters.iter().find(|it| it.0 == name).unwrap().1.data;
     // Uniform within 1 / sqrt(fan_in): the largest of many numbers is close to the bound.
-    for (name, fan_in) in [("conv2d.weight", 54.0), ("linear_without_bias.weight", 24.0)] {
+    for (name, fan_in) in
+        [("conv3d.weight", 54.0), ("conv2d.weight", 54.0), ("linear_without_bias.weight", 24.0)]
+    {
         let bound = 1.0 / f32::sqrt(fan_in);
         let largest = data(name).iter().fold(0.0, |most: f32, it| most.max(it.abs()));
         assert!((0.9 * bound..=bound).contains(&largest), "{name}: {largest}, bound {bound}");

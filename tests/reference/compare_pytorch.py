@@ -80,6 +80,17 @@ def nll_loss(x, y):
     return F.nll_loss(classes_first(x), y)
 
 
+def ctc_loss(log_probs, targets, input_lengths, target_lengths, blank=0, reduction="mean", zero_infinity=False):
+    losses = F.ctc_loss(log_probs, targets, input_lengths, target_lengths, blank, "none", zero_infinity)
+    # PyTorch adds the probabilities of all classes to the gradient, which log_softmax takes away.
+    is_inside = (torch.arange(len(log_probs))[:, None] < input_lengths) & (losses != 0)
+    probabilities = log_probs.exp().sum(2)
+    losses = losses - ((probabilities - probabilities.detach()) * is_inside).sum(0)
+    if reduction == "none":
+        return losses
+    return losses.sum() if reduction == "sum" else (losses / target_lengths.clamp(min=1)).mean()
+
+
 # Operators whose functions have other arguments than ours, or other names.
 FUNCTIONS = {
     "sum": over(torch.sum),
@@ -114,6 +125,9 @@ FUNCTIONS = {
     "normalize": lambda x, dim, eps: F.normalize(x, dim=dim, eps=eps),
     "global_avg_pool2d": lambda x: x.mean((2, 3)),
     "conv1d": lambda x, w, stride, padding, dilation, groups: F.conv1d(x, w, None, stride, padding, dilation, groups),
+    "conv3d": lambda x, w, stride, padding, dilation, groups: F.conv3d(x, w, None, stride, padding, dilation, groups),
+    "ctc_loss": ctc_loss,
+    "ctc_loss_with": ctc_loss,
     "conv2d": lambda x, w, stride, padding, dilation, groups: F.conv2d(x, w, None, stride, padding, dilation, groups),
     "conv_transpose2d": lambda x, w, *rest: F.conv_transpose2d(x, w, None, *rest),
     "interpolate": lambda x, size, mode: F.interpolate(x, size, mode=mode),

@@ -9,6 +9,7 @@ or the compiler. Run it as `python3 tests/reference/make_golden.py`, with anothe
 golden.txt to write both files elsewhere; equal versions of NumPy write equal files.
 """
 
+import itertools
 import math
 import pathlib
 import sys
@@ -28,12 +29,22 @@ def positive(*shape):
     return tensor(*shape, low=0.5, high=2.0)
 
 
+def distinct(*shape):
+    """Numbers of which no two are equal: the maximum of equal ones has no derivative."""
+    n = math.prod(shape)
+    return (rng.permutation(n).reshape(shape) - n // 2) / 128
+
+
 class Labels(np.ndarray):
     """Integers, which have no gradient."""
 
 
 def labels(*shape, classes):
     return rng.integers(0, classes, shape).astype(np.float64).view(Labels)
+
+
+def given(*shape, elements):
+    return np.array(elements, dtype=np.float64).reshape(shape).view(Labels)
 
 
 class Buffer(np.ndarray):
@@ -240,6 +251,67 @@ def in_one_row(pool):
 def conv1d(x, weight, stride, padding, dilation, groups):
     result = conv2d(x[:, :, None], weight[:, :, None], [1, stride], [0, padding], [1, dilation], groups)
     return result[:, :, 0]
+
+
+def triple(setting):
+    return setting if isinstance(setting, list) else [setting] * 3
+
+
+def volume_windows(x, window, stride, padding, dilation, fill):
+    """[n, c, planes, rows, columns, window planes, window rows, window columns]"""
+    padding, stride, dilation = triple(padding), triple(stride), triple(dilation)
+    x = np.pad(x, ((0, 0), (0, 0), *((by, by) for by in padding)), constant_values=fill)
+    places = []
+    for dim in range(3):
+        reach = dilation[dim] * (window[dim] - 1) + 1
+        firsts = np.arange(0, x.shape[dim + 2] - reach + 1, stride[dim])
+        places.append(firsts[:, None] + dilation[dim] * np.arange(window[dim]))
+    z, y, x_ = places
+    return x[:, :, z[:, None, None, :, None, None], y[None, :, None, None, :, None], x_[None, None, :, None, None, :]]
+
+
+def conv3d(x, weight, stride, padding, dilation, groups):
+    patches = volume_windows(x, weight.shape[2:], stride, padding, dilation, 0.0)
+    inputs, outputs = x.shape[1] // groups, weight.shape[0] // groups
+    parts = [
+        np.einsum(
+            "nczyxkij,ockij->nozyx",
+            patches[:, group * inputs : (group + 1) * inputs],
+            weight[group * outputs : (group + 1) * outputs],
+        )
+        for group in range(groups)
+    ]
+    return np.concatenate(parts, axis=1)
+
+
+def max_pool3d(x, window, stride, padding):
+    return volume_windows(x, triple(window), stride, padding, 1, -np.inf).max((5, 6, 7))
+
+
+def avg_pool3d(x, window, stride, padding):
+    return volume_windows(x, triple(window), stride, padding, 1, 0.0).mean((5, 6, 7))
+
+
+def ctc_loss(log_probs, targets, input_lengths, target_lengths, blank=0, reduction="mean", zero_infinity=False):
+    """By the list of all alignments: sequences of classes, without repetitions, without blanks."""
+    losses = []
+    for at in range(log_probs.shape[1]):
+        frames, length = int(input_lengths[at]), int(target_lengths[at])
+        target = [int(it) for it in targets[at, :length]]
+        likelihood = -np.inf
+        for alignment in itertools.product(range(log_probs.shape[2]), repeat=frames):
+            if [it for it, _ in itertools.groupby(alignment) if it != blank] == target:
+                logarithm = sum(log_probs[frame, at, it] for frame, it in enumerate(alignment))
+                likelihood = np.logaddexp(likelihood, logarithm)
+        losses.append(0.0 if zero_infinity and np.isinf(likelihood) else -likelihood)
+    losses = np.array(losses)
+    if reduction == "none":
+        return losses
+    return losses.sum() if reduction == "sum" else (losses / np.maximum(target_lengths, 1)).mean()
+
+
+def logarithms(*shape):
+    return tensor(*shape, low=-3.0, high=-0.25)
 
 
 def conv_transpose2d(x, weight, stride, padding, output_padding, groups, dilation):
@@ -541,6 +613,17 @@ CASES = [
     ("attention_with", attention_with, tensor(4, 2, 3, 2), tensor(4, 2, 5, 2), tensor(4, 2, 5, 3), "none", labels(4, classes=6), 0.0, 0.75, 0.0),
     ("attention_with", attention_with, tensor(2, 4, 5, 2), tensor(2, 2, 5, 2), tensor(2, 2, 5, 2), "causal", Array(2), labels(2, 5, classes=2), labels(2, 5, classes=2), tensor(4, 1, 5), -0.5, 0.0),
     ("attention_with", attention_with, tensor(3, 4, 2), tensor(3, 6, 2), tensor(3, 6, 2), 2, ..., tensor(3, 4, 6), 1.5, 0.0),
+    ("sum", reduction(np.sum), labels(3, 4, classes=9) - 4, 0),
+    ("max", reduction(np.max), labels(2, 3, 4, classes=9) - 9, [0, 2]),
+    ("min", reduction(np.min), labels(3, 4, classes=9) + 1, ...),
+    ("cumsum", np.cumsum, labels(3, 4, classes=9) - 4, 1),
+    ("conv3d", conv3d, tensor(2, 3, 4, 3, 5), tensor(4, 3, 3, 2, 3), 1, [1, 0, 1], 1, 1),
+    ("conv3d", conv3d, tensor(1, 4, 7, 5, 4), tensor(6, 2, 2, 3, 2), [2, 1, 2], 1, [3, 2, 1], 2),
+    ("max_pool3d", max_pool3d, distinct(2, 2, 4, 5, 6), [3, 2, 2], [1, 2, 2], [1, 0, 1]),
+    ("avg_pool3d", avg_pool3d, tensor(2, 2, 4, 6, 5), 2, [2, 2, 1], [0, 1, 0]),
+    ("ctc_loss", ctc_loss, logarithms(5, 3, 4), given(3, 2, elements=[1, 2, 3, 3, 2, 1]), given(3, elements=[5, 4, 3]), given(3, elements=[2, 2, 1])),
+    ("ctc_loss_with", ctc_loss, logarithms(4, 4, 3), given(4, 3, elements=[0, 2, 0, 2, 2, 0, 0, 0, 2, 2, 0, 2]), given(4, elements=[4, 2, 4, 0]), given(4, elements=[3, 2, 0, 1]), 1, "none", True),
+    ("ctc_loss_with", ctc_loss, logarithms(4, 2, 3), given(2, 2, elements=[1, 0, 1, 1]), given(2, elements=[4, 3]), given(2, elements=[2, 2]), 2, "sum", False),
 ]
 
 

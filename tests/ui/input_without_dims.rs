@@ -1,7 +1,7 @@
 use soybean::prelude::*;
 
 #[soybean::model(gpus = 2)]
-fn model(x: Tensor, y: Tensor<f32>, n: usize) -> Tensor {
+fn model(x: Tensor, y: Tensor<f32, 4>, n: usize) -> Tensor {
     (x - y).mean(..)
 }
 

@@ -75,7 +75,7 @@ impl Pass<'_> {
     /// their results, in their order.
     fn write_shared_sums(&self, text: &mut Text, width: usize, lanes: usize, rows: usize) {
         let (each, combine) = (format!("for (int e = 0; e < {width}; ++e)"), self.combine_type());
-        text.line(format!("__shared__ float scratch[{rows}][{width}][{lanes}];"));
+        text.line(format!("__shared__ {} scratch[{rows}][{width}][{lanes}];", self.c_type()));
         text.line(format!("{each} scratch[row][e][lane] = sums[e];"));
         text.line("__syncthreads();");
         text.block("if (row == 0)", |text| {

@@ -72,14 +72,14 @@ impl Pass<'_> {
     }
 
     fn write_exchange(&self, text: &mut Text, width: usize, n_threads: usize) {
-        let combine = self.combine_type();
-        text.line("float all = sums[0];");
+        let (combine, c_type) = (self.combine_type(), self.c_type());
+        text.line(format!("{c_type} all = sums[0];"));
         if width > 1 {
             let each = format!("for (int e = 1; e < {width}; ++e)");
             text.line(format!("{each} all = {combine}::combine(all, sums[e]);"));
         }
         if n_threads > 32 {
-            text.line("__shared__ float scratch[32];");
+            text.line(format!("__shared__ {c_type} scratch[32];"));
             text.line(format!("all = soybean_combine_block<{combine}>(all, scratch);"));
         } else if n_threads > 1 {
             text.line(format!("all = soybean_combine_lanes<{combine}>(all, {n_threads});"));

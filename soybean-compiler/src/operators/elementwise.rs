@@ -83,9 +83,13 @@ pub(crate) fn add_elementwise(
     graph.add(Elementwise { extents, operands, program, dtype }.into(), &values)
 }
 
-/// Returns the sum of two tensors of one shape.
+/// Returns the sum of two tensors of one shape, both of numbers or both of integers.
 pub(crate) fn add(graph: &mut Graph, x: Value, y: Value) -> Value {
-    add_binary(graph, Binary::Add, x, y)
+    let function = match graph.node(x).dtype {
+        DType::F32 | DType::Bf16 => Binary::Add,
+        DType::I32 => Binary::AddIntegers,
+    };
+    add_binary(graph, function, x, y)
 }
 
 /// Returns the difference of two tensors of one shape.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use soybean_plan::{Combine, Kernel, Reduction, ScalarProgram, Shape, Strides};
+use soybean_plan::{Combine, DType, Kernel, Reduction, ScalarProgram, Shape, Strides};
 
 use crate::{
     operator::{GradientBuilder, Operator, OperatorCall, Rounding, Rules},
@@ -24,10 +24,16 @@ pub struct Reduce {
 }
 
 impl Reduce {
-    /// Returns the reduction of a tensor of this shape to the dims in `kept`.
+    /// Returns the reduction of a tensor of numbers of this shape to the dims in `kept`.
     #[must_use]
     pub fn new(shape: Shape, combine: Combine, kept: Vec<FactorId>) -> Self {
         Self { map: Elementwise::same(shape, 1, scalar::identity()), combine, kept }
+    }
+
+    /// Returns the reduction of a tensor of integers in the same way.
+    #[must_use]
+    pub fn of_integers(shape: Shape, combine: Combine, kept: Vec<FactorId>) -> Self {
+        Self { map: Elementwise::same(shape, 1, scalar::integer()), combine, kept }
     }
 }
 
@@ -95,6 +101,10 @@ impl Rules for Reduce {
         }
         let map = self.map.local(operands, extents);
         Some(Reduction { map, combine: self.combine, result: strides }.into())
+    }
+
+    fn dtype(&self, _operands: &[DType]) -> DType {
+        if self.map.program.integer_results()[0] { DType::I32 } else { DType::F32 }
     }
 }
 

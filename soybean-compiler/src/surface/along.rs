@@ -58,7 +58,13 @@ pub(super) const TABLE: &[Row] = &[
         doc: "The sum of the elements up to each one along a dim, by `log2(n)` additions of the whole tensor. The dim is not split.",
         arguments: &["input", "dim"],
         build: cumsum,
-        samples: SAMPLES,
+        samples: &[
+            SAMPLES[0],
+            SAMPLES[1],
+            SAMPLES[2],
+            SAMPLES[3],
+            &[LABELS, SampleArgument::Integer(1)],
+        ],
     },
     Row {
         name: "tril",
@@ -148,7 +154,7 @@ fn place_of_largest(
 // Source: Hillis & Steele 1986. After the step with distance d, y[i] is the sum of the 2 d elements
 // up to x[i]. Unlike in a product with a triangle, nothing that follows x[i] can make y[i] NaN.
 fn cumsum(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, CallDiagnostic> {
-    let value = arguments.tensor(builder, 0)?;
+    let value = arguments.any_tensor(0)?;
     let shape = builder.shape(value);
     let dim = arguments.dim(1, shape.len())?;
     let mut sums = value;

@@ -109,24 +109,23 @@ pub(super) const TABLE: &[Row] = &[
     },
 ];
 
-/// Returns a setting for both spatial dims: one number, or two.
-pub(super) fn pair(
+/// Returns a setting for two or three spatial dims: one number, or one for each.
+pub(super) fn per_dim<const N: usize>(
     arguments: &Arguments<'_>,
     position: usize,
     least: usize,
-) -> Result<[usize; 2], CallDiagnostic> {
+) -> Result<[usize; N], CallDiagnostic> {
     let given = match arguments.get(position) {
-        Argument::Integer(_) => vec![arguments.integer(position)?; 2],
+        Argument::Integer(_) => vec![arguments.integer(position)?; N],
         _ => arguments.integers(position)?,
     };
     let valid = |&it: &i64| usize::try_from(it).ok().filter(|&it| it >= least);
-    match given.iter().map(valid).collect::<Option<Vec<usize>>>().as_deref() {
-        Some(&[height, width]) => Ok([height, width]),
-        _ => Err(arguments.fault(
-            position,
-            format!("expected one or two integers of at least {least}, found {given:?}"),
-        )),
-    }
+    let valid: Option<Vec<usize>> = given.iter().map(valid).collect();
+    valid.and_then(|it| it.try_into().ok()).ok_or_else(|| {
+        let n = if N == 2 { "two" } else { "three" };
+        let message = format!("expected one or {n} integers of at least {least}, found {given:?}");
+        arguments.fault(position, message)
+    })
 }
 
 /// Returns a tensor of images.
@@ -144,7 +143,7 @@ pub(super) fn images(
 }
 
 /// Returns a weight with the groups that its channels form.
-fn filters(
+pub(super) fn filters(
     builder: &Builder,
     arguments: &Arguments<'_>,
     input: &Shape,
@@ -211,8 +210,11 @@ fn conv2d(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, 
     let groups = arguments.size(5, 1)?;
     let (weight, filter) =
         filters(builder, arguments, &image, groups, "[filters, channels / groups, height, width]")?;
-    let (stride, padding, dilation) =
-        (pair(arguments, 2, 1)?, pair(arguments, 3, 0)?, pair(arguments, 4, 1)?);
+    let (stride, padding, dilation) = (
+        per_dim::<2>(arguments, 2, 1)?,
+        per_dim::<2>(arguments, 3, 0)?,
+        per_dim::<2>(arguments, 4, 1)?,
+    );
     let reach = [0, 1].map(|dim| dilation[dim] * (filter[dim + 2] - 1) + 1);
     check_reach(arguments, &image[2..], &reach, &padding)?;
     let form = ConvolutionForm::Forward;
@@ -231,7 +233,7 @@ pub(super) fn check_reach(
     if reach.iter().zip(&padded).all(|(reach, padded)| reach <= padded) {
         return Ok(());
     }
-    let what = if input.len() == 1 { "sequence" } else { "image" };
+    let what = ["sequence", "image", "volume"][input.len() - 1];
     Err(arguments.fault(
         1,
         format!("the kernel reaches over {reach:?} pixels, the padded {what} has {padded:?}"),
@@ -262,10 +264,10 @@ fn conv_transpose2d(
         );
     }
     let (stride, padding, beyond, dilation) = (
-        pair(arguments, 2, 1)?,
-        pair(arguments, 3, 0)?,
-        pair(arguments, 4, 0)?,
-        pair(arguments, 6, 1)?,
+        per_dim::<2>(arguments, 2, 1)?,
+        per_dim::<2>(arguments, 3, 0)?,
+        per_dim::<2>(arguments, 4, 0)?,
+        per_dim::<2>(arguments, 6, 1)?,
     );
     if (0..2).any(|dim| beyond[dim] >= stride[dim].max(dilation[dim])) {
         let message =

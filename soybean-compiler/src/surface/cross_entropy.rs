@@ -2,7 +2,7 @@
 
 use soybean_plan::{Combine, Register, Shape, Unary};
 
-use super::{Arguments, Row, SampleArgument, broadcast::Operand, labels, map, reduction};
+use super::{Arguments, Row, SampleArgument, broadcast::Operand, labels, map, reduction, softmax};
 use crate::{
     builder::{Argument, Builder},
     diagnostic::CallDiagnostic,
@@ -114,7 +114,7 @@ fn cross_entropy(
     arguments: &Arguments<'_>,
 ) -> Result<Argument, CallDiagnostic> {
     let classes = operands(builder, arguments, None)?;
-    let parts = reduction::Shifted::new(builder, classes.rows, classes.leading.len());
+    let parts = softmax::Shifted::new(builder, classes.rows, classes.leading.len());
     let chosen = classes.chosen(builder, parts.shifted, &all_dims(&builder.shape(classes.rows)));
     let losses = classes.losses(builder, &[parts.sum, chosen], None, |it, x| {
         let log = it.unary(Unary::Log, x[0]);
@@ -167,7 +167,7 @@ fn cross_entropy_with(
     }
     let classes = operands(builder, arguments, Some(ignored))?;
     let weight = class_weights(builder, arguments, classes.n_classes)?;
-    let parts = reduction::Shifted::new(builder, classes.rows, classes.leading.len());
+    let parts = softmax::Shifted::new(builder, classes.rows, classes.leading.len());
     let logarithms = parts.log_softmax(builder);
     let chosen = classes.chosen(builder, logarithms, &all_dims(&builder.shape(classes.rows)));
     let last = factor_id(classes.leading.len());

@@ -108,7 +108,7 @@ fn first_elements(builder: &mut Builder, value: Value, shape: Shape) -> Value {
     slicing::windowed(builder, value, Pad { low: vec![0; shape.len()], shape, fill: 0.0 })
 }
 
-fn indexed(
+pub(super) fn indexed(
     builder: &mut Builder,
     form: IndexingForm,
     dim: usize,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use soybean_plan::{DType, EmbeddingForm, MAX_RANK, Shape};
+use soybean_plan::{Binary, DType, EmbeddingForm, MAX_RANK, Shape};
 
 use super::{Arguments, Row, SampleArgument, layout, map};
 use crate::{
@@ -59,7 +59,7 @@ fn one_hot(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument,
     let index = builder.graph.add(Iota::new(n_classes).into(), &[]);
     let shape: Shape = of_labels.iter().copied().chain([n_classes]).collect();
     let operands = [(labels, all_dims(&of_labels)), (index, vec![factor_id(of_labels.len())])];
-    Ok(Argument::Tensor(map(builder, shape, &operands, &scalar::equal_integers())))
+    Ok(Argument::Tensor(map(builder, shape, &operands, &scalar::binary(Binary::EqualIntegers))))
 }
 
 // Rows of a table by their numbers; PyTorch's `F.embedding` without its options.

@@ -4,7 +4,7 @@ use soybean_plan::{Binary, Combine, PoolingForm, Shape};
 
 use super::{
     Arguments, Row, SampleArgument, along,
-    convolution::{check_reach, images, pair},
+    convolution::{check_reach, images, per_dim},
     layout, map, map_one, reduction,
 };
 use crate::{
@@ -103,8 +103,11 @@ fn pool(
     form: PoolingForm,
 ) -> Result<(Pool, Value), CallDiagnostic> {
     let (value, image) = images(builder, arguments)?;
-    let (window, stride, padding) =
-        (pair(arguments, 1, 1)?, pair(arguments, 2, 1)?, pair(arguments, 3, 0)?);
+    let (window, stride, padding) = (
+        per_dim::<2>(arguments, 1, 1)?,
+        per_dim::<2>(arguments, 2, 1)?,
+        per_dim::<2>(arguments, 3, 0)?,
+    );
     check_windows(arguments, &image[2..], &window, &padding)?;
     let pool = Pool { form, image, window, stride, padding };
     let result = builder.graph.add(pool.clone().into(), &[value]);
@@ -137,7 +140,7 @@ fn pool_sequences(
 }
 
 /// Checks that windows fit into padded images, and that each has a pixel of the image.
-fn check_windows(
+pub(super) fn check_windows(
     arguments: &Arguments<'_>,
     image: &[usize],
     window: &[usize],
@@ -161,7 +164,7 @@ fn avg_pool2d(
     Ok(Argument::Tensor(scaled(builder, sums, 1.0 / (pool.window[0] * pool.window[1]) as f64)))
 }
 
-fn scaled(builder: &mut Builder, value: Value, factor: f64) -> Value {
+pub(super) fn scaled(builder: &mut Builder, value: Value, factor: f64) -> Value {
     let mut scalar = ScalarBuilder::default();
     let x = scalar.input(0);
     let product = scalar.scale(x, factor);
@@ -185,7 +188,7 @@ fn adaptive_avg_pool2d(
     arguments: &Arguments<'_>,
 ) -> Result<Argument, CallDiagnostic> {
     let (value, image) = images(builder, arguments)?;
-    let size = pair(arguments, 1, 1)?;
+    let size = per_dim::<2>(arguments, 1, 1)?;
     if (0..2).all(|dim| image[dim + 2].is_multiple_of(size[dim])) {
         let window = [image[2] / size[0], image[3] / size[1]];
         let pool = Pool { form: PoolingForm::Sum, image, window, stride: window, padding: [0; 2] };

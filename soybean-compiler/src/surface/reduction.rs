@@ -1,8 +1,8 @@
 //! Reductions over dims, and softmax, which is made of them.
 
-use soybean_plan::{Combine, Register, ScalarProgram, Unary};
+use soybean_plan::{Binary, Combine, DType, Register, ScalarProgram, Unary};
 
-use super::{Arguments, Row, SampleArgument, map, map_one};
+use super::{Arguments, Row, SampleArgument, map, map_one, softmax};
 use crate::{
     builder::{Argument, Builder},
     diagnostic::CallDiagnostic,
@@ -22,6 +22,16 @@ const SAMPLES: &[&[SampleArgument]] = &[
     &[tensor(&[2, 4, 6]), SampleArgument::Integer(-1)],
     &[tensor(&[2, 4, 6]), SampleArgument::List(&[0, 2])],
 ];
+const LABELS: SampleArgument = SampleArgument::Labels { shape: &[4, 6], n_classes: 9 };
+/// The samples of operators that take integers, too.
+const EXACT_SAMPLES: &[&[SampleArgument]] = &[
+    SAMPLES[0],
+    SAMPLES[1],
+    SAMPLES[2],
+    SAMPLES[3],
+    &[LABELS, SampleArgument::All],
+    &[LABELS, SampleArgument::Integer(-1)],
+];
 const SOFTMAX_SAMPLES: &[&[SampleArgument]] = &[
     &[tensor(&[4, 6]), SampleArgument::Integer(1)],
     &[tensor(&[4, 2, 6]), SampleArgument::Integer(0)],
@@ -36,13 +46,13 @@ const VARIANCE_SAMPLES: &[&[SampleArgument]] = &[
 pub(super) const TABLE: &[Row] = &[
     Row {
         name: "sum",
-        doc: "The sum over dims.",
+        doc: "The sum over dims. That of integers is modulo 2^32.",
         arguments: &["input", "dims"],
         build: |builder, arguments| {
-            let (value, kept) = operand(builder, arguments)?;
+            let (value, kept) = any_operand(builder, arguments)?;
             Ok(Argument::Tensor(reduce(builder, value, Combine::Sum, &kept)))
         },
-        samples: SAMPLES,
+        samples: EXACT_SAMPLES,
     },
     Row {
         name: "mean",
@@ -56,24 +66,27 @@ pub(super) const TABLE: &[Row] = &[
         doc: "The largest element over dims.",
         arguments: &["input", "dims"],
         build: |builder, arguments| {
-            let (value, kept) = operand(builder, arguments)?;
+            let (value, kept) = any_operand(builder, arguments)?;
             Ok(Argument::Tensor(reduce(builder, value, Combine::Max, &kept)))
         },
-        samples: SAMPLES,
+        samples: EXACT_SAMPLES,
     },
     Row {
         name: "min",
         doc: "The smallest element over dims.",
         arguments: &["input", "dims"],
         build: |builder, arguments| {
-            let (value, kept) = operand(builder, arguments)?;
-            // min(x) = -max(-x)
-            let negative = map_one(builder, value, &scalar::unary(Unary::Negate));
+            let (value, kept) = any_operand(builder, arguments)?;
+            // min(x) = -max(-x). The least integer has no opposite: min(x) = -1 - max(-1 - x).
+            let opposite = match builder.dtype(value) {
+                DType::F32 | DType::Bf16 => scalar::unary(Unary::Negate),
+                DType::I32 => complement(),
+            };
+            let negative = map_one(builder, value, &opposite);
             let maximum = reduce(builder, negative, Combine::Max, &kept);
-            let minimum = map_one(builder, maximum, &scalar::unary(Unary::Negate));
-            Ok(Argument::Tensor(minimum))
+            Ok(Argument::Tensor(map_one(builder, maximum, &opposite)))
         },
-        samples: SAMPLES,
+        samples: EXACT_SAMPLES,
     },
     Row {
         name: "var",
@@ -103,34 +116,51 @@ pub(super) const TABLE: &[Row] = &[
         name: "logsumexp",
         doc: "`log(sum(e^x))` along a dim.",
         arguments: &["input", "dim"],
-        build: log_sum_exp,
+        build: softmax::log_sum_exp,
         samples: SOFTMAX_SAMPLES,
     },
     Row {
         name: "softmax",
         doc: "`e^x / sum(e^x)` along a dim.",
         arguments: &["input", "dim"],
-        build: softmax,
+        build: softmax::softmax,
         samples: SOFTMAX_SAMPLES,
     },
     Row {
         name: "log_softmax",
         doc: "`log(softmax(x))` along a dim.",
         arguments: &["input", "dim"],
-        build: log_softmax,
+        build: softmax::log_softmax,
         samples: SOFTMAX_SAMPLES,
     },
 ];
 
-/// Returns the tensor, and the dims that remain.
+/// Returns the tensor of numbers, and the dims that remain.
 fn operand(
     builder: &Builder,
     arguments: &Arguments<'_>,
 ) -> Result<(Value, Vec<FactorId>), CallDiagnostic> {
-    let value = arguments.tensor(builder, 0)?;
+    arguments.tensor(builder, 0)?;
+    any_operand(builder, arguments)
+}
+
+/// Returns the tensor of any type, and the dims that remain.
+fn any_operand(
+    builder: &Builder,
+    arguments: &Arguments<'_>,
+) -> Result<(Value, Vec<FactorId>), CallDiagnostic> {
+    let value = arguments.any_tensor(0)?;
     let rank = builder.shape(value).len();
     let dims = arguments.dims(1, rank)?;
     Ok((value, (0..rank).filter(|dim| !dims.contains(dim)).map(factor_id).collect()))
+}
+
+/// Returns the program `-1 - x` of an integer, which reverses the order of all integers.
+fn complement() -> ScalarProgram {
+    let mut it = ScalarBuilder::default();
+    let (minus_one, x) = (it.integer_constant(-1), it.integer(0));
+    let result = it.binary(Binary::SubtractIntegers, minus_one, x);
+    it.finish(result)
 }
 
 /// Returns the reduction of a tensor to some of its dims.
@@ -140,8 +170,12 @@ pub(super) fn reduce(
     combine: Combine,
     kept: &[FactorId],
 ) -> Value {
-    let shape = builder.shape(value);
-    builder.graph.add(Reduce::new(shape, combine, kept.to_vec()).into(), &[value])
+    let (shape, kept) = (builder.shape(value), kept.to_vec());
+    let operator = match builder.dtype(value) {
+        DType::F32 | DType::Bf16 => Reduce::new(shape, combine, kept),
+        DType::I32 => Reduce::of_integers(shape, combine, kept),
+    };
+    builder.graph.add(operator.into(), &[value])
 }
 
 /// Returns the mean of a tensor over all dims but some: the sum of the elements divided by their
@@ -247,125 +281,4 @@ pub(super) fn spread(
     let difference = less(builder, value, kept, ScalarBuilder::detach);
     let sum = sum_of_squares(builder, difference, kept);
     divided(builder, sum, degrees)
-}
-
-/// Returns the parts of a softmax: the elements minus their maximum along the dim, and the sums of
-/// the exponentials of these.
-///
-/// No gradient flows through the maximum: the result does not depend on it.
-pub(super) struct Shifted {
-    /// `x - max(x)`
-    pub(super) shifted: Value,
-    /// `sum(e^(x - max(x)))`, without the dim.
-    pub(super) sum: Value,
-    /// `max(x)`, without the dim, or what stands for it.
-    maximum: Value,
-    /// The dims of the sum.
-    pub(super) kept: Vec<FactorId>,
-}
-
-impl Shifted {
-    pub(super) fn new(builder: &mut Builder, value: Value, dim: usize) -> Self {
-        let kept = others(builder, value, dim);
-        let maximum = reduce(builder, value, Combine::Max, &kept);
-        Self::by(builder, value, maximum, kept)
-    }
-
-    /// Returns the parts with 0 in place of an infinite maximum, as PyTorch's `logsumexp` has them:
-    /// the difference of two infinities would be no number.
-    fn by_finite_maximum(builder: &mut Builder, value: Value, dim: usize) -> Self {
-        let kept = others(builder, value, dim);
-        let maximum = reduce(builder, value, Combine::Max, &kept);
-        let mut it = ScalarBuilder::default();
-        let (x, zero) = (it.input(0), it.constant(0.0));
-        let finite = [f64::INFINITY, f64::NEG_INFINITY].into_iter().fold(x, |finite, infinity| {
-            let infinity = it.constant(infinity);
-            let is_infinite = it.equal(x, infinity);
-            it.select(is_infinite, zero, finite)
-        });
-        let finite = map_one(builder, maximum, &it.finish(finite));
-        Self::by(builder, value, finite, kept)
-    }
-
-    fn by(builder: &mut Builder, value: Value, maximum: Value, kept: Vec<FactorId>) -> Self {
-        let shape = builder.shape(value);
-        let mut scalar = ScalarBuilder::default();
-        let (x, maximum_of_x) = (scalar.input(0), scalar.input(1));
-        let constant = scalar.detach(maximum_of_x);
-        let difference = scalar.sub(x, constant);
-        let operands = [(value, all_dims(&shape)), (maximum, kept.clone())];
-        let shifted = map(builder, shape, &operands, &scalar.finish(difference));
-        let powers = map_one(builder, shifted, &scalar::unary(Unary::Exp));
-        let sum = reduce(builder, powers, Combine::Sum, &kept);
-        Self { shifted, sum, maximum, kept }
-    }
-
-    /// Returns `e^x / sum(e^x)`.
-    pub(super) fn softmax(&self, builder: &mut Builder) -> Value {
-        self.map(builder, |it, shifted, sum| {
-            let power = it.unary(Unary::Exp, shifted);
-            it.div(power, sum)
-        })
-    }
-
-    /// Returns `x - log(sum(e^x))`.
-    pub(super) fn log_softmax(&self, builder: &mut Builder) -> Value {
-        self.map(builder, |it, shifted, sum| {
-            let log = it.unary(Unary::Log, sum);
-            it.sub(shifted, log)
-        })
-    }
-
-    /// Returns a map of the shifted elements and the sums.
-    fn map(
-        &self,
-        builder: &mut Builder,
-        program: impl Fn(&mut ScalarBuilder, u16, u16) -> u16,
-    ) -> Value {
-        let shape = builder.shape(self.shifted);
-        let mut scalar = ScalarBuilder::default();
-        let (shifted, sum) = (scalar.input(0), scalar.input(1));
-        let result = program(&mut scalar, shifted, sum);
-        let operands = [(self.shifted, all_dims(&shape)), (self.sum, self.kept.clone())];
-        map(builder, shape, &operands, &scalar.finish(result))
-    }
-}
-
-/// Returns all dims but one.
-fn others(builder: &Builder, value: Value, dim: usize) -> Vec<FactorId> {
-    (0..builder.shape(value).len()).filter(|&it| it != dim).map(factor_id).collect()
-}
-
-fn shifted(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Shifted, CallDiagnostic> {
-    let value = arguments.tensor(builder, 0)?;
-    let dim = arguments.dim(1, builder.shape(value).len())?;
-    Ok(Shifted::new(builder, value, dim))
-}
-
-fn softmax(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, CallDiagnostic> {
-    Ok(Argument::Tensor(shifted(builder, arguments)?.softmax(builder)))
-}
-
-// log(sum(e^(x - m))) + m; the gradient of the first term is the softmax, and m is a constant.
-fn log_sum_exp(
-    builder: &mut Builder,
-    arguments: &Arguments<'_>,
-) -> Result<Argument, CallDiagnostic> {
-    let value = arguments.tensor(builder, 0)?;
-    let dim = arguments.dim(1, builder.shape(value).len())?;
-    let parts = Shifted::by_finite_maximum(builder, value, dim);
-    let mut scalar = ScalarBuilder::default();
-    let (sum, maximum) = (scalar.input(0), scalar.input(1));
-    let (log, constant) = (scalar.unary(Unary::Log, sum), scalar.detach(maximum));
-    let result = scalar.add(log, constant);
-    let shape = builder.shape(parts.sum);
-    let operands = [(parts.sum, all_dims(&shape)), (parts.maximum, all_dims(&shape))];
-    Ok(Argument::Tensor(map(builder, shape, &operands, &scalar.finish(result))))
-}
-
-fn log_softmax(
-    builder: &mut Builder,
-    arguments: &Arguments<'_>,
-) -> Result<Argument, CallDiagnostic> {
-    Ok(Argument::Tensor(shifted(builder, arguments)?.log_softmax(builder)))
 }

@@ -4,7 +4,7 @@ use soybean_plan::{Binary, Shape};
 
 use super::{
     Arguments, Row, SampleArgument, along,
-    convolution::{images, pair},
+    convolution::{images, per_dim},
     layout,
 };
 use crate::{
@@ -77,7 +77,7 @@ fn interpolate(
     arguments: &Arguments<'_>,
 ) -> Result<Argument, CallDiagnostic> {
     let (value, image) = images(builder, arguments)?;
-    let size = pair(arguments, 1, 1)?;
+    let size = per_dim::<2>(arguments, 1, 1)?;
     let mode = match arguments.text(2)? {
         "nearest" => Interpolation::Nearest,
         "bilinear" => Interpolation::Bilinear,

@@ -27,8 +27,9 @@ impl<'a> Evaluator<'a> {
             self.report(&input.ty, Diagnostic::new(headline).help(help));
             return None;
         };
-        if ty.dims.is_empty() {
+        if ty.is_bare {
             let headline = format!("the shape of the model's argument `{name}` is not known");
+            let help = format!("{help}; `Tensor<f32>` is a scalar");
             self.report(&input.ty, Diagnostic::new(headline).help(help));
             return None;
         }

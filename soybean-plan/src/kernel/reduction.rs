@@ -8,7 +8,7 @@ use crate::{Combine, KernelCategory, Strides, WorkKind, descriptor::descriptor};
 descriptor! {
     /// Fused reduction: a map with one result, whose values are combined along some dims.
     ///
-    /// Reads any number of tensors.
+    /// Reads any number of tensors. Integers are combined as integers.
     #[derive(Clone, Debug, PartialEq)]
     pub struct Reduction {
         /// The map; its program has one result.
@@ -17,6 +17,14 @@ descriptor! {
         pub combine: Combine,
         /// The strides of the result over the index space: 0 along dims that are reduced.
         pub result: Strides,
+    }
+}
+
+impl Reduction {
+    /// Returns whether the combined values and the result are integers.
+    #[must_use]
+    pub fn combines_integers(&self) -> bool {
+        self.map.program.integer_results()[0]
     }
 }
 
@@ -40,11 +48,21 @@ impl KernelDescriptor for Reduction {
     fn evaluate(&self, inputs: &[&[f64]], scalars: &[f64]) -> Vec<Vec<f64>> {
         let dims = self.map.extents.iter().zip(self.result.0);
         let n_results = dims.filter(|(_, stride)| *stride != 0).map(|(extent, _)| extent).product();
-        let mut results = vec![self.combine.identity(); n_results];
+        let is_integer = self.combines_integers();
+        let identity = match is_integer {
+            true => self.combine.integer_identity().into(),
+            false => self.combine.identity(),
+        };
+        let combined = |x: f64, y: f64| match is_integer {
+            #[expect(clippy::cast_possible_truncation, reason = "both are integers of 32 bits")]
+            true => self.combine.evaluate_integers(x as i32, y as i32).into(),
+            false => self.combine.evaluate(x, y),
+        };
+        let mut results = vec![identity; n_results];
         let values = self.map.values(inputs, scalars);
         for (point, value) in self.map.extents.points().iter().zip(values) {
             let result = &mut results[self.result.offset(point)];
-            *result = self.combine.evaluate(*result, value[0]);
+            *result = combined(*result, value[0]);
         }
         vec![results]
     }

@@ -6,7 +6,7 @@ use soybean_plan::{Combine, DType};
 use super::{
     isa::Isa,
     upcast::{round, upcast},
-    vector::{Accumulate, accumulate_each},
+    vector::{Accumulate, accumulate_each, accumulate_each_integer},
 };
 
 /// The elements that are combined at once, so that the sum stays in the first-level cache.
@@ -17,14 +17,19 @@ const BLOCK: usize = 2048;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Combiner {
     each: Accumulate,
+    each_integer: Accumulate,
 }
 
 impl Combiner {
     pub(crate) fn new(combine: Combine) -> Self {
-        Self { each: accumulate_each(combine, Isa::detect()) }
+        let isa = Isa::detect();
+        Self {
+            each: accumulate_each(combine, isa),
+            each_integer: accumulate_each_integer(combine, isa),
+        }
     }
 
-    /// Combines `n` elements of each of the sources, of `f32` or of `bf16`.
+    /// Combines `n` elements of each of the sources.
     ///
     /// # Safety
     /// All have `n` elements of this type; nobody writes to the sources, and nobody else uses the
@@ -37,9 +42,15 @@ impl Combiner {
         n: usize,
     ) {
         match dtype {
-            DType::F32 | DType::I32 => {
+            DType::F32 => {
+                let sources = sources.map(<*const u8>::cast);
                 // SAFETY: required of the caller.
-                unsafe { self.combine_f32(sources.map(<*const u8>::cast), result.cast(), n) }
+                unsafe { combine_words(self.each, sources, result.cast(), n) }
+            }
+            DType::I32 => {
+                let sources = sources.map(<*const u8>::cast);
+                // SAFETY: required of the caller.
+                unsafe { combine_words(self.each_integer, sources, result.cast(), n) }
             }
             DType::Bf16 => {
                 // SAFETY: required of the caller.
@@ -74,27 +85,29 @@ impl Combiner {
             unsafe { round(sum.as_ptr(), result.wrapping_add(start), length) };
         }
     }
+}
 
-    /// # Safety
-    /// As [`Self::combine`].
-    unsafe fn combine_f32(
-        &self,
-        sources: impl Iterator<Item = *const f32> + Clone,
-        result: *mut f32,
-        n: usize,
-    ) {
-        for start in (0..n).step_by(BLOCK) {
-            let length = BLOCK.min(n - start);
-            let to = result.wrapping_add(start);
-            for (number, source) in sources.clone().enumerate() {
-                let from = source.wrapping_add(start);
-                if number == 0 {
-                    // SAFETY: required of the caller.
-                    unsafe { to.copy_from_nonoverlapping(from, length) };
-                } else {
-                    // SAFETY: required of the caller.
-                    unsafe { (self.each)(to, from, length) };
-                }
+/// Combines numbers of single precision or the bits of integers.
+///
+/// # Safety
+/// As [`Combiner::combine`].
+unsafe fn combine_words(
+    each: Accumulate,
+    sources: impl Iterator<Item = *const f32> + Clone,
+    result: *mut f32,
+    n: usize,
+) {
+    for start in (0..n).step_by(BLOCK) {
+        let length = BLOCK.min(n - start);
+        let to = result.wrapping_add(start);
+        for (number, source) in sources.clone().enumerate() {
+            let from = source.wrapping_add(start);
+            if number == 0 {
+                // SAFETY: required of the caller.
+                unsafe { to.copy_from_nonoverlapping(from, length) };
+            } else {
+                // SAFETY: required of the caller.
+                unsafe { each(to, from, length) };
             }
         }
     }

@@ -1,13 +1,14 @@
 //! Fused reductions: a map whose blocks are combined before they leave the cache.
 #![expect(unsafe_code, reason = "kernels work on memory that other buffers share")]
 
+mod combination;
 mod shape;
 
 use std::ops::Range;
 
-use soybean_plan::{Combine, DType, Reduction, Strides};
+use soybean_plan::{DType, Reduction, Strides};
 
-use self::shape::TaskShape;
+use self::{combination::Combination, shape::TaskShape};
 use super::{
     interpreter::{Interpreter, Scratch},
     isa::Isa,
@@ -16,7 +17,6 @@ use super::{
     parallel::{parallel_for, part_range},
     region::Region,
     space::{Space, offset},
-    vector::{Accumulate, accumulate_all, accumulate_each},
 };
 use crate::{Error, ErrorKind};
 
@@ -44,9 +44,7 @@ struct Core {
     interpreter: Interpreter,
     n_needed: Vec<usize>,
     n_results_needed: usize,
-    combine: Combine,
-    each: Accumulate,
-    all: Accumulate,
+    combination: Combination,
     shape: TaskShape,
 }
 
@@ -134,9 +132,7 @@ impl ReductionKernel {
                 n_needed[operands.len() - 1]
             },
             n_needed: n_needed[..operands.len() - 1].to_vec(),
-            combine: reduction.combine,
-            each: accumulate_each(reduction.combine, isa),
-            all: accumulate_all(reduction.combine, isa),
+            combination: Combination::new(reduction, isa),
             interpreter,
             shape,
         };
@@ -203,15 +199,9 @@ impl ReductionKernel {
 }
 
 impl Core {
-    const fn identity(&self) -> f32 {
-        match self.combine {
-            Combine::Sum => 0.0,
-            Combine::Max => f32::NEG_INFINITY,
-        }
-    }
-
     /// Combines all units of a task into the first total of the part.
     fn run_task(&self, part: &mut Part, inputs: &[Region], task: usize) {
+        let each = self.combination.each;
         for piece in 0..self.shape.n_pieces {
             // The number of waiting pieces and pairs is the number of ones in the number of the
             // piece.
@@ -223,9 +213,7 @@ impl Core {
                 let (before, from) = part.totals.split_at_mut(n_waiting);
                 n_waiting -= 1;
                 // SAFETY: all totals have one length.
-                unsafe {
-                    (self.each)(before[n_waiting].as_mut_ptr(), from[0].as_ptr(), from[0].len());
-                }
+                unsafe { each(before[n_waiting].as_mut_ptr(), from[0].as_ptr(), from[0].len()) };
             }
         }
     }
@@ -285,9 +273,9 @@ impl Core {
     /// # Safety
     /// There is a total for each piece, and nobody else uses these.
     unsafe fn combine_pair(&self, totals: Region, first: usize, n: usize) {
-        let width = self.shape.width();
+        let (width, each) = (self.shape.width(), self.combination.each);
         // SAFETY: required of the caller.
-        unsafe { (self.each)(totals.at(first * width), totals.at((first + n) * width), width) };
+        unsafe { each(totals.at(first * width), totals.at((first + n) * width), width) };
     }
 
     /// Combines the units of a piece of a task: those of each short sum, then these sums.
@@ -300,11 +288,12 @@ impl Core {
     ) {
         let (kept, at, n) = self.shape.task(task);
         let units = part_range(self.shape.n_units(), piece, self.shape.n_pieces);
-        total.fill(self.identity());
+        let Combination { identity, each, all, .. } = self.combination;
+        total.fill(identity);
         let mut previous = usize::MAX;
         for (count, unit) in units.clone().enumerate() {
             if count % N_SHORT_SUM == 0 {
-                part.short.fill(self.identity());
+                part.short.fill(identity);
             }
             let (reduced, at, n) = if self.shape.is_row_kept {
                 (unit, at, n)
@@ -321,13 +310,13 @@ impl Core {
             // SAFETY: as above; there are no targets.
             unsafe { self.interpreter.run_block(&mut part.scratch, inputs, (number, at, n)) };
             let values = self.interpreter.result(&part.scratch, 0);
-            let accumulate = if self.shape.is_row_kept { self.each } else { self.all };
+            let accumulate = if self.shape.is_row_kept { each } else { all };
             // SAFETY: the block has `n` values; the accumulators are `n` if there is one for each,
             // else one.
             unsafe { accumulate(part.short.as_mut_ptr(), values, n) };
             if count % N_SHORT_SUM == N_SHORT_SUM - 1 || unit + 1 == units.end {
                 // SAFETY: both have this length.
-                unsafe { (self.each)(total.as_mut_ptr(), part.short.as_ptr(), total.len()) };
+                unsafe { each(total.as_mut_ptr(), part.short.as_ptr(), total.len()) };
             }
         }
     }
@@ -370,6 +359,9 @@ impl Core {
             }
         }
         self.interpreter.check_types(inputs)?;
+        if self.combination.gives_integers && result.dtype != DType::I32 {
+            return fault(format!("result: expected elements of i32, found {}", result.dtype));
+        }
         let (expected, found) = (self.n_results_needed, result.n_elements);
         if found < expected {
             return fault(format!("result: expected {expected} elements, found {found}"));

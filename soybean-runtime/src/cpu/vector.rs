@@ -93,6 +93,7 @@ formulas! {
     MultiplyIntegers = |a, b, _| integers(a, b, i32::wrapping_mul);
     FloorDivideIntegers = |a, b, _| integers(a, b, soybean_plan::floor_divide);
     RemainderOfIntegers = |a, b, _| integers(a, b, soybean_plan::remainder);
+    MaximumOfIntegers = |a, b, _| integers(a, b, i32::max);
     Noise = |a, b, _| soybean_plan::noise(a, b);
     Select = |a, b, c| if a == 0.0 { c } else { b };
     ProductSum = |a, b, c| M::multiply_add(a, b, c);
@@ -208,6 +209,22 @@ pub(crate) fn accumulate_all(combine: Combine, isa: Isa) -> Accumulate {
     match combine {
         Combine::Sum => combine_all::<Add>(isa),
         Combine::Max => combine_all::<Maximum>(isa),
+    }
+}
+
+/// As [`accumulate_each`], for the bits of integers.
+pub(crate) fn accumulate_each_integer(combine: Combine, isa: Isa) -> Accumulate {
+    match combine {
+        Combine::Sum => combine_each::<AddIntegers>(isa),
+        Combine::Max => combine_each::<MaximumOfIntegers>(isa),
+    }
+}
+
+/// As [`accumulate_all`], for the bits of integers.
+pub(crate) fn accumulate_all_integers(combine: Combine, isa: Isa) -> Accumulate {
+    match combine {
+        Combine::Sum => combine_all::<AddIntegers>(isa),
+        Combine::Max => combine_all::<MaximumOfIntegers>(isa),
     }
 }
 
@@ -428,6 +445,39 @@ mod tests {
                 assert!(each.iter().zip(&elements).all(
                     |(it, x)| f64::from(*it) == combine.evaluate(f64::from(*x), f64::from(*x))
                 ));
+            }
+        }
+    }
+
+    #[test]
+    fn accumulators_of_integers_are_exact() {
+        let numbers = [i32::MAX, -7, (1 << 24) + 1, i32::MIN, 3];
+        for (combine, isa) in [Combine::Sum, Combine::Max]
+            .into_iter()
+            .flat_map(|it| Isa::all().into_iter().map(move |isa| (it, isa)))
+        {
+            for n in [1, 63, 64, 200] {
+                let integers: Vec<i32> = numbers.into_iter().cycle().take(n).collect();
+                let bits = |it: &i32| f32::from_bits(it.cast_unsigned());
+                let elements: Vec<f32> = integers.iter().map(bits).collect();
+                let mut one = bits(&-9);
+                // SAFETY: there are `n` elements.
+                unsafe {
+                    accumulate_all_integers(combine, isa)(&raw mut one, elements.as_ptr(), n);
+                }
+                let expected =
+                    integers.iter().fold(-9, |sum, it| combine.evaluate_integers(sum, *it));
+                assert_eq!(one.to_bits().cast_signed(), expected, "{combine:?} {isa:?} {n}");
+                let mut each = vec![bits(&-9); n];
+                let accumulate = accumulate_each_integer(combine, isa);
+                // SAFETY: both have `n` elements.
+                unsafe { accumulate(each.as_mut_ptr(), elements.as_ptr(), n) };
+                assert!(
+                    each.iter()
+                        .zip(&integers)
+                        .all(|(it, x)| it.to_bits().cast_signed()
+                            == combine.evaluate_integers(-9, *x))
+                );
             }
         }
     }

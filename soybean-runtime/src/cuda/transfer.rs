@@ -70,10 +70,7 @@ impl Transfer {
         let unit = unit.unwrap_or(n_bytes);
         let function = match combine {
             None => movement::move_function(unit),
-            Some(combine) => movement::combine_function(combine, dtype, unit).ok_or_else(|| {
-                let message = format!("expected partial results in f32 or bf16, found {dtype}");
-                Error::new(ErrorKind::Program, message)
-            })?,
+            Some(combine) => movement::combine_function(combine, dtype, unit),
         };
         let mut launches = Vec::new();
         for (rank, (result, parts)) in ranks.into_iter().enumerate() {

@@ -84,7 +84,10 @@ unsafe fn write(region: &Region, index: usize, value: f32) {
     let place = region.address(index);
     match region.dtype {
         // SAFETY: required of the caller.
-        DType::F32 | DType::I32 => unsafe { place.cast::<f32>().write(value) },
+        DType::F32 => unsafe { place.cast::<f32>().write(value) },
+        #[expect(clippy::cast_possible_truncation, reason = "whole numbers")]
+        // SAFETY: as above.
+        DType::I32 => unsafe { place.cast::<i32>().write(value as i32) },
         // SAFETY: as above.
         DType::Bf16 => unsafe { place.cast::<u16>().write(bf16::from_f32(value)) },
     }
@@ -96,7 +99,9 @@ unsafe fn read(region: &Region, index: usize) -> f32 {
     let place = region.address(index);
     match region.dtype {
         // SAFETY: required of the caller.
-        DType::F32 | DType::I32 => unsafe { place.cast::<f32>().read() },
+        DType::F32 => unsafe { place.cast::<f32>().read() },
+        // SAFETY: as above.
+        DType::I32 => unsafe { place.cast::<i32>().read() as f32 },
         // SAFETY: as above.
         DType::Bf16 => bf16::to_f32(unsafe { place.cast::<u16>().read() }),
     }
@@ -177,7 +182,7 @@ fn elements_with_halo(
 /// Returns what lies outside the tensor.
 fn outside(collective: &Collective) -> f32 {
     match (collective.dtype, collective.combine) {
-        (DType::I32, Combine::Max) => f32::from_bits(i32::MIN.cast_unsigned()),
+        (DType::I32, Combine::Max) => i32::MIN as f32,
         (_, Combine::Sum) => 0.0,
         (_, Combine::Max) => f32::NEG_INFINITY,
     }
@@ -226,15 +231,7 @@ fn random(
             (from[axis], to[axis]) = (same, same);
         }
     }
-    let dtype = match kind {
-        CollectiveKind::AllReduce | CollectiveKind::ReduceScatter => {
-            dice.pick(&[DType::F32, DType::Bf16])
-        }
-        CollectiveKind::Slice
-        | CollectiveKind::AllToAll
-        | CollectiveKind::AllGather
-        | CollectiveKind::HaloExchange => dice.pick(&[DType::F32, DType::Bf16, DType::I32]),
-    };
+    let dtype = dice.pick(&[DType::F32, DType::Bf16, DType::I32]);
     let combine = dice.pick(&[Combine::Sum, Combine::Max]);
     let (from, to) = (Tiling::new(&from), Tiling::new(&to));
     let halo = Halo::NONE;

@@ -42,7 +42,7 @@ pub(crate) fn check_count(inputs: &[Input], batch: &[View<'_>]) -> Result<(), Er
     Err(Error::new(ErrorKind::Batch, message))
 }
 
-/// Checks the labels in these rows.
+/// Checks the labels in these rows, or the only one of a scalar.
 pub(crate) fn check_labels(
     input: &Input,
     rows: &[Range<usize>],
@@ -52,6 +52,8 @@ pub(crate) fn check_labels(
     let n_each: usize = input.tile.shape.iter().skip(1).product();
     let is_class = |label: i32| usize::try_from(label).is_ok_and(|label| label < n_classes);
     let is_bad = |label: &i32| !is_class(*label) && input.ignored_label != Some(*label);
+    let of_scalar = 0..1;
+    let rows = if input.tile.shape.is_empty() { std::slice::from_ref(&of_scalar) } else { rows };
     let bad = rows.iter().find_map(|rows| {
         let (start, end) = (rows.start * n_each, labels.len().min(rows.end * n_each));
         Some(start + labels.get(start..end)?.iter().position(is_bad)?)
@@ -100,17 +102,30 @@ mod tests {
         assert_eq!(check(&[1..2, 3..4]), bad(3, 9));
     }
 
-    #[test]
-    fn ignored_labels_are_no_faults() {
-        let input = Input {
+    /// Returns an input of labels below 3 on two ranks.
+    fn labels(shape: &[usize], ignored_label: Option<i32>) -> Input {
+        Input {
             name: "y".into(),
             dtype: DType::I32,
-            tile: Tile::new(Shape::new(&[3]), Tiling::new(&[Placement::Replicated])),
+            tile: Tile::new(Shape::new(shape), Tiling::new(&[Placement::Replicated])),
             buffer: 0,
             n_classes: Some(3),
-            ignored_label: Some(-100),
+            ignored_label,
             is_queried: true,
-        };
+        }
+    }
+
+    #[test]
+    fn the_label_of_a_scalar_is_checked() {
+        let input = labels(&[], None);
+        let check =
+            |label: i32| check_batch(slice::from_ref(&input), &[], &[View::I32(&[label])]).is_ok();
+        assert_eq!([check(2), check(3)], [true, false]);
+    }
+
+    #[test]
+    fn ignored_labels_are_no_faults() {
+        let input = labels(&[3], Some(-100));
         let check = |labels: &[i32]| {
             let views = [View::I32(labels)];
             let checked = check_batch(slice::from_ref(&input), &[0..1, 1..3], &views);

@@ -123,11 +123,11 @@ pub(super) fn start_ranks(model: &AnyModel, config: &Config) -> Result<Box<dyn R
     super::start_ranks(model, config)
 }
 
-/// Returns the rows of dim 0 that these ranks read of any input, in order.
+/// Returns the rows of dim 0 that these ranks read of any input, in order. Scalars have none.
 pub(super) fn rows_needed(inputs: &[Input], mesh: &Mesh, ranks: Range<usize>) -> Vec<Range<usize>> {
-    let extent = |input: &Input| input.tile.shape.first().copied().unwrap_or(1);
-    let n_rows = inputs.iter().map(extent).max().unwrap_or(0);
-    let is_each = ranks.len() == mesh.n_ranks() || inputs.iter().any(|it| extent(it) != n_rows);
+    let extents = || inputs.iter().filter_map(|it| it.tile.shape.first().copied());
+    let n_rows = extents().max().unwrap_or(0);
+    let is_each = ranks.len() == mesh.n_ranks() || extents().any(|it| it != n_rows);
     if is_each {
         return iter::once(0..n_rows).collect();
     }
@@ -189,5 +189,6 @@ mod tests {
         // If one input is needed whole or has another number of rows, all rows are needed.
         assert_eq!(rows(&[by_both, (&[8], [whole, whole])], 3..4), "0..8");
         assert_eq!(rows(&[by_both, (&[4], [split, split])], 3..4), "0..8");
+        assert_eq!(rows(&[by_both, (&[], [whole, whole])], 3..4), "6..8");
     }
 }

@@ -42,6 +42,7 @@ const KINDS: &[(&str, usize, Kind)] = &[
     ("map-of-integers", 32, map::integers),
     ("map-of-arithmetic-of-integers", 24, map::arithmetic_of_integers),
     ("reduction", 64, reduction::case),
+    ("reduction-of-integers", 32, reduction::of_integers),
     ("permutation", 32, permutation::case),
     ("padding", 32, padding::case),
     ("concatenation", 24, concatenation::case),

@@ -1,6 +1,8 @@
 //! Random reductions.
 
-use soybean_plan::{Combine, DType, MAX_RANK, Map, Reduction, Shape, Strides};
+use soybean_plan::{
+    Binary, Combine, DType, Instruction, MAX_RANK, Map, Reduction, ScalarProgram, Shape, Strides,
+};
 
 use crate::{
     case::{Case, Data},
@@ -36,6 +38,29 @@ fn of(dice: &mut Dice, extents: Option<Shape>) -> Case {
     let reduction = Reduction { map, combine, result };
     // Each value is off by about 1e-6; sums have about as many units as there are values.
     Case::new(reduction, inputs, vec![(dtype, n_results)], 1e-4 + 2e-5 * n_combined.sqrt())
+}
+
+/// Returns a reduction of integers whose sums wrap around.
+pub(crate) fn of_integers(dice: &mut Dice) -> Case {
+    let extents = match dice.below(3) {
+        0 => Shape::new(dice.pick(&[&[70_000][..], &[3, 20_000], &[9000, 5], &[2000, 24]])),
+        _ => dice.shape(),
+    };
+    let strides = dice.strides(&extents);
+    let large = [i32::MIN, -(1 << 24), -1, 7, 1 << 24, 1 << 30, i32::MAX - 127];
+    let numbers = (0..n_needed(&extents, &strides)).map(|_| dice.pick(&large) as f32).collect();
+    let instructions = vec![
+        Instruction::Integer(0),
+        Instruction::IntegerConstant(1000),
+        Instruction::Binary(Binary::AddIntegers, 0, 1),
+    ];
+    let results = vec![dice.pick(&[0, 2])];
+    let program = ScalarProgram { instructions: instructions.into(), results: results.into() };
+    let (result, n_results) = kept(dice, &extents);
+    let combine = dice.pick(&[Combine::Sum, Combine::Max]);
+    let map = Map { extents, inputs: vec![strides].into(), program };
+    let inputs = vec![Data { dtype: DType::I32, numbers }];
+    Case::new(Reduction { map, combine, result }, inputs, vec![(DType::I32, n_results)], 0.0)
 }
 
 /// Returns strides of a result over some of the dims, sometimes in another order, and its number of

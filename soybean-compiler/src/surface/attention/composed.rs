@@ -11,7 +11,7 @@ use crate::{
     },
     scalar::ScalarBuilder,
     signature::{FactorId, factor_id},
-    surface::{dropout, map, map_one, reduction::Shifted},
+    surface::{dropout, map, map_one, softmax::Shifted},
     value::Value,
 };
 

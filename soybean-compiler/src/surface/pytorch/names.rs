@@ -6,7 +6,7 @@ const OF_ELEMENTS: &str =
     "the shape of its result depends on the elements; masks and `where_` keep it";
 const OF_MATRICES: &str = "there are no inverses and decompositions of matrices";
 const OF_FUNCTIONS: &str = "there is no such function of numbers";
-const OF_VOLUMES: &str = "convolutions and poolings have one dim or two";
+const OF_VOLUMES: &str = "volumes have `conv3d`, `max_pool3d` and `avg_pool3d` alone";
 const OF_WINDOWS: &str = "there are no such windows";
 const OF_OTHERS: &str = "it can be built from other operators, or in the data of a batch";
 
@@ -45,7 +45,6 @@ pub(super) const NAMES: &[(&str, Counterpart)] = &[
     ("atanh", Text("`((1.0 + x) / (1.0 - x)).log() * 0.5`")),
     ("atleast_1d", Operator("unsqueeze")),
     ("atleast_2d", Operator("unsqueeze")),
-    ("avg_pool3d", Missing(OF_VOLUMES)),
     ("backward", Text("nothing: the trainer computes the gradients of the returned loss")),
     ("baddbmm", Text("`x + a.matmul(b)`")),
     ("bce_with_logits", Operator("binary_cross_entropy_with_logits")),
@@ -74,7 +73,6 @@ pub(super) const NAMES: &[(&str, Counterpart)] = &[
     ("column_stack", Operator("concat")),
     ("concatenate", Operator("concat")),
     ("contiguous", Text("nothing: tensors have no strides")),
-    ("conv3d", Missing(OF_VOLUMES)),
     ("conv_transpose1d", Text("`conv_transpose2d` of `x.unsqueeze(2)` and `weight.unsqueeze(2)`")),
     ("conv_transpose3d", Missing(OF_VOLUMES)),
     ("copysign", Text("`x.abs() * y.sign()`")),
@@ -84,7 +82,6 @@ pub(super) const NAMES: &[(&str, Counterpart)] = &[
     ("cov", Text("`x.matmul(x.transpose()) / (n - 1)` less the means")),
     ("cpu", Text("nothing: the plan places the tensors")),
     ("cross", Text("`x.roll(-1, dim) * y.roll(1, dim) - x.roll(1, dim) * y.roll(-1, dim)`")),
-    ("ctc_loss", Missing(OF_OTHERS)),
     ("cuda", Text("nothing: the plan places the tensors")),
     ("cummax", Missing(OF_OTHERS)),
     ("cummin", Missing(OF_OTHERS)),
@@ -190,7 +187,6 @@ pub(super) const NAMES: &[(&str, Counterpart)] = &[
     ("masked_scatter", Text("`y.where_(mask, x)`")),
     ("masked_select", Missing(OF_ELEMENTS)),
     ("matrix_exp", Missing(OF_MATRICES)),
-    ("max_pool3d", Missing(OF_VOLUMES)),
     ("max_unpool2d", Missing(OF_WINDOWS)),
     ("median", Text("`let [values, _] = x.sort(dim, \"ascending\")`, and `slice` of the values")),
     ("meshgrid", Text("`x.unsqueeze(1).expand([n, m])` and `y.unsqueeze(0).expand([n, m])`")),

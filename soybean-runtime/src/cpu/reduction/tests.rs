@@ -1,6 +1,6 @@
 //! Tests of reductions against plain loops in double precision.
 
-use soybean_plan::{MAX_RANK, Map};
+use soybean_plan::{Combine, MAX_RANK, Map};
 
 use super::*;
 use crate::cpu::random_data::{Dice, in_pool, region, values};
@@ -69,6 +69,45 @@ fn long_reductions_are_shared_and_agree_with_plain_loops() {
         let mut dice = Dice(seed);
         let extents = dice.pick(&[&[100_000][..], &[700, 130], &[3, 40_000], &[2, 300, 200]]);
         check(&mut dice, soybean_plan::Shape::new(extents));
+    }
+}
+
+/// Sums wrap around, and single precision does not distinguish the maximum from its neighbors.
+#[test]
+fn integers_are_combined_exactly() {
+    use soybean_plan::{Instruction, ScalarProgram, Shape};
+    for (seed, extents) in [&[100_000][..], &[700, 130], &[5, 3, 7]].into_iter().enumerate() {
+        let (mut dice, extents) = (Dice(seed as u64), Shape::new(extents));
+        let n_columns = extents[extents.len() - 1];
+        let integers: Vec<i32> = (0..extents.n_elements())
+            .map(|_| i32::MAX - i32::try_from(dice.below(1000)).unwrap())
+            .collect();
+        let mut bits: Vec<f32> =
+            integers.iter().map(|it| f32::from_bits(it.cast_unsigned())).collect();
+        let instructions = vec![Instruction::Integer(0)].into();
+        let program = ScalarProgram { instructions, results: vec![0].into() };
+        let map = Map { extents, inputs: vec![extents.dense_strides()].into(), program };
+        for (combine, n_results) in
+            [Combine::Sum, Combine::Max].into_iter().flat_map(|it| [(it, 1), (it, n_columns)])
+        {
+            let mut result = [0; MAX_RANK];
+            result[extents.len() - 1] = usize::from(n_results > 1);
+            let reduction = Reduction { map: map.clone(), combine, result: Strides(result) };
+            let mut kernel = ReductionKernel::new(&reduction, Isa::detect(), 3);
+            let mut expected = vec![combine.integer_identity(); n_results];
+            for (at, integer) in integers.iter().enumerate() {
+                let to = &mut expected[at % n_results];
+                *to = combine.evaluate_integers(*to, *integer);
+            }
+            let mut found = vec![f32::NAN; n_results];
+            let from = region(&mut bits, DType::I32);
+            let to = region(&mut found, DType::I32);
+            let mut scratch = vec![f32::NAN; kernel.n_scratch()];
+            // SAFETY: the buffers are this test's.
+            in_pool(|| unsafe { kernel.run(&mut scratch, &[from], &to, &[]) }.unwrap());
+            let found: Vec<i32> = found.iter().map(|it| it.to_bits().cast_signed()).collect();
+            assert_eq!(found, expected, "{extents} {combine:?}");
+        }
     }
 }
 
