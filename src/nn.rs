@@ -44,7 +44,7 @@ mod residual;
 mod unet;
 mod vit;
 
-pub use adapter::linear_with_lora;
+pub use adapter::{Lora, linear_with_lora, lora};
 pub use attention::{feed_forward, multi_head_attention, transformer_block};
 pub use bert::bert_layer;
 pub use convolution::{

@@ -3,6 +3,7 @@
 //!
 //! `make_transformers.py` and `make_networks.py` in `tests/reference` write the files and say how.
 
+mod adapters;
 mod differences;
 
 use std::{
@@ -218,9 +219,17 @@ fn expected(name: &str) -> Expected {
     expected
 }
 
-fn trainer<N: Network>(n_gpus: usize) -> Trainer {
+fn recipe<N: Network>(n_gpus: usize) -> Recipe {
     let mut recipe: Recipe = N::PLAN.recipe.parse().unwrap();
     recipe.options.n_gpus = n_gpus;
+    recipe
+}
+
+fn trainer<N: Network>(n_gpus: usize) -> Trainer {
+    trainer_of(&recipe::<N>(n_gpus))
+}
+
+fn trainer_of(recipe: &Recipe) -> Trainer {
     let compiled = recipe.compile(&|| 0.0).unwrap();
     let config = Config { learning_rate: LEARNING_RATE, ..Config::default() };
     Trainer::new_shared(Arc::new(compiled.program), config).unwrap()
