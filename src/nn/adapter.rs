@@ -35,7 +35,8 @@ pub struct Lora {
 ///     let mut trainer = classifier::Trainer::new(soybean::Config::default())?;
 ///     trainer.step(&classifier::Batch { x: &[0.5; 8 * 16], y: &[3; 8] })?;
 ///     let adapters = trainer.trained_parameters()?;
-///     assert_eq!(adapters.iter().map(|it| it.0.as_str()).collect::<Vec<_>>(), ["lora.a", "lora.b"]);
+///     let names: Vec<&str> = adapters.iter().map(|it| it.0.as_str()).collect();
+///     assert_eq!(names, ["lora.a", "lora.b"]);
 ///     Ok(())
 /// }
 /// ```

@@ -249,9 +249,10 @@ fn assert_close(what: &str, found: &[f32], expected: &[f32], share: f32, least: 
 /// Returns the learning rate of the steps whose losses are compared on several numbers of devices.
 ///
 /// Batch norms in a row enlarge gradients layer by layer (Yang et al. 2019, "A Mean Field Theory of
-/// Batch Normalization"): those of `MobileNetV2` reach 27 here. Longer steps enlarge each difference
-/// of weights. In PyTorch in double precision, weights that differ by 2^-24 lead to losses that
-/// differ by 7e-3 after two steps with a rate of 2^-10, but only by 1e-6 after ten with 2^-16.
+/// Batch Normalization"): those of `MobileNetV2` reach 27 here. Longer steps enlarge each
+/// difference of weights. In PyTorch in double precision, weights that differ by 2^-24 lead to
+/// losses that differ by 7e-3 after two steps with a rate of 2^-10, but only by 1e-6 after ten with
+/// 2^-16.
 fn learning_rate_of_steps(name: &str) -> f32 {
     if name == "networks/mobilenet_v2" { 1.0 / 65536.0 } else { 0.125 }
 }

@@ -67,7 +67,7 @@ fn of<N: Network>(
     // Without running statistics.
     let gradients = gradients.trained_parameters().unwrap();
     let n_parameters = gradients.iter().map(|it| it.1.data.len()).sum();
-    // Some gradients are 0 but for rounding: those of the biases of keys, and of biases before norms.
+    // Some gradients are 0 but for rounding: those of biases of keys, and of biases before norms.
     let least = 1e-3 * gradients.iter().map(|it| largest(&it.1.data)).fold(0.0, f32::max);
     let mut differences = Differences { network, peer, n_parameters, found: [0.0; 3] };
     for n_gpus in DEVICES {
@@ -95,7 +95,7 @@ fn of<N: Network>(
     differences
 }
 
-/// Returns the largest difference over the largest expected number, or over `least` if that is more.
+/// Returns the largest difference over the largest expected number, or over `least` if it is more.
 fn relative(found: &[f32], expected: &[f32], least: f32) -> f32 {
     assert_eq!(found.len(), expected.len());
     let differences = found.iter().zip(expected).map(|(it, expected)| (it - expected).abs());
