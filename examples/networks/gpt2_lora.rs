@@ -1,6 +1,7 @@
 //! GPT-2 with low-rank adapters of queries, keys and values. Source: Hu et al. 2021.
 //!
-//! Its other weights have the names of those in `gpt2.rs`, whose mapping reads Hugging Face's files.
+//! Its other weights have the names of those in `gpt2.rs`, whose mapping reads files of Hugging
+//! Face.
 
 use soybean::{
     nn::{self, Lora},
