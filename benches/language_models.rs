@@ -53,12 +53,15 @@ mod experts {
     const LAYERS: usize = 8;
 
     pub(crate) fn forward(tokens: Tensor<i32, 8, 512>, next: Tensor<i32, 8, 512>) -> Tensor {
-        let mut h = nn::embedding(tokens, 32000, 4096);
+        let mut h = nn::embedding(tokens, nn::Embedding { vocabulary: 32000, width: 4096 });
         let mut balance = full([], 0.0);
         for _ in 0..LAYERS {
             h += nn::grouped_query_attention(nn::rms_norm_with(h, 1e-5), 32, 8, 1e6);
             let x = nn::rms_norm_with(h, 1e-5).reshape([4096, 4096]);
-            let (y, loss) = nn::mixture_of_experts(x, [8, 14336, 2, 1280]);
+            let (y, loss) = nn::mixture_of_experts(
+                x,
+                nn::MixtureOfExperts { n_experts: 8, hidden: 14336, n_chosen: 2, capacity: 1280 },
+            );
             h += y.reshape([8, 512, 4096]);
             balance += loss;
         }

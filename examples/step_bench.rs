@@ -123,7 +123,8 @@ pub mod tfm {
 
     /// Returns the cross-entropy.
     pub fn forward(x: Tensor<i32, BATCH, TOKENS>, y: Tensor<i32, { BATCH * TOKENS }>) -> Tensor {
-        let mut h = nn::embedding(x, WORDS, WIDTH) + param("places", [TOKENS, WIDTH], normal(0.02));
+        let mut h = nn::embedding(x, nn::Embedding { vocabulary: WORDS, width: WIDTH })
+            + param("places", [TOKENS, WIDTH], normal(0.02));
         for _ in 0..4 {
             h += nn::multi_head_attention(nn::layer_norm(h), 4, true);
             h += nn::linear(nn::linear(nn::layer_norm(h), 4 * WIDTH).gelu_tanh(), WIDTH);

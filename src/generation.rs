@@ -48,7 +48,8 @@ impl GenerationConfig {
 ///     use soybean::{nn, prelude::*};
 ///
 ///     pub(crate) fn forward(tokens: Tensor<i32, 2, 1>, n_before: Tensor<i32, 2>) -> Tensor {
-///         let h = nn::embedding(tokens, 5, 8) + nn::embedding(n_before, 16, 8).unsqueeze(1);
+///         let mut h = nn::embedding(tokens, nn::Embedding { vocabulary: 5, width: 8 });
+///         h += nn::embedding(n_before, nn::Embedding { vocabulary: 16, width: 8 }).unsqueeze(1);
 ///         let h = nn::cached::transformer_block(h, n_before, 2, 16);
 ///         nn::linear(h, 5)
 ///     }

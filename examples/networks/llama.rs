@@ -40,7 +40,7 @@ pub(crate) fn llama(
     rope_theta: f64,
     eps: f64,
 ) -> Tensor {
-    let mut h = nn::embedding(tokens, vocabulary, width);
+    let mut h = nn::embedding(tokens, nn::Embedding { vocabulary, width });
     for _ in 0..n_layers {
         h = nn::llama_block(h, n_heads, n_key_value_heads, hidden, rope_theta, eps);
     }
@@ -69,7 +69,7 @@ pub(crate) mod cached {
         eps: f64,
         capacity: usize,
     ) -> Tensor {
-        let mut h = nn::embedding(tokens, vocabulary, width);
+        let mut h = nn::embedding(tokens, nn::Embedding { vocabulary, width });
         for _ in 0..n_layers {
             h = nn::cached::llama_block(
                 h,

@@ -32,7 +32,7 @@ pub(crate) fn vit(
     n_layers: usize,
     n_classes: usize,
 ) -> Tensor {
-    let patches = nn::patch_embedding(images, patch, width);
+    let patches = nn::patch_embedding(images, nn::PatchEmbedding { patch, width });
     let cls_token = param("cls_token", [1, 1, width], normal(0.02));
     let positions = param("positions", [1, patches.dim(1) + 1, width], normal(0.02));
     let first = cls_token.expand([images.dim(0), 1, width]);

@@ -27,7 +27,7 @@ impl Generation {
     ///     use soybean::{nn, prelude::*};
     ///
     ///     fn logits(tokens: Tensor, n_before: Tensor) -> Tensor {
-    ///         let h = nn::embedding(tokens, 5, 8);
+    ///         let h = nn::embedding(tokens, nn::Embedding { vocabulary: 5, width: 8 });
     ///         nn::linear(nn::cached::transformer_block(h, n_before, 2, 32), 5)
     ///     }
     ///

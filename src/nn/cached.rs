@@ -28,7 +28,7 @@ use crate::prelude::*;
 ///     use soybean::{nn, prelude::*};
 ///
 ///     pub(crate) fn forward(token: Tensor<i32, 2, 1>, n_before: Tensor<i32, 2>) -> Tensor {
-///         let h = nn::embedding(token, 5, 8);
+///         let h = nn::embedding(token, nn::Embedding { vocabulary: 5, width: 8 });
 ///         let h = nn::cached::multi_head_attention(h, n_before, 2, 16);
 ///         nn::linear(h, 5).argmax(-1)
 ///     }

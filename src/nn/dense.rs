@@ -19,9 +19,19 @@ pub fn linear_without_bias(x: Tensor, out_features: usize) -> Tensor {
     x.matmul(weight.transpose())
 }
 
+/// The options of [`embedding`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Embedding {
+    /// The number of different tokens.
+    pub vocabulary: usize,
+    /// The features of a token.
+    pub width: usize,
+}
+
 /// Rows of a table by index: `[..]` of integers to `[.., width]`, with `weight [vocabulary,
 /// width]`, standard normal.
 #[crate::layer]
-pub fn embedding(tokens: Tensor, vocabulary: usize, width: usize) -> Tensor {
+pub fn embedding(tokens: Tensor, options: Embedding) -> Tensor {
+    let Embedding { vocabulary, width } = options;
     tokens.embedding(param("weight", [vocabulary, width], normal(1.0)))
 }

@@ -41,10 +41,18 @@ pub fn rms_norm_with(x: Tensor, eps: f64) -> Tensor {
     x.rms_norm(param("weight", [x.dim(-1)], ones()), eps)
 }
 
-/// Applies [`Tensor::group_norm`] over `n_groups` groups of the channels of `x [n, c, ..]`, with
-/// `weight` and `bias [c]`; eps 1e-5.
+/// The options of [`group_norm`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GroupNorm {
+    /// The number of groups, which divides the number of channels.
+    pub n_groups: usize,
+}
+
+/// Applies [`Tensor::group_norm`] over groups of the channels of `x [n, c, ..]`, with `weight` and
+/// `bias [c]`; eps 1e-5.
 #[crate::layer]
-pub fn group_norm(x: Tensor, n_groups: usize) -> Tensor {
+pub fn group_norm(x: Tensor, options: GroupNorm) -> Tensor {
+    let GroupNorm { n_groups } = options;
     let weight = param("weight", [x.dim(1)], ones());
     x.group_norm(n_groups, weight, param("bias", [x.dim(1)], zeros()), 1e-5)
 }

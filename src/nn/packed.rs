@@ -33,7 +33,8 @@ use crate::prelude::*;
 ///         segments: Tensor<i32, 2, 8>,
 ///         next: Tensor<i32, 2, 8>,
 ///     ) -> Tensor {
-///         let h = nn::embedding(tokens, 9, 8) + nn::embedding(positions, 8, 8);
+///         let mut h = nn::embedding(tokens, nn::Embedding { vocabulary: 9, width: 8 });
+///         h += nn::embedding(positions, nn::Embedding { vocabulary: 8, width: 8 });
 ///         let h = nn::packed::transformer_block(h, segments, 2, 0.1);
 ///         // The last token of a text has no next one.
 ///         nn::linear(h, 9).cross_entropy_with(next, 1.0, -100, "mean", 0.0)

@@ -27,7 +27,8 @@ use crate::prelude::*;
 ///         lengths: Tensor<i32, 4>,
 ///         labels: Tensor<i32, 4>,
 ///     ) -> Tensor {
-///         let h = nn::padded::bert_layer(nn::embedding(tokens, 9, 8), lengths, 2, 16, 1e-12);
+///         let h = nn::embedding(tokens, nn::Embedding { vocabulary: 9, width: 8 });
+///         let h = nn::padded::bert_layer(h, lengths, 2, 16, 1e-12);
 ///         // The first token stands for the text.
 ///         nn::linear(h.slice(1, 0, 1).squeeze(1), 3).cross_entropy(labels)
 ///     }

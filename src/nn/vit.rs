@@ -7,11 +7,20 @@ use super::{
 };
 use crate::prelude::*;
 
-/// Cuts images `x [n, c, h, w]` into square patches of `patch` pixels a side, and maps each of them
-/// to `width` features: `[n, n_patches, width]`, row by row. It is a [`conv2d`] whose stride is its
-/// kernel.
+/// The options of [`patch_embedding`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PatchEmbedding {
+    /// The rows and columns of pixels of a patch.
+    pub patch: usize,
+    /// The features of a patch.
+    pub width: usize,
+}
+
+/// Cuts images `x [n, c, h, w]` into square patches, and maps each of them to `width` features:
+/// `[n, n_patches, width]`, row by row. It is a [`conv2d`] whose stride is its kernel.
 #[crate::layer]
-pub fn patch_embedding(x: Tensor, patch: usize, width: usize) -> Tensor {
+pub fn patch_embedding(x: Tensor, options: PatchEmbedding) -> Tensor {
+    let PatchEmbedding { patch, width } = options;
     let n_patches = (x.dim(2) / patch) * (x.dim(3) / patch);
     let window = Window { kernel: patch, stride: patch, padding: 0 };
     conv2d(x, width, window).reshape([x.dim(0), width, n_patches]).transpose()

@@ -22,12 +22,16 @@ mod base {
 }
 
 mod layers {
-    use soybean::{nn, prelude::*};
+    use soybean::{
+        nn::{Lora, linear_with_lora},
+        prelude::*,
+    };
 
     /// The layers of the base, with adapters.
     #[soybean::layer]
     pub(crate) fn with_adapters(x: Tensor) -> Tensor {
-        nn::linear_with_lora(nn::linear_with_lora(x, 32, 2, 4.0).relu(), 4, 2, 4.0)
+        let adapter = Lora { rank: 2, scale: 4.0 };
+        linear_with_lora(linear_with_lora(x, 32, adapter).relu(), 4, adapter)
     }
 }
 
@@ -91,7 +95,7 @@ fn adapters_are_trained_saved_and_served_beside_frozen_weights() {
     let into_layers: Mapping = "
         linear.*.weight = with_adapters.linear_with_lora.*.linear.weight
         linear.*.bias = with_adapters.linear_with_lora.*.linear.bias
-        missing *.lora_*
+        missing *.lora.*
     "
     .parse()
     .unwrap();
@@ -108,7 +112,7 @@ fn adapters_are_trained_saved_and_served_beside_frozen_weights() {
     }
 
     let adapters = tuned.trained_parameters().unwrap();
-    assert!(adapters.iter().all(|it| it.0.contains(".lora_")) && adapters.len() == 4);
+    assert!(adapters.iter().all(|it| it.0.contains(".lora.")) && adapters.len() == 4);
     weights::save(&adapter_file, &adapters).unwrap();
     let mut served = served::Predictor::new(Config::default()).unwrap();
     served.load_weights(&base_file, &into_layers).unwrap();

@@ -38,7 +38,7 @@ macro_rules! words {
                 x: Tensor<i32, 1, 520>,
                 y: Tensor<i32, 520>,
             ) -> (Tensor, Tensor) {
-                let mut h = nn::embedding(x, 24, 16);
+                let mut h = nn::embedding(x, nn::Embedding { vocabulary: 24, width: 16 });
                 h = nn::transformer_block(h, 2, true, 0.1);
                 let logits = nn::linear(nn::layer_norm(h), 16).reshape([520, 16]);
                 (logits.cross_entropy(y), logits)

@@ -8,6 +8,8 @@ pub(crate) mod bert;
 pub(crate) mod gpt;
 #[path = "../../examples/networks/gpt2.rs"]
 pub(crate) mod gpt2;
+#[path = "../../examples/networks/gpt2_lora.rs"]
+pub(crate) mod gpt2_lora;
 #[path = "../../examples/networks/llama.rs"]
 pub(crate) mod llama;
 #[path = "../../examples/networks/mobilenet_v2.rs"]

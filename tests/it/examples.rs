@@ -20,6 +20,8 @@ pub(crate) mod digits;
 pub(crate) mod digits_data;
 #[path = "../../examples/fashion_mnist.rs"]
 pub(crate) mod fashion_mnist;
+#[path = "../../examples/gan.rs"]
+pub(crate) mod gan;
 #[path = "../../examples/gpt.rs"]
 pub(crate) mod gpt;
 #[path = "../../examples/mlp.rs"]

@@ -32,7 +32,8 @@ mod routed {
         x: Tensor<f32, 48, 16>,
         y: Tensor<f32, 48, 16>,
     ) -> (Tensor, Tensor, Tensor) {
-        let (found, balance) = nn::mixture_of_experts(x, [8, 48, 2, 10]);
+        let options = nn::MixtureOfExperts { n_experts: 8, hidden: 48, n_chosen: 2, capacity: 10 };
+        let (found, balance) = nn::mixture_of_experts(x, options);
         (found.mse(y) + balance * 0.01, found, balance)
     }
 }

@@ -15,7 +15,8 @@ mod whole {
     use soybean::{nn, prelude::*};
 
     pub(crate) fn forward(tokens: Tensor<i32, 4, 9>, places: Tensor<i32, 4, 9>) -> Tensor {
-        let mut h = nn::embedding(tokens, 10, 16) + nn::embedding(places, 9, 16);
+        let mut h = nn::embedding(tokens, nn::Embedding { vocabulary: 10, width: 16 });
+        h += nn::embedding(places, nn::Embedding { vocabulary: 9, width: 16 });
         for _ in 0..2 {
             h = nn::transformer_block(h, 4, true, 0.0);
         }
@@ -56,7 +57,8 @@ macro_rules! decoders {
                 places: Tensor<i32, 4, $length>,
                 n_before: Tensor<i32, 4>,
             ) -> Tensor {
-                let mut h = nn::embedding(tokens, 10, 16) + nn::embedding(places, 9, 16);
+                let mut h = nn::embedding(tokens, nn::Embedding { vocabulary: 10, width: 16 });
+                h += nn::embedding(places, nn::Embedding { vocabulary: 9, width: 16 });
                 for _ in 0..2 {
                     h = nn::cached::transformer_block(h, n_before, 4, 9);
                 }

@@ -5,7 +5,7 @@
 use soybean::{Network, runtime::compile_kernels};
 
 use crate::examples::{
-    alexnet, cnn_digits, cnn5, compare, digits, fashion_mnist, gpt, mlp, resnet, step_bench,
+    alexnet, cnn_digits, cnn5, compare, digits, fashion_mnist, gan, gpt, mlp, resnet, step_bench,
     transformer, vgg16,
 };
 
@@ -41,6 +41,7 @@ examples! {
     }
     digits { digits::digits::Network }
     fashion_mnist { fashion_mnist::fashion_mnist::Network }
+    gan { gan::gan::Network }
     gpt { gpt::gpt::Network }
     mlp { mlp::mlp::Network }
     resnet { resnet::resnet::Network }

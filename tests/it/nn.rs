@@ -22,8 +22,8 @@ mod all {
         let mut h = nn::conv2d(images, 8, nn::Window { kernel: 3, stride: 1, padding: 1 });
         h = nn::basic_block(h, nn::BasicBlock { out_channels: 8, stride: 1 });
         h = nn::bottleneck(h, nn::Bottleneck { width: 4, stride: 2 });
-        h = nn::group_norm(h, 4).global_avg_pool2d();
-        let mut words = nn::embedding(letters, 12, 16);
+        h = nn::group_norm(h, nn::GroupNorm { n_groups: 4 }).global_avg_pool2d();
+        let mut words = nn::embedding(letters, nn::Embedding { vocabulary: 12, width: 16 });
         words = nn::transformer_block(words, 2, true, 0.25);
         words = nn::conv1d(
             nn::rms_norm(words).permute([0, 2, 1]),

@@ -160,7 +160,10 @@ def unet(folder):
 
 
 def mobilenet_v2(folder):
-    write(folder, MobileNetV2(2, 5), made(8, 3, 32, 32), torch.randint(5, (8,)))
+    # The last batch norms have one pixel of each image. If weights change by 2^-24, gradients
+    # change by 8e-5 of their largest number; with half as many images, by 1e-3. At half the width,
+    # layers of one channel have gradients that are 0 but for rounding: norms undo their scale.
+    write(folder, MobileNetV2(4, 5), made(16, 3, 32, 32), torch.randint(5, (16,)))
 
 
 def main():

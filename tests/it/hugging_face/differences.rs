@@ -8,8 +8,12 @@ use soybean::{
     runtime::View,
     weights::{self, Mapping},
 };
+use soybean_compiler::optimizer;
 
-use super::{DEVICES, Input, bert, expected, folder, gpt2, gru, llama, lstm, trainer, vit};
+use super::{
+    DEVICES, Input, MOBILENET_V2, UNET, bert, expected, folder, gpt2, gru, llama, lstm,
+    mobilenet_v2, recipe, trainer, trainer_of, unet, vit,
+};
 use crate::example_networks::{
     bert::HUGGING_FACE as BERT, gpt2::HUGGING_FACE as GPT2, llama::HUGGING_FACE as LLAMA,
     vit::HUGGING_FACE as VIT,
@@ -17,10 +21,6 @@ use crate::example_networks::{
 
 const BEGIN: &str = "<!-- table: written by tests/it/hugging_face/differences.rs -->\n";
 const END: &str = "<!-- end of table -->\n";
-
-/// A power of two, so that products with gradients are exact. It is so large that the weights
-/// before the step hardly round its results.
-const LEARNING_RATE: f32 = 1024.0;
 
 /// How often a difference may exceed that of the table.
 const TOLERANCE: f32 = 4.0;
@@ -30,12 +30,12 @@ struct Differences {
     network: &'static str,
     peer: &'static str,
     n_parameters: usize,
-    /// Of the loss, the logits and the gradients.
+    /// Of the losses of an evaluation and of a step, the logits and the gradients.
     found: [f32; 3],
 }
 
 /// Returns the differences of all networks.
-fn all() -> [Differences; 6] {
+fn all() -> [Differences; 8] {
     const TRANSFORMERS: &str = "transformers";
     const PYTORCH: &str = "PyTorch";
     [
@@ -45,10 +45,13 @@ fn all() -> [Differences; 6] {
         of::<vit::Network>("Vision Transformer", TRANSFORMERS, "transformers/vit", VIT),
         of::<lstm::Network>("LSTM", PYTORCH, "transformers/lstm", ""),
         of::<gru::Network>("GRU", PYTORCH, "transformers/gru", ""),
+        of::<unet::Network>("U-Net", PYTORCH, "networks/unet", UNET),
+        of::<mobilenet_v2::Network>("MobileNetV2", PYTORCH, "networks/mobilenet_v2", MOBILENET_V2),
     ]
 }
 
-/// Compares a network by the files in this folder.
+/// Compares a network by the files in this folder. Its optimizer is replaced by one that updates
+/// nothing, so that gradients can be read as they are.
 fn of<N: Network>(
     network: &'static str,
     peer: &'static str,
@@ -58,29 +61,32 @@ fn of<N: Network>(
     let mapping: Mapping = mapping.parse().unwrap();
     let expected = expected(name);
     let batch: Vec<View<'_>> = expected.inputs.iter().map(Input::view).collect();
+    let losses = [expected.loss, expected.step_loss.unwrap_or(expected.loss)];
     let mut gradients = trainer::<N>(1);
     weights::load(&mut gradients, folder(name).join("gradients.safetensors"), &mapping).unwrap();
-    let gradients = gradients.parameters().unwrap();
+    // Without running statistics.
+    let gradients = gradients.trained_parameters().unwrap();
     let n_parameters = gradients.iter().map(|it| it.1.data.len()).sum();
+    // Some gradients are 0 but for rounding: those of biases of keys, and of biases before norms.
+    let least = 1e-3 * gradients.iter().map(|it| largest(&it.1.data)).fold(0.0, f32::max);
     let mut differences = Differences { network, peer, n_parameters, found: [0.0; 3] };
     for n_gpus in DEVICES {
-        let mut trainer = trainer::<N>(n_gpus);
+        let mut recipe = recipe::<N>(n_gpus);
+        recipe.options.optimizer = optimizer("gradients", &[]).unwrap();
+        let mut trainer = trainer_of(&recipe);
         weights::load(&mut trainer, folder(name), &mapping).unwrap();
-        let before = trainer.parameters().unwrap();
         let evaluation = trainer.evaluate(&batch).unwrap();
-        trainer.set_learning_rate(LEARNING_RATE);
-        trainer.step(&batch).unwrap();
-        let after = trainer.parameters().unwrap();
-        let steps = before.iter().zip(&after).zip(&gradients);
-        let of_gradients = steps.map(|((before, after), (_, gradient))| {
-            let numbers = before.1.data.iter().zip(&after.1.data);
-            let found: Vec<f32> = numbers.map(|(b, a)| (b - a) / LEARNING_RATE).collect();
-            relative(&found, &gradient.data)
+        let step_loss = trainer.step(&batch).unwrap();
+        let of_gradients = gradients.iter().map(|(name, expected)| {
+            relative(&trainer.gradient(name).unwrap().data, &expected.data, least)
         });
+        let of_gradients = of_gradients.fold(0.0, f32::max);
+        let of_losses = [evaluation.loss, step_loss].into_iter().zip(losses);
+        let of_losses = of_losses.map(|(found, expected)| relative(&[found], &[expected], 0.0));
         let found = [
-            relative(&[evaluation.loss], &[expected.loss]),
-            relative(&evaluation.outputs[0].data, &expected.logits),
-            of_gradients.fold(0.0, f32::max),
+            of_losses.fold(0.0, f32::max),
+            relative(&evaluation.outputs[0].data, &expected.logits, 0.0),
+            of_gradients,
         ];
         for (most, found) in differences.found.iter_mut().zip(found) {
             *most = most.max(found);
@@ -89,13 +95,15 @@ fn of<N: Network>(
     differences
 }
 
-/// Returns the largest difference over the largest expected number. Some gradients are 0 but for
-/// rounding, such as those of the biases of keys.
-fn relative(found: &[f32], expected: &[f32]) -> f32 {
+/// Returns the largest difference over the largest expected number, or over `least` if it is more.
+fn relative(found: &[f32], expected: &[f32], least: f32) -> f32 {
     assert_eq!(found.len(), expected.len());
-    let largest = expected.iter().fold(1e-3, |most: f32, it| most.max(it.abs()));
     let differences = found.iter().zip(expected).map(|(it, expected)| (it - expected).abs());
-    differences.fold(0.0, f32::max) / largest
+    differences.fold(0.0, f32::max) / largest(expected).max(least)
+}
+
+fn largest(numbers: &[f32]) -> f32 {
+    numbers.iter().fold(0.0, |most: f32, it| most.max(it.abs()))
 }
 
 fn table(all: &[Differences]) -> String {
