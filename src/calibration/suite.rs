@@ -266,6 +266,7 @@ fn attentions() -> impl Iterator<Item = Trial> {
                 window: None,
                 is_part: false,
                 segments: None,
+                score: None,
                 bias: None,
                 pairs: Attention::causal_pairs(length, length),
                 scale: 0.25,

@@ -24,9 +24,14 @@ pub enum Argument {
     Text(String),
     /// An array of tensors.
     Tensors(Vec<Tensor>),
+    /// A function of the score, the head, and the positions of query and key.
+    Function(ScoreFunction),
     /// `..`
     All,
 }
+
+/// A function that [`Tensor::flex_attention`] takes.
+pub type ScoreFunction = fn(Tensor, Tensor, Tensor, Tensor) -> Tensor;
 
 /// Calls the operator of this name; returns its results, one for all operators except `split`,
 /// `chunk`, `topk` and `sort`.
@@ -158,6 +163,10 @@ const OPERATORS: &[Operator] = &[
         let [key, value, bias] = [1, 2, 5].map(|at| it.tensor(at));
         let (scale, p) = (it.number(6), it.number(7));
         it.tensor(0).attention_with(key, value, it.mask(3), it.segments(4), bias, scale, p)
+    }),
+    ("flex_attention", |it| {
+        let (key, value) = (it.tensor(1), it.tensor(2));
+        it.tensor(0).flex_attention(key, value, it.mask(3), it.segments(4), it.function(5))
     }),
     ("cross_entropy", |it| it.tensor(0).cross_entropy(it.tensor(1))),
     ("cross_entropy_with", |it| {
@@ -337,6 +346,13 @@ impl Arguments<'_> {
             Some(Argument::Tensor(lengths)) => Segments::Lengths(*lengths),
             Some(Argument::Tensors(pair)) if pair.len() == 2 => [pair[0], pair[1]].segments(),
             other => self.refuse(position, "`..`, lengths or two segments", other),
+        }
+    }
+
+    fn function(&self, position: usize) -> ScoreFunction {
+        match self.list.get(position) {
+            Some(Argument::Function(function)) => *function,
+            other => self.refuse(position, "a function of scores", other),
         }
     }
 
