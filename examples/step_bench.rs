@@ -125,7 +125,10 @@ pub mod tfm {
     pub fn forward(x: Tensor<i32, BATCH, TOKENS>, y: Tensor<i32, { BATCH * TOKENS }>) -> Tensor {
         let mut h = nn::embedding(x, WORDS, WIDTH) + param("places", [TOKENS, WIDTH], normal(0.02));
         for _ in 0..4 {
-            h += nn::multi_head_attention(nn::layer_norm(h), 4, true);
+            h += nn::multi_head_attention(
+                nn::layer_norm(h),
+                nn::MultiHeadAttention { n_heads: 4, mask: "causal" },
+            );
             h += nn::linear(nn::linear(nn::layer_norm(h), 4 * WIDTH).gelu_tanh(), WIDTH);
         }
         let logits = nn::linear(nn::layer_norm(h), WORDS);

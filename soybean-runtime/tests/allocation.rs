@@ -88,10 +88,10 @@ fn add_attention(program: &mut Program, [a, b, c]: [usize; 3]) {
             pairs: Attention::causal_pairs(190, 190),
             scale: 0.125,
         };
-        let number = program.kernels.len();
-        program.kernels.to_mut().push(attention.into());
         let [n_inputs, n_results] =
             [attention.input_lengths().len(), attention.result_lengths().len()];
+        let number = program.kernels.len();
+        program.kernels.to_mut().push(attention.into());
         // Positions, which come last, are not read.
         let inputs = [&[a, b, a, b][..n_inputs], &[a]].concat();
         let results = vec![c; n_results];

@@ -1,8 +1,10 @@
 //! Operators by name, so that tests can compare every operator of the compiler's list with its
 //! eager form.
 
+mod attention;
+
 use super::{
-    AttentionMask, AttentionSegments, Dim, Dims, Seen, Segments, Tensor,
+    Dim, Dims, Tensor,
     creation::{arange, filled},
     slicing::{concat, stack},
 };
@@ -330,29 +332,6 @@ impl Arguments<'_> {
         match self.list.get(position) {
             Some(Argument::Text(text)) => text,
             other => self.refuse(position, "a string", other),
-        }
-    }
-
-    fn mask(&self, position: usize) -> Seen {
-        match self.list.get(position) {
-            Some(Argument::Integer(number)) => extent(*number).seen(),
-            _ => self.text(position).seen(),
-        }
-    }
-
-    fn segments(&self, position: usize) -> Segments {
-        match self.list.get(position) {
-            Some(Argument::All) => Segments::None,
-            Some(Argument::Tensor(lengths)) => Segments::Lengths(*lengths),
-            Some(Argument::Tensors(pair)) if pair.len() == 2 => [pair[0], pair[1]].segments(),
-            other => self.refuse(position, "`..`, lengths or two segments", other),
-        }
-    }
-
-    fn function(&self, position: usize) -> ScoreFunction {
-        match self.list.get(position) {
-            Some(Argument::Function(function)) => *function,
-            other => self.refuse(position, "a function of scores", other),
         }
     }
 

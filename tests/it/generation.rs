@@ -17,7 +17,10 @@ mod whole {
     pub(crate) fn forward(tokens: Tensor<i32, 4, 9>, places: Tensor<i32, 4, 9>) -> Tensor {
         let mut h = nn::embedding(tokens, 10, 16) + nn::embedding(places, 9, 16);
         for _ in 0..2 {
-            h = nn::transformer_block(h, 4, true, 0.0);
+            h = nn::transformer_block(
+                h,
+                nn::TransformerBlock { n_heads: 4, mask: "causal", p: 0.0 },
+            );
         }
         nn::linear(h, 10)
     }

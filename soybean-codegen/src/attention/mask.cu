@@ -99,8 +99,7 @@ __device__ __forceinline__ float added(const Mask& mask, int query, int key) {
 __device__ __forceinline__ float score_of(const Mask& mask, float product, bool seen, int query, int at, int key) {
   if (HAS_FUNCTION) {
     float score = LOG_OF_E * score_function(SCALE * product, at, key, mask.head);
-    if (HAS_BIAS) score += added(mask, query, key);
-    return seen ? score : -SOYBEAN_INFINITY;
+    return !seen ? -SOYBEAN_INFINITY : HAS_BIAS ? score + added(mask, query, key) : score;
   }
   if (HAS_BIAS) return seen ? fmaf(product, LOG_SCALE, added(mask, query, key)) : -SOYBEAN_INFINITY;
   return seen ? product * LOG_SCALE : -SOYBEAN_INFINITY;
