@@ -275,9 +275,9 @@ fn attentions() -> impl Iterator<Item = Trial> {
             let numbers = of_heads(kernel.input_lengths()).map(Operand::Numbers);
             let positions = Operand::Indices { n_elements: length, limit: length };
             Trial {
-                kernel: kernel.into(),
                 inputs: numbers.chain([positions]).collect(),
                 results: of_heads(kernel.result_lengths()).collect(),
+                kernel: kernel.into(),
             }
         })
     })

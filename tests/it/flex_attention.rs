@@ -275,8 +275,13 @@ fn closures_of_a_model_compute_what_the_eager_tensor_computes() {
     let batch = capped::Batch { x: &x };
     let eager = trainer.eager(&batch).unwrap();
     let found = trainer.evaluate(&batch).unwrap();
+    // The eager tensor's loss is its first output.
+    let found = [found.loss].into_iter().chain(found.outputs[0].data.clone());
+    let expected = eager.outputs.iter().flat_map(|it| it.data.clone());
+    let (found, expected): (Vec<f32>, Vec<f32>) = (found.collect(), expected.collect());
+    assert_eq!(found.len(), expected.len());
     // Sums of 64 products in single precision.
-    for (found, expected) in found.outputs[0].data.iter().zip(&eager.outputs[0].data) {
+    for (found, expected) in found.iter().zip(&expected) {
         assert!((found - expected).abs() < 1e-5, "{found}, not {expected}");
     }
     assert!(trainer.step(&batch).unwrap().is_finite());

@@ -51,7 +51,7 @@ impl<'a> Evaluator<'a> {
             let headline =
                 format!("a function of scores takes {n_expected} arguments, found {n_found}");
             let message = Diagnostic::new(headline).help(format!("write `{INPUTS} score`"));
-            return self.report(&closure.or2_token, message);
+            return self.report(closure, message);
         }
         let frame = self.frame().clone();
         self.frames.push(frame);
