@@ -126,7 +126,10 @@ pub mod tfm {
         let mut h = nn::embedding(x, nn::Embedding { vocabulary: WORDS, width: WIDTH })
             + param("places", [TOKENS, WIDTH], normal(0.02));
         for _ in 0..4 {
-            h += nn::multi_head_attention(nn::layer_norm(h), 4, true);
+            h += nn::multi_head_attention(
+                nn::layer_norm(h),
+                nn::MultiHeadAttention { n_heads: 4, mask: "causal" },
+            );
             h += nn::linear(nn::linear(nn::layer_norm(h), 4 * WIDTH).gelu_tanh(), WIDTH);
         }
         let logits = nn::linear(nn::layer_norm(h), WORDS);

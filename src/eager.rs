@@ -50,7 +50,7 @@ mod training;
 pub use arena::scope;
 pub use arithmetic::Operand;
 pub use attention::{AttentionMask, AttentionSegments, Seen, Segments};
-pub use by_name::{Argument, call, operator_names};
+pub use by_name::{Argument, ScoreFunction, call, operator_names};
 pub use convolution::PerDim;
 pub use creation::{arange, full};
 pub use dims::{Dim, Dims, Extent, Extents, Position};

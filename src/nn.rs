@@ -45,7 +45,9 @@ mod unet;
 mod vit;
 
 pub use adapter::{Lora, linear_with_lora, lora};
-pub use attention::{feed_forward, multi_head_attention, transformer_block};
+pub use attention::{
+    MultiHeadAttention, TransformerBlock, feed_forward, multi_head_attention, transformer_block,
+};
 pub use bert::bert_layer;
 pub use convolution::{
     Window, conv_norm, conv_norm_relu, conv_transpose2d, conv1d, conv2d, conv2d_without_bias,

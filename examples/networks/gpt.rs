@@ -17,7 +17,7 @@ pub(crate) fn gpt(
     let words = param("words", [vocabulary, width], normal(0.02));
     let mut h = (tokens.embedding(words) + places).dropout(p);
     for _ in 0..n_layers {
-        h = nn::transformer_block(h, n_heads, true, p);
+        h = nn::transformer_block(h, nn::TransformerBlock { n_heads, mask: "causal", p });
     }
     nn::linear_without_bias(nn::layer_norm(h), vocabulary)
 }

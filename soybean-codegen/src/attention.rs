@@ -9,10 +9,10 @@ mod mma;
 
 use std::ops::Range;
 
-use soybean_plan::{Attention, AttentionBias, AttentionForm, DType};
+use soybean_plan::{Attention, AttentionBias, AttentionForm, DType, ScalarProgram};
 
 use crate::{
-    Address, Call, Generated, Operation,
+    Address, Call, Generated, Operation, formula,
     generate::CudaKernel,
     product::{Units, grid},
     text::{
@@ -132,8 +132,9 @@ impl Writer<'_> {
         let name = |number: Option<usize>| number.map_or("nullptr", |it| names[it]);
         let [of_queries, of_keys] =
             self.it.segment_inputs().map_or([None; 2], |it| it.map(Some)).map(name);
-        let (positions, bias) = (name(self.it.positions_input()), name(self.it.bias_input()));
-        let mask = format!("{{{positions}, {of_queries}, {of_keys}, {bias}}}");
+        let [positions, bias, heads] =
+            [self.it.positions_input(), self.it.bias_input(), self.it.heads_input()].map(name);
+        let mask = format!("{{{positions}, {of_queries}, {of_keys}, {bias}, {heads}, 0}}");
         let mut arguments: Vec<String> =
             names[..n_operands].iter().map(ToString::to_string).collect();
         arguments.push(mask);
@@ -152,7 +153,7 @@ impl Writer<'_> {
     /// Returns the number of inputs that are read.
     fn n_inputs(&self) -> usize {
         let n = self.it.input_lengths().len() + self.it.mask_lengths().len();
-        n - usize::from(self.it.is_causal && !self.it.is_part)
+        n - usize::from(self.it.has_positions() && !self.it.is_part)
     }
 
     /// Returns the functions for these parts, each with the parameters that follow the inputs.
@@ -231,6 +232,7 @@ impl Writer<'_> {
             ("BIAS_MATRICES", bias.matrices),
             ("BIAS_REPEATS", bias.repeats),
             ("BIAS_ROWS", bias.rows),
+            ("HEAD_NUMBERS", self.it.n_head_numbers().unwrap_or(1)),
         ];
         for (name, value) in sizes.iter().chain(&tiling.constants) {
             text.line(format!("constexpr int {name} = {value};"));
@@ -241,6 +243,9 @@ impl Writer<'_> {
             ("HAS_POSITIONS", self.it.positions_input().is_some()),
             ("HAS_SEGMENTS", self.it.segments.is_some()),
             ("HAS_BIAS", self.it.bias.is_some()),
+            ("HAS_FUNCTION", self.it.score.is_some()),
+            ("HAS_SLOPE", self.it.score.as_ref().is_some_and(|it| it.slope.is_some())),
+            ("HAS_HEADS", self.it.heads_input().is_some()),
             ("HAS_KEY_GRADIENT", form.has_key_gradient()),
             ("HAS_VALUE_GRADIENT", form.has_value_gradient()),
         ];
@@ -272,11 +277,25 @@ impl Writer<'_> {
         for (name, dtype) in types.chain(gradient).chain(results) {
             text.line(format!("typedef {} {name};", c_type(dtype)));
         }
+        let score = self.it.score.as_ref();
+        write_function(text, "score_function", score.map(|it| &it.score));
+        write_function(text, "score_slope", score.and_then(|it| it.slope.as_ref()));
         text.line(include_str!("attention/mask.cu"));
         for it in tiling.texts {
             text.line(it);
         }
     }
+}
+
+/// Writes a function of the scaled product, the positions of query and key, and the head. One that
+/// is missing is never called.
+fn write_function(text: &mut Text, name: &str, program: Option<&ScalarProgram>) {
+    let parameters = "float x0, int x1, int x2, int x3";
+    text.block(format!("__device__ __forceinline__ float {name}({parameters})"), |text| {
+        let results = program.map(|it| formula::write(text, it, |input| format!("x{input}")));
+        let result = results.map_or("x0".to_owned(), |mut it| it.remove(0));
+        text.line(format!("return {result};"));
+    });
 }
 
 /// Returns the name at the end of a declaration.
@@ -303,6 +322,7 @@ mod tests {
             window: None,
             is_part: false,
             segments: None,
+            score: None,
             bias: None,
             pairs: Attention::causal_pairs(100, 100),
             scale: 0.125,

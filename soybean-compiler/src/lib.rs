@@ -84,10 +84,11 @@ pub use simplify::simplify;
 pub use size_limits::check_extents;
 pub use surface::{
     Description,
+    attention::score::SCORE_INPUTS,
     custom::CustomGradient,
     function_names, method_names, operator_descriptions, operator_names, operator_samples,
     pytorch_counterpart,
-    sample::{Sample, SampleArgument},
+    sample::{Sample, SampleArgument, SampleFunction},
 };
 pub use text::program_text;
 pub use tiling::{

@@ -193,7 +193,7 @@ impl ScalarBuilder {
 
     /// Appends a program whose inputs are the given registers; returns the registers of its
     /// results.
-    fn append(&mut self, program: &ScalarProgram, inputs: &[Register]) -> Vec<Register> {
+    pub(crate) fn append(&mut self, program: &ScalarProgram, inputs: &[Register]) -> Vec<Register> {
         let registers = self.append_all(program, inputs);
         program.results.iter().map(|&it| registers[it as usize]).collect()
     }

@@ -4,7 +4,7 @@ mod activation;
 mod along;
 pub(crate) mod arguments;
 mod arithmetic;
-mod attention;
+pub(crate) mod attention;
 mod batch_norm;
 mod binary_cross_entropy;
 mod broadcast;
@@ -134,10 +134,11 @@ families! {
 }
 
 /// Returns the row of this name, and the syntax of its calls. Besides those of the families, there
-/// are the calls that the operators of users consist of.
+/// are the calls that the operators of users and functions of scores consist of.
 pub(crate) fn find(name: &str) -> Option<(Form, &'static Row)> {
     let all = FAMILIES.iter().flat_map(|family| family.rows.iter().map(|row| (family.form, row)));
-    let mut all = all.chain(custom::TABLE.iter().map(|row| (Form::Function, row)));
+    let inner = [custom::TABLE, attention::score::TABLE].into_iter().flatten();
+    let mut all = all.chain(inner.map(|row| (Form::Function, row)));
     all.find(|(_, row)| row.name == name)
 }
 

@@ -7,6 +7,7 @@
 mod argument;
 mod budget;
 mod call;
+mod closure;
 mod control;
 mod custom;
 pub(crate) mod expression;

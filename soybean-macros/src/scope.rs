@@ -96,6 +96,7 @@ impl<'a> Items<'a> {
 }
 
 /// A variable of a function that is being evaluated.
+#[derive(Clone)]
 pub(crate) struct Variable<'a> {
     pub(crate) name: String,
     pub(crate) value: Value<'a>,
@@ -103,6 +104,7 @@ pub(crate) struct Variable<'a> {
 }
 
 /// One function that is being evaluated.
+#[derive(Clone)]
 pub(crate) struct Frame<'a> {
     /// The variables, innermost last. A block removes its own when it ends.
     pub(crate) variables: Vec<Variable<'a>>,

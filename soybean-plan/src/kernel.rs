@@ -31,7 +31,7 @@ macro_rules! for_each_kernel {
             embedding: Embed(Embedding, EmbeddingForm),
             indexing: Index(Indexing, IndexingForm),
             ranking: Rank(Ranking, RankingForm),
-            attention: Attend(Attention, AttentionForm, AttentionBias),
+            attention: Attend(Attention, AttentionForm, AttentionBias, ScoreFunction),
             custom: Custom(Custom, HostFunction, TensorMut, TensorRef),
         }
     };

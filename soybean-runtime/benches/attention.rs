@@ -48,6 +48,7 @@ fn attention(form: AttentionForm, heads: usize, n: usize, d: usize, is_causal: b
         window: None,
         is_part: false,
         segments: None,
+        score: None,
         bias: None,
         pairs: if is_causal { Attention::causal_pairs(n, n) } else { n * n },
         scale: 0.125,

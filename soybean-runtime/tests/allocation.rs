@@ -10,7 +10,7 @@ use soybean_plan::{
     Attention, AttentionForm, Buffer, Combine, Concatenation, Contraction, Convolution,
     ConvolutionForm, DType, Embedding, EmbeddingForm, Indexing, IndexingForm, Instruction, Kernel,
     Map, MatrixStrides, Padding, Permutation, Pooling, PoolingForm, Program, Ranking, RankingForm,
-    Reduction, ScalarProgram, Shape, Step, Strides,
+    Reduction, ScalarProgram, ScoreFunction, Shape, Step, Strides, Unary,
 };
 use soybean_runtime::{Config, Device, Trainer, View};
 
@@ -66,7 +66,11 @@ fn add(program: &mut Program, kernel: impl Into<Kernel>, inputs: &[usize], resul
 /// Adds attention of one head, whose queries are divided among threads, and a convolution that uses
 /// Winograd transforms.
 fn add_attention(program: &mut Program, [a, b, c]: [usize; 3]) {
-    for form in [AttentionForm::Forward, AttentionForm::Gradient] {
+    let instructions = vec![Instruction::Input(0), Instruction::Unary(Unary::Tanh, 0)];
+    let tanh = ScalarProgram { instructions: instructions.into(), results: vec![1].into() };
+    let function = ScoreFunction { score: tanh.clone(), slope: Some(tanh), heads: None };
+    let forms = [AttentionForm::Forward, AttentionForm::Gradient];
+    for (form, score) in forms.into_iter().flat_map(|it| [(it, None), (it, Some(&function))]) {
         let attention = Attention {
             form,
             heads: 1,
@@ -79,14 +83,15 @@ fn add_attention(program: &mut Program, [a, b, c]: [usize; 3]) {
             window: None,
             is_part: false,
             segments: None,
+            score: score.cloned(),
             bias: None,
             pairs: Attention::causal_pairs(190, 190),
             scale: 0.125,
         };
-        let number = program.kernels.len();
-        program.kernels.to_mut().push(attention.into());
         let [n_inputs, n_results] =
             [attention.input_lengths().len(), attention.result_lengths().len()];
+        let number = program.kernels.len();
+        program.kernels.to_mut().push(attention.into());
         // Positions, which come last, are not read.
         let inputs = [&[a, b, a, b][..n_inputs], &[a]].concat();
         let results = vec![c; n_results];

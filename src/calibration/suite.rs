@@ -266,6 +266,7 @@ fn attentions() -> impl Iterator<Item = Trial> {
                 window: None,
                 is_part: false,
                 segments: None,
+                score: None,
                 bias: None,
                 pairs: Attention::causal_pairs(length, length),
                 scale: 0.25,
@@ -274,9 +275,9 @@ fn attentions() -> impl Iterator<Item = Trial> {
             let numbers = of_heads(kernel.input_lengths()).map(Operand::Numbers);
             let positions = Operand::Indices { n_elements: length, limit: length };
             Trial {
-                kernel: kernel.into(),
                 inputs: numbers.chain([positions]).collect(),
                 results: of_heads(kernel.result_lengths()).collect(),
+                kernel: kernel.into(),
             }
         })
     })

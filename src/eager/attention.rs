@@ -113,12 +113,57 @@ impl Tensor {
         self.attended("attention_with", key, value, &options)
     }
 
+    /// Computes [`Self::attention_with`] whose scores are a function of the score, the head, the
+    /// position of the query and that of the key, with the scale `1 / sqrt(d)` and without bias.
+    /// Mask and segments hide keys besides, and a score of minus infinity hides its key.
+    ///
+    /// A model knows the function when it is built, and its kernel computes it. So the function
+    /// computes with its four arguments and constants alone, by functions of elements. In a model,
+    /// positions and heads are scalars of `i32`, and are counted over all devices; here each
+    /// argument is a tensor of all values. Source: Dong, Feng, Guessous, Liang & He, "Flex
+    /// Attention", 2024.
+    ///
+    /// ```
+    /// # use soybean::Tensor;
+    /// let query = Tensor::new([3, 1], &[0.0, 0.0, 0.0]);
+    /// let value = Tensor::new([3, 1], &[1.0, 3.0, 7.0]);
+    /// // Of scores 0, a key at distance n has n ln(2) less, and so half of the weight each time.
+    /// let linear = query.flex_attention(query, value, "causal", .., |score, _, query, key| {
+    ///     score - (query - key).to_f32() * 2.0_f64.ln()
+    /// });
+    /// assert!((linear.to_vec()[1] - 7.0 / 3.0).abs() < 1e-12);
+    /// // Every second key.
+    /// let dilated = query.flex_attention(query, value, "causal", .., |score, _, query, key| {
+    ///     score.where_((query - key).remainder(2).eq(0), f64::NEG_INFINITY)
+    /// });
+    /// assert_eq!(dilated.to_vec(), [1.0, 3.0, 4.0]);
+    /// ```
+    ///
+    /// # Panics
+    /// If the shapes do not fit, or there is no such mask.
+    #[must_use]
+    pub fn flex_attention(
+        self,
+        key: Self,
+        value: Self,
+        mask: impl AttentionMask,
+        segments: impl AttentionSegments,
+        score: impl Fn(Self, Self, Self, Self) -> Self,
+    ) -> Self {
+        let options = Options {
+            segments: segments.segments(),
+            score: Some(&score),
+            ..Options::new(mask.seen(), self.attention_scale())
+        };
+        self.attended("flex_attention", key, value, &options)
+    }
+
     fn attention_scale(self) -> f64 {
         1.0 / (self.shape().last().copied().unwrap_or(1) as f64).sqrt()
     }
 
     /// Computes attention of which several heads of queries may share keys.
-    fn attended(self, name: &str, key: Self, value: Self, options: &Options) -> Self {
+    fn attended(self, name: &str, key: Self, value: Self, options: &Options<'_>) -> Self {
         let (shape, shared) = (self.shape(), key.shape());
         let n_outer = shape.len().saturating_sub(3);
         if shape.len() < 3 || shared.len() != shape.len() || shape[n_outer] == shared[n_outer] {
@@ -272,29 +317,37 @@ fn in_rows(numbers: Tensor, scores: &[usize], last: [usize; 2]) -> Tensor {
 }
 
 /// The options of attention.
-struct Options {
+struct Options<'a> {
     seen: Seen,
     segments: Segments,
     bias: Option<Tensor>,
+    /// The score, from the scaled product, the head, and the positions of query and key.
+    score: Option<&'a dyn Fn(Tensor, Tensor, Tensor, Tensor) -> Tensor>,
     scale: f64,
     p: f64,
 }
 
-impl Options {
+impl Options<'_> {
     const fn new(seen: Seen, scale: f64) -> Self {
-        Self { seen, segments: Segments::None, bias: None, scale, p: 0.0 }
+        Self { seen, segments: Segments::None, bias: None, score: None, scale, p: 0.0 }
     }
 
     /// Returns the weights of keys, `[.., n, m]`: all 0 for a query that sees none.
     fn weights(&self, query: Tensor, key: Tensor) -> Tensor {
         let products = query.matmul(key.transpose()) * self.scale;
         let shape = products.shape();
+        let (queries, keys) = (indices(shape[shape.len() - 2]), indices(shape[shape.len() - 1]));
         let mut scores = self.bias.map_or(products, |bias| products + bias);
         assert_eq!(scores.shape(), shape, "`attention_with`: the bias does not fit the scores");
+        if let Some(score) = self.score {
+            let n_heads = if shape.len() > 2 { shape[shape.len() - 3] } else { 1 };
+            let heads = indices(n_heads).reshape([n_heads, 1, 1]);
+            scores = score(scores, heads, queries.unsqueeze(-1), keys);
+            assert_eq!(scores.shape(), shape, "`flex_attention`: the function gives no score");
+        }
         if let Some(are_same) = self.segments.are_same(&shape) {
             scores = scores.where_(are_same, f64::NEG_INFINITY);
         }
-        let (queries, keys) = (indices(shape[shape.len() - 2]), indices(shape[shape.len() - 1]));
         let n_before = queries.unsqueeze(-1) - keys;
         let is_seen = match self.seen {
             Seen::All => None,

@@ -1,8 +1,10 @@
 //! Operators by name, so that tests can compare every operator of the compiler's list with its
 //! eager form.
 
+mod attention;
+
 use super::{
-    AttentionMask, AttentionSegments, Dim, Dims, Seen, Segments, Tensor,
+    Dim, Dims, Tensor,
     creation::{arange, filled},
     slicing::{concat, stack},
 };
@@ -24,9 +26,14 @@ pub enum Argument {
     Text(String),
     /// An array of tensors.
     Tensors(Vec<Tensor>),
+    /// A function of the score, the head, and the positions of query and key.
+    Function(ScoreFunction),
     /// `..`
     All,
 }
+
+/// A function that [`Tensor::flex_attention`] takes.
+pub type ScoreFunction = fn(Tensor, Tensor, Tensor, Tensor) -> Tensor;
 
 /// Calls the operator of this name; returns its results, one for all operators except `split`,
 /// `chunk`, `topk` and `sort`.
@@ -158,6 +165,10 @@ const OPERATORS: &[Operator] = &[
         let [key, value, bias] = [1, 2, 5].map(|at| it.tensor(at));
         let (scale, p) = (it.number(6), it.number(7));
         it.tensor(0).attention_with(key, value, it.mask(3), it.segments(4), bias, scale, p)
+    }),
+    ("flex_attention", |it| {
+        let (key, value) = (it.tensor(1), it.tensor(2));
+        it.tensor(0).flex_attention(key, value, it.mask(3), it.segments(4), it.function(5))
     }),
     ("cross_entropy", |it| it.tensor(0).cross_entropy(it.tensor(1))),
     ("cross_entropy_with", |it| {
@@ -341,22 +352,6 @@ impl Arguments<'_> {
         match self.list.get(position) {
             Some(Argument::Text(text)) => text,
             other => self.refuse(position, "a string", other),
-        }
-    }
-
-    fn mask(&self, position: usize) -> Seen {
-        match self.list.get(position) {
-            Some(Argument::Integer(number)) => extent(*number).seen(),
-            _ => self.text(position).seen(),
-        }
-    }
-
-    fn segments(&self, position: usize) -> Segments {
-        match self.list.get(position) {
-            Some(Argument::All) => Segments::None,
-            Some(Argument::Tensor(lengths)) => Segments::Lengths(*lengths),
-            Some(Argument::Tensors(pair)) if pair.len() == 2 => [pair[0], pair[1]].segments(),
-            other => self.refuse(position, "`..`, lengths or two segments", other),
         }
     }
 

@@ -1,7 +1,7 @@
 //! Parts of the Vision Transformer. Source: Dosovitskiy et al. 2021.
 
 use super::{
-    attention::{feed_forward, multi_head_attention},
+    attention::{MultiHeadAttention, feed_forward, multi_head_attention},
     convolution::{Window, conv2d},
     norm::layer_norm_with,
 };
@@ -31,6 +31,7 @@ pub fn patch_embedding(x: Tensor, options: PatchEmbedding) -> Tensor {
 /// shortcut; Hugging Face's models have 1e-12.
 #[crate::layer]
 pub fn vit_block(x: Tensor, n_heads: usize, hidden: usize, eps: f64) -> Tensor {
-    let h = x + multi_head_attention(layer_norm_with(x, eps), n_heads, false);
+    let attention = MultiHeadAttention { n_heads, mask: "none" };
+    let h = x + multi_head_attention(layer_norm_with(x, eps), attention);
     h + feed_forward(layer_norm_with(h, eps), hidden)
 }

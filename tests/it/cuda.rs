@@ -11,6 +11,7 @@ mod libraries;
 mod networks;
 mod operators;
 mod schedules;
+mod sequences;
 mod split_images;
 
 use soybean::{

@@ -39,7 +39,8 @@ macro_rules! words {
                 y: Tensor<i32, 520>,
             ) -> (Tensor, Tensor) {
                 let mut h = nn::embedding(x, nn::Embedding { vocabulary: 24, width: 16 });
-                h = nn::transformer_block(h, 2, true, 0.1);
+                let block = nn::TransformerBlock { n_heads: 2, mask: "causal", p: 0.1 };
+                h = nn::transformer_block(h, block);
                 let logits = nn::linear(nn::layer_norm(h), 16).reshape([520, 16]);
                 (logits.cross_entropy(y), logits)
             }

@@ -19,7 +19,10 @@ mod whole {
         let mut h = nn::embedding(tokens, nn::Embedding { vocabulary: 10, width: 16 });
         h += nn::embedding(places, nn::Embedding { vocabulary: 9, width: 16 });
         for _ in 0..2 {
-            h = nn::transformer_block(h, 4, true, 0.0);
+            h = nn::transformer_block(
+                h,
+                nn::TransformerBlock { n_heads: 4, mask: "causal", p: 0.0 },
+            );
         }
         nn::linear(h, 10)
     }

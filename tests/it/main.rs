@@ -25,6 +25,7 @@ mod every_number;
 mod example_networks;
 mod examples;
 mod experts;
+mod flex_attention;
 mod generated;
 mod generation;
 mod hugging_face;

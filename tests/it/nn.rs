@@ -24,7 +24,10 @@ mod all {
         h = nn::bottleneck(h, nn::Bottleneck { width: 4, stride: 2 });
         h = nn::group_norm(h, nn::GroupNorm { n_groups: 4 }).global_avg_pool2d();
         let mut words = nn::embedding(letters, nn::Embedding { vocabulary: 12, width: 16 });
-        words = nn::transformer_block(words, 2, true, 0.25);
+        words = nn::transformer_block(
+            words,
+            nn::TransformerBlock { n_heads: 2, mask: "causal", p: 0.25 },
+        );
         words = nn::conv1d(
             nn::rms_norm(words).permute([0, 2, 1]),
             8,

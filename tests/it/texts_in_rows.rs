@@ -74,7 +74,8 @@ fn padding_changes_no_text() {
             let values: Vec<Tensor> = parameters.iter().map(|it| tensor(&it.1)).collect();
             eager::with_parameters(&values, || {
                 let h = nn::bert_layer(text(&x[start..], 0..n), 2, 16, 1e-5);
-                nn::transformer_block(h, 2, false, 0.0).to_vec()
+                nn::transformer_block(h, nn::TransformerBlock { n_heads: 2, mask: "none", p: 0.0 })
+                    .to_vec()
             })
         });
         check(&found[start..start + n * WIDTH], &expected);
@@ -110,7 +111,11 @@ fn texts_in_a_row_do_not_see_each_other() {
                 eager::with_parameters(&values, || {
                     let h = nn::gpt2_block(text(&x[start..], positions.clone()), 2, 0.0);
                     let h = nn::llama_block(h, 2, 1, 16, 10_000.0, 1e-5);
-                    nn::transformer_block(h, 2, true, 0.0).to_vec()
+                    nn::transformer_block(
+                        h,
+                        nn::TransformerBlock { n_heads: 2, mask: "causal", p: 0.0 },
+                    )
+                    .to_vec()
                 })
             });
             check(&found[start + positions.start * WIDTH..], &expected);

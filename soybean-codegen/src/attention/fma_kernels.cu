@@ -46,7 +46,7 @@ __device__ __forceinline__ void attend(Rows& rows, const Query* query, const Key
       for (int c = 0; c < C; ++c) {
         int column = start + thread_column() + SIDE * c;
         bool seen = whole || is_seen(mask, first + row, at, column);
-        scores[r][c] = score_of(mask, scores[r][c], seen, first + row, column);
+        scores[r][c] = score_of(mask, scores[r][c], seen, first + row, at, column);
         most = fmaxf(most, scores[r][c]);
       }
       most = over_row<soybean_max>(most);
@@ -117,7 +117,7 @@ __device__ __forceinline__ void statistics(const Query* query, const Key* key, c
   }
 }
 
-// Computes normalized weights from scores, and the unscaled gradients of scores from those of
+// Computes normalized weights from scores, and the unscaled gradients of products from those of
 // weights.
 __device__ __forceinline__ void grade(float (&scores)[R][C], float (&slopes)[R][C], const Mask& mask, int query, int key, const float (&logarithm)[R],
                                       const float (&mean)[R]) {
@@ -129,9 +129,9 @@ __device__ __forceinline__ void grade(float (&scores)[R][C], float (&slopes)[R][
     for (int c = 0; c < C; ++c) {
       int column = key + thread_column() + SIDE * c;
       bool seen = whole || is_seen(mask, row, at, column);
-      float weight = weight_of(mask, scores[r][c], seen, row, column, logarithm[r]);
+      float product = scores[r][c], weight = weight_of(mask, product, seen, row, at, column, logarithm[r]);
       scores[r][c] = weight;
-      slopes[r][c] = weight * (slopes[r][c] - mean[r]);
+      slopes[r][c] = through_function(mask, product, weight * (slopes[r][c] - mean[r]), at, column);
     }
   }
 }

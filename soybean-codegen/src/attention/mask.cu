@@ -1,4 +1,4 @@
-//! The keys that queries see, by positions and segments, and what is added to scores.
+//! The keys that queries see, by positions and segments, and how products become scores.
 
 // What the queries of a head see. A pointer that this kernel does not read is null.
 struct Mask {
@@ -6,6 +6,9 @@ struct Mask {
   const int* query_segments;
   const int* key_segments;
   const Bias* bias;
+  const int* heads;
+  // The number of the head, for a function of scores.
+  int head;
 };
 
 // Returns the mask of a head of queries, given that of all.
@@ -14,6 +17,7 @@ __device__ __forceinline__ Mask of_head(Mask mask, long long head) {
     long long row = head / SEGMENT_HEADS;
     mask.query_segments += row * QUERIES, mask.key_segments += row * KEYS;
   }
+  if (HAS_HEADS) mask.head = mask.heads[head % HEAD_NUMBERS];
   if (HAS_BIAS) mask.bias += head / BIAS_REPEATS % BIAS_MATRICES * BIAS_ROWS * KEYS;
   return mask;
 }
@@ -91,21 +95,31 @@ __device__ __forceinline__ float added(const Mask& mask, int query, int key) {
   return LOG_OF_E * soybean_value(mask.bias[row * KEYS + key]);
 }
 
-// Returns the score of a key, times log2(e), from a product.
-__device__ __forceinline__ float score_of(const Mask& mask, float product, bool seen, int query, int key) {
+// Returns the score of a key, times log2(e), from a product. `at` is the position of the query.
+__device__ __forceinline__ float score_of(const Mask& mask, float product, bool seen, int query, int at, int key) {
+  if (HAS_FUNCTION) {
+    float score = LOG_OF_E * score_function(SCALE * product, at, key, mask.head);
+    return !seen ? -SOYBEAN_INFINITY : HAS_BIAS ? score + added(mask, query, key) : score;
+  }
   if (HAS_BIAS) return seen ? fmaf(product, LOG_SCALE, added(mask, query, key)) : -SOYBEAN_INFINITY;
   return seen ? product * LOG_SCALE : -SOYBEAN_INFINITY;
 }
 
 // Returns the weight of a key from a product and the logarithm of the sum of all powers.
-__device__ __forceinline__ float weight_of(const Mask& mask, float product, bool seen, int query, int key, float logarithm) {
-  if (!HAS_BIAS) return seen ? exp2f(fmaf(product, LOG_SCALE, -logarithm)) : 0.0f;
-  float score = score_of(mask, product, seen, query, key);
+__device__ __forceinline__ float weight_of(const Mask& mask, float product, bool seen, int query, int at, int key, float logarithm) {
+  if (!HAS_BIAS && !HAS_FUNCTION) return seen ? exp2f(fmaf(product, LOG_SCALE, -logarithm)) : 0.0f;
+  float score = score_of(mask, product, seen, query, at, key);
   return score == -SOYBEAN_INFINITY ? 0.0f : exp2f(score - logarithm);
 }
 
+// Returns the unscaled gradient of a product from that of the score.
+__device__ __forceinline__ float through_function(const Mask& mask, float product, float gradient, int at, int key) {
+  // Without weight there is no gradient, even where the slope is no number.
+  return HAS_SLOPE && gradient != 0.0f ? gradient * score_slope(SCALE * product, at, key, mask.head) : gradient;
+}
+
 // A row may see no key of a tile, or no key at all.
-constexpr bool MAY_SEE_NONE = HAS_WINDOW || HAS_SEGMENTS || HAS_BIAS;
+constexpr bool MAY_SEE_NONE = HAS_WINDOW || HAS_SEGMENTS || HAS_BIAS || HAS_FUNCTION;
 
 // Returns the finite number from which the scores of a row are measured, given the largest.
 __device__ __forceinline__ float base(float most) { return MAY_SEE_NONE && most == -SOYBEAN_INFINITY ? 0.0f : most; }

@@ -31,7 +31,7 @@ __device__ __forceinline__ float weigh(float (&scores)[SCORE_TILES][4], int half
     for (int i = 0; i < 2; ++i) {
       float& score = scores[n][2 * half + i];
       int column = key + n * 8 + 2 * place() + i;
-      score = score_of(mask, score, whole || is_seen(mask, row, at, column), row, column);
+      score = score_of(mask, score, whole || is_seen(mask, row, at, column), row, at, column);
       most = fmaxf(most, score);
     }
   }
@@ -136,11 +136,12 @@ __device__ __forceinline__ void statistics(const Query* query, const Key* key, c
   }
 }
 
-// Computes a weight from a score, and the unscaled gradient of the score from that of the weight.
+// Computes a weight from a product, and the unscaled gradient of the product from that of the weight.
 __device__ __forceinline__ void grade(float& score, float& slope, const Mask& mask, bool whole, int query, int key, float logarithm, float mean) {
-  bool seen = whole || is_seen(mask, query, position(mask, query), key);
-  score = weight_of(mask, score, seen, query, key, logarithm);
-  slope = score * (slope - mean);
+  int at = position(mask, query);
+  float product = score;
+  score = weight_of(mask, product, whole || is_seen(mask, query, at, key), query, at, key, logarithm);
+  slope = through_function(mask, product, score * (slope - mean), at, key);
 }
 
 // Computes the gradients of a tile of keys and of their values.

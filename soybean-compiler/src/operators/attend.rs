@@ -6,10 +6,13 @@
 //! queries converts.
 
 pub(crate) mod bias;
+pub(crate) mod score;
 
 use std::fmt;
 
-use soybean_plan::{Attention, AttentionForm, Combine, Kernel, Mesh, Shape, Tile};
+use soybean_plan::{
+    Attention, AttentionForm, Combine, Kernel, Mesh, ScalarProgram, ScoreFunction, Shape, Tile,
+};
 
 use crate::{
     graph::Graph,
@@ -25,10 +28,13 @@ use crate::{
 ///
 /// Gradients read the result's gradient `[.., n, e]` as fourth operand. Then follow the segments of
 /// queries `[.., n]` and of keys `[.., m]`, which have the first of the leading dims, and the bias
-/// `[.., n, m]`, whose dims but the last may be 1 instead. Causal attention reads the positions
-/// `[n]` of the queries as last operand. A query sees the keys of its own segment.
+/// `[.., n, m]`, whose dims but the last may be 1 instead. A function of scores that reads heads is
+/// followed by their numbers, in the last leading dims. Causal attention, and a function that reads
+/// positions, have the positions `[n]` of the queries as last operand. A query sees the keys of its
+/// own segment.
 ///
-/// The gradient of the bias is made of other operators ([`bias`]).
+/// The gradient of the bias is made of other operators ([`bias`]), for which there is no function of
+/// scores.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Attend {
     /// Forward, or one of the gradients.
@@ -49,7 +55,9 @@ pub struct Attend {
     pub scale: f64,
     /// True if queries and keys have segments.
     pub has_segments: bool,
-    /// True if a bias is added to the scaled scores.
+    /// The score of a key, from the inputs of a [`ScoreFunction`]; the scaled product if `None`.
+    pub score: Option<ScalarProgram>,
+    /// True if a bias is added to the scores.
     pub has_bias: bool,
 }
 
@@ -107,6 +115,37 @@ impl Attend {
         self.has_bias.then(|| self.n_products() + if self.has_segments { 2 } else { 0 })
     }
 
+    /// Returns the position of the numbers of heads.
+    fn heads_at(&self) -> Option<usize> {
+        let n_before =
+            self.n_products() + if self.has_segments { 2 } else { 0 } + usize::from(self.has_bias);
+        self.reads_integer(ScoreFunction::HEAD).then_some(n_before)
+    }
+
+    /// Returns whether the positions of queries are the last operand.
+    pub(crate) fn has_positions(&self) -> bool {
+        self.is_causal || self.reads_integer(ScoreFunction::QUERY)
+    }
+
+    /// Returns whether the function of scores reads this integer.
+    fn reads_integer(&self, input: u8) -> bool {
+        self.score.as_ref().is_some_and(|it| it.reads_integers(input.into()))
+    }
+
+    /// Returns the function of scores of a kernel, given the shape of the numbers of heads.
+    fn score_function(&self, heads: Option<&Shape>) -> Option<ScoreFunction> {
+        let score = self.score.clone()?;
+        let slope = match self.form {
+            AttentionForm::Forward => None,
+            AttentionForm::Gradient
+            | AttentionForm::QueryGradient
+            | AttentionForm::KeyGradient
+            | AttentionForm::ValueGradient => score::slope(&score),
+        };
+        let heads = heads.map(|it| it.iter().product());
+        Some(ScoreFunction { score, slope, heads })
+    }
+
     /// Returns the kernel, given the shapes of a rank's parts of the operands.
     fn attention(&self, operands: &[Shape]) -> Attention {
         let query = &operands[0];
@@ -131,8 +170,9 @@ impl Attend {
             width: self.width,
             is_causal: self.is_causal,
             window: self.window,
-            is_part: self.is_causal && queries < all,
+            is_part: self.has_positions() && queries < all,
             segments: self.segments_at().map(n_rows),
+            score: self.score_function(self.heads_at().map(|it| &operands[it])),
             bias: self.bias_at().map(|it| bias::matrices(&operands[it], query)),
             pairs,
             scale: self.scale,
@@ -173,7 +213,11 @@ impl Rules for Attend {
             };
             read.push(all.map(dim).collect());
         }
-        if self.is_causal {
+        if let Some(at) = self.heads_at() {
+            let first = leading.len() - operands[at].len();
+            read.push(query[first..leading.len()].to_vec());
+        }
+        if self.has_positions() {
             read.push(vec![of_queries]);
         }
         let result = match self.form {
@@ -247,7 +291,7 @@ impl Rules for Attend {
         let (Kernel::Attend(attention), Some(positions)) = (&kernel, operands.last()) else {
             return kernel;
         };
-        if !attention.is_part {
+        if !attention.is_causal || !attention.is_part {
             return kernel;
         }
         let tile = Tile { shape: positions.padded, ..*positions };
@@ -256,7 +300,7 @@ impl Rules for Attend {
             let ranges = tile.ranges(0, mesh, &mesh.coordinates(rank));
             ranges.map(|it| self.seen_pairs(it.end) - self.seen_pairs(it.start)).sum::<usize>()
         });
-        Attention { pairs: pairs.max().unwrap_or(0), ..*attention }.into()
+        Attention { pairs: pairs.max().unwrap_or(0), ..attention.clone() }.into()
     }
 
     fn resized(&self, factors: &[usize], _result: Shape) -> Option<Operator> {
@@ -264,10 +308,10 @@ impl Rules for Attend {
         Some(Self { queries, ..self.clone() }.into())
     }
 
-    // Segments and positions are no terms of a sum. The bias of padding is, so that its sums are
-    // numbers.
+    // Segments and positions are no terms of a sum. The bias of padding is, and so are the numbers
+    // of heads, so that its sums are numbers.
     fn adds_up(&self, position: usize) -> bool {
-        position < self.n_products() || Some(position) == self.bias_at()
+        position < self.n_products() || [self.bias_at(), self.heads_at()].contains(&Some(position))
     }
 }
 
@@ -280,6 +324,9 @@ impl fmt::Display for Attend {
         self.window.map_or(Ok(()), |it| write!(f, " window {it}"))?;
         if self.has_segments {
             f.write_str(" segments")?;
+        }
+        if let Some(score) = &self.score {
+            write!(f, " score {{{score}}}")?;
         }
         if self.has_bias { f.write_str(" bias") } else { Ok(()) }
     }

@@ -2,10 +2,11 @@
 
 mod composed;
 mod options;
+pub(crate) mod score;
 
-use soybean_plan::{AttentionForm, MAX_RANK, Shape};
+use soybean_plan::{AttentionForm, MAX_RANK, ScoreFunction, Shape};
 
-use self::options::Options;
+use self::{options::Options, score::Heads};
 use super::{Arguments, Row, SampleArgument, layout::too_many_dims};
 use crate::{
     builder::{Argument, Builder},
@@ -58,6 +59,13 @@ pub(super) const TABLE: &[Row] = &[
         build: attention_with,
         samples: options::SAMPLES,
     },
+    Row {
+        name: "flex_attention",
+        doc: "`attention_with` whose scores are a function of the score, the head and the positions: `|score, head, query, key| score - (query - key).to_f32()`. It computes with elements and constants. A score of minus infinity hides the key.",
+        arguments: &["query", "key", "value", "mask", "segments", "score"],
+        build: flex_attention,
+        samples: score::SAMPLES,
+    },
 ];
 
 /// From this many scores of a head on, one kernel that never stores all scores is faster than
@@ -99,6 +107,16 @@ fn attention_with(
 ) -> Result<Argument, CallDiagnostic> {
     let operands = operands(builder, arguments)?;
     let options = Options::read(builder, arguments, operands)?;
+    Ok(Argument::Tensor(attended(builder, operands, &options)))
+}
+
+// Source: Dong, Feng, Guessous, Liang & He, "Flex Attention", 2024.
+fn flex_attention(
+    builder: &mut Builder,
+    arguments: &Arguments<'_>,
+) -> Result<Argument, CallDiagnostic> {
+    let operands = operands(builder, arguments)?;
+    let options = Options::with_score(builder, arguments, operands)?;
     Ok(Argument::Tensor(attended(builder, operands, &options)))
 }
 
@@ -169,6 +187,7 @@ fn attended(builder: &mut Builder, [query, key, value]: [Value; 3], options: &Op
             window,
             scale: options.scale,
             has_segments: options.segments.is_some(),
+            score: None,
             has_bias: options.bias.is_some(),
         };
         fused(builder, operands, attend, options)
@@ -190,11 +209,24 @@ fn grouped([query, key, _]: &[Shape; 3]) -> Option<Shape> {
 }
 
 /// Builds attention as one kernel.
-fn fused(builder: &mut Builder, operands: [Value; 3], attend: Attend, options: &Options) -> Value {
+fn fused(
+    builder: &mut Builder,
+    operands: [Value; 3],
+    mut attend: Attend,
+    options: &Options,
+) -> Value {
+    let [query, key, _] = operands;
     let segments = options.segments.into_iter().flatten();
     let mut operands: Vec<Value> = operands.into_iter().chain(segments).collect();
     operands.extend(options.bias);
-    if attend.is_causal {
+    if let Some(score) = &options.score {
+        let heads = Heads::new(builder, query, key);
+        let score = score::in_kernel(score, attend.queries, heads.is_some());
+        let reads_head = score.reads_integers(ScoreFunction::HEAD.into());
+        operands.extend(heads.filter(|_| reads_head).map(|it| it.value));
+        attend.score = Some(score);
+    }
+    if attend.has_positions() {
         operands.push(builder.graph.add(Iota::new(attend.queries).into(), &[]));
     }
     builder.graph.add(attend.into(), &operands)

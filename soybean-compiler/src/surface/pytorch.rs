@@ -88,8 +88,8 @@ mod tests {
     cumulative_trapezoid data deg2rad det detach diag diag_embed diagflat diagonal diff dim
     dist div divide dot double dropout dropout1d dropout2d dropout3d dsplit dstack einsum
     element_size elu embedding embedding_bag empty empty_like eq equal erf erfc erfinv exp exp2
-    expand expand_as expm1 eye feature_alpha_dropout fix flatten flip fliplr flipud float
-    float_power floor floor_divide fmax fmin fmod fold frac full full_like gather
+    expand expand_as expm1 eye feature_alpha_dropout fix flatten flex_attention flip fliplr
+    flipud float float_power floor floor_divide fmax fmin fmod fold frac full full_like gather
     gaussian_nll_loss gcd ge gelu glu grad greater greater_equal grid_sample group_norm gt
     gumbel_softmax half hardshrink hardsigmoid hardswish hardtanh heaviside
     hinge_embedding_loss histc hsplit hstack huber_loss hypot index_add index_copy index_fill

@@ -132,6 +132,7 @@ fn argument_text(argument: &SampleArgument) -> String {
                 it.iter().map(argument_text).collect::<Vec<_>>().join(" and ")
             )
         }
+        SampleArgument::Function(it) => format!("`{it:?}`"),
         SampleArgument::All => "`..`".to_owned(),
     }
 }

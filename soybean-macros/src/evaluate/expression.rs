@@ -27,7 +27,7 @@ const MAX_DEPTH: usize = 400;
 const MAX_LENGTH: i64 = 10_000;
 
 /// Constants of the standard library, by the end of their paths.
-const STANDARD: [(&str, f64); 7] = [
+const STANDARD: [(&str, f64); 9] = [
     ("consts::PI", std::f64::consts::PI),
     ("consts::TAU", std::f64::consts::TAU),
     ("consts::E", std::f64::consts::E),
@@ -35,6 +35,8 @@ const STANDARD: [(&str, f64); 7] = [
     ("consts::SQRT_2", std::f64::consts::SQRT_2),
     ("consts::FRAC_1_SQRT_2", std::f64::consts::FRAC_1_SQRT_2),
     ("consts::FRAC_2_SQRT_PI", std::f64::consts::FRAC_2_SQRT_PI),
+    ("f64::INFINITY", f64::INFINITY),
+    ("f64::NEG_INFINITY", f64::NEG_INFINITY),
 ];
 
 impl<'a> Evaluator<'a> {

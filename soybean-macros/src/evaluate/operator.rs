@@ -112,7 +112,7 @@ impl<'a> Evaluator<'a> {
 
     pub(super) fn method_call(&mut self, call: &'a ExprMethodCall) -> Flow<'a> {
         let receiver = self.expression(&call.receiver)?;
-        let arguments = self.all(&call.args)?;
+        let arguments = self.method_arguments(call)?;
         if let Some(turbofish) = &call.turbofish {
             return Ok(self.report(turbofish, "the methods of a model take no type arguments"));
         }

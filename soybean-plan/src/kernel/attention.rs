@@ -1,9 +1,11 @@
 //! Scaled dot-product attention and its gradients.
 
+mod reference;
+
 use std::fmt;
 
 use super::KernelDescriptor;
-use crate::{KernelCategory, WorkKind, descriptor::descriptor};
+use crate::{KernelCategory, ScalarProgram, WorkKind, descriptor::descriptor};
 
 descriptor! {
     /// Scaled dot-product attention of each head: `softmax(scale * query key^T) value`.
@@ -12,13 +14,13 @@ descriptor! {
     /// values `[heads, keys, width]`. The `group` heads of queries of a head of keys share its keys
     /// and values. Forms with gradients then read the gradient of the result. Further inputs are
     /// there if they are asked for, in this order: the segments of queries `[rows, queries]` and of
-    /// keys `[rows, keys]` as `i32`, the bias `[matrices, rows, keys]`, and, for causal attention,
-    /// the positions of the queries in the whole sequence, increasing, as `i32`, which matter if
-    /// [`Self::is_part`].
+    /// keys `[rows, keys]` as `i32`, the bias `[matrices, rows, keys]`, the numbers of heads of queries
+    /// that a [`ScoreFunction`] reads, as `i32`, and, if [`Self::has_positions`], the positions of
+    /// the queries in the whole sequence, increasing, as `i32`, which matter if [`Self::is_part`].
     ///
     /// All are dense and row-major. The computation is in `f32`, and the matrix of scores is never
     /// in memory as a whole. A query that sees no key has a result and gradients of 0.
-    #[derive(Clone, Copy, Debug, PartialEq)]
+    #[derive(Clone, Debug, PartialEq)]
     pub struct Attention {
         /// The computation.
         pub form: AttentionForm,
@@ -45,7 +47,9 @@ descriptor! {
         /// The number of rows of segments; each row is that of equally many heads of keys. A query
         /// sees only the keys of its own segment. All keys if `None`.
         pub segments: Option<usize>,
-        /// The numbers that are added to scaled scores. A key whose number is minus infinity is
+        /// The function of scaled products that scores are; the products themselves if `None`.
+        pub score: Option<ScoreFunction>,
+        /// The numbers that are added to scores. A key whose number is minus infinity is
         /// not seen.
         pub bias: Option<AttentionBias>,
         /// The pairs of a query and a key that it sees, of each head of queries. If ranks have
@@ -68,6 +72,35 @@ descriptor! {
         /// The rows of a matrix: as many as queries, or one for all queries.
         pub rows: usize,
     }
+}
+
+descriptor! {
+    /// The scores of an [`Attention`] as a function of products and positions.
+    ///
+    /// Programs read the scaled product of a query and a key as input 0. Integers are the position
+    /// of the query, [`Self::QUERY`], that of the key, [`Self::KEY`], and the number of the head of
+    /// queries, [`Self::HEAD`]. A key whose score is minus infinity is not seen.
+    #[derive(Clone, Debug, PartialEq)]
+    pub struct ScoreFunction {
+        /// The score.
+        pub score: ScalarProgram,
+        /// The derivative of the score by the product, which gradients read; 1 if `None`.
+        pub slope: Option<ScalarProgram>,
+        /// The number of different heads, which heads of queries are in turn. None are read if
+        /// `None`.
+        pub heads: Option<usize>,
+    }
+}
+
+impl ScoreFunction {
+    /// The input that is the position of the query.
+    pub const QUERY: u8 = 1;
+    /// The input that is the position of the key.
+    pub const KEY: u8 = 2;
+    /// The input that is the number of the head.
+    pub const HEAD: u8 = 3;
+    /// The number of inputs.
+    pub const N_INPUTS: usize = 4;
 }
 
 impl AttentionBias {
@@ -137,7 +170,8 @@ impl Attention {
     }
 
     /// Returns the elements that a head of keys, with its heads of queries, has in each operand:
-    /// the inputs before segments, bias and positions.
+    /// the inputs before those of
+    /// [`Self::mask_lengths`].
     #[must_use]
     pub fn input_lengths(&self) -> Vec<usize> {
         let Self { group, queries, keys, features, width, .. } = *self;
@@ -146,13 +180,28 @@ impl Attention {
         operands.into_iter().chain(gradient).collect()
     }
 
-    /// Returns the elements of each input after the operands: segments, bias and positions.
+    /// Returns the elements of each input after the operands: segments, bias, numbers of heads and
+    /// positions.
     #[must_use]
     pub fn mask_lengths(&self) -> Vec<usize> {
         let Self { queries, keys, .. } = *self;
         let segments = self.segments.into_iter().flat_map(|it| [it * queries, it * keys]);
         let bias = self.bias.map(|it| it.matrices * it.rows * keys);
-        segments.chain(bias).chain(self.is_causal.then_some(queries)).collect()
+        let positions = self.has_positions().then_some(queries);
+        segments.chain(bias).chain(self.n_head_numbers()).chain(positions).collect()
+    }
+
+    /// Returns whether the positions of queries are an input.
+    #[must_use]
+    pub fn has_positions(&self) -> bool {
+        let reads = |it: &ScoreFunction| it.score.reads_integers(ScoreFunction::QUERY.into());
+        self.is_causal || self.score.as_ref().is_some_and(reads)
+    }
+
+    /// Returns the number of the numbers of heads, which are an input if there are any.
+    #[must_use]
+    pub fn n_head_numbers(&self) -> Option<usize> {
+        self.score.as_ref().and_then(|it| it.heads)
     }
 
     /// Returns the numbers of the inputs that are segments of queries and of keys.
@@ -168,13 +217,24 @@ impl Attention {
         self.bias.map(|_| self.n_operands() + self.n_segment_inputs())
     }
 
+    /// Returns the number of the input that has the numbers of heads.
+    #[must_use]
+    pub fn heads_input(&self) -> Option<usize> {
+        let n_biases = usize::from(self.bias.is_some());
+        let at = self.n_operands() + self.n_segment_inputs() + n_biases;
+        self.n_head_numbers().map(|_| at)
+    }
+
     /// Returns the number of the input that has the positions of queries, unless these are those of
     /// the whole sequence.
     #[must_use]
     pub fn positions_input(&self) -> Option<usize> {
-        let n_biases = usize::from(self.bias.is_some());
-        let last = self.n_operands() + self.n_segment_inputs() + n_biases;
-        (self.is_causal && self.is_part).then_some(last)
+        let n_before = [self.bias.is_some(), self.n_head_numbers().is_some()]
+            .map(usize::from)
+            .iter()
+            .sum::<usize>();
+        let last = self.n_operands() + self.n_segment_inputs() + n_before;
+        (self.has_positions() && self.is_part).then_some(last)
     }
 
     /// Returns the number of operands: queries, keys, values, and for gradients that of the result.
@@ -233,126 +293,7 @@ impl KernelDescriptor for Attention {
     }
 
     fn evaluate(&self, inputs: &[&[f64]], _scalars: &[f64]) -> Vec<Vec<f64>> {
-        let (rows, keys) = (self.group * self.queries, self.keys);
-        let mut results = vec![Vec::new(); self.result_lengths().len()];
-        for head in 0..self.heads {
-            let matrix = |input: usize, rows: usize, columns: usize| {
-                let elements = &inputs[input][head * rows * columns..][..rows * columns];
-                Matrix { elements: elements.to_vec(), rows, columns }
-            };
-            let query = matrix(0, rows, self.features);
-            let key = matrix(1, keys, self.features);
-            let value = matrix(2, keys, self.width);
-            let weights = self.weights(&query, &key, head, inputs);
-            if self.form == AttentionForm::Forward {
-                results[0].extend(weights.times(&value).elements);
-                continue;
-            }
-            // d scores = scale * weights * (d weights - their mean by the weights of the row)
-            let gradient = matrix(3, rows, self.width);
-            let by_weight = gradient.times(&value.transposed());
-            let mean = |row: usize| -> f64 {
-                (0..keys).map(|it| weights.at(row, it) * by_weight.at(row, it)).sum()
-            };
-            let means: Vec<f64> = (0..rows).map(mean).collect();
-            let by_score = Matrix::new(rows, keys, |row, column| {
-                self.scale * weights.at(row, column) * (by_weight.at(row, column) - means[row])
-            });
-            let mut gradients = Vec::new();
-            if self.form.has_query_gradient() {
-                gradients.push(by_score.times(&key));
-            }
-            if self.form.has_key_gradient() {
-                gradients.push(by_score.transposed().times(&query));
-            }
-            if self.form.has_value_gradient() {
-                gradients.push(weights.transposed().times(&gradient));
-            }
-            for (result, gradient) in results.iter_mut().zip(gradients) {
-                result.extend(gradient.elements);
-            }
-        }
-        results
-    }
-}
-
-impl Attention {
-    /// Returns the softmax of the scores of each query of the group of a head of keys; keys that a
-    /// query does not see weigh 0.
-    fn weights(&self, query: &Matrix, key: &Matrix, head: usize, inputs: &[&[f64]]) -> Matrix {
-        let products = query.times(&key.transposed());
-        let n_rows = query.rows;
-        let scores = Matrix::new(n_rows, self.keys, |row, column| {
-            match self.is_seen(head, row % self.queries, column, inputs) {
-                true => {
-                    self.scale * products.at(row, column) + self.added(head, row, column, inputs)
-                }
-                false => f64::NEG_INFINITY,
-            }
-        });
-        let scores = &scores;
-        let row_scores = |row: usize| (0..self.keys).map(move |it| scores.at(row, it));
-        let max = |row: usize| row_scores(row).fold(f64::NEG_INFINITY, f64::max);
-        let maxima: Vec<f64> = (0..n_rows).map(max).collect();
-        // Without any visible key, all weights are 0.
-        let exponential = |row: usize, score: f64| match maxima[row] {
-            f64::NEG_INFINITY => 0.0,
-            max => (score - max).exp(),
-        };
-        let total = |row: usize| row_scores(row).map(|it| exponential(row, it)).sum();
-        let totals: Vec<f64> = (0..n_rows).map(total).collect();
-        Matrix::new(n_rows, self.keys, |row, column| {
-            let weight = exponential(row, scores.at(row, column));
-            if totals[row] == 0.0 { 0.0 } else { weight / totals[row] }
-        })
-    }
-
-    /// Returns whether a query of a head of keys sees a key.
-    fn is_seen(&self, head: usize, query: usize, key: usize, inputs: &[&[f64]]) -> bool {
-        let position = self.positions_input().map_or(query as f64, |it| inputs[it][query]);
-        let before = position - key as f64;
-        let is_before =
-            !self.is_causal || before >= 0.0 && self.window.is_none_or(|it| before < it as f64);
-        let Some((rows, of)) = self.segments.zip(self.segment_inputs()) else { return is_before };
-        let row = head * rows / self.heads;
-        is_before
-            && inputs[of[0]][row * self.queries + query] == inputs[of[1]][row * self.keys + key]
-    }
-
-    /// Returns what is added to a score of the group of a head of keys.
-    fn added(&self, head: usize, row: usize, key: usize, inputs: &[&[f64]]) -> f64 {
-        let Some((bias, input)) = self.bias.zip(self.bias_input()) else { return 0.0 };
-        let matrix = bias.matrix(head * self.group + row / self.queries);
-        let of_matrix = row % self.queries % bias.rows;
-        inputs[input][(matrix * bias.rows + of_matrix) * self.keys + key]
-    }
-}
-
-/// A dense row-major matrix.
-struct Matrix {
-    elements: Vec<f64>,
-    rows: usize,
-    columns: usize,
-}
-
-impl Matrix {
-    fn new(rows: usize, columns: usize, element: impl Fn(usize, usize) -> f64) -> Self {
-        let elements = (0..rows * columns).map(|it| element(it / columns, it % columns)).collect();
-        Self { elements, rows, columns }
-    }
-
-    fn at(&self, row: usize, column: usize) -> f64 {
-        self.elements[row * self.columns + column]
-    }
-
-    fn transposed(&self) -> Self {
-        Self::new(self.columns, self.rows, |row, column| self.at(column, row))
-    }
-
-    fn times(&self, other: &Self) -> Self {
-        Self::new(self.rows, other.columns, |row, column| {
-            (0..self.columns).map(|it| self.at(row, it) * other.at(it, column)).sum()
-        })
+        self.reference(inputs)
     }
 }
 
@@ -366,6 +307,9 @@ impl fmt::Display for Attention {
         write!(f, "{queries}x{keys}x{features}")?;
         self.window.map_or(Ok(()), |it| write!(f, " window {it}"))?;
         self.segments.map_or(Ok(()), |_| f.write_str(" segments"))?;
+        if let Some(it) = &self.score {
+            write!(f, " score {{{}}}", it.score)?;
+        }
         self.bias.map_or(Ok(()), |_| f.write_str(" bias"))
     }
 }

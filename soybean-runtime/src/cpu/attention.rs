@@ -5,8 +5,10 @@
 //! Source: algorithms 1 and 4 of Dao, Fu, Ermon, Rudra & Ré, "FlashAttention", 2022.
 #![expect(unsafe_code, reason = "kernels work on memory that other buffers share")]
 
+mod check;
 mod head;
 mod rows;
+mod team;
 
 use std::ops::Range;
 
@@ -14,20 +16,21 @@ use soybean_plan::{Attention, AttentionForm, Combine, DType};
 
 use self::{
     head::{
-        Head, Sizes, Written, dense,
+        Head, Sizes, Thread, Written, dense,
         mask::{Mask, Segments},
+        score::ScoreScratch,
     },
-    rows::Rows,
+    team::Team,
 };
 use super::{
     isa::Isa,
     kernel::{Arguments, CpuKernel, Prepare, Threads},
-    parallel::{N_PIECES, even_pieces, parallel_for, part_range},
+    parallel::{N_PIECES, even_pieces, part_range},
     product::{Matrix, Workspace},
     region::Region,
     vector::{Accumulate, accumulate_each},
 };
-use crate::{Error, ErrorKind};
+use crate::Error;
 
 /// The number of multiply-adds that take the time of one operation of other kernels.
 const PRODUCTS_PER_OPERATION: usize = 8;
@@ -41,6 +44,13 @@ const N_PARTIAL: usize = 1 << 23;
 
 /// A prepared [`Attention`].
 pub(crate) struct AttentionKernel {
+    heads: Heads,
+    /// The memory of each thread for a function of scores.
+    scores: Vec<Option<ScoreScratch>>,
+}
+
+/// The heads of a kernel, which all threads read.
+struct Heads {
     attention: Attention,
     /// The number of elements of each input.
     inputs: Vec<usize>,
@@ -65,13 +75,7 @@ impl Prepare for Attention {
 
 impl CpuKernel for AttentionKernel {
     fn n_scratch(&self) -> usize {
-        let n_shared = self.sizes.n_shared();
-        match self.form {
-            AttentionForm::Forward => 0,
-            _ if self.shares_parts() => self.n_at_once() * (self.n_parts - 1) * n_shared,
-            _ if self.n_parts > 1 => self.n_threads * n_shared,
-            _ => 0,
-        }
+        self.heads.n_scratch()
     }
 
     unsafe fn launch(&mut self, arguments: Arguments<'_>) -> Result<(), Error> {
@@ -83,14 +87,43 @@ impl CpuKernel for AttentionKernel {
 
 impl AttentionKernel {
     pub(crate) fn new(attention: &Attention, isa: Isa, n_threads: usize) -> Self {
+        let heads = Heads::new(attention, isa, n_threads);
+        let scores = (0..n_threads).map(|_| heads.sizes.score_scratch()).collect();
+        Self { heads, scores }
+    }
+
+    /// Runs the kernel on the inputs that [`Attention`] lists.
+    ///
+    /// # Safety
+    /// Nobody else uses the regions during the call.
+    ///
+    /// # Panics
+    /// Panics if there is not enough scratch space for partial gradients.
+    pub(crate) unsafe fn run(
+        &mut self,
+        workspaces: &mut [Workspace],
+        scratch: &mut [f32],
+        inputs: &[Region],
+        results: &[Region],
+    ) -> Result<(), Error> {
+        self.heads.check(inputs, results)?;
+        let mut team = Team { workspaces, scores: &mut self.scores };
+        // SAFETY: required of the caller; the regions have the elements that are needed.
+        unsafe { self.heads.compute(&mut team, scratch, inputs, results) };
+        Ok(())
+    }
+}
+
+impl Heads {
+    fn new(attention: &Attention, isa: Isa, n_threads: usize) -> Self {
         let Attention { form, heads, .. } = *attention;
-        let sizes = Sizes::new(attention, Rows::new(isa));
+        let sizes = Sizes::new(attention, isa);
         let n_blocks = sizes.group * sizes.n_blocks();
         let n_most = (N_PIECES / heads.max(1)).min(n_blocks / FEWEST_BLOCKS);
         let of_heads = |lengths: Vec<usize>| lengths.into_iter().map(move |it| heads * it);
         let masks = attention.mask_lengths();
         Self {
-            attention: *attention,
+            attention: attention.clone(),
             inputs: of_heads(attention.input_lengths()).chain(masks).collect(),
             results: of_heads(attention.result_lengths()).collect(),
             form,
@@ -99,6 +132,16 @@ impl AttentionKernel {
             n_parts: even_pieces(n_most),
             n_threads,
             add: accumulate_each(Combine::Sum, isa),
+        }
+    }
+
+    fn n_scratch(&self) -> usize {
+        let n_shared = self.sizes.n_shared();
+        match self.form {
+            AttentionForm::Forward => 0,
+            _ if self.shares_parts() => self.n_at_once() * (self.n_parts - 1) * n_shared,
+            _ if self.n_parts > 1 => self.n_threads * n_shared,
+            _ => 0,
         }
     }
 
@@ -115,35 +158,29 @@ impl AttentionKernel {
         (N_PARTIAL / n_partial.max(1)).clamp(1, self.heads.max(1))
     }
 
-    /// Runs the kernel. Inputs are queries, keys, values, for gradients the gradient of the result,
-    /// and for causal attention the positions of queries.
+    /// Computes the results.
     ///
     /// # Safety
-    /// Nobody else uses the regions during the call.
-    ///
-    /// # Panics
-    /// Panics if there is not enough scratch space for partial gradients.
-    pub(crate) unsafe fn run(
+    /// As [`AttentionKernel::run`]; the regions have the elements that are needed.
+    unsafe fn compute(
         &self,
-        workspaces: &mut [Workspace],
+        team: &mut Team<'_>,
         scratch: &mut [f32],
         inputs: &[Region],
         results: &[Region],
-    ) -> Result<(), Error> {
-        self.check(inputs, results)?;
+    ) {
         let (n_heads, n_blocks) = (self.heads * self.sizes.group, self.sizes.n_blocks());
         let work = n_heads * self.sizes.n_products() / PRODUCTS_PER_OPERATION;
         match self.form {
             AttentionForm::Forward => {
-                parallel_for(workspaces, n_heads * n_blocks, work, |workspace, units| {
+                team.run(n_heads * n_blocks, work, |thread, units| {
                     for unit in units {
                         let (head, number) = (unit / n_blocks, unit % n_blocks);
                         let (from, to) =
                             (self.query_head(inputs, head), self.result(results, head));
                         let block = in_turn(number, n_blocks);
-                        // SAFETY: the regions were found to have the elements that are needed;
-                        // units write different ones.
-                        unsafe { self.sizes.forward(workspace, from, to, block) };
+                        // SAFETY: required of the caller; units write different elements.
+                        unsafe { self.sizes.forward(thread, from, to, block) };
                     }
                 });
             }
@@ -155,36 +192,35 @@ impl AttentionKernel {
                 let (pointer, n_elements) = (scratch.as_mut_ptr(), scratch.len());
                 let partial = Region { pointer, n_elements, dtype: DType::F32 };
                 // SAFETY: as above; the scratch space holds the results of all parts.
-                unsafe { self.gradients(workspaces, partial, inputs, results, 3 * work) };
+                unsafe { self.gradients(team, partial, inputs, results, 3 * work) };
             }
         }
-        Ok(())
     }
 
     /// Computes the gradients of all heads. Each part of the queries of a head gives gradients of
     /// keys and values, which are then added up in their order.
     ///
     /// # Safety
-    /// As [`Self::run`]; there are [`CpuKernel::n_scratch`] elements of scratch space.
+    /// As [`Self::compute`]; there are [`Self::n_scratch`] elements of scratch space.
     unsafe fn gradients(
         &self,
-        workspaces: &mut [Workspace],
+        team: &mut Team<'_>,
         scratch: Region,
         inputs: &[Region],
         results: &[Region],
         work: usize,
     ) {
         if !self.shares_parts() {
-            let n_threads = workspaces.len();
-            return parallel_for(workspaces, n_threads, work, |workspace, threads| {
-                for (thread, head) in threads.flat_map(|it| {
+            let n_threads = team.workspaces.len();
+            return team.run(n_threads, work, |thread, numbers| {
+                for (number, head) in numbers.flat_map(|it| {
                     part_range(self.heads, it, n_threads).map(move |head| (it, head))
                 }) {
-                    let partial = scratch.at(thread * self.sizes.n_shared());
+                    let partial = scratch.at(number * self.sizes.n_shared());
                     for part in 0..self.n_parts {
                         // SAFETY: required of the caller; threads have different heads and separate
                         // scratch space.
-                        unsafe { self.part(workspace, inputs, results, (head, part), partial) };
+                        unsafe { self.part(thread, inputs, results, (head, part), partial) };
                         if part > 0 {
                             let to = self.written(results, head);
                             // SAFETY: as above.
@@ -198,7 +234,7 @@ impl AttentionKernel {
         for first in (0..self.heads).step_by(n_at_once) {
             let heads = first..self.heads.min(first + n_at_once);
             // SAFETY: required of the caller.
-            unsafe { self.in_parts(workspaces, scratch, inputs, results, heads) };
+            unsafe { self.in_parts(team, scratch, inputs, results, heads) };
         }
     }
 
@@ -208,7 +244,7 @@ impl AttentionKernel {
     /// As [`Self::gradients`].
     unsafe fn in_parts(
         &self,
-        workspaces: &mut [Workspace],
+        team: &mut Team<'_>,
         scratch: Region,
         inputs: &[Region],
         results: &[Region],
@@ -220,16 +256,16 @@ impl AttentionKernel {
         };
         let n_products = self.sizes.group * self.sizes.n_products();
         let work = heads.len() * 3 * n_products / PRODUCTS_PER_OPERATION;
-        parallel_for(workspaces, heads.len() * n_parts, work, |workspace, units| {
+        team.run(heads.len() * n_parts, work, |thread, units| {
             for unit in units {
                 let (head, part) = (heads.start + unit / n_parts, unit % n_parts);
                 let to = partial(head, part);
                 // SAFETY: required of the caller; parts write different elements.
-                unsafe { self.part(workspace, inputs, results, (head, part), to) };
+                unsafe { self.part(thread, inputs, results, (head, part), to) };
             }
         });
         let n_blocks = n.div_ceil(BLOCK);
-        parallel_for(workspaces, heads.len() * n_blocks, heads.len() * n * n_parts, |_, units| {
+        team.run(heads.len() * n_blocks, heads.len() * n * n_parts, |_, units| {
             for unit in units {
                 let (head, block) = (heads.start + unit / n_blocks, unit % n_blocks * BLOCK);
                 let to = self.written(results, head);
@@ -266,7 +302,7 @@ impl AttentionKernel {
     /// As [`Self::gradients`]; nobody else writes there.
     unsafe fn part(
         &self,
-        workspace: &mut Workspace,
+        thread: &mut Thread<'_>,
         inputs: &[Region],
         results: &[Region],
         (head, part): (usize, usize),
@@ -277,7 +313,7 @@ impl AttentionKernel {
         let n_blocks = self.sizes.group * self.sizes.n_blocks();
         let blocks = (part..n_blocks).step_by(self.n_parts);
         // SAFETY: required of the caller.
-        unsafe { self.sizes.gradients(workspace, from, to, blocks) };
+        unsafe { self.sizes.gradients(thread, from, to, blocks) };
     }
 
     /// Returns the operands of a head of queries.
@@ -301,13 +337,14 @@ impl AttentionKernel {
             Segments { queries, keys: integers(of_keys, row * keys) }
         });
         let bias = self.attention.bias_input().map(|it| inputs[it].at(0).cast_const());
+        let heads = self.attention.heads_input().map(|it| integers(it, 0));
         Head {
             query: at(0, rows, features),
             key: at(1, keys, features),
             value: at(2, keys, width),
             gradient: at(if self.form == AttentionForm::Forward { 0 } else { 3 }, rows, width),
             positions: self.attention.positions_input().map(|it| integers(it, 0)),
-            mask: Mask { head: head * group, segments, bias },
+            mask: Mask { head: head * group, heads, segments, bias },
         }
     }
 
@@ -331,45 +368,6 @@ impl AttentionKernel {
             key: next(self.form.has_key_gradient(), keys, features),
             value: next(self.form.has_value_gradient(), keys, width),
         }
-    }
-
-    fn check(&self, inputs: &[Region], results: &[Region]) -> Result<(), Error> {
-        let fault = |message: String| Err(Error::new(ErrorKind::Program, message));
-        if inputs.len() != self.inputs.len() {
-            let (expected, found) = (self.inputs.len(), inputs.len());
-            return fault(format!("expected {expected} inputs, found {found}"));
-        }
-        for (number, (input, expected)) in inputs.iter().zip(&self.inputs).enumerate() {
-            let found = input.n_elements;
-            if found < *expected {
-                return fault(format!(
-                    "input {number}: expected {expected} elements, found {found}"
-                ));
-            }
-            if results.iter().any(|it| input.overlaps(it)) {
-                return fault(format!("input {number}: expected memory apart from the result"));
-            }
-        }
-        let segments = self.attention.segment_inputs().into_iter().flatten();
-        for number in segments.chain(self.attention.positions_input()) {
-            let found = inputs[number].dtype;
-            if found != DType::I32 {
-                return fault(format!("input {number}: expected elements of i32, found {found}"));
-            }
-        }
-        if results.len() != self.results.len() {
-            let (expected, found) = (self.results.len(), results.len());
-            return fault(format!("expected {expected} results, found {found}"));
-        }
-        for (number, (result, expected)) in results.iter().zip(&self.results).enumerate() {
-            let found = result.n_elements;
-            if found < *expected {
-                return fault(format!(
-                    "result {number}: expected {expected} elements, found {found}"
-                ));
-            }
-        }
-        Ok(())
     }
 }
 

@@ -20,12 +20,26 @@ pub(crate) fn parallel_for<P: Send>(
     work: usize,
     run: impl Fn(&mut P, Range<usize>) + Sync,
 ) {
+    // Units take no memory.
+    let mut nothing = vec![(); parts.len()];
+    parallel_for_both(parts, &mut nothing, (n_units, work), |part, (), units| run(part, units));
+}
+
+/// Runs units as [`parallel_for`] does, where each part has two members.
+pub(crate) fn parallel_for_both<P: Send, Q: Send>(
+    parts: &mut [P],
+    others: &mut [Q],
+    (n_units, work): (usize, usize),
+    run: impl Fn(&mut P, &mut Q, Range<usize>) + Sync,
+) {
     let n_parts = parts.len();
+    debug_assert_eq!(n_parts, others.len(), "each part has two members");
     if n_parts == 1 || n_units < 2 || work < WORTH_SHARING {
-        return run(&mut parts[0], 0..n_units);
+        return run(&mut parts[0], &mut others[0], 0..n_units);
     }
-    parts.par_iter_mut().enumerate().for_each(|(number, part)| {
-        run(part, part_range(n_units, number, n_parts));
+    let both = parts.par_iter_mut().zip(others.par_iter_mut());
+    both.enumerate().for_each(|(number, (part, other))| {
+        run(part, other, part_range(n_units, number, n_parts));
     });
 }
 

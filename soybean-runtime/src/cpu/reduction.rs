@@ -327,18 +327,11 @@ impl Core {
         let first = offset(&shape.kept, &shape.kept_strides, kept);
         let start = first + at / shape.group * shape.row_stride;
         for (step, values) in total[..n].chunks_exact(shape.group).enumerate() {
-            let value = if shape.group == 1 { values[0] } else { self.combined(values) };
+            let value = if shape.group == 1 { values[0] } else { self.combination.of(values) };
             // SAFETY: `check` has checked that the result has all elements of the kept dims; tasks
             // have different ones.
             unsafe { result.at(start + step * shape.row_stride).write(value) };
         }
-    }
-
-    fn combined(&self, values: &[f32]) -> f32 {
-        let mut total = self.identity();
-        // SAFETY: there is one accumulator, and so many values.
-        unsafe { (self.all)(&raw mut total, values.as_ptr(), values.len()) };
-        total
     }
 
     fn check(&self, inputs: &[Region], result: &Region) -> Result<(), Error> {

@@ -6,6 +6,7 @@ use crate::{
     case::{Case, Data},
     dice::Dice,
     operands::{Types, scaled},
+    score_function::score_function,
 };
 
 pub(crate) fn case(dice: &mut Dice) -> Case {
@@ -45,6 +46,7 @@ fn of(dice: &mut Dice, [heads, queries, keys]: [usize; 3], sides: &[usize]) -> C
         window,
         is_part: dice.below(2) == 0,
         segments: dice.pick(&[None, None, Some(1), Some(heads)]),
+        score: score_function(dice.below(5), dice.pick(&[1, group, heads * group])),
         bias: dice.pick(&[None, Some(bias)]).filter(|_| queries > 0),
         pairs: 0,
         scale: dice.pick(&[0.125, 1.0, -0.5]),
@@ -62,8 +64,8 @@ fn of(dice: &mut Dice, [heads, queries, keys]: [usize; 3], sides: &[usize]) -> C
     Case { precision: types.precision, ..Case::new(it, inputs, results, tolerance) }
 }
 
-/// Returns segments, bias of this type and positions, if they are read. A segment has several
-/// neighbors, and some segments are in other places again.
+/// Returns segments, bias of this type, numbers of heads and positions, if they are read. A segment
+/// has several neighbors, and some segments are in other places again.
 pub(crate) fn masks(dice: &mut Dice, it: &Attention, dtype: DType) -> Vec<Data> {
     let mut masks = Vec::new();
     for n in it.segments.into_iter().flat_map(|rows| [rows * it.queries, rows * it.keys]) {
@@ -85,7 +87,9 @@ pub(crate) fn masks(dice: &mut Dice, it: &Attention, dtype: DType) -> Vec<Data> 
         }
         masks.push(data);
     }
-    masks.extend(it.is_causal.then(|| positions(dice, it)));
+    let heads = it.n_head_numbers().map(|n| (0..n).map(|_| dice.below(5) as f32).collect());
+    masks.extend(heads.map(|numbers| Data { dtype: DType::I32, numbers }));
+    masks.extend(it.has_positions().then(|| positions(dice, it)));
     masks
 }
 

@@ -12,6 +12,7 @@ use crate::{
     case::{Case, Data},
     dice::Dice,
     map::program,
+    score_function::score_function,
 };
 
 /// Returns a random kernel of each kind.
@@ -143,6 +144,7 @@ pub(crate) fn attention(dice: &mut Dice) -> Case {
         window,
         is_part: dice.below(2) == 0,
         segments: dice.pick(&[None, Some(heads)]),
+        score: score_function(dice.below(6), heads * group),
         bias: dice.pick(&[None, Some(AttentionBias { matrices: 1, repeats: 1, rows: queries })]),
         pairs: 0,
         scale: 0.25,

@@ -24,6 +24,7 @@ mod pooling;
 mod ranking;
 mod reduction;
 mod reference;
+mod score_function;
 
 use std::{env, process::Command};
 
@@ -53,7 +54,7 @@ const KINDS: &[(&str, usize, Kind)] = &[
     ("contraction", 40, contraction::case),
     ("contraction-of-many-tiles", 2, contraction::many_tiles),
     ("convolution", 32, convolution::case),
-    ("attention", 24, attention::case),
+    ("attention", 32, attention::case),
     ("attention-of-nothing", 8, attention::empty),
 ];
 

@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use soybean::{
     Config, Counters, Device, Evaluation, Network,
-    plan::{DType, Init, Kernel, NonFinite, Precision, Program, Tables},
+    plan::{DType, Kernel, NonFinite, Precision, Program, Tables},
     runtime::{Array, Trainer, View},
 };
-use soybean_compiler::{Argument, Builder, Optimizer, Options, Strategy, optimizer};
+use soybean_compiler::{Argument, Optimizer, Options, Strategy, optimizer};
 
 use soybean_fake_cuda::virtual_gpus::{Machine, on_virtual_gpus};
-use soybean_test_support::models::{call, finish_with, perceptron_model, sgd};
+use soybean_test_support::models::{finish_with, perceptron_model, sgd};
 
 /// One step kernel by kernel, then the graphs of both slots, the first of them twice.
 const N_STEPS: usize = 4;
@@ -32,37 +32,6 @@ impl Model {
         let (builder, loss, outputs) = perceptron_model();
         let (name, strategy) = ("model".to_owned(), Strategy::Auto);
         let options = Options { name, n_gpus, search: strategy.into(), precision, optimizer };
-        Self::Program(Arc::new(finish_with(builder, loss, &outputs, &options).program))
-    }
-
-    /// Causal attention of these heads of queries over 144 positions, which share one head of keys,
-    /// perhaps in a window.
-    fn sequence(n_gpus: usize, n_heads: i64, window: Option<i64>, precision: Precision) -> Self {
-        let mut builder = Builder::new();
-        let x = Argument::Tensor(builder.input("x", DType::F32, &[144, 8]));
-        let init = Init::Uniform { low: -0.5, high: 0.5 };
-        let [query, key, value] = [("query", n_heads), ("key", 1), ("value", 1)].map(|it| {
-            let (name, n_heads) = it;
-            let width = 8 * usize::try_from(n_heads).expect("heads are few");
-            let weight = Argument::Tensor(builder.parameter(name, &[8, width], init));
-            let product = Argument::Tensor(call(&mut builder, "matmul", &[x.clone(), weight]));
-            let integers = |all: [i64; 3]| Argument::List(all.map(Argument::Integer).to_vec());
-            let heads = [product, integers([144, n_heads, 8])];
-            let heads = Argument::Tensor(call(&mut builder, "reshape", &heads));
-            Argument::Tensor(call(&mut builder, "permute", &[heads, integers([1, 0, 2])]))
-        });
-        let (operator, last) = match window {
-            Some(window) => ("sliding_window_attention", Argument::Integer(window)),
-            None => ("scaled_dot_product_attention", Argument::Boolean(true)),
-        };
-        let attended = call(&mut builder, operator, &[query, key, value, last]);
-        let square = [Argument::Tensor(attended), Argument::Integer(2)];
-        let square = Argument::Tensor(call(&mut builder, "powi", &square));
-        let loss = call(&mut builder, "mean", &[square, Argument::All]);
-        let (name, strategy) = ("sequence".to_owned(), Strategy::Auto);
-        let optimizer = sgd(0.9);
-        let options = Options { name, n_gpus, search: strategy.into(), precision, optimizer };
-        let outputs = [("attended".to_owned(), attended)];
         Self::Program(Arc::new(finish_with(builder, loss, &outputs, &options).program))
     }
 
@@ -356,38 +325,6 @@ fn perceptrons_in_all_precisions() {
         for n_ranks in [1, 2, 5, 8] {
             for precision in [Precision::F32, Precision::Tf32, Precision::Bf16] {
                 learns_as_on_the_cpu(machine, &Model::perceptron(n_ranks, precision, sgd(0.9)));
-            }
-        }
-    });
-}
-
-#[test]
-fn split_sequences_in_all_precisions() {
-    on_virtual_gpus("cuda::networks::split_sequences_in_all_precisions", &[], |machine| {
-        for n_ranks in [2, 3, 6, 8] {
-            for precision in [Precision::F32, Precision::Tf32, Precision::Bf16] {
-                let model = Model::sequence(n_ranks, 1, None, precision);
-                let Model::Program(program) = &model else { unreachable!("it is a program") };
-                let is_part = |it: &Kernel| matches!(it, Kernel::Attend(it) if it.is_part);
-                assert_eq!(program.kernels.iter().filter(|it| is_part(it)).count(), 2);
-                learns_as_on_the_cpu(machine, &model);
-            }
-        }
-    });
-}
-
-#[test]
-fn heads_that_share_keys_in_all_precisions() {
-    on_virtual_gpus("cuda::networks::heads_that_share_keys_in_all_precisions", &[], |machine| {
-        for n_ranks in [1, 2, 6] {
-            for precision in [Precision::F32, Precision::Tf32, Precision::Bf16] {
-                for window in [None, Some(20)] {
-                    let model = Model::sequence(n_ranks, 4, window, precision);
-                    let Model::Program(program) = &model else { unreachable!("it is a program") };
-                    let is_shared = |it: &Kernel| matches!(it, Kernel::Attend(it) if it.group > 1 && it.window.is_some() == window.is_some());
-                    assert_eq!(program.kernels.iter().filter(|it| is_shared(it)).count(), 2);
-                    learns_as_on_the_cpu(machine, &model);
-                }
             }
         }
     });

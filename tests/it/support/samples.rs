@@ -7,7 +7,8 @@ use soybean::{
     runtime::{Array, View},
 };
 use soybean_compiler::{
-    Argument, Builder, Compiled, Optimizer, Options, Sample, SampleArgument, SearchRequest, Value,
+    Argument, Builder, Compiled, Optimizer, Options, Sample, SampleArgument, SampleFunction,
+    SearchRequest, Value,
 };
 use soybean_plan::{DType, Init, Precision};
 
@@ -84,8 +85,12 @@ impl<'a> Trial<'a> {
             }
         }
         let mut tensors = tensors.into_iter();
-        let arguments: Vec<Argument> =
-            self.sample.arguments.iter().map(|it| compiled_argument(it, &mut tensors)).collect();
+        let arguments: Vec<Argument> = self
+            .sample
+            .arguments
+            .iter()
+            .map(|it| compiled_argument(builder, it, &mut tensors))
+            .collect();
         let result = builder.call(self.sample.operator, &arguments);
         let result = joined::joined(builder, result.expect("samples have no faults"));
         let product = call(builder, "mul", &[Argument::Tensor(result), Argument::Tensor(weights)]);
@@ -164,6 +169,7 @@ pub(crate) fn leaves(sample: &Sample) -> Vec<&SampleArgument> {
 }
 
 fn compiled_argument(
+    builder: &mut Builder,
     argument: &SampleArgument,
     tensors: &mut impl Iterator<Item = Value>,
 ) -> Argument {
@@ -172,7 +178,7 @@ fn compiled_argument(
         | SampleArgument::Buffer { .. }
         | SampleArgument::Labels { .. } => Argument::Tensor(tensors.next().expect("one for each")),
         SampleArgument::Array(items) => {
-            Argument::List(items.iter().map(|it| compiled_argument(it, tensors)).collect())
+            Argument::List(items.iter().map(|it| compiled_argument(builder, it, tensors)).collect())
         }
         SampleArgument::Integer(number) => Argument::Integer(*number),
         SampleArgument::Float(number) => Argument::Float(*number),
@@ -181,6 +187,7 @@ fn compiled_argument(
         }
         SampleArgument::Boolean(value) => Argument::Boolean(*value),
         SampleArgument::Text(text) => Argument::Text((*text).to_owned()),
+        SampleArgument::Function(function) => function.build(builder),
         SampleArgument::All => Argument::All,
     }
 }
@@ -216,6 +223,7 @@ fn operand(argument: &SampleArgument, seed: usize) -> Vec<f64> {
         | SampleArgument::Boolean(_)
         | SampleArgument::Text(_)
         | SampleArgument::Array(_)
+        | SampleArgument::Function(_)
         | SampleArgument::All => Vec::new(),
     }
 }
@@ -245,6 +253,17 @@ pub(crate) fn eager_result(sample: &Sample, operands: &[Vec<f64>]) -> Tensor {
         SampleArgument::List(numbers) => Eager::List(numbers.to_vec()),
         SampleArgument::Boolean(value) => Eager::Boolean(*value),
         SampleArgument::Text(text) => Eager::Text((*text).to_owned()),
+        SampleArgument::Function(function) => Eager::Function(match function {
+            SampleFunction::LinearBias => |score, head, query, key| {
+                let distance = query - key;
+                let changed = score - distance / (head + 2.0);
+                changed.where_(distance.remainder(2.0).eq(0.0), f64::NEG_INFINITY)
+            },
+            SampleFunction::SoftCap => |score, _, query, key| {
+                let is_earlier = key.floor_divide(4.0).lt(query.floor_divide(4.0));
+                ((score / 2.0).tanh() * 2.0).where_(is_earlier, f64::NEG_INFINITY)
+            },
+        }),
         SampleArgument::All => Eager::All,
     };
     let arguments: Vec<Eager> = sample.arguments.iter().map(&mut argument).collect();

@@ -2,7 +2,7 @@
 
 use soybean_plan::{Register, Shape};
 
-use super::{Options, Seen};
+use super::{Options, Seen, score};
 use crate::{
     builder::Builder,
     operators::{
@@ -35,7 +35,15 @@ pub(super) fn attention(
     let (left, right) = (of_queries([0, 2]), of_keys([1, 2]));
     let contract = Contract { left, right, result: of_queries([0, 1]) };
     let products = builder.graph.add(contract.into(), &[query, key]);
-    let mut weights = weights(builder, products, options);
+    // What a function gives is not scaled again.
+    let (products, scale) = match &options.score {
+        Some(program) => {
+            let heads = score::Heads::new(builder, query, key);
+            (score::scores(builder, (products, options.scale), program, heads), 1.0)
+        }
+        None => (products, options.scale),
+    };
+    let mut weights = weights(builder, (products, scale), options);
     if options.p > 0.0 {
         weights = dropout::dropped(builder, weights, options.p);
     }
@@ -44,15 +52,15 @@ pub(super) fn attention(
     builder.graph.add(contract.into(), &[weights, value])
 }
 
-/// Returns the weights of keys, given the products of queries and keys.
-fn weights(builder: &mut Builder, products: Value, options: &Options) -> Value {
+/// Returns the weights of keys, given the products of queries and keys and their factor.
+fn weights(builder: &mut Builder, (products, scale): (Value, f64), options: &Options) -> Value {
     let shape = builder.shape(products);
     let bias = options.bias.map(|it| squeezed(builder, it, &shape));
-    let is_hidden = is_hidden(builder, shape, options, bias.as_ref());
+    let is_hidden = is_hidden(builder, products, options, bias.as_ref());
     let mut operands = vec![(products, all_dims(&shape))];
     let mut it = ScalarBuilder::default();
     let product = it.input(0);
-    let mut score = it.scale(product, options.scale);
+    let mut score = it.scale(product, scale);
     if let Some(bias) = bias {
         let added = it.input(next(&operands));
         score = it.add(score, added);
@@ -86,20 +94,23 @@ fn weights(builder: &mut Builder, products: Value, options: &Options) -> Value {
 /// Returns 1 for keys that a query does not see, if it may see none at all.
 fn is_hidden(
     builder: &mut Builder,
-    shape: Shape,
+    scores: Value,
     options: &Options,
     bias: Option<&(Value, Vec<FactorId>)>,
 ) -> Option<Value> {
-    if options.segments.is_none() && bias.is_none() {
+    if options.segments.is_none() && bias.is_none() && options.score.is_none() {
         return None;
     }
+    let shape = builder.shape(scores);
     let mut operands = Vec::new();
     let mut it = ScalarBuilder::default();
     let (mut hidden, one) = (it.constant(0.0), it.constant(1.0));
-    if let Some(bias) = bias {
-        let (added, infinity) = (it.input(0), it.constant(f64::NEG_INFINITY));
-        hidden = it.equal(added, infinity);
-        operands.push(bias.clone());
+    // A function of scores and a bias hide keys by minus infinity.
+    let of_function = options.score.as_ref().map(|_| (scores, all_dims(&shape)));
+    if let Some(added) = of_function.or_else(|| bias.cloned()) {
+        let (number, infinity) = (it.input(0), it.constant(f64::NEG_INFINITY));
+        hidden = it.equal(number, infinity);
+        operands.push(added);
     }
     if let Some(segments) = options.segments {
         let zero = it.constant(0.0);

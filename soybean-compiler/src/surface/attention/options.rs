@@ -1,8 +1,8 @@
 //! The options of attention: which keys queries see, and how scores become weights.
 
-use soybean_plan::{DType, Mode, Shape};
+use soybean_plan::{DType, Mode, ScalarProgram, Shape};
 
-use super::{Seen, grouped, window};
+use super::{Seen, grouped, score, window};
 use crate::{
     builder::{Argument, Builder},
     diagnostic::CallDiagnostic,
@@ -95,7 +95,9 @@ pub(super) struct Options {
     pub(super) segments: Option<[Value; 2]>,
     /// `[.., n, m]` with the leading dims of grouped queries, or 1 instead of any dim but the last.
     pub(super) bias: Option<Value>,
-    /// The factor of the scores.
+    /// The score, from the scaled product; the product itself if `None`.
+    pub(super) score: Option<ScalarProgram>,
+    /// The factor of the products.
     pub(super) scale: f64,
     /// The probability with which a weight is dropped in training.
     pub(super) p: f64,
@@ -106,7 +108,7 @@ impl Options {
     pub(super) fn plain(builder: &Builder, [query, ..]: [Value; 3], seen: Seen) -> Self {
         let width = builder.shape(query).last().copied().unwrap_or(1);
         let scale = 1.0 / (width as f64).sqrt();
-        Self { seen, segments: None, bias: None, scale, p: 0.0 }
+        Self { seen, segments: None, bias: None, score: None, scale, p: 0.0 }
     }
 
     /// Reads the arguments after queries, keys and values.
@@ -129,7 +131,20 @@ impl Options {
         let segments = segments(builder, arguments, &shapes)?;
         // Inference drops nothing, so that its weights need not be in memory.
         let p = if builder.mode() == Mode::Inference { 0.0 } else { p };
-        Ok(Self { seen, segments, bias, scale, p })
+        Ok(Self { seen, segments, bias, score: None, scale, p })
+    }
+
+    /// Reads mask, segments and a function of scores after queries, keys and values.
+    pub(super) fn with_score(
+        builder: &mut Builder,
+        arguments: &Arguments<'_>,
+        operands: [Value; 3],
+    ) -> Result<Self, CallDiagnostic> {
+        let seen = seen(builder, arguments, operands)?;
+        let shapes = operands.map(|it| builder.shape(it));
+        let score = Some(score::score(builder, arguments, 5)?);
+        let segments = segments(builder, arguments, &shapes)?;
+        Ok(Self { segments, score, ..Self::plain(builder, operands, seen) })
     }
 }
 

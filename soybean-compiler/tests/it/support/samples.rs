@@ -39,6 +39,7 @@ pub(crate) fn argument(
         SampleArgument::Array(items) => {
             Argument::List(items.iter().map(|it| self::argument(builder, sources, it)).collect())
         }
+        SampleArgument::Function(function) => function.build(builder),
         SampleArgument::All => Argument::All,
     }
 }

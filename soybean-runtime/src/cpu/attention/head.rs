@@ -3,14 +3,21 @@
 
 mod gradient;
 pub(super) mod mask;
+pub(super) mod score;
 
 use std::ops::Range;
 
 use soybean_plan::{Attention, AttentionBias, AttentionForm};
 
-use self::mask::Mask;
+use self::{
+    mask::Mask,
+    score::{ScoreLoops, ScoreScratch},
+};
 use super::rows::Rows;
-use crate::cpu::product::{Matrix, N_SPARE, Workspace};
+use crate::cpu::{
+    isa::Isa,
+    product::{Matrix, N_SPARE, Workspace},
+};
 
 /// Maximum number of queries in a block.
 const MAX_QUERIES: usize = 256;
@@ -37,7 +44,12 @@ pub(super) struct Sizes {
     is_causal: bool,
     window: Option<usize>,
     pub(super) bias: Option<AttentionBias>,
+    /// The function of scores.
+    pub(super) score: Option<ScoreLoops>,
+    /// The factor of products.
     scale: f32,
+    /// The factor of what is in a row of scores when it is masked: 1 after a function.
+    row_scale: f32,
     block_queries: usize,
     block_keys: usize,
     rows: Rows,
@@ -51,8 +63,7 @@ pub(super) struct Head {
     pub(super) value: Matrix,
     /// Gradient of the result, for gradients only.
     pub(super) gradient: Matrix,
-    /// The positions of the queries if they are only some of the sequence, for causal attention
-    /// only.
+    /// The positions of the queries, if they are only some of the sequence and are read.
     pub(super) positions: Option<*const i32>,
     /// The segments and the bias.
     pub(super) mask: Mask,
@@ -64,6 +75,13 @@ pub(super) struct Written {
     pub(super) query: Option<Matrix>,
     pub(super) key: Option<Matrix>,
     pub(super) value: Option<Matrix>,
+}
+
+/// The memory of one thread.
+pub(super) struct Thread<'a> {
+    pub(super) workspace: &'a mut Workspace,
+    /// That of the function of scores, if there is one.
+    pub(super) score: Option<&'a mut ScoreScratch>,
 }
 
 /// Running softmax statistics of a query.
@@ -86,8 +104,10 @@ struct Block {
     mask: Mask,
     /// Scores, later weights: a row for each query, a column for each key of a block.
     weights: *mut f32,
-    /// Gradients of weights, later those of scores.
+    /// Gradients of weights, later those of products.
     gradients: *mut f32,
+    /// The slopes of the function of scores.
+    slopes: *mut f32,
     statistics: *mut Statistics,
 }
 
@@ -101,6 +121,17 @@ impl Block {
         // SAFETY: required of the caller.
         unsafe { &mut *self.statistics.wrapping_add(row) }
     }
+
+    /// Returns the position of the query of a row, or `None` if it is negative.
+    ///
+    /// # Safety
+    /// The block has the row, and positions for all of its rows if it has any.
+    unsafe fn position(&self, row: usize) -> Option<usize> {
+        let number = self.queries.start + row;
+        let Some(positions) = self.positions else { return Some(number) };
+        // SAFETY: required of the caller.
+        usize::try_from(unsafe { positions.wrapping_add(number).read() }).ok()
+    }
 }
 
 /// Returns a matrix with dense rows of this length.
@@ -109,7 +140,7 @@ pub(super) const fn dense(start: *mut f32, row: usize) -> Matrix {
 }
 
 impl Sizes {
-    pub(super) fn new(attention: &Attention, rows: Rows) -> Self {
+    pub(super) fn new(attention: &Attention, isa: Isa) -> Self {
         let Attention { form, group, queries, keys, features, width, .. } = *attention;
         let Attention { is_causal, window, scale, bias, .. } = *attention;
         let n_scores = match form {
@@ -138,10 +169,12 @@ impl Sizes {
             is_causal,
             window,
             bias,
+            score: ScoreLoops::new(attention, isa),
             scale,
+            row_scale: if attention.score.is_some() { 1.0 } else { scale },
             block_queries,
             block_keys,
-            rows,
+            rows: Rows::new(isa),
         }
     }
 
@@ -190,6 +223,7 @@ impl Sizes {
             mask: head.mask,
             weights,
             gradients: weights.wrapping_add(N_SCORES / 2),
+            slopes: workspace.second_spare(),
             statistics: weights.wrapping_add(N_SCORES).cast(),
         };
         for row in 0..block.queries.len() {
@@ -200,63 +234,10 @@ impl Sizes {
         block
     }
 
-    /// Returns the keys that are visible to the query of a row of causal attention.
-    ///
-    /// # Safety
-    /// The block has the row, and positions for all of its rows if it has any.
-    unsafe fn seen(&self, block: &Block, row: usize) -> Range<usize> {
-        let number = block.queries.start + row;
-        let n_before = match block.positions {
-            Some(positions) => {
-                // SAFETY: required of the caller.
-                let position = unsafe { positions.wrapping_add(number).read() };
-                usize::try_from(position).map_or(0, |it| it + 1)
-            }
-            None => number + 1,
-        };
-        let end = self.keys.min(n_before);
-        let start = self.window.map_or(0, |it| n_before.saturating_sub(it));
-        start.min(end)..end
-    }
-
-    /// Returns the range of the keys that are visible to any query of a block.
-    ///
-    /// # Safety
-    /// As [`Self::seen`].
-    unsafe fn visible_keys(&self, block: &Block) -> Range<usize> {
-        let keys = if self.is_causal {
-            // The last query sees the last keys; blocks are not empty.
-            // SAFETY: required of the caller.
-            let last = unsafe { self.seen(block, block.queries.len() - 1) };
-            // SAFETY: as above.
-            let first = unsafe { self.seen(block, 0) };
-            first.start.min(last.end)..last.end
-        } else {
-            0..self.keys
-        };
-        let Some(segments) = block.mask.segments else { return keys };
-        // SAFETY: required of the caller.
-        unsafe { segments.keys_of(&block.queries, keys) }
-    }
-
     /// Returns blocks of these keys.
     fn key_blocks(&self, keys: &Range<usize>) -> impl Iterator<Item = Range<usize>> + use<> {
         let (length, end) = (self.block_keys, keys.end);
         keys.clone().step_by(length).map(move |first| first..end.min(first + length))
-    }
-
-    /// Returns which of these keys are visible to the query of a row.
-    ///
-    /// # Safety
-    /// As [`Self::seen`].
-    unsafe fn visible(&self, block: &Block, row: usize, keys: &Range<usize>) -> Range<usize> {
-        if !self.is_causal {
-            return 0..keys.len();
-        }
-        // SAFETY: required of the caller.
-        let seen = unsafe { self.seen(block, row) };
-        let of_block = |key: usize| key.clamp(keys.start, keys.end) - keys.start;
-        of_block(seen.start)..of_block(seen.end)
     }
 
     /// Returns the destinations of gradients: `query` for those of queries, `shared` for those of
@@ -278,12 +259,12 @@ impl Sizes {
     /// The pointers refer to the elements of a head, and nothing else writes to those of the block.
     pub(super) unsafe fn forward(
         &self,
-        workspace: &mut Workspace,
+        thread: &mut Thread<'_>,
         head: Head,
         to: Matrix,
         number: usize,
     ) {
-        let block = self.block(workspace, &head, number);
+        let block = self.block(thread.workspace, &head, number);
         let to = to.from(block.queries.start, 0);
         let n_rows = block.queries.len();
         // SAFETY: required of the caller.
@@ -296,7 +277,9 @@ impl Sizes {
             let is_first = keys.start == visible.start;
             let operands = (head.query, head.key);
             // SAFETY: required of the caller.
-            unsafe { self.scores(workspace, &block, &keys, operands, block.weights) };
+            unsafe { self.scores(thread.workspace, &block, &keys, operands, block.weights) };
+            // SAFETY: as above.
+            unsafe { self.apply_function(thread, &block, &keys) };
             for row in 0..n_rows {
                 // SAFETY: the block has the row.
                 let correction = unsafe { self.update_softmax(&block, row, &keys) };
@@ -309,7 +292,7 @@ impl Sizes {
             let right = dense(block.weights, keys.len()).transposed();
             let sizes = (self.width, n_rows, keys.len());
             // SAFETY: required of the caller.
-            unsafe { workspace.product(sizes, left, right, to.transposed(), !is_first) };
+            unsafe { thread.workspace.product(sizes, left, right, to.transposed(), !is_first) };
         }
         for row in 0..n_rows {
             // SAFETY: the block has the row.

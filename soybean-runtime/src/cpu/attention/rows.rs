@@ -29,6 +29,8 @@ pub(super) struct Rows {
     /// Replaces `n` weights `w` and gradients `g` by `w / total` and `scale * w / total * (g -
     /// mean)`, the gradients of scores.
     pub(super) softmax_gradient: unsafe fn(*mut f32, *mut f32, usize, SoftmaxGradient),
+    /// Multiplies `n` gradients by slopes. A gradient of 0 stays, whatever the slope.
+    pub(super) multiply_slopes: unsafe fn(*mut f32, *const f32, usize),
 }
 
 /// Parameters of the softmax gradient of a row.
@@ -48,6 +50,7 @@ impl Rows {
             hide_others: hide_others(isa),
             dot: dot(isa),
             softmax_gradient: softmax_gradient(isa),
+            multiply_slopes: multiply_slopes(isa),
         }
     }
 }
@@ -81,6 +84,11 @@ for_each_isa! {
 for_each_isa! {
     softmax_gradient [] []
     unsafe fn(*mut f32, *mut f32, usize, SoftmaxGradient), grade_body (weights: *mut f32, gradients: *mut f32, n: usize, numbers: SoftmaxGradient)
+}
+
+for_each_isa! {
+    multiply_slopes [] []
+    unsafe fn(*mut f32, *const f32, usize), slopes_body (gradients: *mut f32, slopes: *const f32, n: usize)
 }
 
 /// # Safety
@@ -206,5 +214,18 @@ unsafe fn grade_body<M: MultiplyAdd>(
     for (weight, gradient) in weights.iter_mut().zip(gradients) {
         *weight *= share;
         *gradient = scale * *weight * (*gradient - mean);
+    }
+}
+
+/// # Safety
+/// Both rows have `n` elements and do not overlap.
+#[inline(always)]
+unsafe fn slopes_body<M: MultiplyAdd>(gradients: *mut f32, slopes: *const f32, n: usize) {
+    // SAFETY: required of the caller.
+    let gradients = unsafe { std::slice::from_raw_parts_mut(gradients, n) };
+    // SAFETY: as above.
+    let slopes = unsafe { std::slice::from_raw_parts(slopes, n) };
+    for (gradient, slope) in gradients.iter_mut().zip(slopes) {
+        *gradient = if *gradient == 0.0 { 0.0 } else { *gradient * slope };
     }
 }

@@ -1,7 +1,11 @@
 //! Attention against plain loops.
 
-use soybean_plan::AttentionBias;
+#[path = "../../../tests/kernel_text/score_function.rs"]
+mod score_function;
 
+use soybean_plan::{AttentionBias, ScalarProgram};
+
+use self::score_function::score_function;
 use super::*;
 use crate::cpu::random_data::{Dice, in_pool, region};
 
@@ -13,6 +17,8 @@ struct Seen<'a> {
     segments: [&'a [i32]; 2],
     /// A row for each query of each head.
     bias: Vec<f32>,
+    /// Those that the function of scores reads, of each head of queries.
+    heads: Vec<i32>,
 }
 
 /// The results of one head of keys, with its heads of queries, by plain loops: the weighted sum of
@@ -23,6 +29,11 @@ fn head(it: &Attention, operands: &[&[f32]], seen: &Seen<'_>) -> Vec<Vec<f64>> {
         (0..length).map(|at| f64::from(x[i * length + at]) * f64::from(y[j * length + at])).sum()
     };
     let (query, key, value) = (operands[0], operands[1], operands[2]);
+    let product = |i: usize, j: usize| it.scale * dot(query, i, key, j, d);
+    let of_product = |program: &ScalarProgram, i: usize, j: usize| {
+        let (position, head) = (seen.positions[i % it.queries], seen.heads[i / it.queries]);
+        program.evaluate(&[product(i, j), position as f64, j as f64, head.into()], &[])[0]
+    };
     let mut weights = vec![0.0; n * m];
     for (i, row) in weights.chunks_mut(m.max(1)).enumerate() {
         let position = seen.positions[i % it.queries];
@@ -32,7 +43,12 @@ fn head(it: &Attention, operands: &[&[f32]], seen: &Seen<'_>) -> Vec<Vec<f64>> {
                 && seen.segments[0][i % it.queries] == seen.segments[1][j]
         };
         let score = |j: usize| match is_seen(j) {
-            true => it.scale * dot(query, i, key, j, d) + f64::from(seen.bias[i * m + j]),
+            true => {
+                let function = it.score.as_ref();
+                let score =
+                    function.map_or_else(|| product(i, j), |it| of_product(&it.score, i, j));
+                score + f64::from(seen.bias[i * m + j])
+            }
             false => f64::NEG_INFINITY,
         };
         let scores: Vec<f64> = (0..m).map(score).collect();
@@ -57,7 +73,9 @@ fn head(it: &Attention, operands: &[&[f32]], seen: &Seen<'_>) -> Vec<Vec<f64>> {
         let by_weight: Vec<f64> = (0..m).map(|j| dot(gradient, i, value, j, e)).collect();
         let mean = sum(m, &|j| weights[i * m + j] * by_weight[j]);
         for (j, slope) in row.iter_mut().enumerate() {
-            *slope = it.scale * weights[i * m + j] * (by_weight[j] - mean);
+            let function = it.score.as_ref().and_then(|it| it.slope.as_ref());
+            let of_score = function.map_or(1.0, |it| of_product(it, i, j));
+            *slope = it.scale * of_score * weights[i * m + j] * (by_weight[j] - mean);
         }
     }
     for (i, k) in (0..n).flat_map(|i| (0..d).map(move |k| (i, k))) {
@@ -89,6 +107,7 @@ struct Masks {
     positions: Vec<usize>,
     segments: [Vec<i32>; 2],
     bias: Vec<f32>,
+    heads: Vec<i32>,
 }
 
 impl Masks {
@@ -104,7 +123,9 @@ impl Masks {
         for it in &mut bias {
             *it = if *it > 1.0 { f32::NEG_INFINITY } else { *it };
         }
-        Self { positions, segments, bias }
+        let n_heads = it.n_head_numbers().unwrap_or(1);
+        let heads = (0..n_heads).map(|_| i32::try_from(dice.below(5)).unwrap()).collect();
+        Self { positions, segments, bias, heads }
     }
 
     /// Returns the inputs that a kernel has, as words in memory.
@@ -120,7 +141,8 @@ impl Masks {
             has_segments.then(|| (words(of_queries), DType::I32)),
             has_segments.then(|| (words(of_keys), DType::I32)),
             it.bias.map(|_| (self.bias.clone(), DType::F32)),
-            it.is_causal.then(|| (words(&positions), DType::I32)),
+            it.n_head_numbers().map(|_| (words(&self.heads), DType::I32)),
+            it.has_positions().then(|| (words(&positions), DType::I32)),
         ];
         all.into_iter().flatten().collect()
     }
@@ -131,7 +153,9 @@ impl Masks {
         let [of_queries, of_keys] = &self.segments;
         let segments =
             [&of_queries[row * it.queries..][..it.queries], &of_keys[row * it.keys..][..it.keys]];
-        Seen { positions: &self.positions, segments, bias: bias_of(it, head, &self.bias) }
+        let number = |member: usize| self.heads[(head * it.group + member) % self.heads.len()];
+        let heads = (0..it.group).map(number).collect();
+        Seen { positions: &self.positions, segments, bias: bias_of(it, head, &self.bias), heads }
     }
 }
 
@@ -139,7 +163,7 @@ fn check(dice: &mut Dice, attention: &Attention) {
     let heads = attention.heads;
     let isa = dice.pick(&Isa::all());
     let n_threads = dice.pick(&[1, 2, 3]);
-    let kernel = AttentionKernel::new(attention, isa, n_threads);
+    let mut kernel = AttentionKernel::new(attention, isa, n_threads);
     let mut workspaces: Vec<Workspace> = (0..n_threads).map(|_| Workspace::new(isa)).collect();
     let lengths = attention.input_lengths();
     let mut inputs: Vec<Vec<f32>> =
@@ -214,6 +238,7 @@ fn random(dice: &mut Dice, lengths: &[usize]) -> Attention {
         window: if is_causal { dice.pick(&windows) } else { None },
         is_part: dice.below(2) == 0,
         segments: segments.filter(|it| heads.is_multiple_of(*it)),
+        score: score_function(dice.below(6), dice.pick(&[1, group, heads * group])),
         bias: dice.pick(&[None, None, Some(bias), Some(last)]),
         pairs: 0,
         scale: dice.pick(&[0.125, 0.5, -0.25]),
@@ -237,7 +262,9 @@ fn attention_over_several_blocks_agrees_with_plain_loops() {
         let (features, width) = (dice.pick(&[4, 9]), dice.pick(&[4, 9]));
         let of_one = |it: AttentionBias| AttentionBias { matrices: 1, ..it };
         let (segments, bias) = (attention.segments.map(|_| 1), attention.bias.map(of_one));
-        let attention = Attention { segments, bias, ..attention };
+        // Plain loops take long for functions.
+        let score = attention.score.clone().filter(|_| seed % 4 == 0);
+        let attention = Attention { segments, bias, score, ..attention };
         check(&mut dice, &Attention { features, width, heads: 1, ..attention });
     }
 }
@@ -257,6 +284,7 @@ fn without_keys_all_is_zero() {
             window: None,
             is_part: false,
             segments: None,
+            score: None,
             bias: None,
             pairs: 0,
             scale: 1.0,

@@ -1,4 +1,5 @@
 //! The way in which a reduction combines values: numbers, or the bits of integers.
+#![expect(unsafe_code, reason = "loops take addresses")]
 
 use soybean_plan::{Combine, Reduction};
 
@@ -36,5 +37,13 @@ impl Combination {
         };
         let (each, all) = (accumulate_each(combine, isa), accumulate_all(combine, isa));
         Self { identity, gives_integers: false, each, all }
+    }
+
+    /// Combines all values.
+    pub(super) fn of(&self, values: &[f32]) -> f32 {
+        let mut total = self.identity;
+        // SAFETY: there is one accumulator, and so many values.
+        unsafe { (self.all)(&raw mut total, values.as_ptr(), values.len()) };
+        total
     }
 }

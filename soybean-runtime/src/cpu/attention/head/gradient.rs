@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use super::{Block, Head, Sizes, Statistics, Written, clear_hidden, dense};
+use super::{Block, Head, Sizes, Statistics, Thread, Written, clear_hidden, dense};
 use crate::cpu::{attention::rows::SoftmaxGradient, product::Workspace};
 
 impl Sizes {
@@ -16,7 +16,7 @@ impl Sizes {
     /// queries of the blocks.
     pub(in crate::cpu::attention) unsafe fn gradients(
         &self,
-        workspace: &mut Workspace,
+        thread: &mut Thread<'_>,
         head: Head,
         to: Written,
         blocks: impl Iterator<Item = usize>,
@@ -33,7 +33,7 @@ impl Sizes {
             let query = to.query.map(|it| it.from(member * self.queries, 0));
             let (head, to) = (self.member(head, member), Written { query, ..to });
             // SAFETY: required of the caller.
-            unsafe { self.gradient(workspace, head, to, number) };
+            unsafe { self.gradient(thread, head, to, number) };
         }
     }
 
@@ -41,8 +41,8 @@ impl Sizes {
     ///
     /// # Safety
     /// As [`Self::gradients`].
-    unsafe fn gradient(&self, workspace: &mut Workspace, head: Head, to: Written, number: usize) {
-        let block = self.block(workspace, &head, number);
+    unsafe fn gradient(&self, thread: &mut Thread<'_>, head: Head, to: Written, number: usize) {
+        let block = self.block(thread.workspace, &head, number);
         // SAFETY: required of the caller.
         let visible = unsafe { self.visible_keys(&block) };
         if visible.is_empty() {
@@ -53,7 +53,7 @@ impl Sizes {
         }
         for keys in self.key_blocks(&visible) {
             // SAFETY: required of the caller.
-            unsafe { self.scores_and_gradients(workspace, &block, &keys, head) };
+            unsafe { self.scores_and_gradients(thread, &block, &keys, head) };
             for row in 0..block.queries.len() {
                 // SAFETY: the block has the row.
                 unsafe { self.update_softmax(&block, row, &keys) };
@@ -65,7 +65,7 @@ impl Sizes {
         for keys in self.key_blocks(&visible) {
             if !is_whole {
                 // SAFETY: required of the caller.
-                unsafe { self.scores_and_gradients(workspace, &block, &keys, head) };
+                unsafe { self.scores_and_gradients(thread, &block, &keys, head) };
             }
             for row in 0..block.queries.len() {
                 if !is_whole {
@@ -75,8 +75,9 @@ impl Sizes {
                 // SAFETY: as above.
                 unsafe { self.softmax_gradient(&block, row, &keys) };
             }
+            let keys = (&keys, visible.start);
             // SAFETY: required of the caller.
-            unsafe { self.add_gradients(workspace, &block, (&keys, visible.start), head, to) };
+            unsafe { self.add_gradients(thread.workspace, &block, keys, head, to) };
         }
     }
 
@@ -86,15 +87,18 @@ impl Sizes {
     /// As [`Self::gradients`].
     unsafe fn scores_and_gradients(
         &self,
-        workspace: &mut Workspace,
+        thread: &mut Thread<'_>,
         block: &Block,
         keys: &Range<usize>,
         Head { query, key, value, gradient, .. }: Head,
     ) {
         // SAFETY: required of the caller; the block has the memory.
-        unsafe { self.scores(workspace, block, keys, (query, key), block.weights) };
+        unsafe { self.scores(thread.workspace, block, keys, (query, key), block.weights) };
         // SAFETY: as above.
-        unsafe { self.scores(workspace, block, keys, (gradient, value), block.gradients) };
+        unsafe { self.apply_function(thread, block, keys) };
+        let operands = (gradient, value);
+        // SAFETY: as above.
+        unsafe { self.scores(thread.workspace, block, keys, operands, block.gradients) };
     }
 
     /// Adds the products of a row's weights and their gradients to its statistics.
@@ -114,7 +118,7 @@ impl Sizes {
         unsafe { block.of_row(row).product += sum };
     }
 
-    /// Replaces a row's gradients of weights by gradients of scores, and normalizes its weights.
+    /// Replaces a row's gradients of weights by gradients of products, and normalizes its weights.
     ///
     /// # Safety
     /// As [`Self::add_products`], which was called for all keys.
@@ -131,6 +135,8 @@ impl Sizes {
             (weights.wrapping_add(visible.start), gradients.wrapping_add(visible.start));
         // SAFETY: as above.
         unsafe { (self.rows.softmax_gradient)(seen, seen_gradients, visible.len(), numbers) };
+        // SAFETY: as above.
+        unsafe { self.apply_slopes(block, at + visible.start, visible.len()) };
         // SAFETY: as above.
         unsafe { clear_hidden(gradients, &visible, keys.len()) };
     }

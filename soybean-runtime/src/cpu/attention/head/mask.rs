@@ -1,4 +1,4 @@
-//! The segments and the bias of a head, which hide keys and change scores.
+//! The keys that queries of a head see, by positions and segments, and the bias of their scores.
 #![expect(unsafe_code, reason = "kernels work on memory that other buffers share")]
 
 use std::ops::Range;
@@ -8,8 +8,11 @@ use super::{Block, Sizes};
 /// The keys that a head of queries sees, besides by positions.
 #[derive(Clone, Copy)]
 pub(in crate::cpu::attention) struct Mask {
-    /// The number of the head of queries among all, which selects its matrix of the bias.
+    /// The number of the head of queries among all of the rank, which selects its matrix of the
+    /// bias.
     pub(in crate::cpu::attention) head: usize,
+    /// The numbers of heads that the function of scores reads.
+    pub(in crate::cpu::attention) heads: Option<*const i32>,
     pub(in crate::cpu::attention) segments: Option<Segments>,
     /// The first matrix.
     pub(in crate::cpu::attention) bias: Option<*const f32>,
@@ -57,6 +60,57 @@ unsafe fn elements<'a>(first: *const i32, range: &Range<usize>) -> &'a [i32] {
 }
 
 impl Sizes {
+    /// Returns the keys that are visible to the query of a row of causal attention.
+    ///
+    /// # Safety
+    /// The block has the row, and positions for all of its rows if it has any.
+    unsafe fn seen(&self, block: &Block, row: usize) -> Range<usize> {
+        // SAFETY: required of the caller.
+        let n_before = unsafe { block.position(row) }.map_or(0, |it| it + 1);
+        let end = self.keys.min(n_before);
+        let start = self.window.map_or(0, |it| n_before.saturating_sub(it));
+        start.min(end)..end
+    }
+
+    /// Returns the range of the keys that are visible to any query of a block.
+    ///
+    /// # Safety
+    /// As [`Self::seen`].
+    pub(super) unsafe fn visible_keys(&self, block: &Block) -> Range<usize> {
+        let keys = if self.is_causal {
+            // The last query sees the last keys; blocks are not empty.
+            // SAFETY: required of the caller.
+            let last = unsafe { self.seen(block, block.queries.len() - 1) };
+            // SAFETY: as above.
+            let first = unsafe { self.seen(block, 0) };
+            first.start.min(last.end)..last.end
+        } else {
+            0..self.keys
+        };
+        let Some(segments) = block.mask.segments else { return keys };
+        // SAFETY: required of the caller.
+        unsafe { segments.keys_of(&block.queries, keys) }
+    }
+
+    /// Returns which of these keys are visible to the query of a row.
+    ///
+    /// # Safety
+    /// As [`Self::seen`].
+    pub(super) unsafe fn visible(
+        &self,
+        block: &Block,
+        row: usize,
+        keys: &Range<usize>,
+    ) -> Range<usize> {
+        if !self.is_causal {
+            return 0..keys.len();
+        }
+        // SAFETY: required of the caller.
+        let seen = unsafe { self.seen(block, row) };
+        let of_block = |key: usize| key.clamp(keys.start, keys.end) - keys.start;
+        of_block(seen.start)..of_block(seen.end)
+    }
+
     /// Applies bias and segments to the visible scores of a row for these keys, whose first score
     /// is at `row_start`. Returns the factor that scores are still to be multiplied by.
     ///
@@ -69,9 +123,9 @@ impl Sizes {
         (keys, visible): (&Range<usize>, &Range<usize>),
         row_start: *mut f32,
     ) -> f32 {
-        let Mask { head, segments, bias } = block.mask;
+        let Mask { head, segments, bias, .. } = block.mask;
         if segments.is_none() && bias.is_none() {
-            return self.scale;
+            return self.row_scale;
         }
         let (scores, n) = (row_start.wrapping_add(visible.start), visible.len());
         let (query, key) = (block.queries.start + row, keys.start + visible.start);
@@ -81,10 +135,10 @@ impl Sizes {
                 let row = sizes.matrix(head) * sizes.rows + of_matrix;
                 let bias = bias.wrapping_add(row * self.keys + key);
                 // SAFETY: required of the caller; the bias has a number for each score.
-                unsafe { (self.rows.add_bias)(scores, bias, n, self.scale) };
+                unsafe { (self.rows.add_bias)(scores, bias, n, self.row_scale) };
             }
             // SAFETY: required of the caller.
-            None => unsafe { (self.rows.scale)(scores, n, self.scale) },
+            None => unsafe { (self.rows.scale)(scores, n, self.row_scale) },
         }
         if let Some(Segments { queries, keys }) = segments {
             // SAFETY: required of the caller.

@@ -1,0 +1,164 @@
+//! The meaning of attention, in double precision.
+
+use super::{Attention, AttentionForm, ScoreFunction};
+
+impl Attention {
+    /// Returns the results for these inputs.
+    pub(super) fn reference(&self, inputs: &[&[f64]]) -> Vec<Vec<f64>> {
+        let (rows, keys) = (self.group * self.queries, self.keys);
+        let mut results = vec![Vec::new(); self.result_lengths().len()];
+        for head in 0..self.heads {
+            let matrix = |input: usize, rows: usize, columns: usize| {
+                let elements = &inputs[input][head * rows * columns..][..rows * columns];
+                Matrix { elements: elements.to_vec(), rows, columns }
+            };
+            let query = matrix(0, rows, self.features);
+            let key = matrix(1, keys, self.features);
+            let value = matrix(2, keys, self.width);
+            let products = query.times(&key.transposed());
+            let weights = self.weights(&products, head, inputs);
+            if self.form == AttentionForm::Forward {
+                results[0].extend(weights.times(&value).elements);
+                continue;
+            }
+            // d products = scale * slope * weights * (d weights - their mean by the weights of the
+            // row)
+            let gradient = matrix(3, rows, self.width);
+            let by_weight = gradient.times(&value.transposed());
+            let mean = |row: usize| -> f64 {
+                (0..keys).map(|it| weights.at(row, it) * by_weight.at(row, it)).sum()
+            };
+            let means: Vec<f64> = (0..rows).map(mean).collect();
+            let by_product = Matrix::new(rows, keys, |row, column| match weights.at(row, column) {
+                0.0 => 0.0,
+                weight => {
+                    let by_score = weight * (by_weight.at(row, column) - means[row]);
+                    let product = self.scale * products.at(row, column);
+                    self.scale * by_score * self.slope(product, [head, row, column], inputs)
+                }
+            });
+            let mut gradients = Vec::new();
+            if self.form.has_query_gradient() {
+                gradients.push(by_product.times(&key));
+            }
+            if self.form.has_key_gradient() {
+                gradients.push(by_product.transposed().times(&query));
+            }
+            if self.form.has_value_gradient() {
+                gradients.push(weights.transposed().times(&gradient));
+            }
+            for (result, gradient) in results.iter_mut().zip(gradients) {
+                result.extend(gradient.elements);
+            }
+        }
+        results
+    }
+
+    /// Returns the softmax of the scores of each query of the group of a head of keys; keys that a
+    /// query does not see weigh 0.
+    fn weights(&self, products: &Matrix, head: usize, inputs: &[&[f64]]) -> Matrix {
+        let n_rows = products.rows;
+        let scores = Matrix::new(n_rows, self.keys, |row, column| {
+            match self.is_seen(head, row % self.queries, column, inputs) {
+                true => {
+                    let product = self.scale * products.at(row, column);
+                    let score = self.score(product, [head, row, column], inputs);
+                    score + self.added(head, row, column, inputs)
+                }
+                false => f64::NEG_INFINITY,
+            }
+        });
+        let scores = &scores;
+        let row_scores = |row: usize| (0..self.keys).map(move |it| scores.at(row, it));
+        let max = |row: usize| row_scores(row).fold(f64::NEG_INFINITY, f64::max);
+        let maxima: Vec<f64> = (0..n_rows).map(max).collect();
+        // Without any visible key, all weights are 0.
+        let exponential = |row: usize, score: f64| match maxima[row] {
+            f64::NEG_INFINITY => 0.0,
+            max => (score - max).exp(),
+        };
+        let total = |row: usize| row_scores(row).map(|it| exponential(row, it)).sum();
+        let totals: Vec<f64> = (0..n_rows).map(total).collect();
+        Matrix::new(n_rows, self.keys, |row, column| {
+            let weight = exponential(row, scores.at(row, column));
+            if totals[row] == 0.0 { 0.0 } else { weight / totals[row] }
+        })
+    }
+
+    /// Returns whether a query of a head of keys sees a key.
+    fn is_seen(&self, head: usize, query: usize, key: usize, inputs: &[&[f64]]) -> bool {
+        let before = self.position(query, inputs) - key as f64;
+        let is_before =
+            !self.is_causal || before >= 0.0 && self.window.is_none_or(|it| before < it as f64);
+        let Some((rows, of)) = self.segments.zip(self.segment_inputs()) else { return is_before };
+        let row = head * rows / self.heads;
+        is_before
+            && inputs[of[0]][row * self.queries + query] == inputs[of[1]][row * self.keys + key]
+    }
+
+    fn position(&self, query: usize, inputs: &[&[f64]]) -> f64 {
+        self.positions_input().map_or(query as f64, |it| inputs[it][query])
+    }
+
+    /// Returns the score of a row of the group of a head of keys and of a key, from the scaled
+    /// product.
+    fn score(&self, product: f64, at: [usize; 3], inputs: &[&[f64]]) -> f64 {
+        let Some(ScoreFunction { score, .. }) = &self.score else { return product };
+        score.evaluate(&self.score_inputs(product, at, inputs), &[])[0]
+    }
+
+    /// Returns the derivative of [`Self::score`] by the scaled product.
+    fn slope(&self, product: f64, at: [usize; 3], inputs: &[&[f64]]) -> f64 {
+        let slope = self.score.as_ref().and_then(|it| it.slope.as_ref());
+        slope.map_or(1.0, |it| it.evaluate(&self.score_inputs(product, at, inputs), &[])[0])
+    }
+
+    fn score_inputs(
+        &self,
+        product: f64,
+        [head, row, key]: [usize; 3],
+        inputs: &[&[f64]],
+    ) -> [f64; 4] {
+        let position = self.position(row % self.queries, inputs);
+        let head = head * self.group + row / self.queries;
+        let number = self.heads_input().zip(self.n_head_numbers());
+        let head = number.map_or(0.0, |(input, n)| inputs[input][head % n]);
+        [product, position, key as f64, head]
+    }
+
+    /// Returns what is added to a score of the group of a head of keys.
+    fn added(&self, head: usize, row: usize, key: usize, inputs: &[&[f64]]) -> f64 {
+        let Some((bias, input)) = self.bias.zip(self.bias_input()) else { return 0.0 };
+        let matrix = bias.matrix(head * self.group + row / self.queries);
+        let of_matrix = row % self.queries % bias.rows;
+        inputs[input][(matrix * bias.rows + of_matrix) * self.keys + key]
+    }
+}
+
+/// A dense row-major matrix.
+struct Matrix {
+    elements: Vec<f64>,
+    rows: usize,
+    columns: usize,
+}
+
+impl Matrix {
+    fn new(rows: usize, columns: usize, element: impl Fn(usize, usize) -> f64) -> Self {
+        let elements = (0..rows * columns).map(|it| element(it / columns, it % columns)).collect();
+        Self { elements, rows, columns }
+    }
+
+    fn at(&self, row: usize, column: usize) -> f64 {
+        self.elements[row * self.columns + column]
+    }
+
+    fn transposed(&self) -> Self {
+        Self::new(self.columns, self.rows, |row, column| self.at(column, row))
+    }
+
+    fn times(&self, other: &Self) -> Self {
+        Self::new(self.rows, other.columns, |row, column| {
+            (0..self.columns).map(|it| self.at(row, it) * other.at(it, column)).sum()
+        })
+    }
+}
