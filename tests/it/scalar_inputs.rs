@@ -33,6 +33,62 @@ macro_rules! models {
                 let h = x.matmul(param("w", [4, 2], ones())) * scale;
                 (h + row.embedding(table), scale * 2.0)
             }
+        }
+
+        /// Checks losses, an update, and predictions of more and fewer rows than a batch.
+        fn $trained(device: Device) {
+            let mut trainer = $trained::Trainer::new(config(device)).unwrap();
+            let x = rows(12);
+            let mut weight = 1.0;
+            for (scale, offset) in [(0.5, 3), (2.0, -1)] {
+                let batch = $trained::Batch { scale: &[scale], x: &x, offset: &[offset] };
+                let moved = outputs(&x, weight, scale, offset as f32);
+                let expected = moved.iter().map(|it| it * it).sum::<f32>() / 24.0;
+                let found = trainer.evaluate(&batch).unwrap();
+                assert!((found.loss - expected).abs() < 1e-5 * expected, "{}", found.loss);
+                assert_eq!(found.outputs[1].data, [2.0 * scale]);
+                for n in [1, 12, 17] {
+                    let x = rows(n);
+                    let batch = $trained::Batch { scale: &[scale], x: &x, offset: &[offset] };
+                    let found = trainer.predict(&batch).unwrap();
+                    assert_eq!(found[0].shape, [n, 2]);
+                    assert_eq!(found[0].data, outputs(&x, weight, scale, offset as f32));
+                    assert_eq!(found[1].data, [2.0 * scale]);
+                }
+            }
+            let ones = vec![0.5; 48];
+            let batch = $trained::Batch { scale: &[0.5], x: &ones, offset: &[3] };
+            trainer.step(&batch).unwrap();
+            // Each output is 4 * 0.5 * 0.5 + 3 = 4, and each of 12 rows adds 2 * 4 * 0.25 / 24.
+            weight -= 0.5 * 12.0 * 2.0 * 4.0 * 0.25 / 24.0;
+            let after = trainer.predict(&batch).unwrap();
+            for (found, expected) in after[0].data.iter().zip(outputs(&ones, weight, 0.5, 3.0)) {
+                assert!((found - expected).abs() < 1e-5, "{found}, not {expected}");
+            }
+        }
+
+        fn $predicted(device: Device) {
+            let mut predictor = $predicted::Predictor::new(config(device)).unwrap();
+            for n in [1, 6, 15] {
+                let x = rows(n);
+                let mut predict = |row: i32| {
+                    let (scale, x) = (&[0.25], &x);
+                    predictor.predict(&$predicted::Batch { scale, x, row: &[row] })
+                };
+                let found = predict(2).unwrap();
+                assert_eq!(found[0].shape, [n, 2]);
+                assert_eq!(found[0].data, outputs(&x, 1.0, 0.25, 1.0));
+                assert_eq!(found[1].data, [0.5]);
+                let error = predict(3).unwrap_err().to_string();
+                assert!(
+                    error.contains("input `row`, row 0: expected a label in 0..3, found 3"),
+                    "{error}"
+                );
+            }
+            let x = rows(6);
+            let two = predictor.predict(&$predicted::Batch { scale: &[0.25; 2], x: &x, row: &[0] });
+            let error = two.unwrap_err().to_string();
+            assert!(error.contains("input `scale`: expected 1 elements"), "{error}");
         })*
     };
 }
@@ -58,83 +114,25 @@ fn config(device: Device) -> Config {
     Config { device, learning_rate: 0.5, ..Config::default() }
 }
 
-/// Checks a trainer: the loss, an update, and predictions of more and fewer rows than a batch.
-macro_rules! check_trained {
-    ($model:ident, $device:expr) => {{
-        let mut trainer = $model::Trainer::new(config($device)).unwrap();
-        let x = rows(12);
-        let mut weight = 1.0;
-        for (scale, offset) in [(0.5, 3), (2.0, -1)] {
-            let batch = $model::Batch { scale: &[scale], x: &x, offset: &[offset] };
-            let moved = outputs(&x, weight, scale, offset as f32);
-            let expected = moved.iter().map(|it| it * it).sum::<f32>() / 24.0;
-            let found = trainer.evaluate(&batch).unwrap();
-            assert!((found.loss - expected).abs() < 1e-5 * expected, "{}", found.loss);
-            assert_eq!(found.outputs[1].data, [2.0 * scale]);
-            for n in [1, 12, 17] {
-                let x = rows(n);
-                let batch = $model::Batch { scale: &[scale], x: &x, offset: &[offset] };
-                let found = trainer.predict(&batch).unwrap();
-                assert_eq!(found[0].shape, [n, 2]);
-                assert_eq!(found[0].data, outputs(&x, weight, scale, offset as f32));
-                assert_eq!(found[1].data, [2.0 * scale]);
-            }
-        }
-        let ones = vec![0.5; 48];
-        let batch = $model::Batch { scale: &[0.5], x: &ones, offset: &[3] };
-        trainer.step(&batch).unwrap();
-        // Each output is 4 * 0.5 * 0.5 + 3 = 4, and each of 12 rows adds 2 * 4 * 0.25 / 24.
-        weight -= 0.5 * 12.0 * 2.0 * 4.0 * 0.25 / 24.0;
-        let after = trainer.predict(&batch).unwrap();
-        for (found, expected) in after[0].data.iter().zip(outputs(&ones, weight, 0.5, 3.0)) {
-            assert!((found - expected).abs() < 1e-5, "{found}, not {expected}");
-        }
-    }};
-}
-
-macro_rules! check_predicted {
-    ($model:ident, $device:expr) => {{
-        let mut predictor = $model::Predictor::new(config($device)).unwrap();
-        for n in [1, 6, 15] {
-            let x = rows(n);
-            let mut predict =
-                |row: i32| predictor.predict(&$model::Batch { scale: &[0.25], x: &x, row: &[row] });
-            let found = predict(2).unwrap();
-            assert_eq!(found[0].shape, [n, 2]);
-            assert_eq!(found[0].data, outputs(&x, 1.0, 0.25, 1.0));
-            assert_eq!(found[1].data, [0.5]);
-            let error = predict(3).unwrap_err().to_string();
-            assert!(
-                error.contains("input `row`, row 0: expected a label in 0..3, found 3"),
-                "{error}"
-            );
-        }
-        let x = rows(6);
-        let two = predictor.predict(&$model::Batch { scale: &[0.25; 2], x: &x, row: &[0] });
-        let error = two.unwrap_err().to_string();
-        assert!(error.contains("input `scale`: expected 1 elements"), "{error}");
-    }};
-}
-
 #[test]
 fn trainers() {
-    check_trained!(trained_on_one, Device::Cpu);
-    check_trained!(trained_on_four, Device::Cpu);
-    check_trained!(trained_on_five, Device::Cpu);
+    trained_on_one(Device::Cpu);
+    trained_on_four(Device::Cpu);
+    trained_on_five(Device::Cpu);
 }
 
 #[test]
 fn predictors() {
-    check_predicted!(predicted_on_one, Device::Cpu);
-    check_predicted!(predicted_on_four, Device::Cpu);
-    check_predicted!(predicted_on_five, Device::Cpu);
+    predicted_on_one(Device::Cpu);
+    predicted_on_four(Device::Cpu);
+    predicted_on_five(Device::Cpu);
 }
 
 #[test]
 fn gpus() {
     on_virtual_gpus("scalar_inputs::gpus", &[], |_| {
-        check_trained!(trained_on_four, Device::Cuda);
-        check_predicted!(predicted_on_four, Device::Cuda);
+        trained_on_four(Device::Cuda);
+        predicted_on_four(Device::Cuda);
     });
 }
 
