@@ -257,6 +257,19 @@ impl Writer<'_> {
         text.line(format!("constexpr float LOG_SCALE = {by_power};"));
         let by_e = constant(std::f64::consts::LOG2_E);
         text.line(format!("constexpr float LOG_OF_E = {by_e};"));
+        self.types(text);
+        let score = self.it.score.as_ref();
+        write_function(text, "score_function", score.map(|it| &it.score));
+        write_function(text, "score_slope", score.and_then(|it| it.slope.as_ref()));
+        text.line(include_str!("attention/mask.cu"));
+        for it in tiling.texts {
+            text.line(it);
+        }
+    }
+
+    /// Writes the types of the elements.
+    fn types(&self, text: &mut Text) {
+        let form = self.it.form;
         let of_bias = self.it.bias_input().map_or(DType::F32, |it| self.call.inputs[it]);
         text.line(format!("typedef {} Bias;", c_type(of_bias)));
         let operands = self.operand_types().iter().copied();
@@ -276,13 +289,6 @@ impl Writer<'_> {
         let gradient = (form == AttentionForm::Forward).then_some(("Gradient", DType::F32));
         for (name, dtype) in types.chain(gradient).chain(results) {
             text.line(format!("typedef {} {name};", c_type(dtype)));
-        }
-        let score = self.it.score.as_ref();
-        write_function(text, "score_function", score.map(|it| &it.score));
-        write_function(text, "score_slope", score.and_then(|it| it.slope.as_ref()));
-        text.line(include_str!("attention/mask.cu"));
-        for it in tiling.texts {
-            text.line(it);
         }
     }
 }

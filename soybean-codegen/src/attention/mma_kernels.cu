@@ -136,7 +136,8 @@ __device__ __forceinline__ void statistics(const Query* query, const Key* key, c
   }
 }
 
-// Computes a weight from a product, and the unscaled gradient of the product from that of the weight.
+// Computes a weight from a product, and the unscaled gradient of the product from that of the
+// weight.
 __device__ __forceinline__ void grade(float& score, float& slope, const Mask& mask, bool whole, int query, int key, float logarithm, float mean) {
   int at = position(mask, query);
   float product = score;

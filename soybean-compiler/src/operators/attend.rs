@@ -33,8 +33,7 @@ use crate::{
 /// positions, have the positions `[n]` of the queries as last operand. A query sees the keys of its
 /// own segment.
 ///
-/// The gradient of the bias is made of other operators ([`bias`]), for which there is no function of
-/// scores.
+/// The gradient of the bias is made of other operators ([`bias`]), without a function of scores.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Attend {
     /// Forward, or one of the gradients.

@@ -14,9 +14,10 @@ descriptor! {
     /// values `[heads, keys, width]`. The `group` heads of queries of a head of keys share its keys
     /// and values. Forms with gradients then read the gradient of the result. Further inputs are
     /// there if they are asked for, in this order: the segments of queries `[rows, queries]` and of
-    /// keys `[rows, keys]` as `i32`, the bias `[matrices, rows, keys]`, the numbers of heads of queries
-    /// that a [`ScoreFunction`] reads, as `i32`, and, if [`Self::has_positions`], the positions of
-    /// the queries in the whole sequence, increasing, as `i32`, which matter if [`Self::is_part`].
+    /// keys `[rows, keys]` as `i32`, the bias `[matrices, rows, keys]`, the numbers of heads of
+    /// queries that a [`ScoreFunction`] reads, as `i32`, and, if [`Self::has_positions`], the
+    /// positions of the queries in the whole sequence, increasing, as `i32`, which matter if
+    /// [`Self::is_part`].
     ///
     /// All are dense and row-major. The computation is in `f32`, and the matrix of scores is never
     /// in memory as a whole. A query that sees no key has a result and gradients of 0.

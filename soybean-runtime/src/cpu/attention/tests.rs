@@ -34,31 +34,10 @@ fn head(it: &Attention, operands: &[&[f32]], seen: &Seen<'_>) -> Vec<Vec<f64>> {
         let (position, head) = (seen.positions[i % it.queries], seen.heads[i / it.queries]);
         program.evaluate(&[product(i, j), position as f64, j as f64, head.into()], &[])[0]
     };
-    let mut weights = vec![0.0; n * m];
-    for (i, row) in weights.chunks_mut(m.max(1)).enumerate() {
-        let position = seen.positions[i % it.queries];
-        let is_seen = |j: usize| {
-            let is_near = it.window.is_none_or(|window| j + window > position);
-            (!it.is_causal || j <= position && is_near)
-                && seen.segments[0][i % it.queries] == seen.segments[1][j]
-        };
-        let score = |j: usize| match is_seen(j) {
-            true => {
-                let function = it.score.as_ref();
-                let score =
-                    function.map_or_else(|| product(i, j), |it| of_product(&it.score, i, j));
-                score + f64::from(seen.bias[i * m + j])
-            }
-            false => f64::NEG_INFINITY,
-        };
-        let scores: Vec<f64> = (0..m).map(score).collect();
-        let most = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-        if most > f64::NEG_INFINITY {
-            let total: f64 = scores.iter().map(|it| (it - most).exp()).sum();
-            let weighted = row.iter_mut().zip(scores);
-            weighted.for_each(|(weight, score)| *weight = (score - most).exp() / total);
-        }
-    }
+    let weights = weights(it, seen, &|i, j| match &it.score {
+        Some(function) => of_product(&function.score, i, j),
+        None => product(i, j),
+    });
     let sum = |n_terms: usize, term: &dyn Fn(usize) -> f64| (0..n_terms).map(term).sum::<f64>();
     let mut results = vec![Vec::new(); 3];
     if it.form == AttentionForm::Forward {
@@ -90,6 +69,32 @@ fn head(it: &Attention, operands: &[&[f32]], seen: &Seen<'_>) -> Vec<Vec<f64>> {
     let is_wanted =
         [it.form.has_query_gradient(), it.form.has_key_gradient(), it.form.has_value_gradient()];
     results.into_iter().zip(is_wanted).filter(|it| it.1).map(|it| it.0).collect()
+}
+
+/// Returns the weights of keys for each query of the group, given the scores without bias.
+fn weights(it: &Attention, seen: &Seen<'_>, score: &dyn Fn(usize, usize) -> f64) -> Vec<f64> {
+    let (n, m) = (it.group * it.queries, it.keys);
+    let mut weights = vec![0.0; n * m];
+    for (i, row) in weights.chunks_mut(m.max(1)).enumerate() {
+        let position = seen.positions[i % it.queries];
+        let is_seen = |j: usize| {
+            let is_near = it.window.is_none_or(|window| j + window > position);
+            (!it.is_causal || j <= position && is_near)
+                && seen.segments[0][i % it.queries] == seen.segments[1][j]
+        };
+        let score = |j: usize| match is_seen(j) {
+            true => score(i, j) + f64::from(seen.bias[i * m + j]),
+            false => f64::NEG_INFINITY,
+        };
+        let scores: Vec<f64> = (0..m).map(score).collect();
+        let most = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        if most > f64::NEG_INFINITY {
+            let total: f64 = scores.iter().map(|it| (it - most).exp()).sum();
+            let weighted = row.iter_mut().zip(scores);
+            weighted.for_each(|(weight, score)| *weight = (score - most).exp() / total);
+        }
+    }
+    weights
 }
 
 /// Returns increasing positions of queries: all, or some of a longer sequence.
