@@ -3,7 +3,8 @@
 //! Two entries of one model are trained in turn: the discriminator learns to tell the 8 x 8 images
 //! of the example `digits` from made ones, and the generator learns to deceive it. The last lines
 //! are the distances of made images to the nearest real ones, and the file of some made images.
-//! `-- plan` shows the plan, `-- --help` lists the flags.
+//! `-- plan` shows the plan, `-- check` compares the steps of both entries with the functions, and
+//! `-- --help` lists the flags.
 
 #[path = "data/digits.rs"]
 mod data;
@@ -74,10 +75,10 @@ pub mod gan {
     }
 }
 
-const HELP: &str = "Usage: gan [plan] [flags]
+const HELP: &str = "Usage: gan [plan|check] [flags]
 
 Trains a generator of handwritten digits against a discriminator, and writes images that it makes.
-`gan plan --help` lists the flags of the plan.
+`gan plan --help` and `gan check --help` list the flags of these commands.
 
   --epochs N  the number of passes over the real images (200)
   --quick     as --epochs 5
@@ -92,7 +93,7 @@ struct Options {
 }
 
 fn main() -> ExitCode {
-    if env::args().nth(1).as_deref() == Some("plan") {
+    if matches!(env::args().nth(1).as_deref(), Some("plan" | "check")) {
         return gan::Trainer::command_line_with(TrainConfig::new(1, LEARNING_RATE), data::load);
     }
     let output = &mut io::stdout();

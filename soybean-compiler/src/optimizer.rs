@@ -2,6 +2,7 @@
 //! treatment of steps that are not finite.
 
 mod faults;
+mod first_update;
 mod group;
 mod method;
 mod methods;

@@ -1,8 +1,7 @@
 //! `check`: compares the generated trainer with the model's own function.
 //!
 //! Loss and outputs are compared directly. Gradients are not visible from outside, so the first
-//! update is compared with finite differences: from a fresh optimizer state, the first update of
-//! every optimizer is a known function of the gradient. If several steps share an update, all of
+//! update is compared with that of the optimizer's definition, computed from finite differences. If several steps share an update, all of
 //! them run on the same batch.
 //!
 //! A model with several entries has no data, so each entry is checked on random inputs, from new
@@ -15,7 +14,7 @@ mod tests;
 use std::{io::Write, sync::Arc, time::Instant};
 
 use soybean_explain::Changes;
-use soybean_plan::{Parameter, Precision, RunScalar, Tables};
+use soybean_plan::{Precision, RunScalar, Tables};
 use soybean_runtime::{
     Config, Trainer, View,
     data::{Dataset, Values},
@@ -26,7 +25,7 @@ use crate::{
     oracle::{Numbers, Oracle},
     run::first,
 };
-use rules::{FirstUpdate, Fit, Role, Sample, sample};
+use rules::{FirstUpdate, Role, Sample, difference, sample};
 
 /// Tolerances against the function in double precision, relative to the largest number.
 struct Tolerance {
@@ -124,18 +123,24 @@ fn check_entry(
         (Some(limit), Some(norm)) => (limit / (f64::from(norm) + 1e-6)).min(1.0),
         _ => 1.0,
     };
-    let role = |it: &Parameter| Role {
-        is_trained: it.is_trained && recipe.trains(entry, &it.name),
-        is_decayed: optimizer.decays(&it.name),
-        group: optimizer.group_of(&it.name),
-        learning_rate_factor: optimizer.learning_rate_factor(&it.name),
+    let role = |number: &usize| {
+        let it = &tables.parameters[*number];
+        Role {
+            name: &it.name,
+            shape: it.tile.shape,
+            is_trained: it.is_trained && recipe.trains(entry, &it.name),
+            group: optimizer.group_of(&it.name),
+        }
     };
-    let roles: Vec<Role> =
-        of_entry.parameters.iter().map(|it| role(&tables.parameters[*it])).collect();
+    let roles: Vec<Role<'_>> = of_entry.parameters.iter().map(role).collect();
     let first = FirstUpdate { steps: &steps, clipping, roles: &roles };
     let after = after_update(&mut trainer, tables)?;
     let after: Vec<Numbers> = of_entry.parameters.iter().map(|it| after[*it].clone()).collect();
     let samples = sample(&mut oracle, &after, &first, forward_time);
+    let expected = |parameter: usize, element| {
+        let Role { name, shape, .. } = roles[parameter];
+        optimizer.first_update((name, shape), element)
+    };
     let groups = (0..optimizer.groups.len()).map(Some);
     for group in [None].into_iter().chain(groups) {
         let what = match group {
@@ -144,9 +149,12 @@ fn check_entry(
             }
             None => format!("first update{by_entry}"),
         };
-        let samples: Vec<&Sample> = samples.iter().filter(|it| it.group == group).collect();
-        if !samples.is_empty() {
-            report.update(&what, &samples, !tables.states.is_empty(), clipping)?;
+        let of_group = |it: &&Sample| roles[it.parameter].group == group;
+        let samples: Vec<&Sample> = samples.iter().filter(of_group).collect();
+        if let [first, ..] = samples[..] {
+            let rule = optimizer.rule_of(roles[first.parameter].name);
+            let error = difference(&samples, report.tolerance.update, expected);
+            report.update(&what, (rule.method().name, clipping), &samples, error)?;
         }
     }
     Ok(())
@@ -273,31 +281,25 @@ impl Report<'_> {
         self.line(predicted == counted, what, &format!("predicted {predicted}, counted {counted}"))
     }
 
-    /// Compares the first update of some parameters with each rule; as a minimum it must be a
-    /// descent direction.
+    /// Reports the difference of the first update of some parameters from that of the optimizer of
+    /// this name.
     fn update(
         &mut self,
         what: &str,
+        (optimizer, clipping): (&str, f64),
         samples: &[&Sample],
-        has_state: bool,
-        clipping: f64,
+        difference: f64,
     ) -> Result<(), CommandError> {
-        let tolerance = self.tolerance.update;
-        let fit = Fit::new(samples, tolerance);
-        let (rule, (decay, error)) = fit.rule(samples, has_state, tolerance);
-        let decay =
-            if decay > 1e-5 { format!(" + {decay:.1e} of the parameter") } else { String::new() };
-        let clipped = if clipping < 1.0 {
-            format!(", clipped to {clipping:.1e} of it")
-        } else {
-            String::new()
+        let clipped = match clipping < 1.0 {
+            true => format!(", clipped to {clipping:.1e} of it"),
+            false => String::new(),
         };
         let detail = format!(
-            "{} elements: is {}{clipped}{decay}, largest relative difference {error:.1e}",
+            "{} elements: {optimizer} of the gradient{clipped}, largest relative difference {difference:.1e}",
             samples.len(),
-            rule.name
         );
-        self.line(error <= tolerance && fit.factor > 0.0, what, &detail)
+        let has_gradient = samples.iter().any(|it| it.slope != 0.0);
+        self.line(difference <= self.tolerance.update && has_gradient, what, &detail)
     }
 
     pub(super) fn conclude(self) -> Result<(), CommandError> {
