@@ -27,7 +27,7 @@ use soybean_compiler::Recipe;
 mod gpt2 {
     use soybean::prelude::*;
 
-    use super::gpt2_network;
+    use super::gpt2_network::{Gpt2, gpt2};
 
     pub(crate) const BATCH: usize = 2;
     pub(crate) const LENGTH: usize = 48;
@@ -36,7 +36,15 @@ mod gpt2 {
         tokens: Tensor<i32, BATCH, LENGTH>,
         next: Tensor<i32, BATCH, LENGTH>,
     ) -> Tensor {
-        gpt2_network::gpt2(tokens, 50257, 1024, 768, 12, 12, 0.0).cross_entropy(next)
+        let sizes = Gpt2 {
+            vocabulary: 50257,
+            n_positions: 1024,
+            width: 768,
+            n_heads: 12,
+            n_layers: 12,
+            dropout: 0.0,
+        };
+        gpt2(tokens, sizes).cross_entropy(next)
     }
 }
 

@@ -25,22 +25,43 @@ use soybean_plan::readable_bytes;
 mod gpt2_124m {
     use soybean::prelude::*;
 
-    use super::gpt2::gpt2;
+    use super::gpt2::{Gpt2, gpt2};
 
     pub(crate) fn forward(tokens: Tensor<i32, 64, 1024>, next: Tensor<i32, 64, 1024>) -> Tensor {
-        gpt2(tokens, 50257, 1024, 768, 12, 12, 0.1).cross_entropy(next)
+        let sizes = Gpt2 {
+            vocabulary: 50257,
+            n_positions: 1024,
+            width: 768,
+            n_heads: 12,
+            n_layers: 12,
+            dropout: 0.1,
+        };
+        gpt2(tokens, sizes).cross_entropy(next)
     }
 }
 
 /// Llama 3 with 8 billion parameters. Source: Dubey et al. 2024.
+#[soybean::constant]
+const LLAMA3_8B: llama::Llama = llama::Llama {
+    vocabulary: 128256,
+    width: 4096,
+    hidden: 14336,
+    n_heads: 32,
+    n_key_value_heads: 8,
+    n_layers: 32,
+    rope_theta: 500_000.0,
+    eps: 1e-5,
+};
+
+/// Its training with texts of 8192 tokens.
 #[soybean::model(gpus = 8, precision = "bf16", memory = "80GiB", optimizer = adamw())]
 mod llama3_8b {
     use soybean::prelude::*;
 
-    use super::llama::llama;
+    use super::{LLAMA3_8B, llama::llama};
 
     pub(crate) fn forward(tokens: Tensor<i32, 8, 8192>, next: Tensor<i32, 8, 8192>) -> Tensor {
-        llama(tokens, 128256, 4096, 14336, 32, 8, 32, 500_000.0, 1e-5).cross_entropy(next)
+        llama(tokens, LLAMA3_8B).cross_entropy(next)
     }
 }
 
@@ -56,7 +77,10 @@ mod experts {
         let mut h = nn::embedding(tokens, nn::Embedding { vocabulary: 32000, width: 4096 });
         let mut balance = full([], 0.0);
         for _ in 0..LAYERS {
-            h += nn::grouped_query_attention(nn::rms_norm_with(h, 1e-5), 32, 8, 1e6);
+            h += nn::grouped_query_attention(
+                nn::rms_norm_with(h, 1e-5),
+                nn::GroupedQueryAttention { n_heads: 32, n_key_value_heads: 8, rope_theta: 1e6 },
+            );
             let x = nn::rms_norm_with(h, 1e-5).reshape([4096, 4096]);
             let (y, loss) = nn::mixture_of_experts(
                 x,
@@ -83,20 +107,20 @@ macro_rules! chats {
         mod $name {
             use soybean::prelude::*;
 
-            use super::llama::cached::llama;
+            use super::{LLAMA3_8B, llama::cached::llama};
 
             pub(crate) fn prefill(
                 tokens: Tensor<i32, $batch, 512>,
                 n_before: Tensor<i32, $batch>,
             ) -> Tensor {
-                llama(tokens, n_before, 128256, 4096, 14336, 32, 8, 32, 500_000.0, 1e-5, 1024)
+                llama(tokens, n_before, LLAMA3_8B, 1024)
             }
 
             pub(crate) fn decode(
                 tokens: Tensor<i32, $batch, 1>,
                 n_before: Tensor<i32, $batch>,
             ) -> Tensor {
-                llama(tokens, n_before, 128256, 4096, 14336, 32, 8, 32, 500_000.0, 1e-5, 1024)
+                llama(tokens, n_before, LLAMA3_8B, 1024)
             }
         })*
     };

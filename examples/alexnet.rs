@@ -13,14 +13,14 @@ use soybean::{Split, TrainConfig};
 pub mod alexnet {
     use soybean::prelude::*;
 
-    use super::networks;
+    use super::networks::{AlexNet, alexnet};
 
     /// Images in a batch.
     pub const BATCH: usize = 256;
 
     /// Returns the cross-entropy and the logits.
     pub fn forward(x: Tensor<f32, BATCH, 3, 224, 224>, y: Tensor<i32, BATCH>) -> (Tensor, Tensor) {
-        let logits = networks::alexnet(x, 64, 4096, 1000);
+        let logits = alexnet(x, AlexNet { width: 64, hidden: 4096, n_classes: 1000 });
         (logits.cross_entropy(y), logits)
     }
 }

@@ -21,11 +21,11 @@ use soybean::{Network, Split, TrainConfig};
 pub mod wide {
     use soybean::prelude::*;
 
-    use super::networks;
+    use super::networks::{Cnn5, cnn5};
 
     /// Returns the cross-entropy.
     pub fn forward(x: Tensor<f32, 256, 2048, 6, 6>, y: Tensor<i32, 256>) -> Tensor {
-        networks::cnn5(x, 2048, 16).cross_entropy(y)
+        cnn5(x, Cnn5 { width: 2048, n_classes: 16 }).cross_entropy(y)
     }
 }
 
@@ -34,11 +34,11 @@ pub mod wide {
 pub mod large {
     use soybean::prelude::*;
 
-    use super::networks;
+    use super::networks::{Cnn5, cnn5};
 
     /// Returns the cross-entropy.
     pub fn forward(x: Tensor<f32, 256, 512, 24, 24>, y: Tensor<i32, 256>) -> Tensor {
-        networks::cnn5(x, 512, 16).cross_entropy(y)
+        cnn5(x, Cnn5 { width: 512, n_classes: 16 }).cross_entropy(y)
     }
 }
 

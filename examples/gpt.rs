@@ -24,26 +24,29 @@ use soybean::{
     generation::{Generation, GenerationConfig, Sampling, TextModel},
 };
 
-/// Four blocks of four heads.
+/// Four blocks of four heads, for 75 different characters.
+#[soybean::constant]
+const SIZES: networks::Gpt =
+    networks::Gpt { vocabulary: 75, width: 128, n_heads: 4, n_layers: 4, dropout: 0.1 };
+
+/// The network that is trained.
 #[soybean::model(gpus = 8, optimizer = adamw(betas = (0.9, 0.99)))]
 pub mod gpt {
     use soybean::prelude::*;
 
-    use super::networks;
+    use super::{SIZES, networks};
 
     /// Texts in a batch.
     pub const BATCH: usize = 32;
     /// Characters in a text; equals `data::LENGTH`.
     pub const LENGTH: usize = 64;
-    /// Number of characters.
-    pub const VOCABULARY: usize = 75;
 
     /// Returns the cross-entropy of the next characters, and the logits.
     pub fn forward(
         letters: Tensor<i32, BATCH, LENGTH>,
         next: Tensor<i32, BATCH, LENGTH>,
     ) -> (Tensor, Tensor) {
-        let logits = networks::gpt(letters, VOCABULARY, 128, 4, 4, 0.1);
+        let logits = networks::gpt(letters, SIZES);
         (logits.cross_entropy(next), logits)
     }
 }
@@ -52,24 +55,20 @@ pub mod gpt {
 mod cached {
     use soybean::{nn, prelude::*};
 
+    use super::networks::Gpt;
+
     /// Tokens `[batch, length]`, which come after `n_before [batch]` others, to logits of the next
     /// ones, `[batch, length, vocabulary]`. A text has at most `capacity` tokens.
     #[soybean::layer]
-    pub(crate) fn gpt(
-        tokens: Tensor,
-        n_before: Tensor,
-        capacity: usize,
-        vocabulary: usize,
-        width: usize,
-        n_heads: usize,
-        n_layers: usize,
-    ) -> Tensor {
+    pub(crate) fn gpt(tokens: Tensor, n_before: Tensor, sizes: Gpt, capacity: usize) -> Tensor {
+        let Gpt { vocabulary, width, n_heads, n_layers, .. } = sizes;
         let places = param("places", [capacity, width], normal(0.02));
         let words = param("words", [vocabulary, width], normal(0.02));
         let place = n_before.to_f32().unsqueeze(1) + arange(tokens.dim(1)).to_f32();
         let mut h = tokens.embedding(words) + place.to_i32().embedding(places);
+        let attention = nn::cached::Attention { n_heads, capacity };
         for _ in 0..n_layers {
-            h = nn::cached::transformer_block(h, n_before, n_heads, capacity);
+            h = nn::cached::transformer_block(h, n_before, attention);
         }
         nn::linear_without_bias(nn::layer_norm(h), vocabulary)
     }
@@ -81,11 +80,10 @@ mod cached {
 pub mod writer {
     use soybean::prelude::*;
 
-    use super::cached;
+    use super::{SIZES, cached};
 
-    /// Characters that the cache holds, and number of characters, as in `gpt`.
+    /// Characters that the cache holds, as in `gpt`.
     const LENGTH: usize = 64;
-    const VOCABULARY: usize = 75;
 
     /// Characters of each text that `prefill` reads at once.
     pub const BLOCK: usize = 8;
@@ -93,12 +91,12 @@ pub mod writer {
     /// Returns the logits of the character after each of `letters`, which come after `n_before`
     /// others.
     pub fn prefill(letters: Tensor<i32, 2, BLOCK>, n_before: Tensor<i32, 2>) -> Tensor {
-        cached::gpt(letters, n_before, LENGTH, VOCABULARY, 128, 4, 4)
+        cached::gpt(letters, n_before, SIZES, LENGTH)
     }
 
     /// Does the same for one character.
     pub fn decode(letters: Tensor<i32, 2, 1>, n_before: Tensor<i32, 2>) -> Tensor {
-        cached::gpt(letters, n_before, LENGTH, VOCABULARY, 128, 4, 4)
+        cached::gpt(letters, n_before, SIZES, LENGTH)
     }
 }
 

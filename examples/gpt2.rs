@@ -17,23 +17,29 @@ use soybean::{data::ByteTokenizer, generation::TextModel};
 pub mod published {
     use soybean::prelude::*;
 
-    use super::networks::cached;
+    use super::networks::{Gpt2, cached};
 
-    /// The number of different tokens.
-    pub const VOCABULARY: usize = 50257;
     /// The most tokens of a text.
     pub const N_POSITIONS: usize = 1024;
     /// Tokens that `prefill` reads at once.
     pub const BLOCK: usize = 64;
+    const SIZES: Gpt2 = Gpt2 {
+        vocabulary: 50257,
+        n_positions: N_POSITIONS,
+        width: 768,
+        n_heads: 12,
+        n_layers: 12,
+        dropout: 0.0,
+    };
 
     /// Returns the logits of the tokens after `tokens`, which come after `n_before` others.
     pub fn prefill(tokens: Tensor<i32, 1, BLOCK>, n_before: Tensor<i32, 1>) -> Tensor {
-        cached::gpt2(tokens, n_before, VOCABULARY, N_POSITIONS, 768, 12, 12)
+        cached::gpt2(tokens, n_before, SIZES)
     }
 
     /// Does the same for one token.
     pub fn decode(tokens: Tensor<i32, 1, 1>, n_before: Tensor<i32, 1>) -> Tensor {
-        cached::gpt2(tokens, n_before, VOCABULARY, N_POSITIONS, 768, 12, 12)
+        cached::gpt2(tokens, n_before, SIZES)
     }
 }
 
@@ -42,23 +48,29 @@ pub mod published {
 pub mod small {
     use soybean::prelude::*;
 
-    use super::networks::cached;
+    use super::networks::{Gpt2, cached};
 
-    /// The number of different tokens.
-    pub const VOCABULARY: usize = 256;
     /// The most tokens of a text.
     pub const N_POSITIONS: usize = 128;
     /// Tokens that `prefill` reads at once.
     pub const BLOCK: usize = 8;
+    const SIZES: Gpt2 = Gpt2 {
+        vocabulary: 256,
+        n_positions: N_POSITIONS,
+        width: 64,
+        n_heads: 4,
+        n_layers: 2,
+        dropout: 0.0,
+    };
 
     /// Returns the logits of the tokens after `tokens`, which come after `n_before` others.
     pub fn prefill(tokens: Tensor<i32, 1, BLOCK>, n_before: Tensor<i32, 1>) -> Tensor {
-        cached::gpt2(tokens, n_before, VOCABULARY, N_POSITIONS, 64, 4, 2)
+        cached::gpt2(tokens, n_before, SIZES)
     }
 
     /// Does the same for one token.
     pub fn decode(tokens: Tensor<i32, 1, 1>, n_before: Tensor<i32, 1>) -> Tensor {
-        cached::gpt2(tokens, n_before, VOCABULARY, N_POSITIONS, 64, 4, 2)
+        cached::gpt2(tokens, n_before, SIZES)
     }
 }
 

@@ -18,23 +18,31 @@ use soybean::{data::ByteTokenizer, generation::TextModel};
 pub mod published {
     use soybean::prelude::*;
 
-    use super::networks::cached;
+    use super::networks::{Llama, cached};
 
-    /// The number of different tokens.
-    pub const VOCABULARY: usize = 32000;
     /// The most tokens of a text. The published model has seen 2048.
     pub const CAPACITY: usize = 1024;
     /// Tokens that `prefill` reads at once.
     pub const BLOCK: usize = 64;
+    const SIZES: Llama = Llama {
+        vocabulary: 32000,
+        width: 2048,
+        hidden: 5632,
+        n_heads: 32,
+        n_key_value_heads: 4,
+        n_layers: 22,
+        rope_theta: 10000.0,
+        eps: 1e-5,
+    };
 
     /// Returns the logits of the tokens after `tokens`, which come after `n_before` others.
     pub fn prefill(tokens: Tensor<i32, 1, BLOCK>, n_before: Tensor<i32, 1>) -> Tensor {
-        cached::llama(tokens, n_before, VOCABULARY, 2048, 5632, 32, 4, 22, 10000.0, 1e-5, CAPACITY)
+        cached::llama(tokens, n_before, SIZES, CAPACITY)
     }
 
     /// Does the same for one token.
     pub fn decode(tokens: Tensor<i32, 1, 1>, n_before: Tensor<i32, 1>) -> Tensor {
-        cached::llama(tokens, n_before, VOCABULARY, 2048, 5632, 32, 4, 22, 10000.0, 1e-5, CAPACITY)
+        cached::llama(tokens, n_before, SIZES, CAPACITY)
     }
 }
 
@@ -43,23 +51,31 @@ pub mod published {
 pub mod small {
     use soybean::prelude::*;
 
-    use super::networks::cached;
+    use super::networks::{Llama, cached};
 
-    /// The number of different tokens.
-    pub const VOCABULARY: usize = 256;
     /// The most tokens of a text.
     pub const CAPACITY: usize = 128;
     /// Tokens that `prefill` reads at once.
     pub const BLOCK: usize = 8;
+    const SIZES: Llama = Llama {
+        vocabulary: 256,
+        width: 64,
+        hidden: 96,
+        n_heads: 4,
+        n_key_value_heads: 2,
+        n_layers: 2,
+        rope_theta: 10000.0,
+        eps: 1e-5,
+    };
 
     /// Returns the logits of the tokens after `tokens`, which come after `n_before` others.
     pub fn prefill(tokens: Tensor<i32, 1, BLOCK>, n_before: Tensor<i32, 1>) -> Tensor {
-        cached::llama(tokens, n_before, VOCABULARY, 64, 96, 4, 2, 2, 10000.0, 1e-5, CAPACITY)
+        cached::llama(tokens, n_before, SIZES, CAPACITY)
     }
 
     /// Does the same for one token.
     pub fn decode(tokens: Tensor<i32, 1, 1>, n_before: Tensor<i32, 1>) -> Tensor {
-        cached::llama(tokens, n_before, VOCABULARY, 64, 96, 4, 2, 2, 10000.0, 1e-5, CAPACITY)
+        cached::llama(tokens, n_before, SIZES, CAPACITY)
     }
 }
 

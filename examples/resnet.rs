@@ -20,13 +20,13 @@ use soybean::TrainConfig;
 pub mod resnet {
     use soybean::prelude::*;
 
-    use super::networks;
+    use super::networks::{ResNet, resnet20};
 
     const BATCH: usize = 32;
 
     /// Returns the cross-entropy and the logits.
     pub fn forward(x: Tensor<f32, BATCH, 3, 32, 32>, y: Tensor<i32, BATCH>) -> (Tensor, Tensor) {
-        let logits = networks::resnet20(x, 8, 10);
+        let logits = resnet20(x, ResNet { width: 8, n_classes: 10 });
         (logits.cross_entropy(y), logits)
     }
 }

@@ -154,9 +154,29 @@ macro_rules! define_language_model {
     };
 }
 
-define_language_model!(gpt2, gpt2_network, |x| gpt2_network::gpt2(x, 8192, 256, 768, 12, 2, 0.0));
+define_language_model!(gpt2, gpt2_network, |x| gpt2_network::gpt2(
+    x,
+    gpt2_network::Gpt2 {
+        vocabulary: 8192,
+        n_positions: 256,
+        width: 768,
+        n_heads: 12,
+        n_layers: 2,
+        dropout: 0.0,
+    }
+));
 define_language_model!(llama, llama_network, |x| llama_network::llama(
-    x, 8192, 1024, 2816, 16, 4, 1, 10000.0, 1e-5
+    x,
+    llama_network::Llama {
+        vocabulary: 8192,
+        width: 1024,
+        hidden: 2816,
+        n_heads: 16,
+        n_key_value_heads: 4,
+        n_layers: 1,
+        rope_theta: 10000.0,
+        eps: 1e-5,
+    }
 ));
 
 fn main() -> Result<(), Box<dyn Error>> {

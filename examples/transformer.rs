@@ -13,19 +13,17 @@ use soybean::{Split, TrainConfig};
 pub mod transformer {
     use soybean::prelude::*;
 
-    use super::networks;
+    use super::networks::{Gpt, gpt};
 
     /// Texts in a batch.
     pub const BATCH: usize = 8;
     const LENGTH: usize = 1024;
-    const VOCABULARY: usize = 50_304;
-    const WIDTH: usize = 768;
-    const HEADS: usize = 12;
-    const BLOCKS: usize = 12;
+    const SIZES: Gpt =
+        Gpt { vocabulary: 50_304, width: 768, n_heads: 12, n_layers: 12, dropout: 0.1 };
 
     /// Returns the cross-entropy of the next tokens.
     pub fn forward(tokens: Tensor<i32, BATCH, LENGTH>, next: Tensor<i32, BATCH, LENGTH>) -> Tensor {
-        networks::gpt(tokens, VOCABULARY, WIDTH, HEADS, BLOCKS, 0.1).cross_entropy(next)
+        gpt(tokens, SIZES).cross_entropy(next)
     }
 }
 

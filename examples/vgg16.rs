@@ -13,14 +13,14 @@ use soybean::{Split, TrainConfig};
 pub mod vgg16 {
     use soybean::prelude::*;
 
-    use super::networks;
+    use super::networks::{Vgg16, vgg16};
 
     /// Images in a batch.
     pub const BATCH: usize = 64;
 
     /// The cross-entropy, and the logits for predictions.
     pub fn forward(x: Tensor<f32, BATCH, 3, 224, 224>, y: Tensor<i32, BATCH>) -> (Tensor, Tensor) {
-        let logits = networks::vgg16(x, 64, 4096, 1000);
+        let logits = vgg16(x, Vgg16 { width: 64, hidden: 4096, n_classes: 1000 });
         (logits.cross_entropy(y), logits)
     }
 }

@@ -50,7 +50,8 @@ impl GenerationConfig {
 ///     pub(crate) fn forward(tokens: Tensor<i32, 2, 1>, n_before: Tensor<i32, 2>) -> Tensor {
 ///         let mut h = nn::embedding(tokens, nn::Embedding { vocabulary: 5, width: 8 });
 ///         h += nn::embedding(n_before, nn::Embedding { vocabulary: 16, width: 8 }).unsqueeze(1);
-///         let h = nn::cached::transformer_block(h, n_before, 2, 16);
+///         let attention = nn::cached::Attention { n_heads: 2, capacity: 16 };
+///         let h = nn::cached::transformer_block(h, n_before, attention);
 ///         nn::linear(h, 5)
 ///     }
 /// }

@@ -48,15 +48,17 @@ pub use adapter::{Lora, linear_with_lora, lora};
 pub use attention::{
     MultiHeadAttention, TransformerBlock, feed_forward, multi_head_attention, transformer_block,
 };
-pub use bert::bert_layer;
+pub use bert::{BertLayer, bert_layer};
 pub use convolution::{
     Window, conv_norm, conv_norm_relu, conv_transpose2d, conv1d, conv2d, conv2d_without_bias,
     conv3d, depthwise_conv2d, depthwise_conv2d_without_bias,
 };
 pub use dense::{Embedding, embedding, linear, linear_without_bias};
 pub use experts::{MixtureOfExperts, mixture_of_experts};
-pub use gpt2::{gpt2_attention, gpt2_block, gpt2_feed_forward, transposed_linear};
-pub use llama::{grouped_query_attention, llama_block, swiglu};
+pub use gpt2::{
+    Gpt2Attention, Gpt2Block, gpt2_attention, gpt2_block, gpt2_feed_forward, transposed_linear,
+};
+pub use llama::{GroupedQueryAttention, LlamaBlock, grouped_query_attention, llama_block, swiglu};
 pub use mobile::{InvertedResidual, inverted_residual};
 pub use norm::{
     GroupNorm, batch_norm, group_norm, layer_norm, layer_norm_with, rms_norm, rms_norm_with,
@@ -65,4 +67,4 @@ pub use position::{rotary, rotary_at};
 pub use recurrent::{gru, lstm};
 pub use residual::{BasicBlock, Bottleneck, basic_block, bottleneck};
 pub use unet::{double_conv, unet_down, unet_up};
-pub use vit::{PatchEmbedding, patch_embedding, vit_block};
+pub use vit::{PatchEmbedding, VitBlock, patch_embedding, vit_block};

@@ -3,7 +3,11 @@
 
 use soybean::{nn, prelude::*};
 
-use super::{alexnet, gpt, vgg16};
+use super::{
+    alexnet::{AlexNet, alexnet},
+    gpt::{Gpt, gpt},
+    vgg16::{Vgg16, vgg16},
+};
 
 /// The perceptron of the SoyBean paper: four layers of the input's width.
 #[soybean::layer]
@@ -28,7 +32,8 @@ fn kept_images(n: usize, side: usize) -> Tensor {
 
 #[soybean::layer]
 pub(crate) fn of_alexnet(x: Tensor, y: Tensor) -> Tensor {
-    alexnet::alexnet(x, 64, 4096, 1000).cross_entropy(y)
+    let sizes = AlexNet { width: 64, hidden: 4096, n_classes: 1000 };
+    alexnet(x, sizes).cross_entropy(y)
 }
 
 #[soybean::layer]
@@ -38,12 +43,14 @@ pub(crate) fn kept_alexnet(y: Tensor) -> Tensor {
 
 #[soybean::layer]
 pub(crate) fn small_alexnet(y: Tensor) -> Tensor {
-    alexnet::alexnet(kept_images(y.dim(0), 63), 8, 32, 16).cross_entropy(y)
+    let sizes = AlexNet { width: 8, hidden: 32, n_classes: 16 };
+    alexnet(kept_images(y.dim(0), 63), sizes).cross_entropy(y)
 }
 
 #[soybean::layer]
 pub(crate) fn of_vgg16(x: Tensor, y: Tensor) -> Tensor {
-    vgg16::vgg16(x, 64, 4096, 1000).cross_entropy(y)
+    let sizes = Vgg16 { width: 64, hidden: 4096, n_classes: 1000 };
+    vgg16(x, sizes).cross_entropy(y)
 }
 
 #[soybean::layer]
@@ -53,19 +60,22 @@ pub(crate) fn kept_vgg16(y: Tensor) -> Tensor {
 
 #[soybean::layer]
 pub(crate) fn small_vgg16(y: Tensor) -> Tensor {
-    vgg16::vgg16(kept_images(y.dim(0), 32), 8, 32, 16).cross_entropy(y)
+    let sizes = Vgg16 { width: 8, hidden: 32, n_classes: 16 };
+    vgg16(kept_images(y.dim(0), 32), sizes).cross_entropy(y)
 }
 
 /// GPT-2 small: twelve blocks of twelve heads. Its vocabulary of 50257 is padded to a multiple of
 /// 128, as usual.
 #[soybean::layer]
 pub(crate) fn of_gpt(tokens: Tensor, next: Tensor) -> Tensor {
-    gpt::gpt(tokens, 50304, 768, 12, 12, 0.1).cross_entropy(next)
+    let sizes = Gpt { vocabulary: 50304, width: 768, n_heads: 12, n_layers: 12, dropout: 0.1 };
+    gpt(tokens, sizes).cross_entropy(next)
 }
 
 #[soybean::layer]
 pub(crate) fn small_gpt(tokens: Tensor, next: Tensor) -> Tensor {
-    gpt::gpt(tokens, 64, 32, 4, 2, 0.1).cross_entropy(next)
+    let sizes = Gpt { vocabulary: 64, width: 32, n_heads: 4, n_layers: 2, dropout: 0.1 };
+    gpt(tokens, sizes).cross_entropy(next)
 }
 
 /// A chain of products of square matrices whose elements keep their size. Only their mean is

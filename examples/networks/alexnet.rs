@@ -2,10 +2,20 @@
 
 use soybean::{nn, prelude::*};
 
-/// Images `[n, 3, h, w]`, of 224 x 224 pixels in the paper, to logits. `width` is that of the first
-/// convolution, 64 in the paper, and `hidden` is 4096.
+/// The sizes of an AlexNet.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AlexNet {
+    /// The channels of the first convolution, 64 in the paper.
+    pub(crate) width: usize,
+    /// The features of the first two dense layers, 4096 in the paper.
+    pub(crate) hidden: usize,
+    pub(crate) n_classes: usize,
+}
+
+/// Images `[n, 3, h, w]`, of 224 x 224 pixels in the paper, to logits.
 #[soybean::layer]
-pub(crate) fn alexnet(x: Tensor, width: usize, hidden: usize, n_classes: usize) -> Tensor {
+pub(crate) fn alexnet(x: Tensor, sizes: AlexNet) -> Tensor {
+    let AlexNet { width, hidden, n_classes } = sizes;
     let mut h = nn::conv2d(x, width, nn::Window { kernel: 11, stride: 4, padding: 2 })
         .relu()
         .max_pool2d(3, 2, 0);

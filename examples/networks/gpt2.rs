@@ -27,24 +27,29 @@ pub(crate) const HUGGING_FACE: &str = "\
     h.*.mlp.c_proj.* = gpt2.gpt2_block.*.gpt2_feed_forward.transposed_linear.1.*
     ln_f.* = gpt2.layer_norm.*";
 
+/// The sizes of a GPT-2.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Gpt2 {
+    pub(crate) vocabulary: usize,
+    /// The number of learned positions.
+    pub(crate) n_positions: usize,
+    pub(crate) width: usize,
+    pub(crate) n_heads: usize,
+    pub(crate) n_layers: usize,
+    /// The probability of dropout, which predictions do without.
+    pub(crate) dropout: f64,
+}
+
 /// Tokens `[batch, length]` to logits of the next tokens, `[batch, length, vocabulary]`. The table
-/// of tokens is that of the logits, too. The number of learned positions is `n_positions`; `p` is
-/// the probability of dropout.
+/// of tokens is that of the logits, too.
 #[soybean::layer]
-pub(crate) fn gpt2(
-    tokens: Tensor,
-    vocabulary: usize,
-    n_positions: usize,
-    width: usize,
-    n_heads: usize,
-    n_layers: usize,
-    p: f64,
-) -> Tensor {
+pub(crate) fn gpt2(tokens: Tensor, sizes: Gpt2) -> Tensor {
+    let Gpt2 { vocabulary, n_positions, width, n_heads, n_layers, dropout } = sizes;
     let wte = param("wte", [vocabulary, width], normal(0.02));
     let wpe = param("wpe", [n_positions, width], normal(0.02));
-    let mut h = (tokens.embedding(wte) + wpe.slice(0, 0, tokens.dim(1))).dropout(p);
+    let mut h = (tokens.embedding(wte) + wpe.slice(0, 0, tokens.dim(1))).dropout(dropout);
     for _ in 0..n_layers {
-        h = nn::gpt2_block(h, n_heads, p);
+        h = nn::gpt2_block(h, nn::Gpt2Block { n_heads, p: dropout });
     }
     nn::layer_norm(h).matmul(wte.transpose())
 }
@@ -54,24 +59,20 @@ pub(crate) fn gpt2(
 pub(crate) mod cached {
     use soybean::{nn, prelude::*};
 
+    use super::Gpt2;
+
     /// Tokens `[batch, length]`, after `n_before [batch]` others of each text, to logits of the
     /// next tokens, `[batch, length, vocabulary]`. A text has at most `n_positions` tokens.
     #[soybean::layer]
-    pub(crate) fn gpt2(
-        tokens: Tensor,
-        n_before: Tensor,
-        vocabulary: usize,
-        n_positions: usize,
-        width: usize,
-        n_heads: usize,
-        n_layers: usize,
-    ) -> Tensor {
+    pub(crate) fn gpt2(tokens: Tensor, n_before: Tensor, sizes: Gpt2) -> Tensor {
+        let Gpt2 { vocabulary, n_positions, width, n_heads, n_layers, .. } = sizes;
         let wte = param("wte", [vocabulary, width], normal(0.02));
         let wpe = param("wpe", [n_positions, width], normal(0.02));
         let places = n_before.to_f32().unsqueeze(1) + arange(tokens.dim(1)).to_f32();
         let mut h = tokens.embedding(wte) + places.to_i32().embedding(wpe);
+        let attention = nn::cached::Attention { n_heads, capacity: n_positions };
         for _ in 0..n_layers {
-            h = nn::cached::gpt2_block(h, n_before, n_heads, n_positions);
+            h = nn::cached::gpt2_block(h, n_before, attention);
         }
         nn::layer_norm(h).matmul(wte.transpose())
     }

@@ -24,25 +24,31 @@ pub(crate) const HUGGING_FACE: &str = "\
     model.norm.weight = llama.rms_norm_with.weight
     lm_head.weight = llama.linear_without_bias.weight";
 
-/// Tokens `[batch, length]` to logits `[batch, length, vocabulary]` of the next tokens. `hidden` is
-/// the number of features inside of the feed-forward layers; `rope_theta` is the base of the rotary
-/// frequencies, and `eps` that of all norms.
+/// The numbers of Hugging Face's configuration of a Llama.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Llama {
+    pub(crate) vocabulary: usize,
+    pub(crate) width: usize,
+    /// The hidden features of the feed-forward layers.
+    pub(crate) hidden: usize,
+    pub(crate) n_heads: usize,
+    pub(crate) n_key_value_heads: usize,
+    pub(crate) n_layers: usize,
+    /// The base of the rotary frequencies.
+    pub(crate) rope_theta: f64,
+    /// The `eps` of all norms.
+    pub(crate) eps: f64,
+}
+
+/// Tokens `[batch, length]` to logits `[batch, length, vocabulary]` of the next tokens.
 #[soybean::layer]
-#[expect(clippy::too_many_arguments, reason = "all numbers of Hugging Face's configuration")]
-pub(crate) fn llama(
-    tokens: Tensor,
-    vocabulary: usize,
-    width: usize,
-    hidden: usize,
-    n_heads: usize,
-    n_key_value_heads: usize,
-    n_layers: usize,
-    rope_theta: f64,
-    eps: f64,
-) -> Tensor {
+pub(crate) fn llama(tokens: Tensor, sizes: Llama) -> Tensor {
+    let Llama { vocabulary, width, hidden, n_heads, n_key_value_heads, n_layers, rope_theta, eps } =
+        sizes;
+    let block = nn::LlamaBlock { n_heads, n_key_value_heads, hidden, rope_theta, eps };
     let mut h = nn::embedding(tokens, nn::Embedding { vocabulary, width });
     for _ in 0..n_layers {
-        h = nn::llama_block(h, n_heads, n_key_value_heads, hidden, rope_theta, eps);
+        h = nn::llama_block(h, block);
     }
     nn::linear_without_bias(nn::rms_norm_with(h, eps), vocabulary)
 }
@@ -52,35 +58,26 @@ pub(crate) fn llama(
 pub(crate) mod cached {
     use soybean::{nn, prelude::*};
 
+    use super::Llama;
+
     /// Tokens `[batch, length]`, after `n_before [batch]` others of each text, to logits of the
     /// next tokens, `[batch, length, vocabulary]`. A text has at most `capacity` tokens.
     #[soybean::layer]
-    #[expect(clippy::too_many_arguments, reason = "all numbers of Hugging Face's configuration")]
-    pub(crate) fn llama(
-        tokens: Tensor,
-        n_before: Tensor,
-        vocabulary: usize,
-        width: usize,
-        hidden: usize,
-        n_heads: usize,
-        n_key_value_heads: usize,
-        n_layers: usize,
-        rope_theta: f64,
-        eps: f64,
-        capacity: usize,
-    ) -> Tensor {
+    pub(crate) fn llama(tokens: Tensor, n_before: Tensor, sizes: Llama, capacity: usize) -> Tensor {
+        let Llama {
+            vocabulary, width, hidden, n_heads, n_key_value_heads, rope_theta, eps, ..
+        } = sizes;
+        let block = nn::cached::LlamaBlock {
+            n_heads,
+            n_key_value_heads,
+            hidden,
+            rope_theta,
+            eps,
+            capacity,
+        };
         let mut h = nn::embedding(tokens, nn::Embedding { vocabulary, width });
-        for _ in 0..n_layers {
-            h = nn::cached::llama_block(
-                h,
-                n_before,
-                n_heads,
-                n_key_value_heads,
-                hidden,
-                rope_theta,
-                eps,
-                capacity,
-            );
+        for _ in 0..sizes.n_layers {
+            h = nn::cached::llama_block(h, n_before, block);
         }
         nn::linear_without_bias(nn::rms_norm_with(h, eps), vocabulary)
     }

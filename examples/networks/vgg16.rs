@@ -2,10 +2,20 @@
 
 use soybean::{nn, prelude::*};
 
-/// Images `[n, 3, h, w]`, of 224 x 224 pixels in the paper, to logits. `width` is that of the first
-/// convolutions, 64 in the paper, and `hidden` is 4096.
+/// The sizes of a VGG-16.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Vgg16 {
+    /// The channels of the first convolutions, 64 in the paper.
+    pub(crate) width: usize,
+    /// The features of the first two dense layers, 4096 in the paper.
+    pub(crate) hidden: usize,
+    pub(crate) n_classes: usize,
+}
+
+/// Images `[n, 3, h, w]`, of 224 x 224 pixels in the paper, to logits.
 #[soybean::layer]
-pub(crate) fn vgg16(x: Tensor, width: usize, hidden: usize, n_classes: usize) -> Tensor {
+pub(crate) fn vgg16(x: Tensor, sizes: Vgg16) -> Tensor {
+    let Vgg16 { width, hidden, n_classes } = sizes;
     let mut h = x;
     for (channels, n_layers) in
         [(width, 2), (2 * width, 2), (4 * width, 3), (8 * width, 3), (8 * width, 3)]

@@ -22,23 +22,28 @@ pub(crate) const HUGGING_FACE: &str = "\
     vit.layernorm.* = vit.layer_norm_with.*
     classifier.* = vit.linear.*";
 
-/// Images `[n, c, h, w]` to logits `[n, n_classes]`, by square patches of `patch` pixels a side.
+/// The sizes of a Vision Transformer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Vit {
+    /// The rows and columns of pixels of a patch.
+    pub(crate) patch: usize,
+    pub(crate) width: usize,
+    pub(crate) n_heads: usize,
+    pub(crate) n_layers: usize,
+    pub(crate) n_classes: usize,
+}
+
+/// Images `[n, c, h, w]` to logits `[n, n_classes]`.
 #[soybean::layer]
-pub(crate) fn vit(
-    images: Tensor,
-    patch: usize,
-    width: usize,
-    n_heads: usize,
-    n_layers: usize,
-    n_classes: usize,
-) -> Tensor {
+pub(crate) fn vit(images: Tensor, sizes: Vit) -> Tensor {
+    let Vit { patch, width, n_heads, n_layers, n_classes } = sizes;
     let patches = nn::patch_embedding(images, nn::PatchEmbedding { patch, width });
     let cls_token = param("cls_token", [1, 1, width], normal(0.02));
     let positions = param("positions", [1, patches.dim(1) + 1, width], normal(0.02));
     let first = cls_token.expand([images.dim(0), 1, width]);
     let mut h = concat([first, patches], 1) + positions;
     for _ in 0..n_layers {
-        h = nn::vit_block(h, n_heads, 4 * width, 1e-12);
+        h = nn::vit_block(h, nn::VitBlock { n_heads, hidden: 4 * width, eps: 1e-12 });
     }
     let normal = nn::layer_norm_with(h, 1e-12);
     nn::linear(normal.slice(1, 0, 1).squeeze(1), n_classes)

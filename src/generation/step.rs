@@ -28,7 +28,8 @@ impl Generation {
     ///
     ///     fn logits(tokens: Tensor, n_before: Tensor) -> Tensor {
     ///         let h = nn::embedding(tokens, nn::Embedding { vocabulary: 5, width: 8 });
-    ///         nn::linear(nn::cached::transformer_block(h, n_before, 2, 32), 5)
+    ///         let attention = nn::cached::Attention { n_heads: 2, capacity: 32 };
+    ///         nn::linear(nn::cached::transformer_block(h, n_before, attention), 5)
     ///     }
     ///
     ///     pub(crate) fn prefill(tokens: Tensor<i32, 2, 4>, n_before: Tensor<i32, 2>) -> Tensor {

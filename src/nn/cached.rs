@@ -15,6 +15,15 @@ use super::{
 };
 use crate::prelude::*;
 
+/// The options of attention with a cache, and of blocks that have it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Attention {
+    /// The number of heads, which divides the width.
+    pub n_heads: usize,
+    /// The most tokens of a text that are kept.
+    pub capacity: usize,
+}
+
 /// Applies self-attention as [`nn::multi_head_attention`](super::multi_head_attention) does if it
 /// is causal, to the next tokens of each text, `x [batch, length, width]`.
 ///
@@ -29,7 +38,8 @@ use crate::prelude::*;
 ///
 ///     pub(crate) fn forward(token: Tensor<i32, 2, 1>, n_before: Tensor<i32, 2>) -> Tensor {
 ///         let h = nn::embedding(token, nn::Embedding { vocabulary: 5, width: 8 });
-///         let h = nn::cached::multi_head_attention(h, n_before, 2, 16);
+///         let attention = nn::cached::Attention { n_heads: 2, capacity: 16 };
+///         let h = nn::cached::multi_head_attention(h, n_before, attention);
 ///         nn::linear(h, 5).argmax(-1)
 ///     }
 /// }
@@ -45,12 +55,8 @@ use crate::prelude::*;
 /// }
 /// ```
 #[crate::layer]
-pub fn multi_head_attention(
-    x: Tensor,
-    n_before: Tensor,
-    n_heads: usize,
-    capacity: usize,
-) -> Tensor {
+pub fn multi_head_attention(x: Tensor, n_before: Tensor, options: Attention) -> Tensor {
+    let Attention { n_heads, capacity } = options;
     let width = x.dim(2);
     let query = heads(linear(x, width), n_heads);
     let key = heads(linear(x, width), n_heads);
@@ -113,15 +119,16 @@ fn with_new(kept: Tensor, new: Tensor, n_before: Tensor) -> Tensor {
 /// [`multi_head_attention`] with a cache and a [`feed_forward`] of four times the width, each with
 /// a shortcut.
 #[crate::layer]
-pub fn transformer_block(x: Tensor, n_before: Tensor, n_heads: usize, capacity: usize) -> Tensor {
-    let h = x + multi_head_attention(layer_norm(x), n_before, n_heads, capacity);
+pub fn transformer_block(x: Tensor, n_before: Tensor, options: Attention) -> Tensor {
+    let h = x + multi_head_attention(layer_norm(x), n_before, options);
     h + feed_forward(layer_norm(h), 4 * x.dim(-1))
 }
 
 /// Applies self-attention as [`nn::gpt2_attention`](super::gpt2_attention) does, to the next tokens
 /// of each text, with a cache as in [`multi_head_attention`].
 #[crate::layer]
-pub fn gpt2_attention(x: Tensor, n_before: Tensor, n_heads: usize, capacity: usize) -> Tensor {
+pub fn gpt2_attention(x: Tensor, n_before: Tensor, options: Attention) -> Tensor {
+    let Attention { n_heads, capacity } = options;
     let width = x.dim(2);
     let [query, key, value] = transposed_linear(x, 3 * width).chunk(3, -1);
     let (query, key, value) = (heads(query, n_heads), heads(key, n_heads), heads(value, n_heads));
@@ -131,9 +138,22 @@ pub fn gpt2_attention(x: Tensor, n_before: Tensor, n_heads: usize, capacity: usi
 /// Applies a block of GPT-2 to the next tokens of each text, as
 /// [`nn::gpt2_block`](super::gpt2_block) does to whole texts.
 #[crate::layer]
-pub fn gpt2_block(x: Tensor, n_before: Tensor, n_heads: usize, capacity: usize) -> Tensor {
-    let h = x + gpt2_attention(layer_norm(x), n_before, n_heads, capacity);
+pub fn gpt2_block(x: Tensor, n_before: Tensor, options: Attention) -> Tensor {
+    let h = x + gpt2_attention(layer_norm(x), n_before, options);
     h + gpt2_feed_forward(layer_norm(h))
+}
+
+/// The options of [`grouped_query_attention`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct GroupedQueryAttention {
+    /// The number of heads of queries, which divides the width.
+    pub n_heads: usize,
+    /// The number of heads of keys and values, which divides that of the queries.
+    pub n_key_value_heads: usize,
+    /// The base of the frequencies of [`nn::rotary`](super::rotary).
+    pub rope_theta: f64,
+    /// The most tokens of a text that are kept.
+    pub capacity: usize,
 }
 
 /// Applies self-attention as [`nn::grouped_query_attention`](super::grouped_query_attention) does,
@@ -143,11 +163,9 @@ pub fn gpt2_block(x: Tensor, n_before: Tensor, n_heads: usize, capacity: usize) 
 pub fn grouped_query_attention(
     x: Tensor,
     n_before: Tensor,
-    n_heads: usize,
-    n_key_value_heads: usize,
-    rope_theta: f64,
-    capacity: usize,
+    options: GroupedQueryAttention,
 ) -> Tensor {
+    let GroupedQueryAttention { n_heads, n_key_value_heads, rope_theta, capacity } = options;
     let (width, places) = (x.dim(2), places(n_before, x.dim(1)));
     let narrow = width / n_heads * n_key_value_heads;
     let query = rotary_at(heads(linear_without_bias(x, width), n_heads), places, rope_theta);
@@ -157,23 +175,29 @@ pub fn grouped_query_attention(
     linear_without_bias(attention(query, key, value, n_before, capacity), width)
 }
 
+/// The options of [`llama_block`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LlamaBlock {
+    /// The number of heads of queries, which divides the width.
+    pub n_heads: usize,
+    /// The number of heads of keys and values, which divides that of the queries.
+    pub n_key_value_heads: usize,
+    /// The hidden features of [`swiglu`].
+    pub hidden: usize,
+    /// The base of the frequencies of [`nn::rotary`](super::rotary).
+    pub rope_theta: f64,
+    /// The `eps` of both norms.
+    pub eps: f64,
+    /// The most tokens of a text that are kept.
+    pub capacity: usize,
+}
+
 /// Applies a block of Llama to the next tokens of each text, as
 /// [`nn::llama_block`](super::llama_block) does to whole texts.
 #[crate::layer]
-#[expect(clippy::too_many_arguments, reason = "the numbers of the block and those of the cache")]
-pub fn llama_block(
-    x: Tensor,
-    n_before: Tensor,
-    n_heads: usize,
-    n_key_value_heads: usize,
-    hidden: usize,
-    rope_theta: f64,
-    eps: f64,
-    capacity: usize,
-) -> Tensor {
-    let normal = rms_norm_with(x, eps);
-    let attended =
-        grouped_query_attention(normal, n_before, n_heads, n_key_value_heads, rope_theta, capacity);
-    let h = x + attended;
+pub fn llama_block(x: Tensor, n_before: Tensor, options: LlamaBlock) -> Tensor {
+    let LlamaBlock { n_heads, n_key_value_heads, hidden, rope_theta, eps, capacity } = options;
+    let attention = GroupedQueryAttention { n_heads, n_key_value_heads, rope_theta, capacity };
+    let h = x + grouped_query_attention(rms_norm_with(x, eps), n_before, attention);
     h + swiglu(rms_norm_with(h, eps), hidden)
 }

@@ -4,6 +4,17 @@
 use super::{attention::heads, dense::linear_without_bias, norm::rms_norm_with, position::rotary};
 use crate::prelude::*;
 
+/// The options of [`grouped_query_attention`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct GroupedQueryAttention {
+    /// The number of heads of queries, which divides the width.
+    pub n_heads: usize,
+    /// The number of heads of keys and values, which divides that of the queries.
+    pub n_key_value_heads: usize,
+    /// The base of the frequencies of [`rotary`]: 10,000 in Llama 2, 500,000 in Llama 3.
+    pub rope_theta: f64,
+}
+
 /// Applies causal self-attention to `x [batch, length, width]` with `n_heads` heads of queries,
 /// whose positions are [`rotary`] with `rope_theta`. Each of `n_key_value_heads` heads of keys and
 /// values serves `n_heads / n_key_value_heads` heads of queries in a row.
@@ -11,12 +22,8 @@ use crate::prelude::*;
 /// The four [`linear_without_bias`] are `q_proj`, `k_proj`, `v_proj` and `o_proj` of Hugging Face's
 /// Llama.
 #[crate::layer]
-pub fn grouped_query_attention(
-    x: Tensor,
-    n_heads: usize,
-    n_key_value_heads: usize,
-    rope_theta: f64,
-) -> Tensor {
+pub fn grouped_query_attention(x: Tensor, options: GroupedQueryAttention) -> Tensor {
+    let GroupedQueryAttention { n_heads, n_key_value_heads, rope_theta } = options;
     let (batch, length, width) = (x.dim(0), x.dim(1), x.dim(2));
     let narrow = width / n_heads * n_key_value_heads;
     let query = rotary(heads(linear_without_bias(x, width), n_heads), rope_theta);
@@ -36,18 +43,27 @@ pub fn swiglu(x: Tensor, hidden: usize) -> Tensor {
     linear_without_bias(gate * linear_without_bias(x, hidden), x.dim(-1))
 }
 
+/// The options of [`llama_block`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LlamaBlock {
+    /// The number of heads of queries, which divides the width.
+    pub n_heads: usize,
+    /// The number of heads of keys and values, which divides that of the queries.
+    pub n_key_value_heads: usize,
+    /// The hidden features of [`swiglu`].
+    pub hidden: usize,
+    /// The base of the frequencies of [`rotary`]: 10,000 in Llama 2, 500,000 in Llama 3.
+    pub rope_theta: f64,
+    /// The `eps` of both norms: 1e-6 or 1e-5.
+    pub eps: f64,
+}
+
 /// Applies a block of Llama: [`grouped_query_attention`] and [`swiglu`], each after a
-/// [`rms_norm_with`] of `eps` and with a shortcut.
+/// [`rms_norm_with`] and with a shortcut.
 #[crate::layer]
-pub fn llama_block(
-    x: Tensor,
-    n_heads: usize,
-    n_key_value_heads: usize,
-    hidden: usize,
-    rope_theta: f64,
-    eps: f64,
-) -> Tensor {
-    let normal = rms_norm_with(x, eps);
-    let h = x + grouped_query_attention(normal, n_heads, n_key_value_heads, rope_theta);
+pub fn llama_block(x: Tensor, options: LlamaBlock) -> Tensor {
+    let LlamaBlock { n_heads, n_key_value_heads, hidden, rope_theta, eps } = options;
+    let attention = GroupedQueryAttention { n_heads, n_key_value_heads, rope_theta };
+    let h = x + grouped_query_attention(rms_norm_with(x, eps), attention);
     h + swiglu(rms_norm_with(h, eps), hidden)
 }

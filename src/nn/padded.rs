@@ -7,15 +7,16 @@
 //! Causal attention needs no lengths: positions of a text do not attend to later ones.
 
 use super::{
-    attention::{feed_forward, heads},
+    attention::{MultiHeadAttention, TransformerBlock, feed_forward, heads},
+    bert::BertLayer,
     dense::linear,
     norm::{layer_norm, layer_norm_with},
 };
 use crate::prelude::*;
 
-/// Applies self-attention as [`nn::multi_head_attention`](super::multi_head_attention) does if it
-/// is not causal, to `x [batch, length, width]`. Of each text, the first `lengths [batch]`
-/// positions, integers, are seen.
+/// Applies self-attention as [`nn::multi_head_attention`](super::multi_head_attention) does, to `x
+/// [batch, length, width]`. Of each text, only the first `lengths [batch]` positions, integers, are
+/// seen.
 ///
 /// ```
 /// #[soybean::model(gpus = 2)]
@@ -28,7 +29,8 @@ use crate::prelude::*;
 ///         labels: Tensor<i32, 4>,
 ///     ) -> Tensor {
 ///         let h = nn::embedding(tokens, nn::Embedding { vocabulary: 9, width: 8 });
-///         let h = nn::padded::bert_layer(h, lengths, 2, 16, 1e-12);
+///         let layer = nn::BertLayer { n_heads: 2, hidden: 16, eps: 1e-12 };
+///         let h = nn::padded::bert_layer(h, lengths, layer);
 ///         // The first token stands for the text.
 ///         nn::linear(h.slice(1, 0, 1).squeeze(1), 3).cross_entropy(labels)
 ///     }
@@ -42,31 +44,35 @@ use crate::prelude::*;
 /// }
 /// ```
 #[crate::layer]
-pub fn multi_head_attention(x: Tensor, lengths: Tensor, n_heads: usize) -> Tensor {
+pub fn multi_head_attention(x: Tensor, lengths: Tensor, options: MultiHeadAttention) -> Tensor {
+    let MultiHeadAttention { n_heads, mask } = options;
     let (batch, length, width) = (x.dim(0), x.dim(1), x.dim(2));
     let query = heads(linear(x, width), n_heads);
     let key = heads(linear(x, width), n_heads);
     let value = heads(linear(x, width), n_heads);
     let scale = 1.0 / ((width / n_heads) as f64).sqrt();
-    let attended = query.attention_with(key, value, "none", lengths, 0.0, scale, 0.0);
+    let attended = query.attention_with(key, value, mask, lengths, 0.0, scale, 0.0);
     linear(attended.permute([0, 2, 1, 3]).reshape([batch, length, width]), width)
 }
 
-/// Applies a pre-norm transformer block as [`nn::transformer_block`](super::transformer_block) does
-/// if it is not causal: [`multi_head_attention`] and a [`feed_forward`] of four times the width,
-/// each with a shortcut and with dropout of probability `p`.
+/// Applies a pre-norm transformer block as [`nn::transformer_block`](super::transformer_block)
+/// does: [`multi_head_attention`] and a [`feed_forward`] of four times the width, each with a
+/// shortcut and with dropout.
 #[crate::layer]
-pub fn transformer_block(x: Tensor, lengths: Tensor, n_heads: usize, p: f64) -> Tensor {
-    let h = x + multi_head_attention(layer_norm(x), lengths, n_heads).dropout(p);
+pub fn transformer_block(x: Tensor, lengths: Tensor, options: TransformerBlock) -> Tensor {
+    let TransformerBlock { n_heads, mask, p } = options;
+    let attention = MultiHeadAttention { n_heads, mask };
+    let h = x + multi_head_attention(layer_norm(x), lengths, attention).dropout(p);
     h + feed_forward(layer_norm(h), 4 * x.dim(-1)).dropout(p)
 }
 
 /// Applies a layer of BERT as [`nn::bert_layer`](super::bert_layer) does: [`multi_head_attention`]
-/// and a [`feed_forward`] of `hidden` features, each with a shortcut and then a
-/// [`layer_norm_with`] of `eps`. `lengths` are the sums of the rows of Hugging Face's
-/// `attention_mask`, for padding at the end.
+/// and a [`feed_forward`], each with a shortcut and then a [`layer_norm_with`]. `lengths` are the
+/// sums of the rows of Hugging Face's `attention_mask`, for padding at the end.
 #[crate::layer]
-pub fn bert_layer(x: Tensor, lengths: Tensor, n_heads: usize, hidden: usize, eps: f64) -> Tensor {
-    let h = layer_norm_with(x + multi_head_attention(x, lengths, n_heads), eps);
+pub fn bert_layer(x: Tensor, lengths: Tensor, options: BertLayer) -> Tensor {
+    let BertLayer { n_heads, hidden, eps } = options;
+    let attention = MultiHeadAttention { n_heads, mask: "none" };
+    let h = layer_norm_with(x + multi_head_attention(x, lengths, attention), eps);
     layer_norm_with(h + feed_forward(h, hidden), eps)
 }

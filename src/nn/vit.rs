@@ -26,11 +26,22 @@ pub fn patch_embedding(x: Tensor, options: PatchEmbedding) -> Tensor {
     conv2d(x, width, window).reshape([x.dim(0), width, n_patches]).transpose()
 }
 
+/// The options of [`vit_block`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct VitBlock {
+    /// The number of heads, which divides the width.
+    pub n_heads: usize,
+    /// The hidden features of [`feed_forward`].
+    pub hidden: usize,
+    /// The `eps` of both norms: 1e-12 in Hugging Face's models.
+    pub eps: f64,
+}
+
 /// Applies a block of the Vision Transformer: [`multi_head_attention`] of all positions and a
-/// [`feed_forward`] of `hidden` features, each after a [`layer_norm_with`] of `eps` and with a
-/// shortcut; Hugging Face's models have 1e-12.
+/// [`feed_forward`], each after a [`layer_norm_with`] and with a shortcut.
 #[crate::layer]
-pub fn vit_block(x: Tensor, n_heads: usize, hidden: usize, eps: f64) -> Tensor {
+pub fn vit_block(x: Tensor, options: VitBlock) -> Tensor {
+    let VitBlock { n_heads, hidden, eps } = options;
     let attention = MultiHeadAttention { n_heads, mask: "none" };
     let h = x + multi_head_attention(layer_norm_with(x, eps), attention);
     h + feed_forward(layer_norm_with(h, eps), hidden)

@@ -44,8 +44,9 @@ macro_rules! chats {
             fn decoder(tokens: Tensor, places: Tensor, n_before: Tensor) -> Tensor {
                 let mut h = nn::embedding(tokens, nn::Embedding { vocabulary: 10, width: 16 });
                 h += nn::embedding(places, nn::Embedding { vocabulary: 9, width: 16 });
+                let attention = nn::cached::Attention { n_heads: 4, capacity: 9 };
                 for _ in 0..2 {
-                    h = nn::cached::transformer_block(h, n_before, 4, 9);
+                    h = nn::cached::transformer_block(h, n_before, attention);
                 }
                 nn::linear(h, 10)
             }

@@ -2,7 +2,7 @@
 
 use soybean::{Config, Device, Network, Predictor, runtime::View};
 
-use crate::example_networks;
+use crate::example_networks::{self, gpt2::Gpt2, llama::Llama};
 
 /// The texts: four of nine tokens.
 const N_TEXTS: usize = 4;
@@ -27,14 +27,30 @@ mod whole {
     }
 }
 
+#[soybean::constant]
+const GPT2: Gpt2 =
+    Gpt2 { vocabulary: 10, n_positions: 9, width: 16, n_heads: 4, n_layers: 2, dropout: 0.0 };
+
+#[soybean::constant]
+const LLAMA: Llama = Llama {
+    vocabulary: 10,
+    width: 16,
+    hidden: 24,
+    n_heads: 4,
+    n_key_value_heads: 2,
+    n_layers: 2,
+    rope_theta: 500.0,
+    eps: 1e-5,
+};
+
 #[soybean::model(gpus = 1, mode = "inference")]
 mod whole_gpt2 {
     use soybean::prelude::*;
 
-    use super::example_networks;
+    use super::{GPT2, example_networks};
 
     pub(crate) fn forward(tokens: Tensor<i32, 4, 9>) -> Tensor {
-        example_networks::gpt2::gpt2(tokens, 10, 9, 16, 4, 2, 0.0)
+        example_networks::gpt2::gpt2(tokens, GPT2)
     }
 }
 
@@ -42,10 +58,10 @@ mod whole_gpt2 {
 mod whole_llama {
     use soybean::prelude::*;
 
-    use super::example_networks;
+    use super::{LLAMA, example_networks};
 
     pub(crate) fn forward(tokens: Tensor<i32, 4, 9>) -> Tensor {
-        example_networks::llama::llama(tokens, 10, 16, 24, 4, 2, 2, 500.0, 1e-5)
+        example_networks::llama::llama(tokens, LLAMA)
     }
 }
 
@@ -62,8 +78,9 @@ macro_rules! decoders {
             ) -> Tensor {
                 let mut h = nn::embedding(tokens, nn::Embedding { vocabulary: 10, width: 16 });
                 h += nn::embedding(places, nn::Embedding { vocabulary: 9, width: 16 });
+                let attention = nn::cached::Attention { n_heads: 4, capacity: 9 };
                 for _ in 0..2 {
-                    h = nn::cached::transformer_block(h, n_before, 4, 9);
+                    h = nn::cached::transformer_block(h, n_before, attention);
                 }
                 nn::linear(h, 10)
             }
@@ -113,15 +130,13 @@ macro_rules! pretrained {
     (@gpt2 $($name:ident of $length:literal on $gpus:literal by $strategy:literal,)*) => {
         pretrained! {$(
             $name of $length on $gpus by $strategy: whole_gpt2, |tokens, n_before|
-                example_networks::gpt2::cached::gpt2(tokens, n_before, 10, 9, 16, 4, 2);
+                example_networks::gpt2::cached::gpt2(tokens, n_before, super::GPT2);
         )*}
     };
     (@llama $($name:ident of $length:literal on $gpus:literal by $strategy:literal,)*) => {
         pretrained! {$(
             $name of $length on $gpus by $strategy: whole_llama, |tokens, n_before|
-                example_networks::llama::cached::llama(
-                    tokens, n_before, 10, 16, 24, 4, 2, 2, 500.0, 1e-5, 9
-                );
+                example_networks::llama::cached::llama(tokens, n_before, super::LLAMA, 9);
         )*}
     };
 }

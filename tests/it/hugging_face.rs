@@ -27,10 +27,18 @@ use crate::example_networks;
 mod gpt2 {
     use soybean::prelude::*;
 
-    use super::example_networks;
+    use super::example_networks::gpt2::{Gpt2, gpt2};
 
     pub(crate) fn forward(tokens: Tensor<i32, 4, 7>, next: Tensor<i32, 4, 7>) -> (Tensor, Tensor) {
-        let logits = example_networks::gpt2::gpt2(tokens, 20, 10, 16, 4, 2, 0.0);
+        let sizes = Gpt2 {
+            vocabulary: 20,
+            n_positions: 10,
+            width: 16,
+            n_heads: 4,
+            n_layers: 2,
+            dropout: 0.0,
+        };
+        let logits = gpt2(tokens, sizes);
         (logits.cross_entropy(next), logits)
     }
 }
@@ -39,10 +47,20 @@ mod gpt2 {
 mod llama {
     use soybean::prelude::*;
 
-    use super::example_networks;
+    use super::example_networks::llama::{Llama, llama};
 
     pub(crate) fn forward(tokens: Tensor<i32, 4, 7>, next: Tensor<i32, 4, 7>) -> (Tensor, Tensor) {
-        let logits = example_networks::llama::llama(tokens, 20, 16, 24, 4, 2, 2, 500.0, 1e-5);
+        let sizes = Llama {
+            vocabulary: 20,
+            width: 16,
+            hidden: 24,
+            n_heads: 4,
+            n_key_value_heads: 2,
+            n_layers: 2,
+            rope_theta: 500.0,
+            eps: 1e-5,
+        };
+        let logits = llama(tokens, sizes);
         (logits.cross_entropy(next), logits)
     }
 }
@@ -51,10 +69,11 @@ mod llama {
 mod bert {
     use soybean::prelude::*;
 
-    use super::example_networks;
+    use super::example_networks::bert::{Bert, bert};
 
     pub(crate) fn forward(tokens: Tensor<i32, 4, 7>, y: Tensor<i32, 4, 7>) -> (Tensor, Tensor) {
-        let logits = example_networks::bert::bert(tokens, 20, 10, 16, 4, 2);
+        let sizes = Bert { vocabulary: 20, n_positions: 10, width: 16, n_heads: 4, n_layers: 2 };
+        let logits = bert(tokens, sizes);
         (logits.cross_entropy(y), logits)
     }
 }
@@ -63,10 +82,11 @@ mod bert {
 mod vit {
     use soybean::prelude::*;
 
-    use super::example_networks;
+    use super::example_networks::vit::{Vit, vit};
 
     pub(crate) fn forward(images: Tensor<f32, 4, 3, 8, 8>, y: Tensor<i32, 4>) -> (Tensor, Tensor) {
-        let logits = example_networks::vit::vit(images, 4, 16, 4, 2, 5);
+        let sizes = Vit { patch: 4, width: 16, n_heads: 4, n_layers: 2, n_classes: 5 };
+        let logits = vit(images, sizes);
         (logits.cross_entropy(y), logits)
     }
 }

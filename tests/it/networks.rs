@@ -13,26 +13,34 @@ const LEARNING_RATES: [(&str, f32); 4] =
 mod losses {
     use soybean::prelude::*;
 
-    use crate::example_networks::{alexnet, gpt, resnet, vgg16};
+    use crate::example_networks::{
+        alexnet::{AlexNet, alexnet},
+        gpt::{Gpt, gpt},
+        resnet::{ResNet, resnet50},
+        vgg16::{Vgg16, vgg16},
+    };
 
     #[soybean::layer]
     pub(crate) fn of_alexnet(x: Tensor, y: Tensor) -> Tensor {
-        alexnet::alexnet(x, 8, 32, 16).cross_entropy(y)
+        let sizes = AlexNet { width: 8, hidden: 32, n_classes: 16 };
+        alexnet(x, sizes).cross_entropy(y)
     }
 
     #[soybean::layer]
     pub(crate) fn of_vgg16(x: Tensor, y: Tensor) -> Tensor {
-        vgg16::vgg16(x, 8, 32, 16).cross_entropy(y)
+        let sizes = Vgg16 { width: 8, hidden: 32, n_classes: 16 };
+        vgg16(x, sizes).cross_entropy(y)
     }
 
     #[soybean::layer]
     pub(crate) fn of_resnet50(x: Tensor, y: Tensor) -> Tensor {
-        resnet::resnet50(x, 8, 16).cross_entropy(y)
+        resnet50(x, ResNet { width: 8, n_classes: 16 }).cross_entropy(y)
     }
 
     #[soybean::layer]
     pub(crate) fn of_gpt(x: Tensor, y: Tensor) -> Tensor {
-        gpt::gpt(x, 24, 32, 8, 12, 0.1).cross_entropy(y)
+        let sizes = Gpt { vocabulary: 24, width: 32, n_heads: 8, n_layers: 12, dropout: 0.1 };
+        gpt(x, sizes).cross_entropy(y)
     }
 }
 

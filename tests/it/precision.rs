@@ -97,11 +97,13 @@ macro_rules! texts {
         pub(crate) mod $name {
             use soybean::prelude::*;
 
-            use crate::example_networks::gpt::gpt;
+            use crate::example_networks::gpt::{Gpt, gpt};
 
             // Long enough for attention in one kernel.
             pub(crate) fn forward(x: Tensor<i32, 4, 32>, y: Tensor<i32, 4, 32>) -> Tensor {
-                gpt(x, 24, 32, 4, 2, 0.1).cross_entropy(y)
+                let sizes =
+                    Gpt { vocabulary: 24, width: 32, n_heads: 4, n_layers: 2, dropout: 0.1 };
+                gpt(x, sizes).cross_entropy(y)
             }
         })*
     };

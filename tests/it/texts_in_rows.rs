@@ -4,20 +4,35 @@ use crate::support::arrays::tensor;
 use soybean::{
     Config,
     eager::{self, Tensor},
-    nn,
+    nn::{self, BertLayer, Gpt2Block, LlamaBlock, TransformerBlock},
 };
 
 const LENGTH: usize = 40;
 const WIDTH: usize = 8;
+
+#[soybean::constant]
+const LAYER: BertLayer = BertLayer { n_heads: 2, hidden: 16, eps: 1e-5 };
+#[soybean::constant]
+const BLOCK: TransformerBlock = TransformerBlock { n_heads: 2, mask: "none", p: 0.0 };
+#[soybean::constant]
+const CAUSAL: TransformerBlock = TransformerBlock { mask: "causal", ..BLOCK };
+#[soybean::constant]
+const GPT2: Gpt2Block = Gpt2Block { n_heads: 2, p: 0.0 };
+#[soybean::constant]
+const LLAMA: LlamaBlock =
+    LlamaBlock { n_heads: 2, n_key_value_heads: 1, hidden: 16, rope_theta: 10_000.0, eps: 1e-5 };
 
 /// Enough positions for the fused kernel.
 #[soybean::model(gpus = 2)]
 mod padded {
     use soybean::{nn, prelude::*};
 
+    use super::{BLOCK, CAUSAL, LAYER};
+
     pub(crate) fn forward(x: Tensor<f32, 2, 40, 8>, lengths: Tensor<i32, 2>) -> (Tensor, Tensor) {
-        let h = nn::padded::bert_layer(x, lengths, 2, 16, 1e-5);
-        let h = nn::padded::transformer_block(h, lengths, 2, 0.0);
+        let h = nn::padded::bert_layer(x, lengths, LAYER);
+        let h = nn::padded::transformer_block(h, lengths, CAUSAL);
+        let h = nn::padded::transformer_block(h, lengths, BLOCK);
         (h.square().mean(..), h)
     }
 }
@@ -26,13 +41,16 @@ mod padded {
 mod packed {
     use soybean::{nn, prelude::*};
 
+    use super::{BLOCK, CAUSAL, GPT2, LLAMA};
+
     pub(crate) fn forward(
         x: Tensor<f32, 2, 40, 8>,
         segments: Tensor<i32, 2, 40>,
     ) -> (Tensor, Tensor) {
-        let h = nn::packed::gpt2_block(x, segments, 2, 0.0);
-        let h = nn::packed::llama_block(h, segments, 2, 1, 16, 10_000.0, 1e-5);
-        let h = nn::packed::transformer_block(h, segments, 2, 0.0);
+        let h = nn::packed::gpt2_block(x, segments, GPT2);
+        let h = nn::packed::llama_block(h, segments, LLAMA);
+        let h = nn::packed::transformer_block(h, segments, CAUSAL);
+        let h = nn::packed::transformer_block(h, segments, BLOCK);
         (h.square().mean(..), h)
     }
 }
@@ -73,9 +91,9 @@ fn padding_changes_no_text() {
         let expected = eager::scope(|| {
             let values: Vec<Tensor> = parameters.iter().map(|it| tensor(&it.1)).collect();
             eager::with_parameters(&values, || {
-                let h = nn::bert_layer(text(&x[start..], 0..n), 2, 16, 1e-5);
-                nn::transformer_block(h, nn::TransformerBlock { n_heads: 2, mask: "none", p: 0.0 })
-                    .to_vec()
+                let h = nn::bert_layer(text(&x[start..], 0..n), LAYER);
+                let h = nn::transformer_block(h, CAUSAL);
+                nn::transformer_block(h, BLOCK).to_vec()
             })
         });
         check(&found[start..start + n * WIDTH], &expected);
@@ -109,13 +127,10 @@ fn texts_in_a_row_do_not_see_each_other() {
             let expected = eager::scope(|| {
                 let values: Vec<Tensor> = parameters.iter().map(|it| tensor(&it.1)).collect();
                 eager::with_parameters(&values, || {
-                    let h = nn::gpt2_block(text(&x[start..], positions.clone()), 2, 0.0);
-                    let h = nn::llama_block(h, 2, 1, 16, 10_000.0, 1e-5);
-                    nn::transformer_block(
-                        h,
-                        nn::TransformerBlock { n_heads: 2, mask: "causal", p: 0.0 },
-                    )
-                    .to_vec()
+                    let h = nn::gpt2_block(text(&x[start..], positions.clone()), GPT2);
+                    let h = nn::llama_block(h, LLAMA);
+                    let h = nn::transformer_block(h, CAUSAL);
+                    nn::transformer_block(h, BLOCK).to_vec()
                 })
             });
             check(&found[start + positions.start * WIDTH..], &expected);

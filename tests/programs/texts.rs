@@ -17,14 +17,17 @@ use soybean::{data::Vocabulary, generation::TextModel};
 mod gpt2 {
     use soybean::prelude::*;
 
-    use super::gpt2_network::cached;
+    use super::gpt2_network::{Gpt2, cached};
+
+    const SIZES: Gpt2 =
+        Gpt2 { vocabulary: 20, n_positions: 10, width: 16, n_heads: 4, n_layers: 2, dropout: 0.0 };
 
     pub(crate) fn prefill(tokens: Tensor<i32, 2, 4>, n_before: Tensor<i32, 2>) -> Tensor {
-        cached::gpt2(tokens, n_before, 20, 10, 16, 4, 2)
+        cached::gpt2(tokens, n_before, SIZES)
     }
 
     pub(crate) fn decode(tokens: Tensor<i32, 2, 1>, n_before: Tensor<i32, 2>) -> Tensor {
-        cached::gpt2(tokens, n_before, 20, 10, 16, 4, 2)
+        cached::gpt2(tokens, n_before, SIZES)
     }
 }
 
@@ -32,10 +35,21 @@ mod gpt2 {
 mod llama {
     use soybean::prelude::*;
 
-    use super::llama_network::cached;
+    use super::llama_network::{Llama, cached};
+
+    const SIZES: Llama = Llama {
+        vocabulary: 20,
+        width: 16,
+        hidden: 24,
+        n_heads: 4,
+        n_key_value_heads: 2,
+        n_layers: 2,
+        rope_theta: 500.0,
+        eps: 1e-5,
+    };
 
     pub(crate) fn forward(tokens: Tensor<i32, 1, 1>, n_before: Tensor<i32, 1>) -> Tensor {
-        cached::llama(tokens, n_before, 20, 16, 24, 4, 2, 2, 500.0, 1e-5, 10)
+        cached::llama(tokens, n_before, SIZES, 10)
     }
 }
 

@@ -19,14 +19,23 @@ pub(crate) const CAPACITY: usize = 256;
 pub(crate) mod gpt2 {
     use soybean::prelude::*;
 
-    use super::gpt2_network::cached;
+    use super::gpt2_network::{Gpt2, cached};
+
+    const SIZES: Gpt2 = Gpt2 {
+        vocabulary: 50257,
+        n_positions: 256,
+        width: 768,
+        n_heads: 12,
+        n_layers: 12,
+        dropout: 0.0,
+    };
 
     pub(crate) fn prefill(tokens: Tensor<i32, 1, 128>, n_before: Tensor<i32, 1>) -> Tensor {
-        cached::gpt2(tokens, n_before, 50257, 256, 768, 12, 12)
+        cached::gpt2(tokens, n_before, SIZES)
     }
 
     pub(crate) fn decode(tokens: Tensor<i32, 1, 1>, n_before: Tensor<i32, 1>) -> Tensor {
-        cached::gpt2(tokens, n_before, 50257, 256, 768, 12, 12)
+        cached::gpt2(tokens, n_before, SIZES)
     }
 }
 
@@ -35,13 +44,24 @@ pub(crate) mod gpt2 {
 pub(crate) mod llama {
     use soybean::prelude::*;
 
-    use super::llama_network::cached;
+    use super::llama_network::{Llama, cached};
+
+    const SIZES: Llama = Llama {
+        vocabulary: 32000,
+        width: 1024,
+        hidden: 2816,
+        n_heads: 16,
+        n_key_value_heads: 4,
+        n_layers: 8,
+        rope_theta: 10000.0,
+        eps: 1e-5,
+    };
 
     pub(crate) fn prefill(tokens: Tensor<i32, 1, 128>, n_before: Tensor<i32, 1>) -> Tensor {
-        cached::llama(tokens, n_before, 32000, 1024, 2816, 16, 4, 8, 10000.0, 1e-5, 256)
+        cached::llama(tokens, n_before, SIZES, 256)
     }
 
     pub(crate) fn decode(tokens: Tensor<i32, 1, 1>, n_before: Tensor<i32, 1>) -> Tensor {
-        cached::llama(tokens, n_before, 32000, 1024, 2816, 16, 4, 8, 10000.0, 1e-5, 256)
+        cached::llama(tokens, n_before, SIZES, 256)
     }
 }

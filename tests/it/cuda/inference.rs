@@ -48,7 +48,8 @@ macro_rules! decoders {
             pub(crate) fn forward(x: Tensor<f32, 2, 1, 16>) -> (Tensor, Tensor) {
                 let n_before = state("n_before", [2]);
                 n_before.assign(n_before + 1.0);
-                (nn::cached::transformer_block(x, n_before, 4, 8), n_before * 1.0)
+                let attention = nn::cached::Attention { n_heads: 4, capacity: 8 };
+                (nn::cached::transformer_block(x, n_before, attention), n_before * 1.0)
             }
         })*
     };
@@ -63,14 +64,19 @@ decoders! {
 /// Entries over one state: a prompt of three tokens, then one token after another.
 #[soybean::model(gpus = 4, mode = "inference", entries = (prefill, decode = 4))]
 pub(crate) mod chat_on_four {
-    use soybean::{nn, prelude::*};
+    use soybean::{
+        nn::{self, cached::Attention},
+        prelude::*,
+    };
+
+    const ATTENTION: Attention = Attention { n_heads: 4, capacity: 8 };
 
     pub(crate) fn prefill(x: Tensor<f32, 2, 3, 16>, n_before: Tensor<i32, 2>) -> Tensor {
-        nn::cached::transformer_block(x, n_before, 4, 8)
+        nn::cached::transformer_block(x, n_before, ATTENTION)
     }
 
     pub(crate) fn decode(n_before: Tensor<i32, 2>, y: Tensor<f32, 2, 1, 16>) -> Tensor {
-        nn::cached::transformer_block(y, n_before, 4, 8)
+        nn::cached::transformer_block(y, n_before, ATTENTION)
     }
 }
 

@@ -223,11 +223,13 @@ macro_rules! texts {
         pub(crate) mod $name {
             use soybean::prelude::*;
 
-            use crate::example_networks::gpt::gpt;
+            use crate::example_networks::gpt::{Gpt, gpt};
 
             // Long enough for the fused attention kernel.
             pub(crate) fn forward(x: Tensor<i32, 4, 32>, y: Tensor<i32, 4, 32>) -> (Tensor, Tensor) {
-                let logits = gpt(x, 24, 32, 4, 2, 0.1);
+                let sizes =
+                    Gpt { vocabulary: 24, width: 32, n_heads: 4, n_layers: 2, dropout: 0.1 };
+                let logits = gpt(x, sizes);
                 (logits.cross_entropy(y), logits)
             }
         })*
