@@ -1,8 +1,8 @@
 //! `check`: compares the generated trainer with the model's own function.
 //!
 //! Loss and outputs are compared directly. Gradients are not visible from outside, so the first
-//! update is compared with that of the optimizer's definition, computed from finite differences. If several steps share an update, all of
-//! them run on the same batch.
+//! update is compared with that of the optimizer's definition, computed from finite differences. If
+//! several steps share an update, all of them run on the same batch.
 //!
 //! A model with several entries has no data, so each entry is checked on random inputs, from new
 //! parameters.
