@@ -11,7 +11,11 @@ mod rules;
 #[cfg(test)]
 mod tests;
 
-use std::{io::Write, sync::Arc, time::Instant};
+use std::{
+    io::Write,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use soybean_explain::Changes;
 use soybean_plan::{Precision, RunScalar, Tables};
@@ -94,28 +98,12 @@ fn check_entry(
     report: &mut Report<'_>,
 ) -> Result<(), CommandError> {
     let tables = model.model.tables();
-    let (of_entry, by_entry) = (&tables.entries[entry], suffix(tables, entry));
+    let by_entry = suffix(tables, entry);
     // With a learning rate of 1, the update is the difference of the parameters.
     let mut trainer = Trainer::new(model.model, Config { learning_rate: 1.0, ..config.clone() })?;
     let before = numbers(&mut trainer)?;
-    let started = Instant::now();
     let mut oracle = Oracle::new(model, (entry, batch), before, config.seed);
-    let expected = oracle.evaluation();
-    let forward_time = started.elapsed();
-
-    let evaluation = trainer.evaluate_by(entry, batch)?;
-    let what = format!("bytes of an evaluation{by_entry}");
-    report.compare_bytes(&what, of_entry.bytes, trainer.moved_bytes())?;
-    let what = format!("bytes of feeding a batch{by_entry}");
-    report.compare_bytes(&what, tables.fed_bytes(entry), trainer.fed_bytes())?;
-    let what = format!("loss of an evaluation{by_entry}");
-    report.compare(&what, &expected[0].elements, &[evaluation.loss])?;
-    let outputs = tables.predictions(entry).iter();
-    for ((output, array), numbers) in outputs.zip(&evaluation.outputs).zip(&expected[1..]) {
-        let what = format!("output `{}`{by_entry}", output.name);
-        report.compare(&what, &numbers.elements, &array.data)?;
-    }
-
+    let forward_time = report.evaluation(&mut trainer, (entry, batch), tables, &oracle)?;
     let steps = report.steps(&mut trainer, (entry, batch), tables, &oracle)?;
     let recipe = Changes::default().apply(model.plan.recipe)?;
     let optimizer = &recipe.options.optimizer;
@@ -132,10 +120,11 @@ fn check_entry(
             group: optimizer.group_of(&it.name),
         }
     };
-    let roles: Vec<Role<'_>> = of_entry.parameters.iter().map(role).collect();
+    let made = &tables.entries[entry].parameters;
+    let roles: Vec<Role<'_>> = made.iter().map(role).collect();
     let first = FirstUpdate { steps: &steps, clipping, roles: &roles };
     let after = after_update(&mut trainer, tables)?;
-    let after: Vec<Numbers> = of_entry.parameters.iter().map(|it| after[*it].clone()).collect();
+    let after: Vec<Numbers> = made.iter().map(|it| after[*it].clone()).collect();
     let samples = sample(&mut oracle, &after, &first, forward_time);
     let expected = |parameter: usize, element| {
         let Role { name, shape, .. } = roles[parameter];
@@ -202,6 +191,33 @@ impl<'a> Report<'a> {
 }
 
 impl Report<'_> {
+    /// Compares an evaluation of an entry; returns the time that the function takes.
+    fn evaluation(
+        &mut self,
+        trainer: &mut Trainer,
+        (entry, batch): (usize, &[View<'_>]),
+        tables: &Tables,
+        oracle: &Oracle,
+    ) -> Result<Duration, CommandError> {
+        let by_entry = suffix(tables, entry);
+        let started = Instant::now();
+        let expected = oracle.evaluation();
+        let forward_time = started.elapsed();
+        let evaluation = trainer.evaluate_by(entry, batch)?;
+        let what = format!("bytes of an evaluation{by_entry}");
+        self.compare_bytes(&what, tables.entries[entry].bytes, trainer.moved_bytes())?;
+        let what = format!("bytes of feeding a batch{by_entry}");
+        self.compare_bytes(&what, tables.fed_bytes(entry), trainer.fed_bytes())?;
+        let what = format!("loss of an evaluation{by_entry}");
+        self.compare(&what, &expected[0].elements, &[evaluation.loss])?;
+        let outputs = tables.predictions(entry).iter();
+        for ((output, array), numbers) in outputs.zip(&evaluation.outputs).zip(&expected[1..]) {
+            let what = format!("output `{}`{by_entry}", output.name);
+            self.compare(&what, &numbers.elements, &array.data)?;
+        }
+        Ok(forward_time)
+    }
+
     /// Runs steps until the first update; returns the steps whose gradients differ.
     fn steps(
         &mut self,
