@@ -391,20 +391,20 @@ pub fn without_detach(program: &ScalarProgram) -> ScalarProgram {
     for instruction in instructions.iter() {
         let of = |it: Register| registers[it as usize];
         let zero = |it: Register| is_zero[it as usize];
-        let is_none = match *instruction {
+        let vanishes = match *instruction {
             Instruction::Binary(Binary::Subtract, x, y) if is_detached(y, x) => true,
             Instruction::Binary(Binary::Multiply, x, y) => zero(x) || zero(y),
             _ => false,
         };
         let register = match *instruction {
-            _ if is_none => builder.constant(0.0),
+            _ if vanishes => builder.constant(0.0),
             Instruction::Unary(Unary::Detach, x) => of(x),
             Instruction::Binary(Binary::Add | Binary::Subtract, x, y) if zero(y) => of(x),
             Instruction::Binary(Binary::Add, x, y) if zero(x) => of(y),
             other => builder.push(with_sources(other, of)),
         };
         registers.push(register);
-        is_zero.push(is_none);
+        is_zero.push(vanishes);
     }
     let results: Vec<Register> = program.results.iter().map(|&it| registers[it as usize]).collect();
     builder.finish_all(&results)

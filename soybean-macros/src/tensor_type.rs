@@ -15,7 +15,7 @@ const OTHER_DTYPES: [&str; 16] = [
 pub(crate) struct TensorType<'a> {
     pub(crate) dtype: Result<DType, &'a GenericArgument>,
     pub(crate) dims: Vec<&'a GenericArgument>,
-    /// Whether the type is `Tensor` alone.
+    /// True for `Tensor` without type and dims.
     pub(crate) is_bare: bool,
 }
 

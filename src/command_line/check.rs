@@ -7,7 +7,7 @@
 //! A model with several entries has no data, so each entry is checked on random inputs, from new
 //! parameters.
 
-mod rules;
+mod first_update;
 #[cfg(test)]
 mod tests;
 
@@ -29,7 +29,7 @@ use crate::{
     oracle::{Numbers, Oracle},
     run::first,
 };
-use rules::{FirstUpdate, Role, Sample, difference, sample};
+use first_update::{FirstUpdate, Role, Sample, difference, sample};
 
 /// Tolerances against the function in double precision, relative to the largest number.
 struct Tolerance {
