@@ -1,5 +1,7 @@
 //! Checks of a model as a whole, before its passes.
 
+use std::collections::BTreeSet;
+
 use soybean_plan::{MAX_TRAINED_ENTRIES, Mesh, Mode, Pattern, Topology, TopologyError};
 
 use crate::{
@@ -39,16 +41,35 @@ fn topology(options: &Options) -> Result<Option<Topology>, ModelDiagnostic> {
     options.search.topology(options.n_gpus).map_err(fault)
 }
 
-/// Checks a model's pins against the mesh, and its optimizer's patterns against its parameters.
+/// Checks a model's pins against the mesh, the names of its tensors, and its optimizer's patterns
+/// against its parameters.
 pub(crate) fn model(
     builder: &Builder,
     mesh: &Mesh,
     optimizer: &Optimizer,
 ) -> Result<(), Vec<ModelDiagnostic>> {
     let mut faults = pins(builder.graph(), mesh);
+    faults.extend(repeated_names(builder));
     faults.extend(optimizer.faults(builder.graph()));
     faults.extend(entries(builder, optimizer));
     if faults.is_empty() { Ok(()) } else { Err(faults) }
+}
+
+/// Returns a fault for each parameter, buffer or state with the name of an earlier one in the same
+/// entry: states of optimizers, checkpoints and files of weights find them by their names.
+fn repeated_names(builder: &Builder) -> Vec<ModelDiagnostic> {
+    let graph = builder.graph();
+    let entry_of =
+        |it: Value| builder.entries.partition_point(|start| start.first_value <= it.index());
+    let mut seen = BTreeSet::new();
+    let fault = |value: Value| {
+        let node = graph.node(value);
+        let is_new = !node.source.is_kept() || seen.insert((entry_of(value), node.name.as_str()));
+        let message = format!("the name `{}` stands for two tensors", node.name);
+        let help = Some("give one of them another name".to_owned());
+        (!is_new).then_some(ModelDiagnostic { at: ModelPart::Value(value), message, help })
+    };
+    graph.values().filter_map(fault).collect()
 }
 
 /// Returns the faults of the entries of a trained model: patterns that match no parameter, and

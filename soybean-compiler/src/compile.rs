@@ -50,6 +50,7 @@ pub struct Compiled {
 /// - a cluster that has no place for that number;
 /// - tensors that are too large together for the bytes of a step to be counted;
 /// - pins that do not fit the mesh;
+/// - two parameters, buffers or states of one name in an entry;
 /// - patterns of names of parameters that match none;
 /// - a memory limit that no plan found keeps.
 pub fn compile(

@@ -122,9 +122,7 @@ pub(crate) fn with_shared_tensors(
     let mut faults = Vec::new();
     let shared = rewrite(&network, |rewriter, value| {
         let node = rewriter.old.node(value);
-        let is_kept =
-            matches!(node.source, Source::Parameter(_) | Source::Buffer(_) | Source::State);
-        if !is_kept || node.name.is_empty() {
+        if !node.source.is_kept() || node.name.is_empty() {
             return Some(rewriter.copy(value));
         }
         let first = *first_of.entry(node.name.clone()).or_insert(value);

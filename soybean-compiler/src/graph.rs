@@ -71,6 +71,14 @@ pub enum Source {
     Operator(Operator),
 }
 
+impl Source {
+    /// Returns whether the tensor is kept from step to step.
+    #[must_use]
+    pub const fn is_kept(&self) -> bool {
+        matches!(self, Self::Parameter(_) | Self::Buffer(_) | Self::State)
+    }
+}
+
 /// A data-flow graph of tensors. Operands are made before the tensors that are computed from them.
 #[derive(Clone, Debug, Default)]
 pub struct Graph {

@@ -5,7 +5,6 @@ use std::{collections::BTreeSet, ops::Range};
 use soybean_plan::{BufferId, Combine, DType, Kernel, Mode, Program, Step, TrainingStep};
 
 use crate::{
-    graph::Source,
     network::Network,
     operator::{Operator, Rounding},
     operators::{attend::Attend, combination::Combination, contract::Contract, map_of},
@@ -38,10 +37,7 @@ pub fn verify(network: &Network) -> Result<(), String> {
         if graph.shape(source) != graph.shape(next) {
             return Err(format!("{next} is not of the shape of {source}, whose next value it is"));
         }
-        if !matches!(
-            graph.node(source).source,
-            Source::Parameter(_) | Source::Buffer(_) | Source::State
-        ) {
+        if !graph.node(source).source.is_kept() {
             return Err(format!("{source} is updated, but no parameter, buffer or state"));
         }
     }

@@ -106,10 +106,7 @@ fn is_parameter(problem: &TilingProblem<'_>, value: Value) -> bool {
 
 /// Returns whether a tensor persists from step to step.
 fn is_kept(problem: &TilingProblem<'_>, value: Value) -> bool {
-    matches!(
-        problem.network.graph.node(value).source,
-        Source::Parameter(_) | Source::Buffer(_) | Source::State
-    )
+    problem.network.graph.node(value).source.is_kept()
 }
 
 /// The batch dim of tensors: the first dim of every input, and what operators make of it.

@@ -176,6 +176,16 @@ fn faults_say_the_line_and_what_is_wrong() {
         line 9 of the recipe: a string has a wrong escape"#]].assert_eq(&faults.join("\n"));
 }
 
+#[test]
+fn names_are_unique() {
+    let mut recipe = small("w");
+    recipe.builder.buffer("w", &[3], Init::Constant(0.0));
+    check(&recipe);
+    let faults = recipe.compile(&|| 0.0).unwrap_err();
+    let texts: Vec<&str> = faults.iter().map(|it| it.message.as_str()).collect();
+    assert_eq!(texts, ["the name `w` stands for two tensors"]);
+}
+
 fn numbers() -> impl proptest::strategy::Strategy<Value = f64> {
     prop_oneof![
         any::<f64>().prop_filter("comparable", |it| !it.is_nan()),
