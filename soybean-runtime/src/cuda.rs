@@ -19,6 +19,7 @@ mod gpu;
 mod host_tensor;
 mod interconnect;
 mod kernels;
+mod launches;
 mod libraries;
 mod local_ranks;
 mod matmul;
@@ -35,6 +36,7 @@ mod source;
 mod stream;
 mod transfer;
 
+pub use launches::{QueuedTask, queued_tasks};
 #[cfg(feature = "mpi")]
 pub(crate) use local_ranks::LocalRanks;
 pub(crate) use ranks::CudaRanks;
