@@ -26,6 +26,8 @@ pub(crate) struct Options {
     pub(crate) n_steps: usize,
     pub(crate) config: Config,
     pub(crate) trace: Option<PathBuf>,
+    /// Whether the last loss is compared with that of the CPU.
+    pub(crate) checks: bool,
 }
 
 /// Labels are random, so nothing can be learned; a small learning rate keeps weights and losses
@@ -48,6 +50,7 @@ Measures training steps; prints one line of JSON for each case. Flags that choos
   --steps N         the number of steps to measure (30)
   --device NAME     cpu, cuda or auto (auto)
   --no-graph        queue each kernel anew in every step
+  --check           compare the last loss with that of the same steps on the CPU; a difference is an error
   --trace FILE      write what each rank did when in one step; of the last case, if there are several
 ";
 
@@ -76,6 +79,7 @@ pub(crate) fn parse(arguments: impl Iterator<Item = OsString>) -> Result<Request
         n_steps: 30,
         config: Config { learning_rate: LEARNING_RATE, ..Config::default() },
         trace: None,
+        checks: false,
     };
     let mut parser = Parser::from_args(arguments);
     while let Some(argument) = parser.next()? {
@@ -95,6 +99,7 @@ pub(crate) fn parse(arguments: impl Iterator<Item = OsString>) -> Result<Request
             Arg::Long("device") => {
                 options.config.device = parser.value()?.string()?.parse::<Device>()?;
             }
+            Arg::Long("check") => options.checks = true,
             Arg::Long("no-graph") => options.config.uses_graphs = false,
             Arg::Long("trace") => options.trace = Some(parser.value()?.into()),
             Arg::Long(_) | Arg::Short(_) | Arg::Value(_) => {

@@ -4,8 +4,9 @@ use std::{error::Error, fs, time::Instant};
 
 use serde_json::{Value, json};
 use soybean::{
+    Config, Device,
     plan::{
-        DType, Input,
+        DType, Input, Precision,
         random::{mixed, next_state},
     },
     runtime::{Model, Trainer, View, data::Values},
@@ -29,10 +30,12 @@ pub(crate) fn line(case: &Case, options: &Options) -> Result<String, Box<dyn Err
     let started = Instant::now();
     let mut trainer = Trainer::new(program, options.config.clone())?;
     let setup_seconds = started.elapsed().as_secs_f64();
-    let (milliseconds, loss) = match case.task {
-        Task::Train => training_steps(&mut trainer, &views, options)?,
-        Task::Products(_) => evaluations(&mut trainer, &views, options)?,
-    };
+    let (milliseconds, loss) = steps(case, &mut trainer, &views, options)?;
+    if options.checks {
+        let config = Config { device: Device::Cpu, ..options.config.clone() };
+        let expected = steps(case, &mut Trainer::new(program, config)?, &views, options)?.1;
+        check_loss(loss, expected, case.precision())?;
+    }
     let median = milliseconds[milliseconds.len() / 2];
     let flops = flops(case)?;
     let mut line = head(case);
@@ -51,6 +54,34 @@ pub(crate) fn line(case: &Case, options: &Options) -> Result<String, Box<dyn Err
         "loss": loss,
     })));
     Ok(Value::Object(line).to_string())
+}
+
+/// Runs the steps of a case. Returns their times in milliseconds in ascending order, and the last
+/// loss.
+fn steps(
+    case: &Case,
+    trainer: &mut Trainer,
+    batch: &[View<'_>],
+    options: &Options,
+) -> Result<(Vec<f64>, f32), Box<dyn Error>> {
+    match case.task {
+        Task::Train => training_steps(trainer, batch, options),
+        Task::Products(_) => evaluations(trainer, batch, options),
+    }
+}
+
+/// Checks the loss of a device against that of the CPU, after the same steps. With `f32`, sums have
+/// another order. The other two formats have 10 and 7 bits of mantissa.
+fn check_loss(found: f32, expected: f32, precision: Precision) -> Result<(), Box<dyn Error>> {
+    let tolerance = match precision {
+        Precision::F32 => 1e-4,
+        Precision::Tf32 | Precision::Bf16 => 1e-2,
+    };
+    // The loss of the model of products is close to 0; those of other models are above 1. NaN is
+    // never close.
+    let is_close = (found - expected).abs() <= tolerance * expected.abs().max(1.0);
+    let fault = || format!("the last loss is {found}, and {expected} on the CPU");
+    is_close.then_some(()).ok_or_else(|| fault().into())
 }
 
 /// Returns the mean time in microseconds that the host took to launch a training step.

@@ -20,6 +20,8 @@ mod evaluation;
 mod host_io;
 mod initial_values;
 mod inspection;
+#[cfg(feature = "cuda")]
+mod launch_summary;
 mod model;
 mod movement;
 mod prediction;
@@ -43,6 +45,8 @@ pub use cuda::{QueuedTask, compile_kernels, queued_tasks};
 pub use devices::{Devices, devices};
 pub use evaluation::Evaluation;
 pub use inspection::NonFiniteTensor;
+#[cfg(feature = "cuda")]
+pub use launch_summary::{LaunchRow, LaunchSummary};
 pub use model::Model;
 pub use predictor::Predictor;
 pub use processes::Process;

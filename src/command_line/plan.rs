@@ -8,6 +8,8 @@ use soybean_explain::{
     why_watched,
 };
 use soybean_plan::Plan;
+#[cfg(feature = "cuda")]
+use soybean_runtime::{LaunchSummary, queued_tasks};
 
 use super::{
     CommandError,
@@ -91,7 +93,15 @@ fn text(plan: &Plan, options: &PlanOptions) -> Result<String, CommandError> {
     if options.format == Format::Text && options.changes == Changes::default() {
         return Ok(plan.text.to_owned());
     }
-    Ok(formatted(&compiled(plan, &options.changes)?, options.format))
+    let compiled = compiled(plan, &options.changes)?;
+    Ok(match options.format {
+        Format::Text => compiled.report.text(),
+        Format::Json => compiled.report.json(),
+        Format::Dot => picture::dot(&compiled.report),
+        Format::Svg => picture::svg(&compiled.report),
+        Format::Html => page::html(&compiled),
+        Format::Launches => launches(plan, options, &compiled)?,
+    })
 }
 
 /// The work of a compilation that takes long.
@@ -129,15 +139,33 @@ fn side(plan: &Plan, options: &PlanOptions, name: &str) -> Result<Side, CommandE
     Ok(Side { title: name.to_owned(), plan })
 }
 
-fn formatted(compiled: &Compiled, format: Format) -> String {
-    let report = &compiled.report;
-    match format {
-        Format::Text => report.text(),
-        Format::Json => report.json(),
-        Format::Dot => picture::dot(report),
-        Format::Svg => picture::svg(report),
-        Format::Html => page::html(compiled),
+/// Returns what a step of each entry launches on every GPU, with estimated times on the GPUs of the
+/// plan's cluster, or on an H100.
+#[cfg(feature = "cuda")]
+fn launches(
+    plan: &Plan,
+    options: &PlanOptions,
+    compiled: &Compiled,
+) -> Result<String, CommandError> {
+    let search = options.changes.apply(plan.recipe)?.options.search;
+    let cluster = search.cluster.or_else(|| soybean_cluster::preset("dgx-h100"));
+    let device = cluster.expect("the preset exists").device;
+    let tables = &compiled.program.tables;
+    let mut text = format!(
+        "What a step launches on each GPU; times by the roofline of a {}, not measured\n",
+        device.name
+    );
+    for (number, entry) in tables.entries.iter().enumerate() {
+        let tasks = queued_tasks(&compiled.program, number)?;
+        let summary = LaunchSummary::new(&tasks, &device, tables.precision);
+        text.push_str(&format!("\n{}, {}\n{summary}", entry.name, tables.precision));
     }
+    Ok(text)
+}
+
+#[cfg(not(feature = "cuda"))]
+fn launches(_: &Plan, _: &PlanOptions, _: &Compiled) -> Result<String, CommandError> {
+    Err(CommandError::Usage("--format launches needs the feature `cuda`".to_owned()))
 }
 
 #[cfg(test)]

@@ -1,10 +1,10 @@
-//! What a training step queues for each rank, found without a GPU.
+//! What a step queues for each rank, found without a GPU.
 //!
 //! Fusion asks cuBLASLt what it supports; here NVIDIA's documentation answers. cuDNN is left out, so
 //! generated kernels compute convolutions, and ranks read the memory of their peers.
 
 use soybean_codegen as codegen;
-use soybean_plan::{BufferId, DType, Kernel};
+use soybean_plan::{BufferId, DType, Kernel, Mode};
 
 use super::{
     collective::{CollectiveOperation, CommunicationBackend},
@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{Error, ErrorKind, Model, check::check_tables};
 
-/// A task that a training step queues for each rank.
+/// A task that a step queues for each rank.
 #[derive(Clone, Debug)]
 pub struct QueuedTask {
     /// The kind of work.
@@ -32,23 +32,32 @@ pub struct QueuedTask {
     pub buffer: Option<BufferId>,
     /// The number of kernels, fills and calls of libraries; 1 for the copies of the host.
     pub n_launches: usize,
+    /// The bytes that each rank reads and writes, each operand and each result once.
+    pub n_bytes: u64,
 }
 
-/// Returns the tasks of a training step of the entry of this number, after fusion. Needs no GPU and
-/// no library.
+/// Returns the tasks of a training step of the entry of this number, after fusion; of a prediction,
+/// if the model is not trained. Needs no GPU and no library.
 ///
 /// # Errors
 /// If the tables of the model are inconsistent, or a kernel has no text for GPUs.
 pub fn queued_tasks(model: &dyn Model, entry: usize) -> Result<Vec<QueuedTask>, Error> {
     let (tables, kernels) = (model.tables(), model.kernels());
     check_tables(tables)?;
-    let steps = record(model, |model, rank| model.train(entry, rank))?;
+    let is_trained = tables.mode() == Mode::Training;
+    let steps = match is_trained {
+        true => record(model, |model, rank| model.train(entry, rank))?,
+        false => record(model, |model, rank| model.evaluate(entry, rank))?,
+    };
     let fused = fuse(&steps, kernels, tables, &mut |kernel, types, epilogue| {
         let Some(Kernel::Contract(contraction)) = kernels.get(kernel) else { return false };
         n_documented_calls(contraction, types, tables.precision, epilogue).is_some()
     });
     let mut builder = PhaseBuilder::new(tables, kernels, CommunicationBackend::PeerAccess);
-    let scalars = scalars_for_host(tables, entry, TrainingStep::Updating);
+    let scalars = match is_trained {
+        true => scalars_for_host(tables, entry, TrainingStep::Updating),
+        false => Vec::new(),
+    };
     let phase = builder.phase(&fused, &scalars)?;
     phase.tasks.iter().map(|it| queued_task(&builder, it)).collect()
 }
@@ -57,7 +66,9 @@ fn queued_task(builder: &PhaseBuilder<'_>, task: &Task) -> Result<QueuedTask, Er
     let kernel = task.label.kernel.map(|it| builder.kernels[it].clone());
     let plain = |n_launches: usize| {
         let (name, buffer, kernel) = (task.label.name, task.label.buffer, kernel.clone());
-        QueuedTask { name, kernel, inputs: Vec::new(), results: Vec::new(), buffer, n_launches }
+        let n_bytes = task.n_bytes as u64;
+        let (inputs, results) = (Vec::new(), Vec::new());
+        QueuedTask { name, kernel, inputs, results, buffer, n_launches, n_bytes }
     };
     match &task.action {
         Action::Feed | Action::Report(_) => Ok(plain(1)),

@@ -30,6 +30,8 @@ pub(crate) struct Task {
     pub(crate) label: TaskLabel,
     pub(crate) lane: Lane,
     pub(crate) action: Action,
+    /// Bytes that each rank reads and writes.
+    pub(crate) n_bytes: usize,
 }
 
 /// What traces tell of a task.
@@ -103,7 +105,9 @@ struct TaskQueue {
 
 impl TaskQueue {
     fn push(&mut self, label: TaskLabel, access: Access, action: Action) {
-        self.tasks.push(Task { label, lane: access.lane, action });
+        let ranges = access.reads.iter().chain(&access.group_reads).chain(&access.writes);
+        let n_bytes = ranges.map(ExactSizeIterator::len).sum();
+        self.tasks.push(Task { label, lane: access.lane, action, n_bytes });
         self.accesses.push(access);
     }
 }

@@ -19,15 +19,17 @@ pub(in crate::command_line) enum Format {
     Dot,
     Svg,
     Html,
+    Launches,
 }
 
 /// All formats with their names.
-const FORMATS: [(&str, Format); 5] = [
+const FORMATS: [(&str, Format); 6] = [
     ("text", Format::Text),
     ("json", Format::Json),
     ("dot", Format::Dot),
     ("svg", Format::Svg),
     ("html", Format::Html),
+    ("launches", Format::Launches),
 ];
 
 /// The options of `plan`.
@@ -165,7 +167,7 @@ pub(super) const FLAGS: &[Flag] = &[
     Flag {
         name: "format",
         value: "NAME",
-        help: "text, json, dot, svg or html (text)",
+        help: "text, json, dot, svg, html, or launches: what a GPU runs (text)",
         commands: &[Command::Plan],
         target: Target::Option(|options, text| set(&mut options.plan.format, format(text))),
     },

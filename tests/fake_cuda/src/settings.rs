@@ -4,6 +4,8 @@ use std::env;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use crate::work::PlantedFault;
+
 /// Settings; the README describes the variables.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
@@ -15,6 +17,7 @@ pub(crate) struct Settings {
     pub(crate) seed: u64,
     pub(crate) has_peer_access: bool,
     pub(crate) fail_launch: Option<u64>,
+    pub(crate) planted_faults: Vec<PlantedFault>,
     pub(crate) skip_wait: Option<u64>,
     /// True if communicators report an asynchronous error.
     pub(crate) fail_communicators: bool,
@@ -31,6 +34,7 @@ impl Settings {
             seed: number("SOYBEAN_FAKE_SEED").unwrap_or(1),
             has_peer_access: number::<u8>("SOYBEAN_FAKE_NO_PEER").is_none(),
             fail_launch: number("SOYBEAN_FAKE_FAIL_LAUNCH"),
+            planted_faults: planted_faults(),
             skip_wait: number("SOYBEAN_FAKE_SKIP_WAIT"),
             fail_communicators: number::<u8>("SOYBEAN_FAKE_NCCL_ERROR").is_some(),
             nccl_folder: env::var_os("SOYBEAN_FAKE_NCCL_FOLDER").map(PathBuf::from),
@@ -44,6 +48,12 @@ fn devices() -> Vec<usize> {
     let Ok(visible) = env::var("CUDA_VISIBLE_DEVICES") else { return (0..all).collect() };
     let numbers = visible.split(',').map(|it| it.trim().parse().ok().filter(|it| *it < all));
     numbers.map_while(|it| it).collect()
+}
+
+/// Returns the faults of kernels, and ignores what is none.
+fn planted_faults() -> Vec<PlantedFault> {
+    let text = env::var("SOYBEAN_FAKE_PLANT").unwrap_or_default();
+    text.split(',').filter_map(|it| it.trim().parse().ok()).collect()
 }
 
 fn number<T: FromStr>(variable: &str) -> Option<T> {

@@ -138,6 +138,7 @@ impl State {
             random: Random::new(settings.seed),
             n_launches: 0,
             failing_launch: settings.fail_launch,
+            planted_faults: settings.planted_faults.clone(),
         };
         let mut state = Self {
             policy: SchedulePolicy::new(&mut machine.random),

@@ -1,6 +1,7 @@
 //! Work items of streams and graphs.
 
 use std::fmt;
+use std::str::FromStr;
 use std::sync::Arc;
 
 use crate::memory::Memory;
@@ -16,6 +17,39 @@ pub(crate) struct Machine {
     pub(crate) n_launches: u64,
     /// Number of the launch that fails.
     pub(crate) failing_launch: Option<u64>,
+    pub(crate) planted_faults: Vec<PlantedFault>,
+}
+
+/// What goes wrong in kernels whose name contains a text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PlantedFault {
+    pub(crate) kind: FaultKind,
+    pub(crate) name: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FaultKind {
+    /// The kernel never ends.
+    Hang,
+    /// The first element of each operand is wrong afterwards.
+    WrongResults,
+    /// The process dies.
+    Crash,
+}
+
+impl FromStr for PlantedFault {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let (kind, name) = text.split_once(' ').ok_or(())?;
+        let kind = match kind {
+            "hang" => FaultKind::Hang,
+            "wrong" => FaultKind::WrongResults,
+            "crash" => FaultKind::Crash,
+            _ => return Err(()),
+        };
+        Ok(Self { kind, name: name.to_owned() })
+    }
 }
 
 /// The action of a task, which may run several times in a graph.

@@ -5,6 +5,7 @@
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::path::Path;
 use std::sync::Arc;
+use std::{process, thread};
 
 use super::device::SHARED_BYTES;
 use crate::ffi::{Address, Handle, In, Out};
@@ -13,7 +14,11 @@ use crate::module::{Module, Order};
 use crate::nvrtc::CUBIN;
 use crate::state::{State, report_problem};
 use crate::status::{ApiResult, DeviceError, Status};
-use crate::work::{Machine, Task};
+use crate::work::{FaultKind, Machine, Task};
+
+/// What a planted fault writes.
+const WRONG_NUMBER: f32 = 1e9;
+
 
 /// A loaded module.
 #[derive(Debug)]
@@ -176,6 +181,15 @@ impl Launch {
                 return Err(DeviceError::new(Status::ILLEGAL_ADDRESS, message));
             }
         }
+        let planted = machine.planted_faults.iter().find(|it| name.contains(&it.name));
+        let planted = planted.map(|it| it.kind);
+        match planted {
+            Some(FaultKind::Hang) => loop {
+                thread::park();
+            },
+            Some(FaultKind::Crash) => process::abort(),
+            Some(FaultKind::WrongResults) | None => {}
+        }
         let order = match machine.random.below(3) {
             0 => Order::Forward,
             1 => Order::Reverse,
@@ -195,6 +209,10 @@ impl Launch {
                 order,
             )
         };
+        if planted == Some(FaultKind::WrongResults) {
+            let operands = self.pointers.iter().filter(|it| **it != 0);
+            operands.copied().try_for_each(|it| machine.memory.write(it, &[WRONG_NUMBER]))?;
+        }
         outcome.map_err(|message| DeviceError::new(Status::LAUNCH_FAILED, message))
     }
 }
