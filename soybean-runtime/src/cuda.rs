@@ -3,7 +3,7 @@
 //! One host thread, the trainer's, drives all ranks. It walks through a step once and queues each
 //! task for every rank, on a compute stream or a communication stream. Events order the streams.
 //! The second step is captured as one graph of all ranks on all GPUs, and replayed from then on.
-//! With NCCL, steps are not captured.
+//! With NCCL, steps are captured only if the process has one GPU.
 
 mod batch_slot;
 mod collective;

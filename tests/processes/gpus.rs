@@ -55,6 +55,16 @@ fn start(
     Some(command)
 }
 
+/// Returns how often each process called a function of the virtual driver.
+fn n_calls(folder: &Path, function: &str) -> Vec<u64> {
+    let files = fs::read_dir(folder).unwrap().map(|it| fs::read_to_string(it.unwrap().path()));
+    let count = |text: String| {
+        let mut calls = text.lines().filter_map(|it| it.split_once(' '));
+        calls.find(|it| it.0 == function).map_or(0, |it| it.1.parse().unwrap())
+    };
+    files.map(|it| count(it.unwrap())).collect()
+}
+
 /// Returns the output lines of a case.
 fn lines_of<'a>(printed: &'a str, case: &str) -> Vec<&'a str> {
     let lines = printed.lines().skip_while(|it| !it.starts_with(&format!("{case}: "))).skip(1);
@@ -136,9 +146,16 @@ fn gpus_of_several_processes_train_like_the_cpu() {
             return;
         };
         command.env("SOYBEAN_FAKE_SEED", seed.to_string());
+        let calls = folder.0.join("calls");
+        command.env("SOYBEAN_FAKE_CALLS", &calls);
         let (code, found, errors) = run(&mut command);
         assert_eq!(code, Some(0), "{n_processes} processes: {errors}");
         assert!(!errors.contains("fake CUDA"), "{errors}");
+        // NCCL's documentation advises against graphs on several GPUs of a process.
+        let n_graphs = n_calls(&calls, "cuGraphLaunch");
+        assert_eq!(n_graphs.len(), n_processes);
+        let are_used = |it: &u64| (*it > 0) == (n_processes == 8);
+        assert!(n_graphs.iter().all(are_used), "{n_processes} processes: {n_graphs:?}");
         for case in cases {
             compare(case, &found, &expected, n_processes);
             let first = first.get_or_insert_with(|| found.clone());
@@ -201,15 +218,15 @@ fn each_rank_needs_a_gpu() {
     assert_eq!(printed_errors(&errors), [format!("process 0: error: {expected}")], "{errors}");
 }
 
-/// Lets a run in four processes fail.
+/// Lets a run in several processes fail.
 fn fail_on_gpus(
-    program: &Path,
+    (program, n_processes): (&Path, usize),
     script: &str,
     arguments: &[&str],
     end: impl FnOnce(&Child, &str),
 ) -> Option<(Option<i32>, String)> {
     let folder = Folder::new();
-    let command = start(&folder, 4, program, script, &[&["cuda"], arguments].concat())?;
+    let command = start(&folder, n_processes, program, script, &[&["cuda"], arguments].concat())?;
     let (code, errors, took) = fail_with(command, end);
     assert_before_timeout(&format!("on virtual GPUs, {script} {}", arguments[0]), took);
     Some((code, errors))
@@ -222,16 +239,20 @@ fn a_failure_ends_all_processes_with_gpus() {
     let left = "expected all processes to do the same, found that process 3 has ended its work";
     let launch = "[ $R != 2 ] || export SOYBEAN_FAKE_FAIL_LAUNCH=1000;";
     let faults = [
-        ("", "bad-batch@1@6", "expected a label in 0..12, found 99"),
-        ("", "exit@3@6", left),
-        ("", "evaluate@1@6", differ),
-        (launch, ENDLESS, "CUDA_ERROR_LAUNCH_FAILED"),
+        (4, "", "bad-batch@1@6", "expected a label in 0..12, found 99"),
+        (4, "", "exit@3@6", left),
+        (4, "", "evaluate@1@6", differ),
+        (4, launch, ENDLESS, "CUDA_ERROR_LAUNCH_FAILED"),
+        // Each process has one GPU, and so a graph of each step.
+        (8, launch, ENDLESS, "CUDA_ERROR_LAUNCH_FAILED"),
+        (8, "", "evaluate@1@6", differ),
     ];
-    for (script, fault, expected) in faults {
-        let arguments = [fault, ENDLESS];
-        let Some((code, errors)) = fail_on_gpus(&program, script, &arguments, |_, _| {}) else {
+    for (n_processes, script, fault, expected) in faults {
+        let (program, arguments) = ((program.as_path(), n_processes), [fault, ENDLESS]);
+        let Some((code, errors)) = fail_on_gpus(program, script, &arguments, |_, _| {}) else {
             return;
         };
+        assert!(!errors.contains("a communicator ends before"), "{errors}");
         assert!(code.is_some_and(|it| it != 0), "{fault}: {errors}");
         let printed = printed_errors(&errors);
         assert_eq!(printed.len(), 1, "{fault}: {errors}");
@@ -243,7 +264,7 @@ fn a_failure_ends_all_processes_with_gpus() {
 fn a_process_with_gpus_that_is_killed_ends_all() {
     let (_alone, Some(program)) = (run_alone(), program()) else { return };
     let end = |_: &Child, started: &str| signal("KILL", pid(started, 2));
-    let Some((code, errors)) = fail_on_gpus(&program, "", &[ENDLESS], end) else { return };
+    let Some((code, errors)) = fail_on_gpus((&program, 4), "", &[ENDLESS], end) else { return };
     assert_eq!(code, Some(137), "{errors}");
     assert!(printed_errors(&errors).is_empty(), "{errors}");
     assert!(errors.contains("mpirun noticed that process rank 2 "), "{errors}");

@@ -25,6 +25,15 @@ pub(super) fn choose_backend(
     Ok(CommunicationBackend::PeerAccess)
 }
 
+/// Returns true if steps can be captured. NCCL's documentation warns that graphs with its operations
+/// may deadlock if a process launches them on several GPUs.
+pub(super) fn supports_graphs(backend: CommunicationBackend, n_local: usize) -> bool {
+    match backend {
+        CommunicationBackend::PeerAccess => true,
+        CommunicationBackend::Nccl => n_local == 1,
+    }
+}
+
 /// Enables peer access between all pairs of GPUs.
 fn enable_peer_access(gpus: &[Arc<Gpu>]) -> Result<(), Error> {
     for gpu in gpus {

@@ -29,6 +29,11 @@ impl PhaseRunner {
         devices.queue(&self.phase, &self.events, launch)
     }
 
+    /// Drops the captured graphs. A graph that is running is freed when it ends.
+    pub(super) fn drop_graphs(&mut self) {
+        self.graphs = [None, None];
+    }
+
     /// Starts a step on the batch of a slot and records its end in `done`.
     ///
     /// The first step is queued kernel by kernel: libraries load kernels on first use, which a

@@ -11,12 +11,11 @@ use std::{
 use soybean_plan::{BufferId, Kernel, Step, Tables, Tile};
 
 use super::{
-    collective::CommunicationBackend,
     communicators::Communicators,
     device_set::{DeviceSet, StepLaunch, TimingEvents, TrainingStep, scalars_for_host},
     epilogue::{Fused, fuse},
     gpu::Gpu,
-    interconnect::choose_backend,
+    interconnect::{choose_backend, supports_graphs},
     kernels::GpuKernels,
     libraries::installation,
     local_ranks::LocalRanks,
@@ -116,8 +115,7 @@ impl CudaRanks {
         gpus.iter().try_for_each(|gpu| gpu.synchronize())?;
         Ok(Self {
             seed: config.seed,
-            // NCCL's documentation warns that graphs on several GPUs of one process may deadlock.
-            uses_graphs: config.uses_graphs && backend != CommunicationBackend::Nccl,
+            uses_graphs: config.uses_graphs && supports_graphs(backend, local.ranks.len()),
             train: train
                 .into_iter()
                 .map(|it| PhaseRunner::new(&devices, it))
@@ -353,6 +351,9 @@ impl Ranks for CudaRanks {
 
 impl Drop for CudaRanks {
     fn drop(&mut self) {
+        // NCCL ends a communicator only after the graphs with its operations are gone.
+        let runners = self.train.iter_mut().chain(&mut self.accumulate).chain(&mut self.evaluate);
+        runners.for_each(PhaseRunner::drop_graphs);
         if self.has_failed || self.local.peers.check(Instant::now()).is_err() {
             self.devices.communicators.abort();
         } else {

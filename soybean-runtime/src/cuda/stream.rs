@@ -209,10 +209,11 @@ impl Graph {
 
 impl Drop for Graph {
     fn drop(&mut self) {
-        if self.gpu.bind().is_ok() {
-            // SAFETY: made in `end_capture`. After a fatal error the driver refuses, and there is
-            // nothing left to destroy.
-            let _refused = unsafe { result::graph::exec_destroy(self.raw) };
-        }
+        // This call waits for nothing, so it is made for a lost GPU, too: NCCL aborts a communicator
+        // only after the graphs with its operations are gone.
+        let _lost = self.gpu.bind();
+        // SAFETY: made in `end_capture`. After a fatal error the driver refuses, and there is
+        // nothing left to destroy.
+        let _refused = unsafe { result::graph::exec_destroy(self.raw) };
     }
 }

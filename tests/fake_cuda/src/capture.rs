@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::state::{Event, Rendezvous, State};
 use crate::status::{ApiResult, Status};
-use crate::work::{Graph, Job, Node, Ready, Task, Work};
+use crate::work::{Communication, Graph, Job, Node, Task, Work};
 
 /// A capture in progress.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ impl State {
     pub(crate) fn submit(&mut self, stream: u64, task: Task) -> ApiResult {
         match self.streams[&stream].capture {
             None => self.enqueue(stream, Work::Task(task)),
-            Some(number) => self.capture(number)?.add(&[stream], task),
+            Some(number) => self.capture(number)?.add(&[stream], task, None),
         }
     }
 
@@ -37,9 +37,9 @@ impl State {
     /// streams.
     pub(crate) fn submit_rendezvous(
         &mut self,
-        comm_id: u64,
+        communication: Communication,
         streams: &[u64],
-        (job, is_ready): (Job, Option<Ready>),
+        job: Job,
         follow: Vec<(u64, Task)>,
     ) -> ApiResult {
         let captures: BTreeSet<Option<u64>> =
@@ -48,18 +48,16 @@ impl State {
             [None] => {
                 let rendezvous = self.new_handle();
                 let streams_of_it = streams.to_vec();
-                self.rendezvous.insert(
-                    rendezvous,
-                    Rendezvous { comm_id, streams: streams_of_it, job, is_ready },
-                );
+                communication.submitted();
+                self.rendezvous
+                    .insert(rendezvous, Rendezvous { communication, streams: streams_of_it, job });
                 for &stream in streams {
                     self.enqueue(stream, Work::Rendezvous(rendezvous))?;
                 }
             }
-            // Work shared with other processes cannot be captured.
-            &[Some(number)] if is_ready.is_none() => {
+            &[Some(number)] => {
                 let device = self.streams[&streams[0]].device;
-                self.capture(number)?.add(streams, Task { device, job })?;
+                self.capture(number)?.add(streams, Task { device, job }, Some(communication))?;
             }
             _ => return Err(Status::STREAM_CAPTURE_UNSUPPORTED),
         }
@@ -202,7 +200,12 @@ impl State {
 
 impl Capture {
     /// Adds a node after the last nodes of all these streams.
-    fn add(&mut self, streams: &[u64], task: Task) -> ApiResult {
+    fn add(
+        &mut self,
+        streams: &[u64],
+        task: Task,
+        communication: Option<Communication>,
+    ) -> ApiResult {
         let mut dependencies = BTreeSet::new();
         for stream in streams {
             dependencies.extend(
@@ -213,6 +216,7 @@ impl Capture {
             task,
             dependencies: dependencies.into_iter().collect(),
             stream: streams[0],
+            communication,
         });
         Ok(())
     }

@@ -20,7 +20,7 @@ use std::sync::{Mutex, PoisonError};
 use crate::ffi::{Address, Handle, In, Out, constant};
 use crate::handles::Handles;
 use crate::memory::MemoryKind;
-use crate::state::lock;
+use crate::state::{lock, report_problem};
 use collective::{CollectiveKind, NcclType, Reduction};
 use group::{Action, Call};
 
@@ -156,14 +156,19 @@ nccl! {
     }
     fn ncclCommFinalize(communicator: Handle) {
         let known = find(communicator)?;
+        refuse_with_graphs(known.comm_id)?;
         if known.is_blocking {
             return Ok(());
         }
         background::begin(BTreeSet::from([known.comm_id]), None, Vec::new());
         Err(NcclError::in_progress())
     }
-    fn ncclCommDestroy(communicator: Handle) { COMMUNICATORS.remove(communicator).map(|_| ()).ok_or(NcclError::argument(UNKNOWN_COMMUNICATOR)) }
+    fn ncclCommDestroy(communicator: Handle) {
+        refuse_with_graphs(find(communicator)?.comm_id)?;
+        COMMUNICATORS.remove(communicator).map(|_| ()).ok_or(NcclError::argument(UNKNOWN_COMMUNICATOR))
+    }
     fn ncclCommAbort(communicator: Handle) {
+        refuse_with_graphs(find(communicator)?.comm_id)?;
         let known = COMMUNICATORS.remove(communicator).ok_or(NcclError::argument(UNKNOWN_COMMUNICATOR))?;
         background::abandon(known.comm_id);
         lock().abandon_communicator(known.comm_id, known.device);
@@ -232,6 +237,16 @@ extern "C" fn ncclGetLastError(_communicator: Handle) -> Address {
 fn record_error(NcclError(status, text): NcclError) -> Status {
     *LAST_ERROR.lock().unwrap_or_else(PoisonError::into_inner) = text;
     status
+}
+
+/// Reports an end of a communicator before that of graphs with its operations. Since 2.26 NCCL would
+/// wait for them for ever, also when it aborts.
+fn refuse_with_graphs(comm_id: u64) -> ApiResult {
+    if lock().has_graph_of(comm_id) {
+        report_problem("a communicator ends before the graphs with its operations");
+        return Err(NcclError::usage(c"graphs have operations of the communicator"));
+    }
+    Ok(())
 }
 
 fn find(communicator: Handle) -> ApiResult<Communicator> {

@@ -12,7 +12,7 @@ use std::time::Duration;
 use crate::random::{Random, mix};
 use crate::state::{State, report_problem};
 use crate::status::{ApiResult, DeviceError, Status};
-use crate::work::{GraphRun, Task, Work};
+use crate::work::{Communication, GraphRun, Node, Task, Work};
 
 /// A piece of work that could run next.
 #[derive(Clone, Copy, Debug)]
@@ -142,8 +142,15 @@ impl State {
     /// Returns true if pending work waits for other processes. Without them it waits for ever, as
     /// on a real device.
     fn waits_for_processes(&self) -> bool {
-        let is_shared = |work: &Work| matches!(work, Work::Rendezvous(rendezvous) if self.rendezvous.get(rendezvous).is_some_and(|it| it.is_ready.is_some()));
-        self.streams.values().filter_map(|it| it.queue.front()).any(is_shared)
+        let is_shared = |work: &Work| matches!(work, Work::Rendezvous(rendezvous) if self.rendezvous.get(rendezvous).is_some_and(|it| it.communication.is_shared()));
+        let has_shared_node = |run: &GraphRun| {
+            let nodes = run.ready.iter().map(|&node| &run.graph.nodes[node]);
+            nodes.filter_map(|node| node.communication.as_ref()).any(Communication::is_shared)
+        };
+        self.streams.values().any(|stream| {
+            stream.queue.front().is_some_and(is_shared)
+                || stream.run.as_ref().is_some_and(has_shared_node)
+        })
     }
 
     /// Runs one piece of work. Returns false if none can run.
@@ -172,10 +179,8 @@ impl State {
         for (&number, stream) in &self.streams {
             match (&stream.run, stream.queue.front()) {
                 (Some(run), _) => {
-                    let is_whole = |node: &&usize| {
-                        self.devices[run.graph.nodes[**node].task.device].error.is_none()
-                    };
-                    for &node in run.ready.iter().filter(is_whole) {
+                    let can_run = |node: &&usize| self.can_run_node(&run.graph.nodes[**node]);
+                    for &node in run.ready.iter().filter(can_run) {
                         offer(run.graph.nodes[node].stream, Step::Node(number, node));
                     }
                 }
@@ -186,13 +191,19 @@ impl State {
         best.map(|(_, step)| step)
     }
 
+    fn can_run_node(&self, node: &Node) -> bool {
+        let is_ready = |it: &Communication| self.aborted.contains(&it.comm_id) || it.is_ready();
+        self.devices[node.task.device].error.is_none()
+            && node.communication.as_ref().is_none_or(is_ready)
+    }
+
     fn can_run(&self, work: &Work) -> bool {
         match work {
             Work::Task(_) | Work::Record { .. } => true,
             Work::Wait { event, record } => self.events.get(event).is_none_or(|event| event.completed >= *record),
             Work::Rendezvous(rendezvous) => self.rendezvous.get(rendezvous).is_none_or(|known| {
                 let is_there = |stream: &u64| matches!(self.streams.get(stream).and_then(|it| it.queue.front()), Some(Work::Rendezvous(it)) if it == rendezvous);
-                known.streams.iter().all(is_there) && known.is_ready.as_ref().is_none_or(|is_ready| is_ready())
+                known.streams.iter().all(is_there) && known.communication.is_ready()
             }),
             // An executable graph runs once at a time.
             Work::Graph { executable, .. } => {
@@ -226,8 +237,9 @@ impl State {
         let Some(run) = self.streams.get(&number).and_then(|stream| stream.run.as_ref()) else {
             return;
         };
-        let task = run.graph.nodes[node].task.clone();
-        let outcome = self.run_task(&task);
+        let Node { task, communication, .. } = run.graph.nodes[node].clone();
+        let is_aborted = communication.is_some_and(|it| self.aborted.contains(&it.comm_id));
+        let outcome = if is_aborted { Ok(()) } else { self.run_task(&task) };
         // An error may have emptied the stream.
         let Some(stream) = self.streams.get_mut(&number) else { return };
         let Some(run) = &mut stream.run else { return };

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::{Write, stderr};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+use std::{fs, process};
 
 use crate::capture::{Capture, Captured};
 use crate::driver::kernels::{Function, Program};
@@ -14,7 +15,7 @@ use crate::random::Random;
 use crate::schedule::SchedulePolicy;
 use crate::settings::Settings;
 use crate::status::{ApiResult, DeviceError, Status};
-use crate::work::{Graph, GraphRun, Job, Machine, Ready, Work};
+use crate::work::{Communication, Graph, GraphRun, Job, Machine, Work};
 
 /// State of the driver and its devices.
 #[derive(Debug)]
@@ -28,6 +29,8 @@ pub(crate) struct State {
     pub(crate) captures: BTreeMap<u64, Capture>,
     pub(crate) graphs: BTreeMap<u64, std::sync::Arc<Graph>>,
     pub(crate) executables: BTreeMap<u64, std::sync::Arc<Graph>>,
+    /// Communicators that were aborted. Their operations in graphs end without an effect.
+    pub(crate) aborted: BTreeSet<u64>,
     pub(crate) programs: BTreeMap<u64, Program>,
     pub(crate) functions: BTreeMap<u64, Function>,
     /// Number of calls of each function.
@@ -78,12 +81,9 @@ pub(crate) struct Event {
 
 /// Work that starts when several streams have reached it.
 pub(crate) struct Rendezvous {
-    /// The communicator that the work belongs to.
-    pub(crate) comm_id: u64,
+    pub(crate) communication: Communication,
     pub(crate) streams: Vec<u64>,
     pub(crate) job: Job,
-    /// Returns true if ranks of other processes are ready, for work that involves them.
-    pub(crate) is_ready: Option<Ready>,
 }
 
 impl std::fmt::Debug for Rendezvous {
@@ -150,6 +150,7 @@ impl State {
             captures: BTreeMap::new(),
             graphs: BTreeMap::new(),
             executables: BTreeMap::new(),
+            aborted: BTreeSet::new(),
             programs: BTreeMap::new(),
             functions: BTreeMap::new(),
             counters: BTreeMap::new(),
@@ -193,6 +194,18 @@ impl State {
         *self.counters.entry(name).or_default() += 1;
     }
 
+    /// Writes the numbers of calls to a file of this process, if there is a folder for that.
+    pub(crate) fn write_counters(&self) {
+        let Some(folder) = &self.settings.calls_folder else { return };
+        let lines = self.counters.iter().map(|(name, count)| format!("{name} {count}\n"));
+        let written = fs::create_dir_all(folder).and_then(|()| {
+            fs::write(folder.join(process::id().to_string()), lines.collect::<String>())
+        });
+        if let Err(error) = written {
+            report_problem(&format!("{}: {error}", folder.display()));
+        }
+    }
+
     /// Skips the n-th wait from now.
     pub(crate) fn skip_wait(&mut self, number: Option<u64>) {
         self.n_waits = 0;
@@ -233,10 +246,17 @@ impl State {
 
     /// Drops a device's pending work of a communicator. The other devices keep waiting for it.
     pub(crate) fn abandon_communicator(&mut self, comm_id: u64, device: usize) {
-        let of_communicator = |work: &Work| matches!(work, Work::Rendezvous(rendezvous) if self.rendezvous.get(rendezvous).is_some_and(|it| it.comm_id == comm_id));
+        let of_communicator = |work: &Work| matches!(work, Work::Rendezvous(rendezvous) if self.rendezvous.get(rendezvous).is_some_and(|it| it.communication.comm_id == comm_id));
         for stream in self.streams.values_mut().filter(|stream| stream.device == device) {
             stream.queue.retain(|work| !of_communicator(work));
         }
+        self.aborted.insert(comm_id);
+    }
+
+    /// Returns true if a graph with operations of the communicator has not been destroyed.
+    pub(crate) fn has_graph_of(&self, comm_id: u64) -> bool {
+        let mut graphs = self.graphs.values().chain(self.executables.values());
+        graphs.any(|graph| graph.communications().any(|it| it.comm_id == comm_id))
     }
 
     pub(crate) fn complete_event(&mut self, event: u64, record: u64) {

@@ -58,6 +58,9 @@ pub(crate) type Job = Arc<dyn Fn(&mut Machine) -> Result<(), DeviceError> + Send
 /// Polled condition for work that waits for other processes.
 pub(crate) type Ready = Arc<dyn Fn() -> bool + Send + Sync>;
 
+/// Action at each submission of work.
+pub(crate) type OnSubmit = Arc<dyn Fn() + Send + Sync>;
+
 /// A piece of work on one device.
 #[derive(Clone)]
 pub(crate) struct Task {
@@ -101,6 +104,19 @@ pub(crate) struct Node {
     pub(crate) dependencies: Vec<usize>,
     /// Stream that the node was captured from. Nodes of one stream share its priority.
     pub(crate) stream: u64,
+    /// The communication that the node is a part of, if any.
+    pub(crate) communication: Option<Communication>,
+}
+
+/// Properties of work that belongs to a communicator.
+#[derive(Clone)]
+pub(crate) struct Communication {
+    pub(crate) comm_id: u64,
+    /// Returns true if ranks of other processes are ready, for work that involves them.
+    pub(crate) is_ready: Option<Ready>,
+    /// Called once for each time that the work is submitted: at once, or by each launch of the
+    /// graph that captured it.
+    pub(crate) on_submit: Option<OnSubmit>,
 }
 
 /// A launched graph that has started.
@@ -129,6 +145,36 @@ impl fmt::Debug for Task {
     }
 }
 
+impl Communication {
+    /// Describes work among ranks of this process.
+    pub(crate) const fn local(comm_id: u64) -> Self {
+        Self { comm_id, is_ready: None, on_submit: None }
+    }
+
+    /// Returns true if the work waits for other processes.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.is_ready.is_some()
+    }
+
+    /// Returns true if the other processes are ready, or none is involved.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.is_ready.as_ref().is_none_or(|is_ready| is_ready())
+    }
+
+    /// Tells the communicator that the work was submitted.
+    pub(crate) fn submitted(&self) {
+        if let Some(on_submit) = &self.on_submit {
+            on_submit();
+        }
+    }
+}
+
+impl fmt::Debug for Communication {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "work of communicator {:#x}", self.comm_id)
+    }
+}
+
 impl Graph {
     pub(crate) fn new(nodes: Vec<Node>) -> Self {
         let mut waiting = vec![Vec::new(); nodes.len()];
@@ -138,6 +184,11 @@ impl Graph {
             }
         }
         Self { nodes, waiting }
+    }
+
+    /// Returns the communications among the nodes, in the order of their capture.
+    pub(crate) fn communications(&self) -> impl Iterator<Item = &Communication> {
+        self.nodes.iter().filter_map(|node| node.communication.as_ref())
     }
 }
 

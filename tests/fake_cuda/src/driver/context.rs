@@ -24,6 +24,7 @@ driver! {
             state.finish_device(device)?;
         }
         state.devices[device].retained = left;
+        state.write_counters();
         Ok(())
     }
     fn cuDevicePrimaryCtxSetFlags_v2(device: c_int, _flags: c_uint) |state| { state.device(device).map(|_| ()) }

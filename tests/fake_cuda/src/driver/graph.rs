@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::ffi::{Handle, Out};
 use crate::status::Status;
-use crate::work::Work;
+use crate::work::{Communication, Work};
 
 driver! {
     fn cuGraphInstantiateWithFlags(executable: Out<Handle>, graph: Handle, flags: u64) |state| {
@@ -27,6 +27,7 @@ driver! {
         // Child graphs are not supported.
         state.refuse_in_capture(stream)?;
         let graph = Arc::clone(state.executables.get(&executable.0).ok_or(Status::INVALID_HANDLE)?);
+        graph.communications().for_each(Communication::submitted);
         state.enqueue(stream, Work::Graph { executable: executable.0, graph })
     }
     fn cuGraphDestroy(graph: Handle) |state| {

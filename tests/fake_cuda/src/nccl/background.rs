@@ -1,6 +1,5 @@
-//! Background work of non-blocking communicators: initialization, and the first calls of each,
-//! which connect the ranks. It completes after the state was polled often enough. Work queued too
-//! early runs before it.
+//! Background work of non-blocking communicators: initialization, and every group of calls. It
+//! completes after the state was polled often enough. Work queued too early runs before it.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,14 +22,11 @@ struct Pending {
 #[derive(Default)]
 struct Background {
     pending: Vec<Pending>,
-    /// Communicators whose ranks are connected.
-    connected: BTreeSet<u64>,
     /// Communicators with an error.
     failed: Vec<(u64, Status)>,
 }
 
-static ALL: Mutex<Background> =
-    Mutex::new(Background { pending: Vec::new(), connected: BTreeSet::new(), failed: Vec::new() });
+static ALL: Mutex<Background> = Mutex::new(Background { pending: Vec::new(), failed: Vec::new() });
 
 fn all() -> MutexGuard<'static, Background> {
     ALL.lock().unwrap_or_else(PoisonError::into_inner)
@@ -42,19 +38,10 @@ pub(super) fn begin(comm_ids: BTreeSet<u64>, joining: Option<Arc<RemoteGroup>>, 
     all().pending.push(Pending { comm_ids, n_polls, joining, calls });
 }
 
-/// Defers calls if they are the first of a non-blocking communicator.
-pub(super) fn defer(calls: Vec<Call>) -> Result<(), Vec<Call>> {
-    let comm_ids: BTreeSet<u64> = calls.iter().map(|call| call.communicator.comm_id).collect();
-    let mut background = all();
-    let n_before = background.connected.len();
-    background.connected.extend(&comm_ids);
-    let is_first = background.connected.len() > n_before;
-    drop(background);
-    if !is_first || calls.iter().any(|call| call.communicator.is_blocking) {
-        return Err(calls);
-    }
+/// Defers the calls of a group. NCCL does so for each group of non-blocking communicators.
+pub(super) fn defer(calls: Vec<Call>) {
+    let comm_ids = calls.iter().map(|call| call.communicator.comm_id).collect();
     begin(comm_ids, None, calls);
-    Ok(())
 }
 
 /// Returns true if an operation of a communicator is in progress.

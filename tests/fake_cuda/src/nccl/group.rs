@@ -12,7 +12,7 @@ use super::remote::{self, RemoteGroup};
 use super::{ApiResult, Communicator, NcclError, Status, background, check_devices};
 use crate::state::lock;
 use crate::status::DeviceError;
-use crate::work::{Job, Machine, Ready, Task};
+use crate::work::{Communication, Job, Machine, Task};
 
 /// A call for one rank.
 #[derive(Clone, Debug)]
@@ -61,6 +61,7 @@ thread_local! {
 }
 
 const NO_COUNTERPART: &std::ffi::CStr = c"the other ranks of the communicator make no such call in this group, so that this one would wait for ever";
+const MIXED: &std::ffi::CStr = c"blocking and non-blocking communicators are in one group";
 const DIFFERENT: &std::ffi::CStr = c"ranks of a communicator make different calls";
 
 pub(super) fn start() {
@@ -89,9 +90,14 @@ pub(super) fn end() -> ApiResult {
     for (_, calls) in by_communicator(&joining) {
         is_in_progress |= join(&calls)?;
     }
-    match background::defer(calls) {
-        Ok(()) => is_in_progress = true,
-        Err(calls) => submit_calls(&calls)?,
+    let is_blocking = |call: &Call| call.communicator.is_blocking;
+    if calls.iter().all(is_blocking) {
+        submit_calls(&calls)?;
+    } else if calls.iter().any(is_blocking) {
+        return Err(NcclError::argument(MIXED));
+    } else {
+        background::defer(calls);
+        is_in_progress = true;
     }
     if is_in_progress { Err(NcclError::in_progress()) } else { Ok(()) }
 }
@@ -234,7 +240,7 @@ fn submit_collective(
         Ok(())
     });
     let streams: Vec<u64> = calls.iter().map(|call| call.stream).collect();
-    submit(calls[0].communicator.comm_id, &streams, (job, None), after)
+    submit(Communication::local(calls[0].communicator.comm_id), &streams, job, after)
 }
 
 /// Writes a result to its destination, or nothing if the operation was aborted. Each stream does so
@@ -249,13 +255,13 @@ pub(super) fn write_result(device: usize, results: Results, number: usize, to: u
 
 /// Submits work that several streams share, and the tasks after it.
 pub(super) fn submit(
-    comm_id: u64,
+    communication: Communication,
     streams: &[u64],
-    work: (Job, Option<Ready>),
+    job: Job,
     after: Vec<(u64, Task)>,
 ) -> ApiResult {
     lock()
-        .submit_rendezvous(comm_id, streams, work, after)
+        .submit_rendezvous(communication, streams, job, after)
         .map_err(|_| NcclError(Status::UNHANDLED_CUDA_ERROR, c"the streams refuse the operation"))
 }
 
@@ -293,7 +299,8 @@ fn submit_messages(calls: &[Call]) -> ApiResult {
                 sent.collect::<Result<_, DeviceError>>()?;
             Ok(())
         });
-        submit(comm_id, &streams.into_iter().collect::<Vec<_>>(), (job, None), after)?;
+        let streams: Vec<u64> = streams.into_iter().collect();
+        submit(Communication::local(comm_id), &streams, job, after)?;
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! Communicators with ranks in several processes of this machine. A rank appends its data to files,
 //! which the other ranks read. Missing data are awaited until the operation is aborted.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use super::group::{Action, Call, Results, submit, write_result};
 use super::{ApiResult, NcclError, Status};
 use crate::state::{lock, report_problem};
 use crate::status::{self, DeviceError};
-use crate::work::{Job, Machine, Ready, Task};
+use crate::work::{Communication, Job, Machine, Task};
 
 /// A communicator with some ranks in this process.
 pub(super) struct RemoteGroup {
@@ -42,6 +42,36 @@ struct Entry {
     reader: usize,
     name: String,
     number: u64,
+}
+
+/// The entries of one operation, in other ranks' files.
+#[derive(Clone)]
+struct Awaited {
+    reader: usize,
+    /// For each entry that this rank appends, its file, and the files with its counterparts, which
+    /// have the same number.
+    files: Vec<(String, Vec<String>)>,
+    /// The numbers of the appended entries, for each submission that has not ended. A graph that
+    /// captured the operation submits it with each launch.
+    numbers: Arc<Mutex<VecDeque<Vec<u64>>>>,
+}
+
+impl Awaited {
+    /// Returns the entries of the oldest submission.
+    fn entries(&self) -> Vec<Entry> {
+        let numbers = locked(&self.numbers);
+        let numbered = numbers.front().into_iter().flatten().zip(&self.files);
+        let entries = |(&number, (_, names)): (&u64, &(String, Vec<String>))| {
+            let names = names.clone().into_iter();
+            names.map(move |name| Entry { reader: self.reader, name, number })
+        };
+        numbered.flat_map(entries).collect()
+    }
+
+    /// Removes the oldest submission.
+    fn end(&self) {
+        locked(&self.numbers).pop_front();
+    }
 }
 
 static ALL: Mutex<BTreeMap<u64, Arc<RemoteGroup>>> = Mutex::new(BTreeMap::new());
@@ -159,7 +189,6 @@ impl RemoteGroup {
         let (rank, device) = (call.communicator.rank, call.communicator.device);
         let n_bytes = kind.counts(count, self.n_ranks).0 * dtype.n_bytes();
         let name = |rank: usize| format!("all-{rank}");
-        let turn = self.next_entry(&name(rank));
         let header = format!("{kind:?} {dtype:?} {count};").into_bytes();
         let is_sender = kind.sender().is_none_or(|root| root == rank);
         let start = header.clone();
@@ -170,31 +199,32 @@ impl RemoteGroup {
                 Ok([&start[..], &sent].concat())
             }),
         )?;
-        let entries =
-            (0..self.n_ranks).map(|it| Entry { reader: rank, name: name(it), number: turn });
-        let entries: Vec<Entry> = entries.collect();
-        let is_ready = self.ready(entries.clone(), {
+        let files = vec![(name(rank), (0..self.n_ranks).map(name).collect())];
+        let awaited = Awaited { reader: rank, files, numbers: Arc::default() };
+        let communication = self.communication(call, &awaited, {
             let header = header.clone();
             move |_, entry| entry.starts_with(&header)
         });
         let results = Results::default();
         let (remote, all) = (Arc::clone(self), Arc::clone(&results));
         let job: Job = Arc::new(move |_: &mut Machine| {
+            let entries = awaited.entries();
             let inputs = entries.iter().map(|it| remote.take(it).split_off(header.len()));
             let inputs: Vec<Vec<u8>> = inputs.collect();
+            awaited.end();
             *locked(&all) = vec![kind.results(dtype, &inputs).swap_remove(rank)];
             Ok(())
         });
         let is_receiver = kind.receiver().is_none_or(|root| root == rank);
         let after = is_receiver.then(|| (call.stream, write_result(device, results, 0, receive)));
         let after = after.into_iter().collect();
-        submit(call.communicator.comm_id, &[call.stream], (job, Some(is_ready)), after)
+        submit(communication, &[call.stream], job, after)
     }
 
     /// Submits the messages of a rank in a group. A send waits for its receive, as NCCL permits.
     pub(super) fn submit_messages(self: &Arc<Self>, calls: &[&Call]) -> ApiResult {
         let (rank, device) = (calls[0].communicator.rank, calls[0].communicator.device);
-        let (mut entries, mut sizes) = (Vec::new(), Vec::new());
+        let (mut files, mut sizes) = (Vec::new(), Vec::new());
         let (mut after, results) = (Vec::new(), Results::default());
         let mut received = Vec::new();
         for call in calls {
@@ -211,7 +241,7 @@ impl RemoteGroup {
                 }
                 Action::Receive { from, data, n_bytes } => {
                     let own = format!("awaited-{rank}-{from}");
-                    received.push(entries.len());
+                    received.push(files.len());
                     let task = write_result(device, Arc::clone(&results), received.len() - 1, data);
                     after.push((call.stream, task));
                     let task = self.append_task(device, own.clone(), |_| Ok(Vec::new()));
@@ -220,32 +250,42 @@ impl RemoteGroup {
                 Action::Join | Action::Collective { .. } => continue,
             };
             submit_task(call.stream, task)?;
-            let number = self.next_entry(&own);
-            entries.push(Entry { reader: rank, name: other, number });
+            files.push((own, vec![other]));
             sizes.push(size);
         }
-        let is_ready = self.ready(entries.clone(), move |at, entry| entry.len() == sizes[at]);
+        let awaited = Awaited { reader: rank, files, numbers: Arc::default() };
+        let communication =
+            self.communication(calls[0], &awaited, move |at, entry| entry.len() == sizes[at]);
         let (remote, all) = (Arc::clone(self), results);
         let job: Job = Arc::new(move |_: &mut Machine| {
-            let taken: Vec<Vec<u8>> = entries.iter().map(|it| remote.take(it)).collect();
+            let taken: Vec<Vec<u8>> = awaited.entries().iter().map(|it| remote.take(it)).collect();
+            awaited.end();
             *locked(&all) = received.iter().map(|it| taken[*it].clone()).collect();
             Ok(())
         });
         let streams: BTreeSet<u64> = calls.iter().map(|call| call.stream).collect();
         let streams: Vec<u64> = streams.into_iter().collect();
-        submit(calls[0].communicator.comm_id, &streams, (job, Some(is_ready)), after)
+        submit(communication, &streams, job, after)
     }
 
-    /// Returns the condition that all entries have arrived. An unexpected entry blocks for ever, as
-    /// in NCCL.
-    fn ready(
+    /// Describes an operation, which runs when all entries have arrived. An unexpected entry blocks
+    /// for ever, as in NCCL.
+    fn communication(
         self: &Arc<Self>,
-        entries: Vec<Entry>,
+        call: &Call,
+        awaited: &Awaited,
         is_expected: impl Fn(usize, &[u8]) -> bool + Send + Sync + 'static,
-    ) -> Ready {
-        let (remote, is_told) = (Arc::clone(self), AtomicBool::new(false));
-        Arc::new(move || {
-            entries.iter().enumerate().all(|(at, entry)| {
+    ) -> Communication {
+        let (remote, submitted) = (Arc::clone(self), awaited.clone());
+        let on_submit = move || {
+            let own = submitted.files.iter().map(|(own, _)| own);
+            let numbers = own.map(|it| remote.next_entry(it)).collect();
+            locked(&submitted.numbers).push_back(numbers);
+        };
+        let (remote, awaited) = (Arc::clone(self), awaited.clone());
+        let is_told = AtomicBool::new(false);
+        let is_ready = move || {
+            awaited.entries().iter().enumerate().all(|(at, entry)| {
                 match remote.poll(entry, |it| is_expected(at, it)) {
                     Some(true) => true,
                     None => false,
@@ -257,7 +297,12 @@ impl RemoteGroup {
                     }
                 }
             })
-        })
+        };
+        Communication {
+            comm_id: call.communicator.comm_id,
+            is_ready: Some(Arc::new(is_ready)),
+            on_submit: Some(Arc::new(on_submit)),
+        }
     }
 }
 

@@ -61,6 +61,14 @@ impl Control {
         set(number);
     }
 
+    /// Returns the number of problems that were reported.
+    pub(crate) fn n_complaints(&self) -> u64 {
+        // SAFETY: the function has this type.
+        let function =
+            unsafe { self.library.get::<extern "C" fn() -> u64>(b"soybean_fake_complaints") };
+        function.unwrap()()
+    }
+
     /// Returns the number of calls of a function since the last reset.
     pub(crate) fn n_calls(&self, function: &CStr) -> u64 {
         // SAFETY: the library declares this type.

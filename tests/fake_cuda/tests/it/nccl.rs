@@ -282,6 +282,15 @@ fn collectives_can_be_captured() {
                 assert_eq!(rank.stream.clone_dtoh(&rank.receive).unwrap()[..N], expected);
             }
         }
+        // SAFETY: whether it is refused or not, nothing uses the communicator any longer.
+        let end = || unsafe { sys::ncclCommAbort(first.communicator) };
+        assert_eq!((end(), control.n_complaints()), (Status::ncclInvalidUsage, 1));
+        // SAFETY: nothing uses the graph any longer.
+        unsafe { result::graph::destroy(graph) }.unwrap();
+        assert_eq!(end(), Status::ncclInvalidUsage);
+        // SAFETY: as above.
+        unsafe { result::graph::exec_destroy(executable) }.unwrap();
+        assert_eq!(end(), Status::ncclSuccess);
     });
 }
 
