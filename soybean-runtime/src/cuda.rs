@@ -19,6 +19,7 @@ mod gpu;
 mod host_tensor;
 mod interconnect;
 mod kernels;
+mod launches;
 mod libraries;
 mod local_ranks;
 mod matmul;
@@ -38,6 +39,7 @@ mod transfer;
 #[cfg(feature = "mpi")]
 pub(crate) use local_ranks::LocalRanks;
 pub(crate) use ranks::CudaRanks;
+pub use launches::{QueuedTask, queued_tasks};
 pub use source::compile_kernels;
 
 /// Returns true if there is an NVIDIA driver, usable or not. Without one, a run on the CPU needs no

@@ -253,6 +253,23 @@ fn compute([left, right, result]: [DType; 3], precision: Precision) -> Option<Co
     }
 }
 
+/// Returns the number of cuBLASLt's calls for a product, or `None` if its documentation rules the
+/// product out. In contrast to a plan, this needs no library.
+pub(crate) fn n_documented_calls(
+    contraction: &Contraction,
+    types: [DType; 3],
+    precision: Precision,
+    epilogue: Epilogue,
+) -> Option<usize> {
+    compute(types, precision)?;
+    let [.., result] = types;
+    let is_possible = |it: &MatmulLayout| {
+        epilogue.is_plain()
+            || takes_epilogue(it) && epilogue.bias.is_none_or(|bias| bias == result)
+    };
+    candidate_layouts(contraction).iter().find(|it| is_possible(it)).map(|it| it.calls.len())
+}
+
 /// Returns true if cuBLASLt can apply an epilogue: the bias is along the columns, and the auxiliary
 /// buffer is one matrix.
 fn takes_epilogue(layout: &MatmulLayout) -> bool {

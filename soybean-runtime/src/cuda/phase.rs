@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use soybean_plan::{
-    Access, AxisSet, BufferId, DType, Instruction, Kernel, Lane, Map, ScalarProgram, Schedule,
+    Access, AxisSet, BufferId, DType, Instruction, Kernel, Lane, Map, Precision, ScalarProgram, Schedule,
     Shape, Step, Tables,
 };
 
@@ -140,6 +140,11 @@ impl<'a> PhaseBuilder<'a> {
             n_words: vec![0; tables.mesh.n_ranks()],
             staging_bytes: 0,
         }
+    }
+
+    /// Returns the precision of products.
+    pub(crate) fn precision(&self) -> Precision {
+        self.tables.precision
     }
 
     /// Builds the phase of these steps, which copies `host_scalars` to the host at its end.

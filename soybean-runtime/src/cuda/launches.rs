@@ -1,0 +1,96 @@
+//! What a training step queues for each rank, found without a GPU.
+//!
+//! Fusion asks cuBLASLt what it supports; here NVIDIA's documentation answers. cuDNN is left out, so
+//! generated kernels compute convolutions, and ranks read the memory of their peers.
+
+use soybean_codegen as codegen;
+use soybean_plan::{BufferId, DType, Kernel};
+
+use super::{
+    collective::{CollectiveOperation, CommunicationBackend},
+    device_set::{TrainingStep, scalars_for_host},
+    epilogue::{Epilogue, fuse},
+    matmul::n_documented_calls,
+    phase::{Action, PhaseBuilder, Task},
+    recorder::record,
+    source::KernelCall,
+};
+use crate::{Error, ErrorKind, Model, check::check_tables};
+
+/// A task that a training step queues for each rank.
+#[derive(Clone, Debug)]
+pub struct QueuedTask {
+    /// The kind of work.
+    pub name: &'static str,
+    /// The kernel; `None` for copies between the host and a device.
+    pub kernel: Option<Kernel>,
+    /// The types of the buffers that the kernel reads.
+    pub inputs: Vec<DType>,
+    /// The types of the buffers that the kernel writes.
+    pub results: Vec<DType>,
+    /// The buffer of the tensor that the task computes.
+    pub buffer: Option<BufferId>,
+    /// The number of kernels, fills and calls of libraries; 1 for the copies of the host.
+    pub n_launches: usize,
+}
+
+/// Returns the tasks of a training step of the entry of this number, after fusion. Needs no GPU and
+/// no library.
+///
+/// # Errors
+/// If the tables of the model are inconsistent, or a kernel has no text for GPUs.
+pub fn queued_tasks(model: &dyn Model, entry: usize) -> Result<Vec<QueuedTask>, Error> {
+    let (tables, kernels) = (model.tables(), model.kernels());
+    check_tables(tables)?;
+    let steps = record(model, |model, rank| model.train(entry, rank))?;
+    let fused = fuse(&steps, kernels, tables, &mut |kernel, types, epilogue| {
+        let Some(Kernel::Contract(contraction)) = kernels.get(kernel) else { return false };
+        n_documented_calls(contraction, types, tables.precision, epilogue).is_some()
+    });
+    let mut builder = PhaseBuilder::new(tables, kernels, CommunicationBackend::PeerAccess);
+    let scalars = scalars_for_host(tables, entry, TrainingStep::Updating);
+    let phase = builder.phase(&fused, &scalars)?;
+    phase.tasks.iter().map(|it| queued_task(&builder, it)).collect()
+}
+
+fn queued_task(builder: &PhaseBuilder<'_>, task: &Task) -> Result<QueuedTask, Error> {
+    let kernel = task.label.kernel.map(|it| builder.kernels[it].clone());
+    let plain = |n_launches: usize| {
+        let (name, buffer, kernel) = (task.label.name, task.label.buffer, kernel.clone());
+        QueuedTask { name, kernel, inputs: Vec::new(), results: Vec::new(), buffer, n_launches }
+    };
+    match &task.action {
+        Action::Feed | Action::Report(_) => Ok(plain(1)),
+        Action::Communicate(operations) => {
+            let count = |it: &CollectiveOperation| match it {
+                CollectiveOperation::Transfer(_) => 1,
+                CollectiveOperation::Nccl(calls) => calls.len(),
+            };
+            Ok(plain(operations.iter().map(count).sum()))
+        }
+        Action::Kernel(run) => {
+            let call = &builder.calls[run.call];
+            let KernelCall { inputs, results, .. } = call.clone();
+            let n_launches = n_launches(builder, call)?;
+            Ok(QueuedTask { inputs, results, ..plain(n_launches) })
+        }
+    }
+}
+
+fn n_launches(builder: &PhaseBuilder<'_>, call: &KernelCall) -> Result<usize, Error> {
+    let KernelCall { kernel, inputs, results, epilogue } = call;
+    let (kernel, precision) = (&builder.kernels[*kernel], builder.precision());
+    if let (Kernel::Contract(contraction), &[left, right, ..], &[result, ..]) =
+        (kernel, &inputs[..], &results[..])
+        && let Some(n_calls) =
+            n_documented_calls(contraction, [left, right, result], precision, *epilogue)
+    {
+        return Ok(n_calls);
+    }
+    let what = codegen::Call { kernel, inputs, results, precision };
+    let made = (*epilogue == Epilogue::default()).then(|| codegen::generate(&what, "k"));
+    made.flatten().map(|it| it.operations.len()).ok_or_else(|| {
+        let message = format!("expected a kernel that GPUs can run, found {kernel}");
+        Error::new(ErrorKind::Program, message)
+    })
+}
