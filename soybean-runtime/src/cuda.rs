@@ -36,10 +36,10 @@ mod source;
 mod stream;
 mod transfer;
 
+pub use launches::{QueuedTask, queued_tasks};
 #[cfg(feature = "mpi")]
 pub(crate) use local_ranks::LocalRanks;
 pub(crate) use ranks::CudaRanks;
-pub use launches::{QueuedTask, queued_tasks};
 pub use source::compile_kernels;
 
 /// Returns true if there is an NVIDIA driver, usable or not. Without one, a run on the CPU needs no

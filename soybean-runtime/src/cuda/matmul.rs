@@ -264,8 +264,7 @@ pub(crate) fn n_documented_calls(
     compute(types, precision)?;
     let [.., result] = types;
     let is_possible = |it: &MatmulLayout| {
-        epilogue.is_plain()
-            || takes_epilogue(it) && epilogue.bias.is_none_or(|bias| bias == result)
+        epilogue.is_plain() || takes_epilogue(it) && epilogue.bias.is_none_or(|bias| bias == result)
     };
     candidate_layouts(contraction).iter().find(|it| is_possible(it)).map(|it| it.calls.len())
 }

@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 use soybean_plan::{
-    Access, AxisSet, BufferId, DType, Instruction, Kernel, Lane, Map, Precision, ScalarProgram, Schedule,
-    Shape, Step, Tables,
+    Access, AxisSet, BufferId, DType, Instruction, Kernel, Lane, Map, Precision, ScalarProgram,
+    Schedule, Shape, Step, Tables,
 };
 
 use super::{
