@@ -1,6 +1,7 @@
-//! Simplification: removes dead tensors and repeated work, lets products read permuted operands in
-//! place, and turns sums of padded parts into concatenations.
+//! Simplification: removes dead tensors and repeated work, lets products read permuted operands and
+//! write permuted results in place, and turns sums of padded parts into concatenations.
 
+mod permutations;
 mod windows;
 
 use std::collections::BTreeMap;
@@ -8,8 +9,8 @@ use std::collections::BTreeMap;
 use crate::{
     graph::{Graph, Source},
     network::Network,
-    operator::{Operator, Rules},
-    operators::{contract::Contract, elementwise::Elementwise, permute::Permute},
+    operator::Operator,
+    operators::elementwise::Elementwise,
     pin::Pin,
     rewrite::rewrite,
     value::Value,
@@ -18,10 +19,19 @@ use crate::{
 /// Removes dead tensors and repeated work. Inputs and parameters stay, used or not.
 #[must_use]
 pub fn simplify(network: &Network) -> Network {
+    let simplified = without_repetitions(network);
+    // Products that are repeated have one reader each, and only without repetitions several.
+    match permutations::with_results_in_place(&simplified) {
+        Some(changed) => without_repetitions(&changed),
+        None => simplified,
+    }
+}
+
+fn without_repetitions(network: &Network) -> Network {
     let simplified = pass(network);
     // The next pass removes tensors that have lost their last reader.
     let is_done = simplified.graph.n_values() == network.graph.n_values() && !has_dead(&simplified);
-    if is_done { simplified } else { simplify(&simplified) }
+    if is_done { simplified } else { without_repetitions(&simplified) }
 }
 
 fn has_dead(network: &Network) -> bool {
@@ -46,7 +56,8 @@ fn pass(network: &Network) -> Network {
         {
             return Some(joined);
         }
-        let (operator, operands) = read_permutations_in_place(graph, operator.clone(), operands);
+        let (operator, operands) =
+            permutations::with_operands_in_place(graph, operator.clone(), operands);
         Some(computed.value(graph, operator, operands, node.pinned))
     })
 }
@@ -80,42 +91,4 @@ impl Computed {
             new
         })
     }
-}
-
-/// Returns a product of permuted tensors as a product of the tensors themselves, if that is still a
-/// matrix product.
-fn read_permutations_in_place(
-    graph: &Graph,
-    operator: Operator,
-    operands: Vec<Value>,
-) -> (Operator, Vec<Value>) {
-    let Some(mut contract) = operator.downcast_ref::<Contract>().cloned() else {
-        return (operator, operands);
-    };
-    let mut operands = operands;
-    for position in 0..operands.len() {
-        let Some(permute) = graph.operator_as::<Permute>(operands[position]) else { continue };
-        if graph.node(operands[position]).pinned.is_some() {
-            continue;
-        }
-        let source = graph.operands(operands[position])[0];
-        let mut inner = contract.clone();
-        let ids = if position == 0 { &mut inner.left } else { &mut inner.right };
-        let of_result = ids.clone();
-        for (dim, &of_source) in permute.order.iter().enumerate() {
-            ids[of_source] = of_result[dim];
-        }
-        let mut candidates = operands.clone();
-        candidates[position] = source;
-        if is_matrix_product(graph, &inner, &candidates) {
-            (contract, operands) = (inner, candidates);
-        }
-    }
-    (contract.into(), operands)
-}
-
-fn is_matrix_product(graph: &Graph, contract: &Contract, operands: &[Value]) -> bool {
-    let shapes: Vec<_> = operands.iter().map(|&it| graph.shape(it)).collect();
-    let result = contract.signature(&shapes).result_shape();
-    contract.as_matrices(&shapes[0], &shapes[1], &result).is_some()
 }

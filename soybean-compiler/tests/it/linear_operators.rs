@@ -118,8 +118,9 @@ fn combinations() {
 fn changes_of_shape() {
     let moved = network(|it| {
         let [one, other] = [it.sum(), it.sum()];
+        // A product would write its result transposed itself.
+        let one = it.apply("reshape", &[one, shape(&[COLUMNS, ROWS])]);
         let one = it.apply("transpose", &[one]);
-        let one = it.apply("reshape", &[one, shape(&[ROWS, COLUMNS])]);
         it.apply("add", &[one, other])
     });
     assert_eq!(check("permute", &moved), [ONE, 2 * ONE]);

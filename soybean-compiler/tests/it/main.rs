@@ -35,3 +35,4 @@ mod replicas;
 mod report;
 mod sequences;
 mod time;
+mod transposes;

@@ -5,7 +5,7 @@ mod fuse;
 mod pattern;
 mod steps;
 
-use soybean_plan::DType;
+use soybean_plan::{DType, Precision};
 
 pub(crate) use self::{
     fuse::fuse,
@@ -19,7 +19,8 @@ pub(crate) struct Epilogue {
     pub(crate) function: Function,
     /// Element type of the bias, if there is one. The bias is added to each row before the
     /// function. [`Function::ReluGradient`] and [`Function::GeluGradient`] write it instead: the
-    /// sum of all rows of the result.
+    /// sum of all rows of the result. [`Function::LeftSums`] and [`Function::RightSums`] write the
+    /// sums of an operand.
     pub(crate) bias: Option<DType>,
 }
 
@@ -41,6 +42,10 @@ pub(crate) enum Function {
     ReluGradient,
     /// The element times the derivative of gelu at the stored argument.
     GeluGradient,
+    /// `x`. The bias gets the sum of each row of the left operand.
+    LeftSums,
+    /// `x`. The bias gets the sum of each column of the right operand.
+    RightSums,
 }
 
 /// Auxiliary buffer between a function and its gradient.
@@ -58,6 +63,18 @@ impl Epilogue {
         self == Self::default()
     }
 
+    /// Returns true if cuBLASLt computes the function as exactly as products of this precision.
+    /// Its documentation does not say how it computes tanh: the instruction of GPUs errs by 2^-11.
+    pub(crate) fn is_accurate_in(self, precision: Precision) -> bool {
+        match self.function {
+            Function::Gelu | Function::GeluAux | Function::GeluGradient => {
+                precision != Precision::F32
+            }
+            Function::Identity | Function::Relu | Function::ReluAux => true,
+            Function::ReluGradient | Function::LeftSums | Function::RightSums => true,
+        }
+    }
+
     /// Returns true if the epilogue reads or writes an auxiliary buffer.
     pub(crate) fn has_aux(self) -> bool {
         self.aux(1, 1, DType::F32).is_some()
@@ -66,7 +83,11 @@ impl Epilogue {
     /// Returns the auxiliary buffer for a result of this shape and type, if the function needs one.
     pub(crate) fn aux(self, rows: usize, columns: usize, result: DType) -> Option<AuxBuffer> {
         match self.function {
-            Function::Identity | Function::Relu | Function::Gelu => None,
+            Function::Identity
+            | Function::Relu
+            | Function::Gelu
+            | Function::LeftSums
+            | Function::RightSums => None,
             // cuBLASLt requires row strides that are multiples of 128 bits or of 8 elements.
             Function::ReluAux | Function::ReluGradient => {
                 let row = columns.next_multiple_of(128);

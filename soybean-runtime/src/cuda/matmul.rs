@@ -116,6 +116,9 @@ impl MatmulPlan {
     ) -> Result<Option<Self>, Error> {
         lt.gpu.bind()?;
         let Some(compute) = compute(types, precision) else { return Ok(None) };
+        if !epilogue.is_accurate_in(precision) {
+            return Ok(None);
+        }
         for layout in candidate_layouts(contraction) {
             if !epilogue.is_plain() && !takes_epilogue(&layout) {
                 continue;
@@ -263,10 +266,10 @@ pub(crate) fn n_documented_calls(
 ) -> Option<usize> {
     compute(types, precision)?;
     let [.., result] = types;
-    let is_possible = |it: &MatmulLayout| {
-        epilogue.is_plain() || takes_epilogue(it) && epilogue.bias.is_none_or(|bias| bias == result)
-    };
-    candidate_layouts(contraction).iter().find(|it| is_possible(it)).map(|it| it.calls.len())
+    let is_computed =
+        epilogue.bias.is_none_or(|bias| bias == result) && epilogue.is_accurate_in(precision);
+    let is_possible = |it: &&MatmulLayout| epilogue.is_plain() || takes_epilogue(it) && is_computed;
+    candidate_layouts(contraction).iter().find(is_possible).map(|it| it.calls.len())
 }
 
 /// Returns true if cuBLASLt can apply an epilogue: the bias is along the columns, and the auxiliary
@@ -287,8 +290,8 @@ fn describe(
     descriptor.set(Attribute::CUBLASLT_MATMUL_DESC_TRANSA, &transposed[0])?;
     descriptor.set(Attribute::CUBLASLT_MATMUL_DESC_TRANSB, &transposed[1])?;
     descriptor.set(Attribute::CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue_number(epilogue))?;
-    // The heuristic needs to see that addresses will be set, but not their values.
-    let some_address = 256_u64;
+    // The heuristic needs to see that addresses will be set, and their alignment.
+    let some_address = BUFFER_ALIGNMENT as u64;
     if let Some(dtype) = epilogue.bias {
         descriptor.set(Attribute::CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &data_type(dtype)?)?;
         descriptor.set(Attribute::CUBLASLT_MATMUL_DESC_BIAS_POINTER, &some_address)?;
@@ -318,6 +321,11 @@ fn epilogue_number(epilogue: Epilogue) -> sys::cublasLtEpilogue_t {
         }
         Function::GeluGradient => {
             (Number::CUBLASLT_EPILOGUE_DGELU, Number::CUBLASLT_EPILOGUE_DGELU_BGRAD)
+        }
+        // The right operand is cuBLASLt's first one wherever there is an epilogue.
+        Function::LeftSums => (Number::CUBLASLT_EPILOGUE_DEFAULT, Number::CUBLASLT_EPILOGUE_BGRADB),
+        Function::RightSums => {
+            (Number::CUBLASLT_EPILOGUE_DEFAULT, Number::CUBLASLT_EPILOGUE_BGRADA)
         }
     };
     if epilogue.bias.is_some() { with } else { without }

@@ -6,6 +6,7 @@
 //! and the bytes that it writes are unused.
 
 mod liveness;
+mod operand_sums;
 
 use std::ops::Range;
 
@@ -21,7 +22,8 @@ use super::{
 /// Returns true if a product with this contraction, these types and this epilogue is supported.
 pub(crate) type CanFuse<'a> = &'a mut dyn FnMut(usize, [DType; 3], Epilogue) -> bool;
 
-/// Fuses as many maps of a phase as possible into the products before them.
+/// Fuses as many maps of a phase as possible into the products before them, and then as many sums
+/// of operands.
 pub(crate) fn fuse(steps: &[Step], kernels: &[Kernel], tables: &Tables, can: CanFuse<'_>) -> Fused {
     let steps = steps.iter().cloned().map(FusedStep::Plain).collect();
     let mut fuser = Fuser { kernels, tables, can, fused: Fused { steps, slots: Vec::new() } };
@@ -32,6 +34,7 @@ pub(crate) fn fuse(steps: &[Step], kernels: &[Kernel], tables: &Tables, can: Can
         // The step that moved to this place is examined too.
         at += usize::from(!is_fused);
     }
+    fuser.fuse_operand_sums();
     fuser.fused
 }
 

@@ -80,8 +80,15 @@ impl FusedStep {
 }
 
 impl FusedMatmul {
+    /// Returns whether the epilogue writes its bias and reads its auxiliary buffer, as gradients
+    /// do.
     pub(super) fn is_gradient(&self) -> bool {
-        matches!(self.epilogue.function, Function::ReluGradient | Function::GeluGradient)
+        match self.epilogue.function {
+            Function::ReluGradient | Function::GeluGradient => true,
+            Function::LeftSums | Function::RightSums => true,
+            Function::Identity | Function::Relu | Function::Gelu => false,
+            Function::ReluAux | Function::GeluAux => false,
+        }
     }
 
     /// Returns the buffers that are read besides the operands.

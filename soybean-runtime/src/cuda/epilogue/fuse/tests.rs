@@ -138,11 +138,10 @@ fn biases_are_rounded_for_rounded_products() {
         lines[..2],
         ["slot 1 = round b3", "b10 = matmul (b0, b2) relu-aux + slot 1, slot 0"]
     );
-    // The row sums are needed in single precision, which the product does not provide.
-    assert!(
-        lines.contains(&"b24 = matmul (b20, b6) relu-gradient, slot 2".to_owned()),
-        "{lines:#?}"
-    );
+    // The row sums are needed in single precision, as the gradients of the weights are.
+    let has = |line: &str| assert!(lines.contains(&line.to_owned()), "{line}: {lines:#?}");
+    has("b24 = matmul (b20, b6) relu-gradient, slot 2");
+    has("b27, b25 = matmul (b10, b24) right-sums");
 }
 
 #[test]
@@ -171,6 +170,26 @@ fn fetched_results_are_kept() {
     model.tables.outputs = outputs.into();
     let lines = text(&fused(&model, &mut allow_all), &model.kernels);
     assert_eq!(lines[2..], ["b13 = contraction (b12, b6)", "b14 = map (b13, b7)"]);
+}
+
+#[test]
+fn bias_gradients_move_into_the_gradients_of_weights() {
+    let is_sum = |it: &Epilogue| matches!(it.function, Function::LeftSums | Function::RightSums);
+    let mut n_fused = 0;
+    for seed in 0..24 {
+        let model = Perceptron::new(Activation::Relu, true).shuffled(seed);
+        let model = match seed {
+            0 => model.with_separate_buffers(),
+            _ => model.with_random_offsets(seed),
+        };
+        let fused = fused(&model, &mut |_, _, epilogue| is_sum(&epilogue));
+        check(&model, &fused);
+        let n = fused.steps.iter().filter(|it| matches!(it, FusedStep::Matmul(_))).count();
+        assert!(seed != 0 || n == 3, "{n}");
+        n_fused += n;
+    }
+    // Most of the three of each model.
+    assert!(n_fused > 24 * 2, "{n_fused}");
 }
 
 #[test]

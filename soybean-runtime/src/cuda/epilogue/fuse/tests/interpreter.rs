@@ -87,7 +87,7 @@ impl<'a> Interpreter<'a> {
         let given = result.clone();
         for (at, it) in result.iter_mut().enumerate() {
             *it = match step.epilogue.function {
-                Function::Identity => *it,
+                Function::Identity | Function::LeftSums | Function::RightSums => *it,
                 Function::Relu | Function::ReluAux => it.max(0.0),
                 Function::Gelu | Function::GeluAux => gelu(*it),
                 Function::ReluGradient => {
@@ -107,8 +107,23 @@ impl<'a> Interpreter<'a> {
             self.replace(aux, &given);
         }
         if let (Some(bias), true) = (step.bias, step.is_gradient()) {
-            let sum = |column: usize| result.iter().skip(column).step_by(columns).sum();
-            self.replace(bias, &(0..columns).map(sum).collect::<Vec<_>>());
+            let Contraction { rows, depth, left: of_left, right: of_right, .. } = contraction;
+            let terms = |line: usize| -> Vec<f64> {
+                let along = |values: &[f64], start: usize, stride: usize| {
+                    (0..*depth).map(|at| values[start + at * stride]).collect()
+                };
+                match step.epilogue.function {
+                    Function::LeftSums => along(&left, line * of_left.row, of_left.column),
+                    Function::RightSums => along(&right, line * of_right.column, of_right.row),
+                    _ => result.iter().skip(line).step_by(columns).copied().collect(),
+                }
+            };
+            let n_lines = match step.epilogue.function {
+                Function::LeftSums => *rows,
+                _ => columns,
+            };
+            let sums: Vec<f64> = (0..n_lines).map(|it| terms(it).iter().sum()).collect();
+            self.replace(bias, &sums);
         }
         self.write(step.result, &result);
     }
@@ -229,6 +244,8 @@ pub(super) fn text(fused: &Fused, kernels: &[Kernel]) -> Vec<String> {
                 Function::GeluAux => "gelu-aux",
                 Function::ReluGradient => "relu-gradient",
                 Function::GeluGradient => "gelu-gradient",
+                Function::LeftSums => "left-sums",
+                Function::RightSums => "right-sums",
             };
             let bias = match it.bias {
                 Some(Location::Buffer(buffer)) if !it.is_gradient() => format!(" + b{buffer}"),
