@@ -242,7 +242,7 @@ fn verify_phase(
         }
         let kernel = &program.kernels[step.kernel];
         verify_bucket(step, kernel).map_err(|it| format!("step {at} {it}"))?;
-        let is_map = matches!(kernel, Kernel::Map(_));
+        let is_map = matches!(kernel, Kernel::Map(_) | Kernel::FuseRows(_));
         for &result in &step.results {
             let is_lost = |&&input: &&BufferId| {
                 let may_share = is_map && arena.range(input) == arena.range(result);

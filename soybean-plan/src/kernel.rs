@@ -23,6 +23,7 @@ macro_rules! for_each_kernel {
             contraction: Contract(Contraction, MatrixStrides),
             map: Map(Map),
             reduction: Reduce(Reduction),
+            row_fusion: FuseRows(RowFusion, RowStage, RowStageForm),
             permutation: Permute(Permutation),
             convolution: Convolve(Convolution, ConvolutionForm),
             pooling: Pool(Pooling, PoolingForm),

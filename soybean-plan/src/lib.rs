@@ -22,6 +22,7 @@ mod host;
 mod kept_gradients;
 mod kernel;
 mod lanes;
+mod liveness;
 mod mesh;
 mod mode;
 mod nearest;
@@ -54,6 +55,7 @@ pub use host::{Array, View};
 // The list of kernels determines these names.
 pub use kernel::*;
 pub use lanes::{StepNeeds, lane, lane_spans};
+pub use liveness::{overlaps, without};
 pub use mesh::{AxisSet, DigitOrder, MAX_AXES, Mesh};
 pub use mode::Mode;
 pub use nearest::{NearName, nearest_names};

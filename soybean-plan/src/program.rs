@@ -82,7 +82,7 @@ pub struct Step {
     pub kernel: usize,
     /// The buffers read.
     pub inputs: Vec<BufferId>,
-    /// The buffers written. Only a map may write buffers that it reads.
+    /// The buffers written. Only a map, or a fusion of rows, may write buffers that it reads.
     pub results: Vec<BufferId>,
 }
 

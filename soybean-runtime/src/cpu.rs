@@ -30,6 +30,7 @@ mod ranking;
 mod ranks;
 mod reduction;
 mod region;
+mod row_fusion;
 mod space;
 mod upcast;
 mod vector;

@@ -7,10 +7,11 @@ use std::sync::Arc;
 use soybean_counting_allocator::count_during;
 use soybean_linear_program::{batch, program};
 use soybean_plan::{
-    Attention, AttentionForm, Buffer, Combine, Concatenation, Contraction, Convolution,
+    Attention, AttentionForm, Binary, Buffer, Combine, Concatenation, Contraction, Convolution,
     ConvolutionForm, DType, Embedding, EmbeddingForm, Indexing, IndexingForm, Instruction, Kernel,
     Map, MatrixStrides, Padding, Permutation, Pooling, PoolingForm, Program, Ranking, RankingForm,
-    Reduction, ScalarProgram, ScoreFunction, Shape, Step, Strides, Unary,
+    Reduction, RowFusion, RowStage, RowStageForm, ScalarProgram, ScoreFunction, Shape, Step,
+    Strides, Unary,
 };
 use soybean_runtime::{Config, Device, Trainer, View};
 
@@ -49,11 +50,36 @@ fn enlarged(n_ranks: usize) -> Program {
         add(&mut program, reduce(&result), &[a], c);
     }
     add(&mut program, map, &[a], b);
+    add(&mut program, centered(extents), &[a], b);
     add(&mut program, Permutation { extents, input: Strides::new(&[1, N]) }, &[a], b);
     add_windows(&mut program, [a, b, c]);
     add_copies(&mut program, [a, b, c, indices]);
     add_attention(&mut program, [a, b, c]);
     program
+}
+
+/// Returns rows less the sum of their elements.
+fn centered(extents: Shape) -> RowFusion {
+    let stage = |form, instructions: &[Instruction], is_stored| RowStage {
+        form,
+        program: ScalarProgram {
+            instructions: instructions.to_vec().into(),
+            results: vec![u16::try_from(instructions.len() - 1).expect("few")].into(),
+        },
+        is_stored,
+    };
+    let [x, sum] = [0, 1].map(Instruction::Input);
+    let rest = [x, sum, Instruction::Binary(Binary::Subtract, 0, 1)];
+    RowFusion {
+        extents,
+        n_row_dims: 1,
+        inputs: vec![extents.dense_strides()].into(),
+        stages: vec![
+            stage(RowStageForm::Sum, &[x], false),
+            stage(RowStageForm::Point, &rest, true),
+        ]
+        .into(),
+    }
 }
 
 /// Adds a kernel and a training step that runs it.

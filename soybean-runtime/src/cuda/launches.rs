@@ -49,11 +49,12 @@ pub fn queued_tasks(model: &dyn Model, entry: usize) -> Result<Vec<QueuedTask>, 
         true => record(model, |model, rank| model.train(entry, rank))?,
         false => record(model, |model, rank| model.evaluate(entry, rank))?,
     };
+    let mut builder = PhaseBuilder::new(tables, kernels, CommunicationBackend::PeerAccess);
+    let steps = builder.fuse_rows(&steps);
     let fused = fuse(&steps, kernels, tables, &mut |kernel, types, epilogue| {
         let Some(Kernel::Contract(contraction)) = kernels.get(kernel) else { return false };
         n_documented_calls(contraction, types, tables.precision, epilogue).is_some()
     });
-    let mut builder = PhaseBuilder::new(tables, kernels, CommunicationBackend::PeerAccess);
     let scalars = match is_trained {
         true => scalars_for_host(tables, entry, TrainingStep::Updating),
         false => Vec::new(),

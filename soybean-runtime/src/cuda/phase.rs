@@ -151,6 +151,11 @@ impl<'a> PhaseBuilder<'a> {
         self.tables.precision
     }
 
+    /// Fuses steps along rows. What remains may still be fused into products.
+    pub(crate) fn fuse_rows(&mut self, steps: &[Step]) -> Vec<Step> {
+        soybean_codegen::fuse_rows(steps, &mut self.kernels, self.tables)
+    }
+
     /// Builds the phase of these steps, which copies `host_scalars` to the host at its end.
     pub(crate) fn phase(
         &mut self,

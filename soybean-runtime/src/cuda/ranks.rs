@@ -377,6 +377,7 @@ fn training_phases(
     let mut phase = |entry: usize| {
         let steps = record(model.get(), |model, rank| model.train(entry, rank))?;
         let scalars = scalars_for_host(tables, entry, TrainingStep::Updating);
+        let steps = builder.fuse_rows(&steps);
         builder.phase(&fuser.fuse(&steps), &scalars)
     };
     let entries = tables.entries.iter().enumerate().filter(|it| it.1.training.is_some());
@@ -395,6 +396,7 @@ fn accumulating_phase(
     }
     let steps = record(model.get(), |model, rank| model.accumulate(rank))?;
     let scalars = scalars_for_host(tables, 0, TrainingStep::Accumulating);
+    let steps = builder.fuse_rows(&steps);
     builder.phase(&fuser.fuse(&steps), &scalars).map(Some)
 }
 
@@ -406,6 +408,7 @@ fn evaluation_phases(
 ) -> Result<Vec<Phase>, Error> {
     let mut phase = |entry: usize| {
         let steps = record(model.get(), |model, rank| model.evaluate(entry, rank))?;
+        let steps = builder.fuse_rows(&steps);
         builder.phase(&fuser.fuse(&steps), &[])
     };
     (0..model.get().tables().entries.len()).map(&mut phase).collect()

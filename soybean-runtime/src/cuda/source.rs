@@ -171,13 +171,17 @@ pub fn compile_kernels(model: &dyn Model, architecture: &str) -> Result<(usize, 
     let is_trained = tables.mode() == Mode::Training;
     for entry in (0..tables.entries.len()).filter(|_| is_trained) {
         let steps = record(model, |model, rank| model.train(entry, rank))?;
+        let steps = builder.fuse_rows(&steps);
         builder.phase(&plain(steps), &[])?;
     }
     if tables.accumulate_loss.is_some() {
-        builder.phase(&plain(record(model, |model, rank| model.accumulate(rank))?), &[])?;
+        let steps = record(model, |model, rank| model.accumulate(rank))?;
+        let steps = builder.fuse_rows(&steps);
+        builder.phase(&plain(steps), &[])?;
     }
     for entry in 0..tables.entries.len() {
         let steps = record(model, |model, rank| model.evaluate(entry, rank))?;
+        let steps = builder.fuse_rows(&steps);
         builder.phase(&plain(steps), &[])?;
     }
     let requests = KernelRequests {

@@ -12,6 +12,7 @@ use crate::{
     case::{Case, Data},
     dice::Dice,
     map::program,
+    row_fusion,
     score_function::score_function,
 };
 
@@ -26,6 +27,7 @@ pub(crate) fn cases(dice: &mut Dice) -> Vec<Case> {
         embedding(dice),
         map(dice),
         pooling(dice),
+        row_fusion::of_networks(dice),
     ]
 }
 

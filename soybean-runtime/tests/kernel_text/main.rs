@@ -26,6 +26,7 @@ mod program;
 mod ranking;
 mod reduction;
 mod reference;
+mod row_fusion;
 mod score_function;
 
 use std::{env, process::Command};
@@ -46,6 +47,8 @@ const KINDS: &[(&str, usize, Kind)] = &[
     ("map-of-arithmetic-of-integers", 24, map::arithmetic_of_integers),
     ("reduction", 64, reduction::case),
     ("reduction-of-integers", 32, reduction::of_integers),
+    ("rows", 40, row_fusion::case),
+    ("rows-of-networks", 24, row_fusion::of_networks),
     ("permutation", 32, permutation::case),
     ("padding", 32, padding::case),
     ("concatenation", 24, concatenation::case),

@@ -8,6 +8,7 @@ use soybean_plan::{
 use crate::{
     case::{Case, Data},
     dice::{Dice, n_needed},
+    row_fusion::centered,
 };
 
 /// Returns a random program over these inputs and both scalars, whose values stay moderate.
@@ -32,7 +33,8 @@ pub(crate) fn program(dice: &mut Dice, n_inputs: usize, n_results: usize) -> Sca
     ScalarProgram { instructions: instructions.into(), results: results.into() }
 }
 
-fn instruction(dice: &mut Dice, exact: [u16; 2], [a, b]: [u16; 2]) -> Instruction {
+/// Returns a random instruction; comparisons read the first two registers.
+pub(crate) fn instruction(dice: &mut Dice, exact: [u16; 2], [a, b]: [u16; 2]) -> Instruction {
     let bounded = [
         Unary::Negate,
         Unary::Relu,
@@ -225,6 +227,7 @@ pub(crate) fn beyond_32_bits() -> Vec<Case> {
         map.clone().into(),
         reduction(&[1, 0]),
         reduction(&[0, 1]),
+        centered(extents).into(),
         Permutation { extents, input: transposed }.into(),
         Padding { input: extents, result: extents.with(1, 70_001), low, fill: 0.0 }.into(),
         Concatenation { outer: 70_000, lengths: vec![70_000].into() }.into(),

@@ -83,6 +83,8 @@ kinds! {
     map_of_arithmetic_of_integers "map-of-arithmetic-of-integers"
     reduction "reduction"
     reduction_of_integers "reduction-of-integers"
+    rows "rows"
+    rows_of_networks "rows-of-networks"
     permutation "permutation"
     padding "padding"
     concatenation "concatenation"

@@ -10,9 +10,10 @@ mod operand_sums;
 
 use std::ops::Range;
 
-use soybean_plan::{BufferId, Combine, Contraction, DType, Instruction, Kernel, Map, Step, Tables};
+use soybean_plan::{
+    BufferId, Combine, Contraction, DType, Instruction, Kernel, Map, Step, Tables, overlaps,
+};
 
-use self::liveness::overlaps;
 use super::{
     Epilogue, Function,
     pattern::{Pattern, is_along_columns, is_dense, pattern},

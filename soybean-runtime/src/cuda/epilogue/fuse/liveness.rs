@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use soybean_plan::{BufferId, DType, Tables, TrainingStep};
+use soybean_plan::{BufferId, DType, overlaps, without};
 
 use super::Fuser;
 
@@ -21,10 +21,10 @@ impl Fuser<'_> {
             }
             for written in self.fused.steps[at].results() {
                 let written = self.range(written);
-                live = live.iter().flat_map(|it| subtract(it, &written)).collect();
+                live = live.iter().flat_map(|it| without(it, &written)).collect();
             }
         }
-        let is_wanted = !live.is_empty() && is_live_at_end(self.tables, buffer);
+        let is_wanted = !live.is_empty() && self.tables.is_live_at_end(buffer);
         (!is_wanted).then_some(readers)
     }
 
@@ -42,34 +42,10 @@ impl Fuser<'_> {
     }
 
     pub(super) fn range(&self, buffer: BufferId) -> Range<usize> {
-        let buffer = &self.tables.buffers[buffer];
-        buffer.offset..buffer.offset + buffer.n_elements * buffer.dtype.bytes()
+        self.tables.range(buffer)
     }
 
     pub(super) fn dtype(&self, buffer: BufferId) -> DType {
         self.tables.buffers[buffer].dtype
     }
-}
-
-/// Returns true if the content of the buffer is needed after the last step.
-fn is_live_at_end(tables: &Tables, buffer: BufferId) -> bool {
-    let inputs = tables.inputs.iter().map(|it| it.buffer);
-    let parameters = tables.parameters.iter().map(|it| it.buffer);
-    let states = tables.states.iter().map(|it| it.buffer);
-    let constants = tables.constants.iter().map(|it| it.buffer);
-    let training = tables.entries.iter().filter_map(|it| it.training.as_ref());
-    let left = training.flat_map(TrainingStep::left).chain(tables.accumulate_loss);
-    let outputs = tables.outputs.iter().map(|it| it.buffer).chain(left);
-    let mut all = inputs.chain(parameters).chain(states).chain(constants).chain(outputs);
-    all.any(|it| it == buffer)
-}
-
-pub(super) fn overlaps(one: &Range<usize>, other: &Range<usize>) -> bool {
-    one.start < other.end && other.start < one.end
-}
-
-/// Returns the parts of a range outside another range.
-fn subtract(range: &Range<usize>, gone: &Range<usize>) -> impl Iterator<Item = Range<usize>> {
-    let parts = [range.start..range.end.min(gone.start), range.start.max(gone.end)..range.end];
-    parts.into_iter().filter(|it| it.start < it.end)
 }

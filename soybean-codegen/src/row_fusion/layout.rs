@@ -1,0 +1,138 @@
+//! The threads of a row, and the places of its elements.
+
+use soybean_plan::{DType, MAX_RANK, RowFusion, RowStageForm, Strides};
+
+use crate::{
+    Call,
+    map::Access,
+    space::{Axis, axes, n_points},
+};
+
+/// The threads of a block that computes several rows.
+const BLOCK: usize = 256;
+/// The most threads of a row that stays in registers, in the order of preference.
+const THREADS: [usize; 3] = [256, 512, 1024];
+/// The threads of a row that does not.
+const THREADS_OF_LONG_ROW: usize = 512;
+/// The most elements of one tensor that a thread holds.
+const MOST_ELEMENTS: usize = 16;
+/// The most elements of all tensors that a thread holds in registers.
+const MOST_REGISTERS: usize = 128;
+
+/// The arrangement of a kernel's threads over rows, and of its operands in memory.
+pub(super) struct Layout {
+    /// The dims that number rows, and those of a row, with the strides of the inputs.
+    pub(super) rows: Vec<Axis>,
+    pub(super) columns: Vec<Axis>,
+    pub(super) types: Vec<DType>,
+    pub(super) results: Vec<DType>,
+    /// The number of neighboring elements that a thread reads at once.
+    pub(super) width: usize,
+    /// The threads that share a row: a power of two up to 32, or a multiple of 32.
+    pub(super) n_threads: usize,
+    pub(super) residence: Residence,
+}
+
+/// Where a row is between its passes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Residence {
+    /// In registers: each thread has this many chunks of neighboring elements.
+    Registers { n_chunks: usize },
+    /// In memory, from where each pass reads it.
+    Memory,
+}
+
+impl Layout {
+    pub(super) fn new(fusion: &RowFusion, call: &Call<'_>) -> Self {
+        let (rows, columns) = fusion.extents.split_at(fusion.n_row_dims);
+        let of_columns = |strides: &Strides| {
+            let mut shifted = [0; MAX_RANK];
+            shifted[..columns.len()]
+                .copy_from_slice(&strides.0[fusion.n_row_dims..fusion.n_row_dims + columns.len()]);
+            Strides(shifted)
+        };
+        let columns_of_inputs: Vec<Strides> = fusion.inputs.iter().map(of_columns).collect();
+        let mut this = Self {
+            rows: axes(rows, &fusion.inputs),
+            columns: axes(columns, &columns_of_inputs),
+            types: call.inputs.to_vec(),
+            results: call.results.to_vec(),
+            width: 1,
+            n_threads: 1,
+            residence: Residence::Memory,
+        };
+        this.width = this.best_width(fusion);
+        let points = fusion.stages.iter().filter(|it| it.form == RowStageForm::Point);
+        let n_arrays = this.varying().count() + points.count();
+        (this.n_threads, this.residence) = threads(this.n_numbers(), this.width, n_arrays);
+        this
+    }
+
+    /// Returns all dims, those of rows last.
+    pub(super) fn axes(&self) -> Vec<Axis> {
+        self.rows.iter().chain(&self.columns).cloned().collect()
+    }
+
+    /// Returns true if the elements of an input differ along a row.
+    pub(super) fn varies(&self, input: usize) -> bool {
+        self.columns.iter().any(|it| it.strides[input] != 0)
+    }
+
+    pub(super) fn varying(&self) -> impl Iterator<Item = usize> + '_ {
+        (0..self.types.len()).filter(|it| self.varies(*it))
+    }
+
+    /// Returns the number of chunks that a row consists of.
+    pub(super) fn n_numbers(&self) -> usize {
+        n_points(&self.columns) / self.width
+    }
+
+    pub(super) const fn rows_of_block(&self) -> usize {
+        if self.n_threads > 32 { 1 } else { BLOCK / self.n_threads }
+    }
+
+    pub(super) const fn block(&self) -> usize {
+        self.n_threads * self.rows_of_block()
+    }
+
+    /// Returns the number of neighbors that fill 16 bytes of the narrowest contiguous tensor.
+    fn best_width(&self, fusion: &RowFusion) -> usize {
+        let axes = self.axes();
+        let extent = self.columns.last().map_or(1, |it| it.extent);
+        let stored = fusion.stored().zip(&self.results);
+        let stored = stored.filter(|it| fusion.stages[it.0].form == RowStageForm::Point);
+        let results: Vec<DType> = stored.map(|it| *it.1).collect();
+        let fits = |width: &usize| {
+            let is_near = |input: &usize| {
+                matches!(Access::of(&axes, *input, *width), Access::Dense | Access::Stretch)
+            };
+            let near = self.varying().filter(is_near).map(|it| self.types[it]);
+            let mut types = near.chain(results.iter().copied()).peekable();
+            extent.is_multiple_of(*width)
+                && types.peek().is_some()
+                && (*width == 4 || types.any(|it| it == DType::Bf16))
+        };
+        [8, 4].into_iter().find(fits).unwrap_or(1)
+    }
+}
+
+/// Returns the threads of a row of so many chunks, and where it is.
+fn threads(n_numbers: usize, width: usize, n_arrays: usize) -> (usize, Residence) {
+    if n_numbers <= 32 {
+        return (n_numbers.next_power_of_two(), Residence::Registers { n_chunks: 1 });
+    }
+    let n_elements = (MOST_REGISTERS / n_arrays.max(1)).min(MOST_ELEMENTS);
+    let most_chunks = (n_elements / width).max(1);
+    let n_chunks = |n_threads: usize| n_numbers.div_ceil(n_threads);
+    // A warp needs no barriers.
+    if n_chunks(32) <= most_chunks {
+        return (32, Residence::Registers { n_chunks: n_chunks(32) });
+    }
+    match THREADS.into_iter().map(n_chunks).find(|it| *it <= most_chunks) {
+        Some(n_chunks) => {
+            let n_threads = n_numbers.div_ceil(n_chunks).next_multiple_of(32);
+            (n_threads, Residence::Registers { n_chunks })
+        }
+        None => (THREADS_OF_LONG_ROW, Residence::Memory),
+    }
+}

@@ -1,0 +1,116 @@
+//! Combination of values over a row, and sums of exponentials that are computed in one pass with
+//! the maximum that is subtracted. Source: Milakov & Gimelshein 2018.
+
+use soybean_plan::{Binary, Instruction, Register, RowFusion, RowStageForm, ScalarProgram, Unary};
+
+use super::Writer;
+use crate::text::Text;
+
+/// The sum of `exp(x - max(x))` over a row, by the numbers of its stages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct OnlineSum {
+    pub(super) max: usize,
+    pub(super) sum: usize,
+}
+
+impl OnlineSum {
+    /// Returns all such sums of a kernel, one for each maximum.
+    pub(super) fn all(fusion: &RowFusion) -> Vec<Self> {
+        let mut all: Vec<Self> = Vec::new();
+        for (sum, stage) in fusion.stages.iter().enumerate() {
+            let max = (stage.form == RowStageForm::Sum)
+                .then(|| subtracted_maximum(fusion, &stage.program))
+                .flatten();
+            if let Some(max) = max.filter(|max| all.iter().all(|it| it.max != *max)) {
+                all.push(Self { max, sum });
+            }
+        }
+        all
+    }
+}
+
+/// Returns the maximum if a program gives the value of a stage `exp(x - max(x))`.
+fn subtracted_maximum(fusion: &RowFusion, program: &ScalarProgram) -> Option<usize> {
+    let stage_of = |program: &ScalarProgram, register: Register| match program.instructions
+        [usize::from(register)]
+    {
+        Instruction::Input(number) => usize::from(number).checked_sub(fusion.inputs.len()),
+        _ => None,
+    };
+    let exponential = &fusion.stages[stage_of(program, program.results[0])?].program;
+    let at = |register: Register| exponential.instructions[usize::from(register)];
+    let Instruction::Unary(Unary::Exp, shifted) = at(exponential.results[0]) else { return None };
+    let Instruction::Binary(Binary::Subtract, x, max) = at(shifted) else { return None };
+    let max = stage_of(exponential, max)?;
+    let maximum = &fusion.stages[max];
+    let is_same = maximum.form == RowStageForm::Max
+        && is_equal((exponential, x), (&maximum.program, maximum.program.results[0]));
+    is_same.then_some(max)
+}
+
+/// Returns true if two registers have the same expression.
+fn is_equal(one: (&ScalarProgram, Register), other: (&ScalarProgram, Register)) -> bool {
+    let both = |x: Register, y: Register| is_equal((one.0, x), (other.0, y));
+    let at = |it: (&ScalarProgram, Register)| it.0.instructions[usize::from(it.1)];
+    match (at(one), at(other)) {
+        (Instruction::Unary(f, x), Instruction::Unary(g, y)) => f == g && both(x, y),
+        (Instruction::Binary(f, a, b), Instruction::Binary(g, c, d)) => {
+            f == g && both(a, c) && both(b, d)
+        }
+        (Instruction::Select(a, b, c), Instruction::Select(d, e, f)) => {
+            both(a, d) && both(b, e) && both(c, f)
+        }
+        (one, other) => one == other,
+    }
+}
+
+impl Writer<'_> {
+    /// Writes the combination of a stage's value at a point with those of the thread's earlier
+    /// points.
+    pub(super) fn write_accumulation(&self, text: &mut Text, stage: usize) {
+        let value = self.write_value(text, stage);
+        let (number, combine) = (self.value(stage), self.combine(stage));
+        let all = format!("sums{number}[e]");
+        let Some(online) = self.passes.online.iter().find(|it| it.max == stage) else {
+            return text.line(format!("{all} = {combine}::combine({all}, {value});"));
+        };
+        // The sum is relative to the maximum so far. Where both are -inf, their difference would
+        // be NaN, although a later maximum makes the term 0.
+        let sum = format!("sums{}[e]", self.value(online.sum));
+        text.line(format!("const float top = {combine}::combine({all}, {value});"));
+        text.line(format!(
+            "if (top == {all}) {sum} += {value} == top ? 1.0f : expf({value} - top);"
+        ));
+        text.line(format!("else {sum} = {sum} * expf({all} - top) + expf({value} - top);"));
+        text.line(format!("{all} = top;"));
+    }
+
+    /// Writes the combination of the values of all threads of a row at the end of a pass.
+    pub(super) fn write_combinations(&self, text: &mut Text, pass: usize) {
+        let width = self.layout.width;
+        for stage in self.passes.combined(self.fusion, pass) {
+            let (number, combine) = (self.value(stage), self.combine(stage));
+            let online = self.passes.online.iter().find(|it| it.sum == stage);
+            if let Some(online) = online {
+                let max = self.value(online.max);
+                let each = format!("for (int e = 0; e < {width}; ++e)");
+                text.line(format!("{each} sums{number}[e] *= expf(sums{max}[e] - x{max});"));
+            }
+            text.line(format!("float x{number} = sums{number}[0];"));
+            if width > 1 {
+                let each = format!("for (int e = 1; e < {width}; ++e)");
+                text.line(format!(
+                    "{each} x{number} = {combine}::combine(x{number}, sums{number}[e]);"
+                ));
+            }
+            match self.layout.n_threads {
+                1 => {}
+                n @ ..=32 => text
+                    .line(format!("x{number} = soybean_combine_lanes<{combine}>(x{number}, {n});")),
+                _ => text.line(format!(
+                    "x{number} = soybean_combine_block<{combine}>(x{number}, scratch);"
+                )),
+            }
+        }
+    }
+}
