@@ -371,7 +371,10 @@ rehearse() {
     found=$(cd "$folder/results/checks" && grep -H '"outcome"' ./*.json | grep -v '"passed"' | sed 's/^..\(.*\)\.json.*"outcome": "\([a-z]*\)".*/\1 \2/')
     expected=$(printf '%s\n' "kernel-concatenation crashed" "kernel-padding failed" "kernel-ranking hung")
     [[ $found == "$expected" ]] || fail "expected: $expected; found: $found"
-    tar -tzf "$folder/evidence.tar.gz" results/logs/kernel-ranking.again.log results/logs/kernel-concatenation.case-0.log
+    tar -tzf "$folder/evidence.tar.gz" >"$folder/evidence.txt"
+    for name in kernel-ranking.again.log kernel-concatenation.case- kernel-padding.log; do
+        grep "$name" "$folder/evidence.txt" || fail "expected $name in the evidence"
+    done
     step "the rehearsal found the planted faults and nothing else"
 }
 

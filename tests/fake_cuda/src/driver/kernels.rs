@@ -19,7 +19,6 @@ use crate::work::{FaultKind, Machine, Task};
 /// What a planted fault writes.
 const WRONG_NUMBER: f32 = 1e9;
 
-
 /// A loaded module.
 #[derive(Debug)]
 pub(crate) struct Program {

@@ -3,7 +3,7 @@
 //! The gradient of a weight is such a product, and the sum is the gradient of the bias: cuBLASLt
 //! adds up the operand while it multiplies it.
 
-use soybean_plan::{BufferId, Combine, Contraction, Instruction, Kernel, Map};
+use soybean_plan::{BufferId, Combine, Contraction, Instruction, Kernel, Map, overlaps};
 
 use super::{
     super::{
@@ -12,7 +12,6 @@ use super::{
         steps::{FusedMatmul, FusedStep, Location},
     },
     Fuser,
-    liveness::overlaps,
 };
 
 /// A sum of the rows of a dense matrix.
