@@ -40,7 +40,7 @@ pub use launches::{QueuedTask, queued_tasks};
 #[cfg(feature = "mpi")]
 pub(crate) use local_ranks::LocalRanks;
 pub(crate) use ranks::CudaRanks;
-pub use source::compile_kernels;
+pub use source::{MachineCode, compile_kernels};
 
 /// Returns true if there is an NVIDIA driver, usable or not. Without one, a run on the CPU needs no
 /// explanation.

@@ -41,7 +41,7 @@ mod worker;
 
 pub use config::{Config, Device};
 #[cfg(feature = "cuda")]
-pub use cuda::{QueuedTask, compile_kernels, queued_tasks};
+pub use cuda::{MachineCode, QueuedTask, compile_kernels, queued_tasks};
 pub use devices::{Devices, devices};
 pub use evaluation::Evaluation;
 pub use inspection::NonFiniteTensor;

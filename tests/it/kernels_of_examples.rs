@@ -1,13 +1,30 @@
 //! Compiles every kernel of every example to machine code for two generations of GPUs with NVRTC,
-//! which needs no GPU.
+//! which needs no GPU. The code stays in `target/tmp/machine_code`, where `scripts/machine_code.py`
+//! reads it.
 #![cfg(feature = "cuda")]
 
-use soybean::{Network, runtime::compile_kernels};
+use std::{fs, path::Path};
+
+use soybean::{
+    Network,
+    runtime::{MachineCode, compile_kernels},
+};
 
 use crate::examples::{
     alexnet, cnn_digits, cnn5, compare, digits, fashion_mnist, gan, gpt, mlp, resnet, step_bench,
     transformer, vgg16,
 };
+
+/// Writes machine code to `<example>-<network>-<architecture>.cubin`.
+fn keep(example: &str, network: &str, architecture: &str, code: &MachineCode) {
+    let MachineCode { n_kernels, cubin } = code;
+    assert!(*n_kernels > 0 && !cubin.is_empty());
+    println!("{network}: {n_kernels} kernels, {} bytes for {architecture}", cubin.len());
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("machine_code");
+    fs::create_dir_all(&folder).unwrap();
+    let network = network.trim_end_matches("::Network").replace("::", "-");
+    fs::write(folder.join(format!("{example}-{network}-{architecture}.cubin")), cubin).unwrap();
+}
 
 macro_rules! examples {
     ($($example:ident { $($network:path),* })*) => {$(
@@ -17,10 +34,7 @@ macro_rules! examples {
             for (name, model) in network {
                 for architecture in ["sm_80", "sm_90"] {
                     match compile_kernels(model, architecture) {
-                        Ok((n_kernels, n_bytes)) => {
-                            assert!(n_kernels > 0 && n_bytes > 0);
-                            println!("{name}: {n_kernels} kernels, {n_bytes} bytes for {architecture}");
-                        }
+                        Ok(code) => keep(stringify!($example), name, architecture, &code),
                         Err(error) if error.to_string().contains("NVRTC: expected") => {
                             return println!("skipped: {error}");
                         }

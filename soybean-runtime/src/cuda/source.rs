@@ -153,14 +153,21 @@ fn generate(
     })
 }
 
+/// The machine code of a model's kernels.
+#[derive(Clone, Debug)]
+pub struct MachineCode {
+    /// The number of kernels of the model.
+    pub n_kernels: usize,
+    /// The machine code, as an ELF file.
+    pub cubin: Vec<u8>,
+}
+
 /// Compiles all kernels of a model for an architecture such as `sm_90`, including those that
 /// libraries compute if available. Needs NVRTC, but no GPU.
 ///
-/// Returns the number of kernels and the size of the cubin in bytes.
-///
 /// # Errors
 /// If NVRTC is missing or rejects the source, or the tables of the model are inconsistent.
-pub fn compile_kernels(model: &dyn Model, architecture: &str) -> Result<(usize, usize), Error> {
+pub fn compile_kernels(model: &dyn Model, architecture: &str) -> Result<MachineCode, Error> {
     let tables = model.tables();
     check_tables(tables)?;
     let mut builder = PhaseBuilder::new(tables, model.kernels(), CommunicationBackend::PeerAccess);
@@ -192,5 +199,5 @@ pub fn compile_kernels(model: &dyn Model, architecture: &str) -> Result<(usize, 
     };
     let ModelSource { text, made } =
         ModelSource::new(&requests, &vec![GeneratedPart::WholeKernel; builder.calls.len()])?;
-    Ok((made.len(), cubin(&text, architecture)?.len()))
+    Ok(MachineCode { n_kernels: made.len(), cubin: cubin(&text, architecture)? })
 }

@@ -148,6 +148,9 @@ fn texts_touch_their_own_memory_only() {
     assert!(said.contains("1 passed"), "{said}");
 }
 
+/// A100, RTX 30, RTX 40 and L40, H100, B200, RTX 50.
+const ARCHITECTURES: [&str; 6] = ["sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"];
+
 #[test]
 fn texts_compile_for_gpus() {
     let Some(compiler) = nvrtc::Compiler::find() else {
@@ -157,11 +160,11 @@ fn texts_compile_for_gpus() {
     };
     for kind in KINDS {
         let text = device::text(&cases(*kind, 2));
-        for architecture in ["sm_80", "sm_90"] {
+        for architecture in ARCHITECTURES {
             check_log(compiler.compile(&text, architecture), kind.0);
         }
     }
-    for architecture in ["sm_80", "sm_90"] {
+    for architecture in ARCHITECTURES {
         check_log(compiler.compile(&movement::text(), architecture), "movement");
         check_log(compiler.compile(&device::text(&map::beyond_32_bits()), architecture), "beyond");
     }
