@@ -9,7 +9,7 @@
 # The parts, the most important one first:
 #
 #   smoke      every kind of kernel and every small model beside the CPU, each in a process of its
-#              own that may take SMOKE_SECONDS (20)
+#              own that may take SMOKE_SECONDS (20) or MODEL_SECONDS (40)
 #   bf16       five models with one rank in bf16, in turns with PyTorch, with traces; the peak rate
 #              of matrix products; the time of an empty step
 #   compile    the same models in torch.compile
@@ -41,6 +41,7 @@ readonly EVIDENCE=${EVIDENCE:-target/gpu-evidence.tar.gz}
 readonly MIB_AT_MOST=60
 readonly LIMIT=${LIMIT:-520}
 readonly SMOKE_SECONDS=${SMOKE_SECONDS:-20}
+readonly MODEL_SECONDS=${MODEL_SECONDS:-40}
 readonly DEVICE=${DEVICE:-cuda}
 readonly PYTHON=${PYTHON:-python3}
 # The seconds that PyTorch has to compile and measure a model.
@@ -186,12 +187,12 @@ smoke() {
         for precision in f32 tf32 bf16; do
             for model in "${MODELS[@]}"; do
                 [[ $model-$ranks != peak-8 ]] || continue
-                checked "small-$model-$precision-$ranks" $((2 * SMOKE_SECONDS)) "$PROGRAMS/examples/gpu_bench" --small --check \
+                checked "small-$model-$precision-$ranks" "$MODEL_SECONDS" "$PROGRAMS/examples/gpu_bench" --small --check \
                     --model "$model" --precision "$precision" --ranks "$ranks" --steps 4 --device "$DEVICE"
             done
         done
     done
-    checked small-without-graphs $((2 * SMOKE_SECONDS)) "$PROGRAMS/examples/gpu_bench" --small --check --model gpt --precision bf16 --ranks 1 --steps 4 \
+    checked small-without-graphs "$MODEL_SECONDS" "$PROGRAMS/examples/gpu_bench" --small --check --model gpt --precision bf16 --ranks 1 --steps 4 \
         --device "$DEVICE" --no-graph
 }
 
@@ -381,7 +382,7 @@ rehearse() {
 # Runs `run smoke` on virtual GPUs within this many seconds.
 rehearsed() {
     local folder=target/gpu-rehearsal
-    env -u SOYBEAN_CUDA_LIBS MODELS="mlp512 gpt" LD_LIBRARY_PATH="$PWD/$folder/libraries" LIMIT="$1" SMOKE_SECONDS=30 \
+    env -u SOYBEAN_CUDA_LIBS MODELS="mlp512 gpt" LD_LIBRARY_PATH="$PWD/$folder/libraries" LIMIT="$1" SMOKE_SECONDS=30 MODEL_SECONDS=300 \
         PROGRAMS="$folder/programs" RESULTS="$folder/results" EVIDENCE="$folder/evidence.tar.gz" \
         SOYBEAN_CACHE_DIR="$PWD/$folder/kernels" SOYBEAN_FAKE_PLANT="hang _rank,wrong _pad,crash _concatenate" \
         scripts/gpu-check.sh run smoke

@@ -60,6 +60,7 @@ class Kernel:
     registers: int = 0
     stack_bytes: int = 0
     shared_bytes: int = 0
+    threads: int = 0  # of a block, at most
     instructions: list = field(default_factory=list)
     labels: dict = field(default_factory=dict)  # of the instructions that they precede
 
@@ -87,11 +88,14 @@ def kernels(text):
     found, section, attribute, name = {}, "", "", None
     for line in text.splitlines():
         if match := SECTION.match(line):
-            section = match[1]
+            section, attribute = match[1], ""
             if section.startswith(".text."):
                 found.setdefault(section[6:], Kernel(section[6:]))
         elif "nvinfo : " in line:
             attribute = line.split("nvinfo : ")[1].strip()
+            if attribute == "EIATTR_MAX_THREADS":
+                name = section.removeprefix(".nv.info.")
+                found.setdefault(name, Kernel(name)).threads = 1
         elif match := re.search(r"index@\(([^)]+)\)", line):
             name = match[1]
         elif attribute in ("EIATTR_FRAME_SIZE", "EIATTR_REGCOUNT") and ".word" in line:
@@ -101,6 +105,8 @@ def kernels(text):
                 kernel.stack_bytes = number
             else:
                 kernel.registers = number
+        elif attribute == "EIATTR_MAX_THREADS" and ".word" in line:
+            found[name].threads *= int(NUMBER.search(line.split(".word")[1])[1], 0)
         elif section.startswith(".nv.shared.") and (match := re.search(r"\.zero\s+(\d+)", line)):
             shared = found.setdefault(section[11:], Kernel(section[11:]))
             shared.shared_bytes += int(match[1])
@@ -205,6 +211,32 @@ def main_loop(kernel):
     return best, n_products(best) if best else 0
 
 
+def occupancy(kernel):
+    """Returns the share of a multiprocessor's 64 warps that can be resident, as CUDA's occupancy
+    calculator has it for compute capability 8.0 and 9.0: 65,536 registers, given to warps in steps
+    of 256, and at most 32 blocks. Dynamic shared memory is not part of a cubin, and not counted."""
+    if not kernel.threads or not kernel.registers:
+        return None
+    warps = -(-kernel.threads // 32)
+    registers = -(-kernel.registers * 32 // 256) * 256 * warps
+    blocks = min(32, 64 // warps, 65536 // registers)
+    if kernel.shared_bytes:
+        blocks = min(blocks, 164 * 1024 // (kernel.shared_bytes + 1024))
+    return blocks * warps / 64
+
+
+def loads(kernel):
+    """Returns the number of loads from global memory by width in bits."""
+    widths = Counter()
+    for it in kernel.instructions:
+        if it.opcode.startswith("LDG"):
+            suffixes = it.opcode.split(".")
+            wide = next((int(x) for x in suffixes if x in ("64", "128", "256")), None)
+            narrow = next((int(x[1:]) for x in suffixes if x in ("U8", "S8", "U16", "S16")), 32)
+            widths[wide or narrow] += 1
+    return dict(sorted(widths.items()))
+
+
 def analysis(kernel):
     """Returns the figures of a kernel as a dictionary."""
     loop, n_products = main_loop(kernel)
@@ -215,6 +247,9 @@ def analysis(kernel):
         "stack_bytes": kernel.stack_bytes,
         "spills": spills,
         "shared_bytes": kernel.shared_bytes,
+        "threads": kernel.threads,
+        "occupancy": occupancy(kernel),
+        "loads": loads(kernel),
         "instructions": len(kernel.instructions),
         "loop_instructions": len(loop.members) if loop else 0,
         "loop_products": n_products,
@@ -241,6 +276,27 @@ def table(rows):
     ]
 
 
+def summary(files):
+    """Returns a line for each file: its kernels, and the worst of each figure."""
+    lines = [("file", "kernels", "regs", "stack", "spills", "occupancy", "16-byte loads", "each")]
+    for path, rows in files:
+        most = lambda key: max((it[key] for it in rows), default=0)
+        lowest = min((it["occupancy"] for it in rows if it["occupancy"]), default=None)
+        n_loads = sum(sum(it["loads"].values()) for it in rows)
+        n_wide = sum(n for it in rows for width, n in it["loads"].items() if width >= 128)
+        on_tensor_cores = [it for it in rows if any(TENSOR.match(op) for op in it["loop_opcodes"])]
+        each = max((it["per_product"] for it in on_tensor_cores), default=None)
+        lines.append(
+            (path.split("/")[-1].removesuffix(".cubin"), len(rows), most("registers"))
+            + (most("stack_bytes"), sum(it["spills"] for it in rows))
+            + ("-" if lowest is None else f"{100 * lowest:.0f} %", f"{n_wide} of {n_loads}")
+            + ("-" if each is None else f"{each:.2f}",)
+        )
+    widths = [max(len(str(line[at])) for line in lines) for at in range(len(lines[0]))]
+    cells = lambda line: (f"{cell!s:>{width}}" for cell, width in zip(line[1:], widths[1:]))
+    return [f"{line[0]:<{widths[0]}} " + " ".join(cells(line)) for line in lines]
+
+
 def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -250,11 +306,26 @@ def main():
     parser.add_argument("--kernel", default="", help="only kernels whose names have this regex")
     parser.add_argument("--opcodes", action="store_true", help="list the main loops' opcodes")
     parser.add_argument("--json", action="store_true", help="print all figures as JSON")
+    parser.add_argument("--summary", action="store_true", help="one line for each file")
+    parser.add_argument("--strict", action="store_true", help="fail if a kernel uses its stack")
     arguments = parser.parse_args()
-    rows = []
+    files = []
     for path in arguments.files:
         found = kernels(disassembled(path, arguments.nvdisasm))
-        rows += [analysis(it) for it in found if re.search(arguments.kernel, it.name)]
+        files.append((path, [analysis(it) for it in found if re.search(arguments.kernel, it.name)]))
+    rows = [it for _, of_file in files for it in of_file]
+    report(rows, files, arguments)
+    on_stack = [it["name"] for it in rows if it["stack_bytes"] or it["spills"]]
+    if arguments.strict and on_stack:
+        return f"expected that no kernel uses its stack, found {', '.join(on_stack)}"
+    return 0
+
+
+def report(rows, files, arguments):
+    """Prints the figures in the form that is asked for."""
+    if arguments.summary:
+        print("\n".join(summary(files)))
+        return
     if arguments.json:
         print(json.dumps(rows, indent=1))
         return
