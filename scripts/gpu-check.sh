@@ -22,8 +22,8 @@
 # A repeated call continues where the last one ended. What fails runs again with launches that wait
 # for their kernels, with the logs of the libraries, and under compute-sanitizer if there is one. At
 # the end of each call, results, logs, traces and kernels are packed into EVIDENCE
-# (target/gpu-evidence.tar.gz). Where that file is and no results are, it is unpacked first: times of
-# PyTorch stay valid, and so do results of the same programs.
+# (target/gpu-evidence.tar.gz). If that file exists and results do not, it is unpacked first: times
+# of PyTorch stay valid, and so do results of the same programs.
 #
 # `run` needs the archive, scripts, examples/data, benches/peers, an NVIDIA driver, and a python3
 # with torch, whose wheels contain the CUDA libraries. DEVICE=cpu and SMALL=1 try `run` without a
@@ -257,7 +257,7 @@ torch() {
     fi
 }
 
-# Returns the source of a model's inputs. The transformer has small inputs and only one kind of feed.
+# Returns the source of a model's inputs. The transformer has small ones and only one kind of feed.
 feed_of() { [[ $1 == gpt ]] && echo fed || echo kept; }
 
 readonly LARGE=(mlp512 mlp2048 alexnet vgg16 gpt)

@@ -26,7 +26,7 @@ pub(crate) struct Options {
     pub(crate) n_steps: usize,
     pub(crate) config: Config,
     pub(crate) trace: Option<PathBuf>,
-    /// Whether the last loss is compared with that of the CPU.
+    /// True if the last loss is compared with that of the CPU.
     pub(crate) checks: bool,
 }
 

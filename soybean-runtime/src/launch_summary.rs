@@ -16,8 +16,8 @@ pub struct LaunchSummary {
 /// All kernels of one kind.
 #[derive(Clone, Debug, Default)]
 pub struct LaunchRow {
-    /// The name of the computation: `contraction`, `convolution-filter`; `feed` and `report` for the
-    /// copies from and to the host.
+    /// The name of the computation, such as `contraction`; `feed` and `report` for the copies from
+    /// and to the host.
     pub kernel: String,
     /// The number of kernels, fills and calls of libraries.
     pub n_launches: usize,

@@ -1,6 +1,6 @@
-//! What a step queues for each rank, found without a GPU.
+//! The tasks that a step queues for each rank, found without a GPU.
 //!
-//! Fusion asks cuBLASLt what it supports; here NVIDIA's documentation answers. cuDNN is left out, so
+//! Fusion asks cuBLASLt what it supports; here NVIDIA's documentation answers. cuDNN is left out:
 //! generated kernels compute convolutions, and ranks read the memory of their peers.
 
 use soybean_codegen as codegen;

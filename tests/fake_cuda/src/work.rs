@@ -20,7 +20,7 @@ pub(crate) struct Machine {
     pub(crate) planted_faults: Vec<PlantedFault>,
 }
 
-/// What goes wrong in kernels whose name contains a text.
+/// A fault of all kernels whose name contains a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PlantedFault {
     pub(crate) kind: FaultKind,

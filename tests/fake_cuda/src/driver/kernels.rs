@@ -16,7 +16,7 @@ use crate::state::{State, report_problem};
 use crate::status::{ApiResult, DeviceError, Status};
 use crate::work::{FaultKind, Machine, Task};
 
-/// What a planted fault writes.
+/// The number that a planted fault writes.
 const WRONG_NUMBER: f32 = 1e9;
 
 /// A loaded module.
