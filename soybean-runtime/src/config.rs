@@ -17,6 +17,9 @@ pub struct Config {
     /// True if GPUs replay each step as a captured CUDA graph. If false, each kernel is queued in
     /// every step.
     pub uses_graphs: bool,
+    /// True if GPUs measure the algorithms of libraries at the first start, and keep the fastest.
+    /// Several processes do not measure.
+    pub autotunes: bool,
     /// The time for which another process may be silent before this one fails; `None` means for
     /// ever. A tenth of it, but at most half a minute, passes before the silence is reported.
     pub peer_timeout: Option<Duration>,
@@ -30,6 +33,7 @@ impl Default for Config {
             device: Device::Auto,
             threads: None,
             uses_graphs: true,
+            autotunes: true,
             peer_timeout: Some(Duration::from_secs(300)),
         }
     }

@@ -2,6 +2,7 @@
 //! the streams, and every failure gives an error.
 #![expect(clippy::print_stdout, reason = "the output shows skipped tests and errors")]
 
+mod autotuning;
 mod calls;
 mod checkpoints;
 mod custom_operators;

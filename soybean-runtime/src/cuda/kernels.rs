@@ -7,6 +7,7 @@ use soybean_codegen::{self as codegen, Address};
 use soybean_plan::Kernel;
 
 use super::{
+    autotune::{Autotuner, Choices},
     compile::cubin,
     convolution::{ConvolutionLayout, ConvolutionPlan, Cudnn},
     gpu::Gpu,
@@ -80,13 +81,20 @@ impl KernelOperands<'_> {
 }
 
 impl GpuKernels {
-    /// Plans the library calls, compiles the generated source and loads it.
-    pub(crate) fn new(gpu: &Arc<Gpu>, requests: &KernelRequests<'_>) -> Result<Self, Error> {
+    /// Plans the library calls, compiles the generated source and loads it. With `choices`, the
+    /// algorithms of libraries are measured.
+    pub(crate) fn new(
+        gpu: &Arc<Gpu>,
+        requests: &KernelRequests<'_>,
+        choices: Option<&mut Choices>,
+    ) -> Result<Self, Error> {
+        let mut tuner = choices.map(|it| Autotuner::new(gpu, it)).transpose()?;
         let cublaslt = CublasLt::new(gpu)?;
         let cudnn = installation().cudnn().is_ok().then(|| Cudnn::new(gpu)).transpose()?;
         let mut library_call = Vec::new();
         for call in requests.calls {
-            library_call.push(LibraryCall::new(&cublaslt, cudnn.as_ref(), requests, call)?);
+            let made = LibraryCall::new(&cublaslt, cudnn.as_ref(), requests, call, tuner.as_mut())?;
+            library_call.push(made);
         }
         let parts = library_call
             .iter()
@@ -179,6 +187,7 @@ impl LibraryCall {
         cudnn: Option<&Cudnn>,
         requests: &KernelRequests<'_>,
         call: &KernelCall,
+        tuner: Option<&mut Autotuner<'_>>,
     ) -> Result<Option<Self>, Error> {
         let (&[left, right, ..], &[result, ..]) = (&call.inputs[..], &call.results[..]) else {
             return Ok(None);
@@ -186,8 +195,11 @@ impl LibraryCall {
         let (types, precision) = ([left, right, result], requests.precision);
         match (&requests.kernels[call.kernel], cudnn) {
             (Kernel::Contract(contraction), _) => {
-                let matmul =
+                let mut matmul =
                     MatmulPlan::new(cublaslt, contraction, types, precision, call.epilogue)?;
+                if let (Some(matmul), Some(tuner)) = (&mut matmul, tuner) {
+                    matmul.autotune(cublaslt, tuner, contraction, types)?;
+                }
                 Ok(matmul.map(|it| Self::Matmul(Box::new(it))))
             }
             (Kernel::Convolve(convolution), Some(cudnn)) => {

@@ -16,7 +16,7 @@ use cudarc::cublaslt::{
         cublasStatus_t as Status,
     },
 };
-use soybean_plan::{Contraction, DType, Precision};
+use soybean_plan::{Contraction, DType, MatrixStrides, Precision};
 
 use self::{
     descriptor::{
@@ -25,6 +25,7 @@ use self::{
     layout::{MatmulLayout, OperandOrder, candidate_layouts},
 };
 use super::{
+    autotune::Autotuner,
     epilogue::{Epilogue, Function},
     gpu::Gpu,
     libraries::installation,
@@ -38,7 +39,7 @@ pub(crate) const MAX_WORKSPACE_BYTES: usize = 32 << 20;
 /// Alignment of every buffer in bytes.
 const BUFFER_ALIGNMENT: usize = 64;
 
-/// Number of algorithms that are requested. The first that fits is taken.
+/// Number of algorithms that are requested.
 const N_ALGORITHMS: u8 = 8;
 
 /// A cuBLASLt handle of one GPU.
@@ -77,8 +78,9 @@ pub(crate) struct MatmulPlan {
     descriptor: MatmulDescriptor,
     /// Layouts of cuBLASLt's first and second operand and of the result.
     layouts: [MatrixLayout; 3],
-    algorithm: sys::cublasLtMatmulAlgo_t,
-    workspace_bytes: usize,
+    /// Algorithms that compute it, in cuBLASLt's order, and the number of the one to run.
+    algorithms: Vec<sys::cublasLtMatmulHeuristicResult_t>,
+    chosen: usize,
     order: OperandOrder,
     /// Byte offsets of left, right and result for each call.
     calls: Vec<[u64; 3]>,
@@ -163,12 +165,11 @@ impl MatmulPlan {
             OperandOrder::LeftRight => [at_left, at_right, at_result],
         };
         let preference = MatmulPreference::new(MAX_WORKSPACE_BYTES, preference)?;
-        let found = search(lt, &descriptor, &layouts, &preference)?;
         Ok(Self {
+            algorithms: search(lt, &descriptor, &layouts, &preference)?,
+            chosen: 0,
             descriptor,
             layouts,
-            algorithm: found.algo,
-            workspace_bytes: found.workspaceSize,
             order: *order,
             calls: calls.into_iter().map(|it| it.map(|it| it as u64)).collect(),
             epilogue,
@@ -177,7 +178,33 @@ impl MatmulPlan {
 
     /// Returns the workspace in bytes that [`Self::run`] needs.
     pub(crate) fn workspace_bytes(&self) -> usize {
-        self.workspace_bytes
+        self.algorithms[self.chosen].workspaceSize
+    }
+
+    /// Chooses the fastest algorithm for this product, which the plan was made for.
+    pub(crate) fn autotune(
+        &mut self,
+        lt: &CublasLt,
+        tuner: &mut Autotuner<'_>,
+        contraction: &Contraction,
+        types: [DType; 3],
+    ) -> Result<(), Error> {
+        let Contraction { rows, columns, .. } = *contraction;
+        let [left, right, result] = operand_bytes(contraction, types);
+        let bias = self.epilogue.bias.map_or(0, |it| columns.max(rows) * it.bytes());
+        let aux = self.epilogue.aux(rows, columns, types[2]).map_or(0, |it| it.n_bytes);
+        let workspace = self.algorithms.iter().map(|it| it.workspaceSize).max().unwrap_or(0);
+        let kernel = format!("{contraction} {types:?} {:?} {:?}", self.epilogue, self.order);
+        let run = |number: usize, stream: &Stream, blocks: &[u64]| {
+            let &[left, right, result, bias, aux, workspace] = blocks else { return Ok(()) };
+            let operands = MatmulOperands { left, right, result, bias, aux };
+            // SAFETY: the blocks are as large as the operands, and nothing else uses them.
+            unsafe { self.run_algorithm(number, lt, stream, operands, workspace) }
+        };
+        let n_algorithms = self.algorithms.len();
+        let blocks = [left, right, result, bias, aux, workspace];
+        self.chosen = tuner.fastest(&kernel, n_algorithms, &blocks, run)?;
+        Ok(())
     }
 
     /// Queues the product on a stream.
@@ -194,6 +221,23 @@ impl MatmulPlan {
         operands: MatmulOperands,
         workspace: u64,
     ) -> Result<(), Error> {
+        // SAFETY: required of the caller.
+        unsafe { self.run_algorithm(self.chosen, lt, stream, operands, workspace) }
+    }
+
+    /// Queues the product by the algorithm of this number.
+    ///
+    /// # Safety
+    /// As [`Self::run`], with the workspace of that algorithm.
+    unsafe fn run_algorithm(
+        &self,
+        number: usize,
+        lt: &CublasLt,
+        stream: &Stream,
+        operands: MatmulOperands,
+        workspace: u64,
+    ) -> Result<(), Error> {
+        let algorithm = &self.algorithms[number];
         let refused = |error| cublas_error("a matrix product", error);
         let raw = stream.raw()?;
         if self.epilogue.bias.is_some() {
@@ -232,9 +276,9 @@ impl MatmulPlan {
                     result_layout,
                     result as *mut _,
                     result_layout,
-                    &raw const self.algorithm,
+                    &raw const algorithm.algo,
                     workspace as *mut _,
-                    self.workspace_bytes,
+                    algorithm.workspaceSize,
                     raw.cast(),
                 )
             }
@@ -242,6 +286,22 @@ impl MatmulPlan {
         }
         Ok(())
     }
+}
+
+/// Returns the bytes of left operand, right operand and result.
+fn operand_bytes(contraction: &Contraction, [left, right, result]: [DType; 3]) -> [usize; 3] {
+    let Contraction { batch, rows, columns, depth, .. } = contraction;
+    let bytes = |extents: [usize; 2], strides: &MatrixStrides, dtype: DType| {
+        let of_batch = batch.iter().copied().zip(strides.batch.0);
+        let of_matrix = extents.into_iter().zip([strides.row, strides.column]);
+        let last = of_batch.chain(of_matrix).map(|(n, stride)| n.saturating_sub(1) * stride);
+        (last.sum::<usize>() + 1) * dtype.bytes()
+    };
+    [
+        bytes([*rows, *depth], &contraction.left, left),
+        bytes([*depth, *columns], &contraction.right, right),
+        bytes([*rows, *columns], &contraction.result, result),
+    ]
 }
 
 /// Returns the compute type for these element types, if cuBLASLt supports them.
@@ -346,7 +406,7 @@ fn search(
     descriptor: &MatmulDescriptor,
     layouts: &[MatrixLayout; 3],
     preference: &MatmulPreference,
-) -> Result<sys::cublasLtMatmulHeuristicResult_t, CublasError> {
+) -> Result<Vec<sys::cublasLtMatmulHeuristicResult_t>, CublasError> {
     // SAFETY: all fields are plain numbers, for which zero is valid.
     let mut found: [sys::cublasLtMatmulHeuristicResult_t; N_ALGORITHMS as usize] =
         unsafe { MaybeUninit::zeroed().assume_init() };
@@ -372,7 +432,8 @@ fn search(
     let fits = |it: &&sys::cublasLtMatmulHeuristicResult_t| {
         it.state == Status::CUBLAS_STATUS_SUCCESS && it.workspaceSize <= MAX_WORKSPACE_BYTES
     };
-    found.iter().take(n_found).find(fits).copied().ok_or(NOT_SUPPORTED)
+    let found: Vec<_> = found.iter().take(n_found).filter(fits).copied().collect();
+    if found.is_empty() { Err(NOT_SUPPORTED) } else { Ok(found) }
 }
 
 /// Converts an error of cuBLASLt.

@@ -11,6 +11,7 @@ use std::{
 use soybean_plan::{BufferId, Kernel, Step, Tables, Tile};
 
 use super::{
+    autotune::Choices,
     communicators::Communicators,
     device_set::{DeviceSet, StepLaunch, TimingEvents, TrainingStep, scalars_for_host},
     epilogue::{Fused, fuse},
@@ -91,10 +92,8 @@ impl CudaRanks {
             calls: &builder.calls,
             transfers: &builder.transfers,
         };
-        let kernel_sets = gpus
-            .iter()
-            .map(|gpu| GpuKernels::new(gpu, &requests))
-            .collect::<Result<Vec<_>, _>>()?;
+        let is_alone = local.ranks.len() == tables.mesh.n_ranks();
+        let kernel_sets = kernel_sets(&gpus, &requests, config.autotunes && is_alone)?;
         let context = |rank: usize| {
             let gpu_index = (rank - local.ranks.start) * gpus.len() / local.ranks.len();
             let sizes = builder.sizes(rank, kernel_sets[gpu_index].workspace_bytes());
@@ -412,6 +411,25 @@ fn evaluation_phases(
         builder.phase(&fuser.fuse(&steps), &[])
     };
     (0..model.get().tables().entries.len()).map(&mut phase).collect()
+}
+
+/// Prepares the kernels of each GPU, and measures algorithms of libraries if that is asked for.
+fn kernel_sets(
+    gpus: &[Arc<Gpu>],
+    requests: &KernelRequests<'_>,
+    autotunes: bool,
+) -> Result<Vec<GpuKernels>, Error> {
+    let versions = || {
+        let [major, minor, patch] = installation().cublaslt()?.version;
+        Ok(format!("driver {:?}, cuBLASLt {major}.{minor}.{patch}", installation().driver()))
+    };
+    let mut choices = autotunes.then(|| Ok(Choices::read(&versions()?))).transpose()?;
+    let kernels = gpus.iter().map(|gpu| GpuKernels::new(gpu, requests, choices.as_mut()));
+    let kernels = kernels.collect::<Result<Vec<_>, _>>()?;
+    if let Some(choices) = choices {
+        choices.write();
+    }
+    Ok(kernels)
 }
 
 /// Fusion of products with their epilogues, as far as cuBLASLt supports them.

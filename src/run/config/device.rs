@@ -59,4 +59,12 @@ pub(super) const SETTINGS: &[Setting] = &[
         set: |run, text| set(&mut run.trainer.uses_graphs, switch(text).map(|is_on| !is_on)),
         key: Key::Switch(|run| !run.trainer.uses_graphs),
     },
+    Setting {
+        name: "no-autotune",
+        value: "",
+        help: "take the libraries' own choice of algorithms on GPUs, without measuring them",
+        scope: Scope::Model,
+        set: |run, text| set(&mut run.trainer.autotunes, switch(text).map(|is_on| !is_on)),
+        key: Key::Switch(|run| !run.trainer.autotunes),
+    },
 ];

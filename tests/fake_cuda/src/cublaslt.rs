@@ -68,7 +68,7 @@ struct Suggestion {
 }
 
 const MARK: u64 = 0x5aa5_0a11_9021_7e44;
-/// Workspace that every algorithm uses if allowed, so that callers must provide it.
+/// Workspace that every second algorithm uses if allowed, so that callers must provide it.
 const WORKSPACE_BYTES: u64 = 4096;
 const VERSION: usize = 130_100;
 
@@ -131,11 +131,9 @@ cublaslt! {
         }
         found.put(0).ok_or(Status::INVALID_VALUE)?;
         matmul(descriptor, [a, b, c, d])?;
-        let workspace_bytes = if preference.workspace_bytes < WORKSPACE_BYTES { 0 } else { WORKSPACE_BYTES };
-        let algorithm = Algorithm { mark: MARK, workspace_bytes, alignments: preference.alignments, unused: [0; 4] };
-        let workspace_bytes = usize::try_from(workspace_bytes).map_err(|_| Status::INVALID_VALUE)?;
-        let suggestion = Suggestion { algorithm, workspace_bytes, status: Status::SUCCESS, waves: 1.0, reserved: [0; 4] };
-        suggestions.put(suggestion).and(found.put(1)).ok_or(Status::INVALID_VALUE)
+        let n_found = lock().settings.n_algorithms.min(asked);
+        let suggested: Vec<Suggestion> = (0..n_found).map(|number| suggestion(&preference, number)).collect();
+        suggestions.put_list(&suggested).and(found.put(n_found)).ok_or(Status::INVALID_VALUE)
     }
     fn cublasLtMatmul(
         library: Handle, descriptor: Handle, alpha: In<f32>, a: u64, a_layout: Handle, b: u64, b_layout: Handle, beta: In<f32>,
@@ -175,6 +173,16 @@ extern "C" fn cublasLtGetStatusName(status: Status) -> Address {
 #[unsafe(no_mangle)]
 extern "C" fn cublasLtGetStatusString(status: Status) -> Address {
     constant(status.text())
+}
+
+/// Returns a suggestion. Every second one needs no workspace.
+fn suggestion(preference: &MatmulPreference, number: c_int) -> Suggestion {
+    let takes_workspace = number % 2 == 0 && preference.workspace_bytes >= WORKSPACE_BYTES;
+    let n_bytes = if takes_workspace { WORKSPACE_BYTES } else { 0 };
+    let alignments = preference.alignments;
+    let algorithm = Algorithm { mark: MARK, workspace_bytes: n_bytes, alignments, unused: [0; 4] };
+    let workspace_bytes = n_bytes as usize;
+    Suggestion { algorithm, workspace_bytes, status: Status::SUCCESS, waves: 1.0, reserved: [0; 4] }
 }
 
 /// Returns the product of these descriptors, without addresses.

@@ -1,6 +1,7 @@
 //! Settings from the environment: the devices and injected errors.
 
 use std::env;
+use std::ffi::c_int;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -18,6 +19,8 @@ pub(crate) struct Settings {
     pub(crate) has_peer_access: bool,
     pub(crate) fail_launch: Option<u64>,
     pub(crate) planted_faults: Vec<PlantedFault>,
+    /// Algorithms that cuBLASLt suggests.
+    pub(crate) n_algorithms: c_int,
     pub(crate) skip_wait: Option<u64>,
     /// True if communicators report an asynchronous error.
     pub(crate) fail_communicators: bool,
@@ -37,6 +40,7 @@ impl Settings {
             has_peer_access: number::<u8>("SOYBEAN_FAKE_NO_PEER").is_none(),
             fail_launch: number("SOYBEAN_FAKE_FAIL_LAUNCH"),
             planted_faults: planted_faults(),
+            n_algorithms: number("SOYBEAN_FAKE_ALGORITHMS").unwrap_or(1),
             skip_wait: number("SOYBEAN_FAKE_SKIP_WAIT"),
             fail_communicators: number::<u8>("SOYBEAN_FAKE_NCCL_ERROR").is_some(),
             nccl_folder: env::var_os("SOYBEAN_FAKE_NCCL_FOLDER").map(PathBuf::from),

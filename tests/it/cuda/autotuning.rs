@@ -1,0 +1,51 @@
+//! Tests of the choice of algorithms by measurement.
+
+use std::{env, fs, path::PathBuf, process};
+
+use soybean::{Config, Device, runtime::Trainer};
+use soybean_fake_cuda::virtual_gpus::on_virtual_gpus;
+
+use super::{Network, assert_close, digits, losses, trainer};
+
+/// Returns a trainer on virtual GPUs that measures algorithms, or not.
+fn tuned(autotunes: bool) -> Trainer {
+    let config =
+        Config { device: Device::Cuda, learning_rate: 0.05, autotunes, ..Config::default() };
+    Trainer::new(digits::Network::model(), config).unwrap()
+}
+
+/// Returns the files of choices in a folder.
+fn choices(folder: &PathBuf) -> Vec<String> {
+    let files = fs::read_dir(folder).unwrap().map(|it| it.unwrap().path());
+    let files = files.filter(|it| it.extension().is_some_and(|it| it == "choices"));
+    files.map(|it| String::from_utf8_lossy(&fs::read(it).unwrap()).into_owned()).collect()
+}
+
+#[test]
+fn algorithms_are_measured_once() {
+    let folder = env::temp_dir().join(format!("soybean-choices-{}", process::id()));
+    let settings =
+        [("SOYBEAN_FAKE_ALGORITHMS", "3"), ("SOYBEAN_CACHE_DIR", folder.to_str().unwrap())];
+    on_virtual_gpus("cuda::autotuning::algorithms_are_measured_once", &settings, |machine| {
+        let folder = PathBuf::from(env::var_os("SOYBEAN_CACHE_DIR").unwrap());
+        let n_products = || machine.n_calls("cublasLtMatmul");
+        drop(tuned(false));
+        assert_eq!(n_products(), 0);
+        let mut first = tuned(true);
+        let n_measured = n_products();
+        // Three algorithms, each four times, for each kind of product.
+        assert!(n_measured > 0 && n_measured % 12 == 0, "{n_measured}");
+        let [kept] = &choices(&folder)[..] else { panic!("expected one file of choices") };
+        assert_eq!(
+            kept.lines().filter(|it| it.contains("virtual device")).count() * 12,
+            n_measured
+        );
+        let mut second = tuned(true);
+        assert_eq!(n_products(), n_measured);
+        let expected = losses(&mut trainer::<digits::Network>(Device::Cpu, false));
+        assert_close(&losses(&mut first), &expected, "measured");
+        assert_close(&losses(&mut second), &expected, "known choices");
+        assert_eq!(machine.n_complaints(), 0);
+    });
+    let _gone = fs::remove_dir_all(folder);
+}
