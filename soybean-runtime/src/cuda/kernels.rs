@@ -7,7 +7,7 @@ use soybean_codegen::{self as codegen, Address};
 use soybean_plan::Kernel;
 
 use super::{
-    compile::cubin,
+    compile::Compiler,
     convolution::{ConvolutionLayout, ConvolutionPlan, Cudnn},
     gpu::Gpu,
     libraries::installation,
@@ -81,7 +81,11 @@ impl KernelOperands<'_> {
 
 impl GpuKernels {
     /// Plans the library calls, compiles the generated source and loads it.
-    pub(crate) fn new(gpu: &Arc<Gpu>, requests: &KernelRequests<'_>) -> Result<Self, Error> {
+    pub(crate) fn new(
+        gpu: &Arc<Gpu>,
+        compiler: &mut Compiler,
+        requests: &KernelRequests<'_>,
+    ) -> Result<Self, Error> {
         let cublaslt = CublasLt::new(gpu)?;
         let cudnn = installation().cudnn().is_ok().then(|| Cudnn::new(gpu)).transpose()?;
         let mut library_call = Vec::new();
@@ -93,7 +97,7 @@ impl GpuKernels {
             .map(|it| it.as_ref().map_or(GeneratedPart::WholeKernel, LibraryCall::generated_part));
         let parts: Vec<GeneratedPart<'_>> = parts.collect();
         let ModelSource { text, made } = ModelSource::new(requests, &parts)?;
-        let module = Module::new(gpu, &cubin(&text, &gpu.architecture())?)?;
+        let module = Module::new(gpu, compiler.cubin(&text, &gpu.architecture())?)?;
         let mut calls = Vec::new();
         let mut workspace_bytes = 0;
         for (library_call, made) in library_call.into_iter().zip(made) {

@@ -12,6 +12,7 @@ use soybean_plan::{BufferId, Kernel, Step, Tables, Tile};
 
 use super::{
     communicators::Communicators,
+    compile::Compiler,
     device_set::{DeviceSet, StepLaunch, TimingEvents, TrainingStep, scalars_for_host},
     epilogue::{Fused, fuse},
     gpu::Gpu,
@@ -91,9 +92,10 @@ impl CudaRanks {
             calls: &builder.calls,
             transfers: &builder.transfers,
         };
+        let mut compiler = Compiler::default();
         let kernel_sets = gpus
             .iter()
-            .map(|gpu| GpuKernels::new(gpu, &requests))
+            .map(|gpu| GpuKernels::new(gpu, &mut compiler, &requests))
             .collect::<Result<Vec<_>, _>>()?;
         let context = |rank: usize| {
             let gpu_index = (rank - local.ranks.start) * gpus.len() / local.ranks.len();
