@@ -11,10 +11,13 @@ mod communicators;
 mod compile;
 mod convolution;
 mod cubin_cache;
+mod cudnn;
 mod device_set;
 pub(crate) mod devices;
 mod epilogue;
 mod gpu;
+#[cfg(test)]
+mod headers;
 #[cfg(test)]
 mod host_tensor;
 mod interconnect;

@@ -73,7 +73,7 @@ fn math_types_follow_the_precision() {
 
 #[test]
 fn rejections_are_distinguished_from_failures() {
-    use sys::cudnnStatus_t as Status;
+    use sys::Status;
     assert!(is_refusal(NOT_SUPPORTED));
     assert!(is_refusal(CudnnError(Status::CUDNN_STATUS_BAD_PARAM)));
     assert!(!is_refusal(CudnnError(Status::CUDNN_STATUS_EXECUTION_FAILED)));
