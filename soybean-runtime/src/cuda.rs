@@ -37,6 +37,7 @@ mod recorder;
 mod source;
 mod stream;
 mod transfer;
+mod unfinished;
 
 #[cfg(feature = "mpi")]
 pub(crate) use local_ranks::LocalRanks;

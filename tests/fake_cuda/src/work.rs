@@ -16,6 +16,8 @@ pub(crate) struct Machine {
     pub(crate) n_launches: u64,
     /// Number of the launch that fails.
     pub(crate) failing_launch: Option<u64>,
+    /// Number of the launch that never ends.
+    pub(crate) hanging_launch: Option<u64>,
 }
 
 /// The action of a task, which may run several times in a graph.

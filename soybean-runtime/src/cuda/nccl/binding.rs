@@ -123,8 +123,8 @@ functions! {
     error_string: "ncclGetErrorString" = fn(NcclResult) -> *const c_char;
     /// Creates a new unique id.
     unique_id: "ncclGetUniqueId" = fn(*mut RawUniqueId) -> NcclResult;
-    /// Initializes a rank's communicator on the current device and waits for all ranks. Parameters:
-    /// communicator, group size, id, rank.
+    /// Initializes a rank's communicator on the current device and waits for all ranks. Its calls
+    /// block. Parameters: communicator, group size, id, rank.
     init_rank: "ncclCommInitRank" = fn(*mut RawCommunicator, c_int, RawUniqueId, c_int) -> NcclResult;
     /// Destroys a communicator after its work is complete.
     destroy: "ncclCommDestroy" = fn(RawCommunicator) -> NcclResult;

@@ -163,6 +163,9 @@ impl Launch {
                 format!("launch {} of a kernel, {name}, is the one to fail", machine.n_launches),
             ));
         }
+        if machine.hanging_launch == Some(machine.n_launches) {
+            return Err(DeviceError::never_ends());
+        }
         for (number, &pointer) in self.pointers.iter().enumerate() {
             let is_allowed = match machine.memory.kind(pointer, 0) {
                 Some(MemoryKind::Device(device)) => self.devices.contains(&device),
