@@ -23,6 +23,9 @@ pub struct Config {
     /// The time for which another process may be silent before this one fails; `None` means for
     /// ever. A tenth of it, but at most half a minute, passes before the silence is reported.
     pub peer_timeout: Option<Duration>,
+    /// The time for which a step or a call of NCCL may last on GPUs before it is an error; `None`
+    /// means for ever.
+    pub step_timeout: Option<Duration>,
 }
 
 impl Default for Config {
@@ -35,6 +38,7 @@ impl Default for Config {
             uses_graphs: true,
             autotunes: true,
             peer_timeout: Some(Duration::from_secs(300)),
+            step_timeout: Some(Duration::from_secs(600)),
         }
     }
 }

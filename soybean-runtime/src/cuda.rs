@@ -12,10 +12,13 @@ mod communicators;
 mod compile;
 mod convolution;
 mod cubin_cache;
+mod cudnn;
 mod device_set;
 pub(crate) mod devices;
 mod epilogue;
 mod gpu;
+#[cfg(test)]
+mod headers;
 #[cfg(test)]
 mod host_tensor;
 mod interconnect;
@@ -36,6 +39,7 @@ mod recorder;
 mod source;
 mod stream;
 mod transfer;
+mod unfinished;
 
 pub use launches::{QueuedTask, queued_tasks};
 #[cfg(feature = "mpi")]

@@ -1,7 +1,7 @@
 //! NCCL communicators of all groups of ranks.
 #![expect(unsafe_code, reason = "collectives work on raw memory")]
 
-use std::{collections::BTreeMap, ops::Range, sync::Arc};
+use std::{collections::BTreeMap, ops::Range, sync::Arc, time::Duration};
 
 use soybean_plan::{AxisSet, Lane, Mesh};
 
@@ -21,13 +21,13 @@ pub(crate) struct Communicators(BTreeMap<AxisSet, Vec<(Vec<usize>, CommunicatorG
 
 impl Communicators {
     /// Connects all groups along these axes, together with the other processes. `gpus` are the GPUs
-    /// of the ranks of this process.
+    /// of the ranks of this process, and `timeout` limits each call that waits for other processes.
     pub(crate) fn new(
         mesh: &Mesh,
         axes: impl Iterator<Item = AxisSet>,
         ranks: &Range<usize>,
         gpus: &[Arc<Gpu>],
-        peers: &Arc<dyn Peers>,
+        (peers, timeout): (&Arc<dyn Peers>, Option<Duration>),
     ) -> Result<Self, Error> {
         let groups = groups(mesh, axes);
         let ids = ids(&groups, ranks, peers.as_ref())?;
@@ -43,8 +43,12 @@ impl Communicators {
             let local = members
                 .iter()
                 .map(|(group_rank, rank)| (*group_rank, Arc::clone(&gpus[local_index(*rank)])));
-            let group_communicators =
-                CommunicatorGroup::new(&id, group.len(), &local.collect::<Vec<_>>(), peers)?;
+            let group_communicators = CommunicatorGroup::new(
+                &id,
+                group.len(),
+                &local.collect::<Vec<_>>(),
+                (peers, timeout),
+            )?;
             let contexts = members.iter().map(|(_, rank)| local_index(*rank)).collect();
             groups_by_axes.entry(*axes).or_default().push((contexts, group_communicators));
         }

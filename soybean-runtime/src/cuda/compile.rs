@@ -4,7 +4,10 @@
 //! hash of the source, the options and the version of NVRTC.
 #![expect(unsafe_code, reason = "NVRTC is a C library")]
 
-use std::ffi::{CStr, CString, c_char};
+use std::{
+    collections::{BTreeMap, btree_map::Entry},
+    ffi::{CStr, CString, c_char},
+};
 
 use cudarc::nvrtc::{
     result::NvrtcError,
@@ -14,7 +17,27 @@ use cudarc::nvrtc::{
 use super::{cubin_cache, libraries::installation};
 use crate::{Error, ErrorKind};
 
-/// Compiles CUDA C++ source for an architecture such as `sm_90`, or reads the cubin from the cache.
+/// Compiler of kernels. It keeps the cubins, so that GPUs of one architecture share them even if no
+/// cache folder can be used.
+#[derive(Default)]
+pub(crate) struct Compiler {
+    cubins: BTreeMap<u128, Vec<u8>>,
+}
+
+impl Compiler {
+    /// Compiles CUDA C++ source for an architecture such as `sm_90`, unless that has been done.
+    ///
+    /// # Errors
+    /// If NVRTC is missing or rejects the source.
+    pub(crate) fn cubin(&mut self, text: &str, architecture: &str) -> Result<&[u8], Error> {
+        Ok(match self.cubins.entry(cubin_cache::fingerprint(&[text, architecture])) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => new.insert(cubin(text, architecture)?),
+        })
+    }
+}
+
+/// Compiles CUDA C++ source for an architecture, or reads the cubin from the cache on disk.
 ///
 /// # Errors
 /// If NVRTC is missing or rejects the source.

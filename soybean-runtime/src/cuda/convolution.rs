@@ -12,10 +12,6 @@ mod layout;
 
 use std::sync::Arc;
 
-use cudarc::cudnn::{
-    result::CudnnError,
-    sys::{self, cudnnMathType_t as Math},
-};
 use soybean_plan::{Convolution, ConvolutionForm, DType, Precision};
 
 pub(crate) use self::layout::{ConvolutionLayout, LayoutCopy};
@@ -24,7 +20,12 @@ use self::{
     descriptor::{ConvolutionDescriptor, FilterDescriptor, NOT_SUPPORTED, TensorDescriptor},
     layout::{ConvolutionTensor, Layout, MAX_COPIED_BYTES},
 };
-use super::{gpu::Gpu, libraries::installation, stream::Stream};
+use super::{
+    cudnn::{self as sys, CudnnError, cudnnMathType_t as Math},
+    gpu::Gpu,
+    libraries::installation,
+    stream::Stream,
+};
 use crate::{Error, ErrorKind};
 
 /// Maximum workspace of an algorithm in bytes. FFT algorithms for large images need more than they
@@ -225,7 +226,7 @@ fn has_standard_extents(convolution: &Convolution) -> bool {
 /// Returns true if cuDNN rejects the request, rather than failing. Codes from 2000 are bad
 /// parameters, and codes from 3000 are unsupported requests.
 fn is_refusal(CudnnError(status): CudnnError) -> bool {
-    (2000..4000).contains(&(status as u32))
+    (2000..4000).contains(&status.0)
 }
 
 /// Converts an error of cuDNN.

@@ -1,6 +1,11 @@
 //! The ranks of this process on their GPUs, and the queuing of phases.
 #![expect(unsafe_code, reason = "kernels work on raw memory")]
 
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
 use soybean_plan::{BufferId, Lane, Mesh, Tables};
 
 use super::{
@@ -9,7 +14,7 @@ use super::{
     kernels::{GpuKernels, KernelOperands},
     memory::PinnedWords,
     module::LaunchConfig,
-    phase::{Action, KernelRun, Phase},
+    phase::{Action, KernelRun, Phase, Task},
     rank_context::RankContext,
     stream::{Event, Stream},
     transfer::{MemoryBlock, MemoryLocation, Transfer},
@@ -31,8 +36,20 @@ pub(crate) struct DeviceSet {
     pub(crate) kernel_sets: Vec<GpuKernels>,
 }
 
-/// Events of a phase: for each task that other tasks wait for, one event per rank.
+/// Time for which GPUs may go on working after a failure.
+const SETTLING_TIME: Duration = Duration::from_secs(2);
+
+/// Events of a phase: for each task that other tasks wait for, and each exchange between ranks, one
+/// event per rank.
 pub(crate) struct PhaseEvents(Vec<Vec<Event>>);
+
+impl PhaseEvents {
+    /// Returns the event at the end of a task on the rank with this index in the process, if the
+    /// task has one.
+    pub(super) fn end_of(&self, task: usize, index: usize) -> Option<&Event> {
+        self.0[task].get(index)
+    }
+}
 
 /// Events that time the tasks of a traced step.
 pub(crate) struct TimingEvents {
@@ -121,16 +138,34 @@ impl DeviceSet {
     pub(crate) fn check(&self) -> Result<(), Error> {
         let of_gpus = self.contexts.chunk_by(|one, next| one.gpu_index == next.gpu_index);
         let mut first = of_gpus.filter_map(|contexts| contexts.first());
-        first.try_for_each(|it| it.lane(Lane::Compute).check())
+        first.try_for_each(|it| it.lane(Lane::Compute).is_idle().map(|_| ()))
+    }
+
+    /// Waits until no GPU works, for a limited time. Gives up GPUs that still work then, and those
+    /// that have failed: a call that frees their resources would wait for ever.
+    pub(crate) fn settle(&self) {
+        let started = Instant::now();
+        let lanes = self.contexts.iter().flat_map(|it| Lane::ALL.map(|lane| it.lane(lane)));
+        for stream in lanes {
+            while stream.is_idle().is_ok_and(|it| !it) && started.elapsed() < SETTLING_TIME {
+                thread::sleep(Duration::from_millis(1));
+            }
+            if !stream.is_idle().unwrap_or(false) {
+                self.contexts.iter().for_each(|it| it.gpu.abandon());
+            }
+        }
     }
 
     /// Creates the events of a phase.
     pub(crate) fn events(&self, phase: &Phase) -> Result<PhaseEvents, Error> {
-        let of_task = |is_awaited: &bool| {
-            let contexts = self.contexts.iter().filter(|_| *is_awaited);
+        // The events of exchanges tell which of them a step that hangs has not finished.
+        let of_task = |(task, is_awaited): (&Task, &bool)| {
+            let has_event = *is_awaited || task.lane == Lane::Communication;
+            let contexts = self.contexts.iter().filter(|_| has_event);
             contexts.map(|it| Event::new(&it.gpu)).collect()
         };
-        phase.schedule.is_awaited.iter().map(of_task).collect::<Result<_, _>>().map(PhaseEvents)
+        let tasks = phase.tasks.iter().zip(&phase.schedule.is_awaited);
+        tasks.map(of_task).collect::<Result<_, _>>().map(PhaseEvents)
     }
 
     /// Creates the timing events of a phase.
@@ -228,7 +263,7 @@ impl DeviceSet {
             if let Some(timing) = launch.timing {
                 timing.tasks[number][at][1].record(stream)?;
             }
-            if let Some(event) = events.0[number].get(at) {
+            if let Some(event) = events.end_of(number, at) {
                 event.record(stream)?;
             }
         }

@@ -25,8 +25,8 @@ pub(super) fn choose_backend(
     Ok(CommunicationBackend::PeerAccess)
 }
 
-/// Returns true if steps can be captured. NCCL's documentation warns that graphs with its operations
-/// may deadlock if a process launches them on several GPUs.
+/// Returns true if steps can be captured. NCCL's documentation warns that graphs with its
+/// operations may deadlock if a process launches them on several GPUs.
 pub(super) fn supports_graphs(backend: CommunicationBackend, n_local: usize) -> bool {
     match backend {
         CommunicationBackend::PeerAccess => true,

@@ -8,7 +8,7 @@ use soybean_plan::Kernel;
 
 use super::{
     autotune::{Autotuner, Choices},
-    compile::cubin,
+    compile::Compiler,
     convolution::{ConvolutionLayout, ConvolutionPlan, Cudnn},
     gpu::Gpu,
     libraries::installation,
@@ -85,6 +85,7 @@ impl GpuKernels {
     /// algorithms of libraries are measured.
     pub(crate) fn new(
         gpu: &Arc<Gpu>,
+        compiler: &mut Compiler,
         requests: &KernelRequests<'_>,
         choices: Option<&mut Choices>,
     ) -> Result<Self, Error> {
@@ -101,7 +102,7 @@ impl GpuKernels {
             .map(|it| it.as_ref().map_or(GeneratedPart::WholeKernel, LibraryCall::generated_part));
         let parts: Vec<GeneratedPart<'_>> = parts.collect();
         let ModelSource { text, made } = ModelSource::new(requests, &parts)?;
-        let module = Module::new(gpu, &cubin(&text, &gpu.architecture())?)?;
+        let module = Module::new(gpu, compiler.cubin(&text, &gpu.architecture())?)?;
         let mut calls = Vec::new();
         let mut workspace_bytes = 0;
         for (library_call, made) in library_call.into_iter().zip(made) {

@@ -2,12 +2,13 @@
 #![expect(unsafe_code, reason = "NCCL is a C library")]
 
 mod binding;
+mod finish;
 mod unique_id;
 
 use std::{
     cell::Cell,
     ffi::{c_int, c_void},
-    mem, ptr,
+    ptr,
     sync::{
         Arc,
         atomic::{AtomicPtr, Ordering},
@@ -37,6 +38,8 @@ pub(crate) struct CommunicatorGroup {
     /// One communicator for each GPU. NCCL writes them from its own threads during initialization.
     communicators: Vec<AtomicPtr<c_void>>,
     peers: Arc<dyn Peers>,
+    /// Time limit for a call that waits for other processes.
+    timeout: Option<Duration>,
     /// Set after an error, when the GPUs may wait for each other for ever.
     has_failed: Cell<bool>,
 }
@@ -95,12 +98,10 @@ pub(crate) struct GroupCall<'a> {
     pub(crate) participants: Vec<Participant<'a>>,
 }
 
-/// Time limit for `ncclCommFinalize`.
-const FINALIZE_TIMEOUT: Duration = Duration::from_secs(2);
-
 impl CommunicatorGroup {
     /// Initializes the communicators of a group of `group_size` ranks. `local` gives the ranks of
     /// this process by their rank in the group. The other processes call this at the same time.
+    /// `timeout` limits each call that waits for them.
     ///
     /// # Errors
     /// If NCCL is missing or cannot connect the ranks, for example if two share a GPU, or if
@@ -109,7 +110,7 @@ impl CommunicatorGroup {
         id: &UniqueId,
         group_size: usize,
         local: &[(usize, Arc<Gpu>)],
-        peers: &Arc<dyn Peers>,
+        (peers, timeout): (&Arc<dyn Peers>, Option<Duration>),
     ) -> Result<Self, Error> {
         let group = Self {
             nccl: installation().nccl()?,
@@ -118,6 +119,7 @@ impl CommunicatorGroup {
             gpus: local.iter().map(|it| Arc::clone(&it.1)).collect(),
             communicators: local.iter().map(|_| AtomicPtr::new(ptr::null_mut())).collect(),
             peers: Arc::clone(peers),
+            timeout,
             has_failed: Cell::new(false),
         };
         let what = format!("connecting {:?}", group.gpus);
@@ -132,10 +134,19 @@ impl CommunicatorGroup {
         let started = started?.into_iter().chain([group_ended]);
         let checked = group.check_results(&what, started);
         let restored = restore_context(&group.gpus);
-        checked.and(restored).map(|()| group)
+        checked.and(restored).and_then(|()| group.check()).map(|()| group)
+    }
+
+    /// Returns true if some ranks of the group are in other processes.
+    fn spans_processes(&self) -> bool {
+        self.gpus.len() < self.group_size
     }
 
     /// Starts the initialization of a rank's communicator on the current device.
+    ///
+    /// Only groups that span processes are non-blocking. Their calls can wait for a lost process,
+    /// and NCCL's documentation requires this mode for `ncclCommAbort`. It costs a thread of NCCL
+    /// for each group of calls. In a group within this process no call waits for a peer.
     fn init_rank(
         &self,
         id: &UniqueId,
@@ -144,8 +155,8 @@ impl CommunicatorGroup {
     ) -> NcclResult {
         let count = |n: usize| c_int::try_from(n).unwrap_or(c_int::MAX);
         let (group_size, group_rank) = (count(self.group_size), count(group_rank));
-        match self.nccl.non_blocking {
-            // SAFETY: the pointer stays valid until the communicator is destroyed in `drop`.
+        match self.nccl.non_blocking.filter(|_| self.spans_processes()) {
+            // SAFETY: the pointer stays valid until the communicator is destroyed or aborted.
             Some(calls) => unsafe {
                 (calls.init_rank)(
                     pointer_slot.as_ptr(),
@@ -275,29 +286,6 @@ impl CommunicatorGroup {
         self.is_in_progress().map(|_| ())
     }
 
-    /// Finalizes and destroys the communicators after their work is complete. Communicators that do
-    /// not work are left for `drop`, which aborts them.
-    pub(crate) fn close(&mut self) {
-        if !self.has_failed.get() && self.check().is_ok() && self.finalize().is_ok() {
-            self.end(self.nccl.destroy);
-        }
-    }
-
-    /// Ends all remaining communicators with the given function.
-    fn end(&mut self, end: unsafe extern "C" fn(RawCommunicator) -> NcclResult) {
-        let left =
-            self.communicators.iter_mut().map(|it| mem::replace(it.get_mut(), ptr::null_mut()));
-        let left: Vec<RawCommunicator> = left.filter(|it| !it.is_null()).collect();
-        for communicator in &left {
-            // SAFETY: created in `new`; whatever NCCL returns, it is not used again.
-            let _refused = unsafe { end(*communicator) };
-        }
-        if !left.is_empty() {
-            // If the context cannot be made current, there is nothing left to do.
-            let _refused = restore_context(&self.gpus);
-        }
-    }
-
     /// Returns the communicators that are initialized or being initialized.
     fn communicators(&self) -> impl Iterator<Item = (&Arc<Gpu>, RawCommunicator)> {
         let all = self.communicators.iter().map(|it| it.load(Ordering::Acquire));
@@ -344,20 +332,20 @@ impl CommunicatorGroup {
     ) -> Result<(), Error> {
         match combined_result(results) {
             0 => Ok(()),
-            IN_PROGRESS => self.wait_until_idle(Duration::MAX),
+            IN_PROGRESS => self.wait_until_idle(what, self.timeout),
             result => Err(self.error_of(what, result)),
         }
     }
 
     /// Waits until NCCL has no work in the background, at most for this time.
-    fn wait_until_idle(&self, at_most: Duration) -> Result<(), Error> {
+    fn wait_until_idle(&self, what: &str, limit: Option<Duration>) -> Result<(), Error> {
         let started = Instant::now();
         while self.is_in_progress().map_err(|error| self.peers.root_cause(error))? {
             self.peers.check(started).inspect_err(|_| self.has_failed.set(true))?;
-            if started.elapsed() > at_most {
+            if let Some(limit) = limit.filter(|it| started.elapsed() > *it) {
+                self.has_failed.set(true);
                 let message = format!(
-                    "expected {:?} to become idle within {at_most:?}, found work in progress",
-                    self.gpus
+                    "{what}: expected that NCCL starts it within {limit:?}, found it in progress"
                 );
                 return Err(Error::new(ErrorKind::Device, message));
             }
@@ -366,32 +354,10 @@ impl CommunicatorGroup {
         Ok(())
     }
 
-    /// Finalizes the communicators, possibly together with other processes.
-    fn finalize(&self) -> Result<(), Error> {
-        let Some(calls) = self.nccl.non_blocking else { return Ok(()) };
-        let what = "the end of communication";
-        // In one group, since the ranks of a machine may wait for each other.
-        self.start_group(what)?;
-        // SAFETY: the communicator is valid.
-        let started = self.communicators().map(|(_, it)| unsafe { (calls.finalize)(it) });
-        let started = combined_result(started);
-        match combined_result([started, self.end_group()].into_iter()) {
-            0 | IN_PROGRESS => self.wait_until_idle(FINALIZE_TIMEOUT),
-            result => Err(self.error_of(what, result)),
-        }
-    }
-
     fn error_of(&self, what: &str, result: NcclResult) -> Error {
         self.has_failed.set(true);
         let message = format!("{what}: NCCL: {}", self.nccl.error_text(result));
         Error::new(ErrorKind::Device, message)
-    }
-}
-
-impl Drop for CommunicatorGroup {
-    fn drop(&mut self) {
-        // Communicators whose peers have failed must be aborted, or they would wait for ever.
-        self.end(self.nccl.abort);
     }
 }
 

@@ -4,6 +4,7 @@ use super::{
     device_set::{DeviceSet, PhaseEvents, StepLaunch},
     phase::Phase,
     stream::{Event, Graph},
+    unfinished::unfinished_tasks,
 };
 use crate::Error;
 
@@ -12,6 +13,8 @@ pub(super) struct PhaseRunner {
     pub(super) phase: Phase,
     events: PhaseEvents,
     has_run: bool,
+    /// True if the last step was a graph.
+    ran_graph: bool,
     /// The captured step for each slot.
     graphs: [Option<Graph>; 2],
 }
@@ -20,13 +23,26 @@ impl PhaseRunner {
     /// Creates the events of a phase.
     pub(super) fn new(devices: &DeviceSet, phase: Phase) -> Result<Self, Error> {
         let events = devices.events(&phase)?;
-        Ok(Self { phase, events, has_run: false, graphs: [None, None] })
+        Ok(Self { phase, events, has_run: false, ran_graph: false, graphs: [None, None] })
     }
 
     /// Queues a step kernel by kernel.
-    pub(super) fn queue(&self, devices: &DeviceSet, launch: StepLaunch<'_>) -> Result<(), Error> {
+    pub(super) fn queue(
+        &mut self,
+        devices: &DeviceSet,
+        launch: StepLaunch<'_>,
+    ) -> Result<(), Error> {
+        self.ran_graph = false;
         devices.wait_for_batch(launch.slot)?;
         devices.queue(&self.phase, &self.events, launch)
+    }
+
+    /// Describes what the last step has not finished.
+    pub(super) fn unfinished(&self, devices: &DeviceSet) -> Result<String, Error> {
+        match self.ran_graph {
+            true => Ok("the graph of the step; without graphs its tasks are named".to_owned()),
+            false => unfinished_tasks(devices, &self.phase, &self.events),
+        }
     }
 
     /// Drops the captured graphs. A graph that is running is freed when it ends.
@@ -60,6 +76,7 @@ impl PhaseRunner {
             queued?;
             self.graphs[slot] = Some(graph?);
         }
+        self.ran_graph = true;
         if let Some(graph) = &self.graphs[slot] {
             graph.launch(devices.origin_stream())?;
         }

@@ -13,6 +13,7 @@ use soybean_plan::{BufferId, Kernel, Step, Tables, Tile};
 use super::{
     autotune::Choices,
     communicators::Communicators,
+    compile::Compiler,
     device_set::{DeviceSet, StepLaunch, TimingEvents, TrainingStep, scalars_for_host},
     epilogue::{Fused, fuse},
     gpu::Gpu,
@@ -30,7 +31,7 @@ use super::{
     stream::Event,
 };
 use crate::{
-    Config, Error, Profile, View,
+    Config, Error, ErrorKind, Profile, View,
     abort::lock,
     check::check_tables,
     counters::is_update,
@@ -49,6 +50,7 @@ const HAS_ACCUMULATING_STEPS: &str = "steps share updates, so all but the last a
 pub(crate) struct CudaRanks {
     seed: u64,
     uses_graphs: bool,
+    step_timeout: Option<Duration>,
     train: Vec<PhaseRunner>,
     /// Steps without an update, if several steps share one.
     accumulate: Option<PhaseRunner>,
@@ -102,8 +104,8 @@ impl CudaRanks {
         let contexts = local.ranks.clone().map(context).collect::<Result<Vec<_>, _>>()?;
         let phases: Vec<&Phase> = train.iter().chain(&accumulate).chain(&evaluate).collect();
         let axes = phases.iter().flat_map(|it| it.nccl_axes());
-        let communicators =
-            Communicators::new(&tables.mesh, axes, &local.ranks, &gpus, &local.peers)?;
+        let others = (&local.peers, config.step_timeout);
+        let communicators = Communicators::new(&tables.mesh, axes, &local.ranks, &gpus, others)?;
         let mut devices = DeviceSet::new(model.clone(), kernel_sets, contexts, communicators)?;
         devices.write_patterns(&phases, builder.n_words())?;
         let host_io: Vec<HostIo> =
@@ -115,6 +117,7 @@ impl CudaRanks {
         Ok(Self {
             seed: config.seed,
             uses_graphs: config.uses_graphs && supports_graphs(backend, local.ranks.len()),
+            step_timeout: config.step_timeout,
             train: train
                 .into_iter()
                 .map(|it| PhaseRunner::new(&devices, it))
@@ -143,7 +146,7 @@ impl CudaRanks {
                 let slot = 1 - self.queued;
                 self.fill(slot, entry, batch)?;
                 self.evaluate[entry].run(&self.devices, slot, self.uses_graphs, &self.done)?;
-                self.wait()?;
+                self.wait(&self.evaluate[entry])?;
                 self.report_bytes(&self.evaluate[entry], slot);
                 let model = self.devices.model.clone();
                 let outputs = model.get().tables().outputs_of(entry).iter();
@@ -192,23 +195,19 @@ impl CudaRanks {
             true => TrainingStep::Updating,
             false => TrainingStep::Accumulating,
         };
+        let runner = match kind {
+            TrainingStep::Updating => &mut self.train[entry],
+            TrainingStep::Accumulating => self.accumulate.as_mut().expect(HAS_ACCUMULATING_STEPS),
+        };
         match trace_from {
-            None => {
-                let runner = match kind {
-                    TrainingStep::Updating => &mut self.train[entry],
-                    TrainingStep::Accumulating => {
-                        self.accumulate.as_mut().expect(HAS_ACCUMULATING_STEPS)
-                    }
-                };
-                runner.run(&self.devices, slot, self.uses_graphs, &self.done)?;
-            }
+            None => runner.run(&self.devices, slot, self.uses_graphs, &self.done)?,
             Some(from) => {
-                let runner = self.runner(entry, kind);
                 let timing = self.devices.timing(&runner.phase)?;
                 let queued = microseconds(from, Instant::now());
                 runner.queue(&self.devices, StepLaunch { slot, timing: Some(&timing) })?;
                 self.done.record(self.devices.origin_stream())?;
-                self.wait()?;
+                let runner = self.runner(entry, kind);
+                self.wait(runner)?;
                 self.report_spans(&runner.phase, &timing, queued)?;
             }
         }
@@ -217,7 +216,7 @@ impl CudaRanks {
             self.queued = 1 - slot;
             self.fill(self.queued, 0, next)?;
         }
-        self.wait()?;
+        self.wait(self.runner(entry, kind))?;
         self.report_numbers(entry, kind);
         self.report_bytes(self.runner(entry, kind), slot);
         for report in self.local.reports_here() {
@@ -262,19 +261,26 @@ impl CudaRanks {
         })
     }
 
-    /// Waits for the end of the step.
-    fn wait(&self) -> Result<(), Error> {
+    /// Waits for the end of the step that was started last.
+    fn wait(&self, runner: &PhaseRunner) -> Result<(), Error> {
         let started = Instant::now();
         while !self.done.is_complete()? {
             if started.elapsed() < SPIN_TIME {
                 hint::spin_loop();
             } else {
-                // If a peer is gone, the step never host_io. The driver, NCCL and other processes
+                // If a peer is gone, the step never ends. The driver, NCCL and other processes
                 // report that.
                 self.devices.check()?;
                 let peers = &self.local.peers;
                 self.devices.communicators.check().map_err(|error| peers.root_cause(error))?;
                 peers.check(started)?;
+                if let Some(limit) = self.step_timeout.filter(|it| started.elapsed() > *it) {
+                    let unfinished = runner.unfinished(&self.devices)?;
+                    let message = format!(
+                        "a step: expected its end within {limit:?}, found unfinished: {unfinished}"
+                    );
+                    return Err(Error::new(ErrorKind::Device, message));
+                }
                 thread::yield_now();
             }
         }
@@ -355,6 +361,7 @@ impl Drop for CudaRanks {
         runners.for_each(PhaseRunner::drop_graphs);
         if self.has_failed || self.local.peers.check(Instant::now()).is_err() {
             self.devices.communicators.abort();
+            self.devices.settle();
         } else {
             self.devices.communicators.close();
         }
@@ -424,8 +431,11 @@ fn kernel_sets(
         Ok(format!("driver {:?}, cuBLASLt {major}.{minor}.{patch}", installation().driver()))
     };
     let mut choices = autotunes.then(|| Ok(Choices::read(&versions()?))).transpose()?;
-    let kernels = gpus.iter().map(|gpu| GpuKernels::new(gpu, requests, choices.as_mut()));
-    let kernels = kernels.collect::<Result<Vec<_>, _>>()?;
+    let mut compiler = Compiler::default();
+    let kernels = gpus
+        .iter()
+        .map(|gpu| GpuKernels::new(gpu, &mut compiler, requests, choices.as_mut()))
+        .collect::<Result<Vec<_>, _>>()?;
     if let Some(choices) = choices {
         choices.write();
     }

@@ -67,12 +67,16 @@ impl Stream {
             .map_err(|error| self.gpu.error("waiting for a stream", error))
     }
 
-    /// Returns the first error that the driver reports for the stream's GPU.
-    pub(crate) fn check(&self) -> Result<(), Error> {
+    /// Returns true if all work is complete.
+    ///
+    /// # Errors
+    /// The first error that the driver reports for the stream's GPU.
+    pub(crate) fn is_idle(&self) -> Result<bool, Error> {
         let raw = self.raw()?;
         // SAFETY: the handle is alive.
         match unsafe { sys::cuStreamQuery(raw) } {
-            sys::CUresult::CUDA_SUCCESS | sys::CUresult::CUDA_ERROR_NOT_READY => Ok(()),
+            sys::CUresult::CUDA_SUCCESS => Ok(true),
+            sys::CUresult::CUDA_ERROR_NOT_READY => Ok(false),
             error => Err(self.gpu.error("running a step", DriverError(error))),
         }
     }
@@ -209,8 +213,8 @@ impl Graph {
 
 impl Drop for Graph {
     fn drop(&mut self) {
-        // This call waits for nothing, so it is made for a lost GPU, too: NCCL aborts a communicator
-        // only after the graphs with its operations are gone.
+        // This call waits for nothing, so it is made for a lost GPU, too: NCCL aborts a
+        // communicator only after the graphs with its operations are gone.
         let _lost = self.gpu.bind();
         // SAFETY: made in `end_capture`. After a fatal error the driver refuses, and there is
         // nothing left to destroy.

@@ -16,6 +16,7 @@ fn config() -> Config {
         threads: Some(2),
         uses_graphs: true,
         peer_timeout: None,
+        step_timeout: None,
     }
 }
 

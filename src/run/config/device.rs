@@ -45,11 +45,18 @@ pub(super) const SETTINGS: &[Setting] = &[
             let timeout = or_never(text).map(|it| it.map(Duration::from_secs));
             set(&mut run.trainer.peer_timeout, timeout)
         },
-        key: Key::Value(|run| {
-            let timeout = run.trainer.peer_timeout.unwrap_or_default();
-            // Parts of a second count as one: 0 means for ever.
-            Some(Number(timeout.as_secs_f64().ceil().to_string()))
-        }),
+        key: Key::Value(|run| Some(Number(seconds(run.trainer.peer_timeout)))),
+    },
+    Setting {
+        name: "step-timeout",
+        value: "SECONDS",
+        help: "end if a step on GPUs lasts so long; 0 waits for ever (600)",
+        scope: Scope::Model,
+        set: |run, text| {
+            let timeout = or_never(text).map(|it| it.map(Duration::from_secs));
+            set(&mut run.trainer.step_timeout, timeout)
+        },
+        key: Key::Value(|run| Some(Number(seconds(run.trainer.step_timeout)))),
     },
     Setting {
         name: "no-graph",
@@ -68,3 +75,8 @@ pub(super) const SETTINGS: &[Setting] = &[
         key: Key::Switch(|run| !run.trainer.autotunes),
     },
 ];
+
+/// Returns the seconds of a timeout; 0 means for ever, so parts of a second count as one.
+fn seconds(timeout: Option<Duration>) -> String {
+    timeout.unwrap_or_default().as_secs_f64().ceil().to_string()
+}

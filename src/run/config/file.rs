@@ -296,7 +296,7 @@ mod tests {
             decay-every = 5\ndecay = 0.25\nevaluate-every = 6\nevaluate-averages = true\nwatch = 'accuracy'\npatience = 7\nmin-delta = 0.001\n\
             out = '/a b/\"c\"\\d'\nlog-every = 8\nno-checkpoints = true\ncheckpoint-every = 10\nkeep = 11\n\
             async-checkpoint = true\nresume = 'x/step-3'\nweights = 'w.safetensors'\nmap = ['x = y', 'z = \"']\n\
-            loader-threads = 12\nseed = 13\ndevice = 'cpu'\nthreads = 14\npeer-timeout = 15\nno-graph = true\nno-autotune = true\ntrace = 't'\ndata = 'd'\naugment = true";
+            loader-threads = 12\nseed = 13\ndevice = 'cpu'\nthreads = 14\npeer-timeout = 15\nstep-timeout = 16\nno-graph = true\nno-autotune = true\ntrace = 't'\ndata = 'd'\naugment = true";
         let written = to_toml(&parse(text).unwrap());
         let again = to_toml(&parse(&written).unwrap());
         assert_eq!(written, again);

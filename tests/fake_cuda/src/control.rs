@@ -42,6 +42,14 @@ extern "C" fn soybean_fake_fail_launch(number: i64) {
     machine.failing_launch = u64::try_from(number).ok().filter(|&number| number > 0);
 }
 
+/// Makes the n-th kernel launch from now run for ever, or none if `number` is not positive.
+#[unsafe(no_mangle)]
+extern "C" fn soybean_fake_hang_launch(number: i64) {
+    let machine = &mut lock().machine;
+    machine.n_launches = 0;
+    machine.hanging_launch = u64::try_from(number).ok().filter(|&number| number > 0);
+}
+
 /// Sets whether communicators report an asynchronous error.
 #[unsafe(no_mangle)]
 extern "C" fn soybean_fake_fail_communicators(fail: bool) {

@@ -74,6 +74,7 @@ macro_rules! cudnn {
 cudnn! {
     fn cudnnCreate(library: Out<Handle>) {
         lock().current_device().map_err(|_| Status::NOT_INITIALIZED)?;
+        lock().settings.cudnn_status.map_or(Ok(()), |it| Err(Status(it)))?;
         library.put(LIBRARIES.add(Handle(0))).ok_or(Status::BAD_PARAM)
     }
     fn cudnnDestroy(library: Handle) { LIBRARIES.remove(library).map(|_| ()).ok_or(Status::NOT_INITIALIZED) }

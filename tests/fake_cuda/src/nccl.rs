@@ -239,8 +239,8 @@ fn record_error(NcclError(status, text): NcclError) -> Status {
     status
 }
 
-/// Reports an end of a communicator before that of graphs with its operations. Since 2.26 NCCL would
-/// wait for them for ever, also when it aborts.
+/// Reports an end of a communicator before that of graphs with its operations. Since 2.26 NCCL
+/// would wait for them for ever, also when it aborts.
 fn refuse_with_graphs(comm_id: u64) -> ApiResult {
     if lock().has_graph_of(comm_id) {
         report_problem("a communicator ends before the graphs with its operations");

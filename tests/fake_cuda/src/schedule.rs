@@ -184,7 +184,9 @@ impl State {
                         offer(run.graph.nodes[node].stream, Step::Node(number, node));
                     }
                 }
-                (None, Some(work)) if self.can_run(work) => offer(number, Step::Front(number)),
+                (None, Some(work)) if !stream.hangs && self.can_run(work) => {
+                    offer(number, Step::Front(number));
+                }
                 (None, _) => {}
             }
         }
@@ -217,7 +219,12 @@ impl State {
         let Some(work) = stream.queue.pop_front() else { return };
         match work {
             Work::Task(task) => {
-                let _ = self.run_task(&task);
+                if self.run_task(&task).is_err_and(|it| it.is_endless())
+                    && let Some(stream) = self.streams.get_mut(&number)
+                {
+                    stream.queue.push_front(Work::Task(task));
+                    stream.hangs = true;
+                }
             }
             Work::Record { event, record } => self.complete_event(event, record),
             Work::Wait { .. } => {}
@@ -243,10 +250,13 @@ impl State {
         // An error may have emptied the stream.
         let Some(stream) = self.streams.get_mut(&number) else { return };
         let Some(run) = &mut stream.run else { return };
-        // After an error, dependent nodes never run and the graph never completes.
+        // After an error or a hang, dependent nodes never run and the graph never completes.
         match outcome {
             Ok(()) => run.finish(node),
-            Err(_) => run.ready.retain(|&it| it != node),
+            Err(fault) => {
+                run.ready.retain(|&it| it != node);
+                stream.hangs = fault.is_endless();
+            }
         }
         if run.is_done() {
             stream.run = None;
@@ -256,7 +266,9 @@ impl State {
 
     fn run_task(&mut self, task: &Task) -> Result<(), DeviceError> {
         let outcome = (task.job)(&mut self.machine);
-        if let Err(fault) = &outcome {
+        if let Err(fault) = &outcome
+            && !fault.is_endless()
+        {
             self.fail_device(task.device, fault);
         }
         outcome

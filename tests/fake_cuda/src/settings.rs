@@ -26,6 +26,8 @@ pub(crate) struct Settings {
     pub(crate) fail_communicators: bool,
     /// Folder through which ranks of several processes communicate.
     pub(crate) nccl_folder: Option<PathBuf>,
+    /// Status of cuDNN's start instead of success.
+    pub(crate) cudnn_status: Option<u32>,
     /// Folder for the numbers of calls of each process.
     pub(crate) calls_folder: Option<PathBuf>,
 }
@@ -44,6 +46,7 @@ impl Settings {
             skip_wait: number("SOYBEAN_FAKE_SKIP_WAIT"),
             fail_communicators: number::<u8>("SOYBEAN_FAKE_NCCL_ERROR").is_some(),
             nccl_folder: env::var_os("SOYBEAN_FAKE_NCCL_FOLDER").map(PathBuf::from),
+            cudnn_status: number("SOYBEAN_FAKE_CUDNN_STATUS"),
             calls_folder: env::var_os("SOYBEAN_FAKE_CALLS").map(PathBuf::from),
         }
     }

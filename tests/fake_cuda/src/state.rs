@@ -64,6 +64,8 @@ pub(crate) struct Stream {
     pub(crate) capture: Option<u64>,
     /// The graph at the front of the queue, after it has started.
     pub(crate) run: Option<GraphRun>,
+    /// True if the work at the front of the queue, or a node of the graph there, never ends.
+    pub(crate) hangs: bool,
 }
 
 #[derive(Debug, Default)]
@@ -139,6 +141,7 @@ impl State {
             n_launches: 0,
             failing_launch: settings.fail_launch,
             planted_faults: settings.planted_faults.clone(),
+            hanging_launch: None,
         };
         let mut state = Self {
             policy: SchedulePolicy::new(&mut machine.random),
@@ -167,10 +170,11 @@ impl State {
         state
     }
 
-    /// Starts another schedule, with all counters at zero and no device failed. After a failure,
-    /// pending work on all devices is dropped.
+    /// Starts another schedule, with all counters at zero and no device failed. After a failure or
+    /// a hang, pending work on all devices is dropped.
     pub(crate) fn reset(&mut self, seed: u64) {
-        if self.devices.iter().any(|device| device.error.is_some()) {
+        let hangs = self.streams.values().any(|stream| stream.hangs);
+        if hangs || self.devices.iter().any(|device| device.error.is_some()) {
             (0..self.devices.len()).for_each(|device| self.drop_work(device));
             self.rendezvous.clear();
         }
@@ -236,6 +240,7 @@ impl State {
             .collect();
         for stream in self.streams.values_mut().filter(on_device) {
             stream.run = None;
+            stream.hangs = false;
         }
         for work in lost {
             if let Work::Record { event, record } = work {

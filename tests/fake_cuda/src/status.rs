@@ -67,4 +67,13 @@ impl DeviceError {
     pub(crate) fn new(status: Status, message: String) -> Self {
         Self { status, message }
     }
+
+    /// Returns what becomes of work that never ends. It is no error: no call reports it.
+    pub(crate) const fn never_ends() -> Self {
+        Self { status: Status::NOT_READY, message: String::new() }
+    }
+
+    pub(crate) fn is_endless(&self) -> bool {
+        self.status == Status::NOT_READY
+    }
 }

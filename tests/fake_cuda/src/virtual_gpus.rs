@@ -144,6 +144,11 @@ impl Machine {
         self.function::<extern "C" fn(i64)>("soybean_fake_fail_launch")(number);
     }
 
+    /// Makes the n-th later launch of a kernel run for ever; none if `number` is 0.
+    pub fn hang_launch(&self, number: i64) {
+        self.function::<extern "C" fn(i64)>("soybean_fake_hang_launch")(number);
+    }
+
     /// Sets whether NCCL reports failures.
     pub fn fail_communicators(&self, fail: bool) {
         self.function::<extern "C" fn(bool)>("soybean_fake_fail_communicators")(fail);

@@ -17,6 +17,8 @@ pub(crate) struct Machine {
     pub(crate) n_launches: u64,
     /// Number of the launch that fails.
     pub(crate) failing_launch: Option<u64>,
+    /// Number of the launch that never ends.
+    pub(crate) hanging_launch: Option<u64>,
     pub(crate) planted_faults: Vec<PlantedFault>,
 }
 

@@ -1,6 +1,8 @@
 //! Tests of failures: each gives one permanent error, and none hangs.
 
-use soybean::{Config, Device, Trainer, runtime};
+use std::time::Duration;
+
+use soybean::{Config, Device, Network, Trainer, runtime};
 
 use soybean_fake_cuda::virtual_gpus::{Machine, on_virtual_gpus};
 
@@ -46,6 +48,47 @@ fn fails_once(machine: &Machine) {
         assert_eq!(machine.n_complaints(), n_before + 1, "seed {seed}: {error}");
         machine.fail_launch(0);
     }
+}
+
+/// Lets a launch hang. The step ends with an error that says what is unfinished.
+fn hangs(machine: &Machine, uses_graphs: bool, expected: &str) {
+    for (seed, launch) in [(0, 40), (1, 400)] {
+        machine.reset(seed);
+        let n_before = machine.n_complaints();
+        let step_timeout = Some(Duration::from_secs(3));
+        let config =
+            Config { device: Device::Cuda, uses_graphs, step_timeout, ..Config::default() };
+        let mut trainer = runtime::Trainer::new(digits::Network::model(), config).unwrap();
+        // Later steps are graphs, if there are any.
+        let batch = loader().next().unwrap().unwrap();
+        for _ in 0..2 {
+            trainer.step(&batch.views()).unwrap();
+        }
+        machine.hang_launch(launch);
+        let error = first_failure(&mut trainer);
+        println!("{error}");
+        assert!(error.starts_with("a step: expected its end within 3s, found unfinished: "));
+        assert!(error.contains(expected), "{error}");
+        drop(trainer);
+        assert_eq!(machine.n_complaints(), n_before, "seed {seed}: {error}");
+        machine.hang_launch(0);
+    }
+}
+
+#[test]
+fn a_kernel_that_hangs_among_collectives() {
+    on_virtual_gpus("cuda::faults::a_kernel_that_hangs_among_collectives", &[], |machine| {
+        hangs(machine, true, "ranks ");
+    });
+}
+
+#[test]
+fn a_kernel_that_hangs_on_the_only_gpu() {
+    let settings = [("SOYBEAN_FAKE_DEVICES", "1")];
+    on_virtual_gpus("cuda::faults::a_kernel_that_hangs_on_the_only_gpu", &settings, |machine| {
+        hangs(machine, false, ": one of ");
+        hangs(machine, true, "the graph of the step");
+    });
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use soybean::{Config, Device, Network, runtime};
 
-use soybean_fake_cuda::virtual_gpus::on_virtual_gpus_without;
+use soybean_fake_cuda::virtual_gpus::{on_virtual_gpus, on_virtual_gpus_without};
 
 use super::{cnn_digits, digits, losses, schedules::trains_as_on_the_cpu, trainer};
 
@@ -67,4 +67,18 @@ fn without_nccl() {
         assert!(line.contains("by copies between the devices"), "{line}");
         trains_as_on_the_cpu::<digits::Network>(machine, 0..40);
     });
+}
+
+/// Without a folder for compiled kernels, all GPUs of an architecture share one compilation.
+#[test]
+fn kernels_are_compiled_once_for_all_gpus() {
+    let folders = ["SOYBEAN_CACHE_DIR", "XDG_CACHE_HOME", "HOME"].map(|it| (it, ""));
+    on_virtual_gpus(
+        "cuda::libraries::kernels_are_compiled_once_for_all_gpus",
+        &folders,
+        |machine| {
+            drop(trainer::<digits::Network>(Device::Cuda, true));
+            assert_eq!(machine.n_calls("nvrtcCompileProgram"), 1);
+        },
+    );
 }

@@ -4,17 +4,14 @@
 
 use std::ffi::c_void;
 
-use cudarc::cudnn::{
-    result::CudnnError,
-    sys::{
-        self, cudnnDeterminism_t as Determinism, cudnnMathType_t as Math, cudnnStatus_t as Status,
-    },
-};
 use soybean_plan::ConvolutionForm;
 
 use super::{
     MAX_WORKSPACE_BYTES,
     descriptor::{ConvolutionDescriptor, FilterDescriptor, NOT_SUPPORTED, TensorDescriptor},
+};
+use crate::cuda::cudnn::{
+    self as sys, CudnnError, Status, cudnnDeterminism_t as Determinism, cudnnMathType_t as Math,
 };
 
 /// Descriptors of a convolution, the same for all three kinds.

@@ -3,13 +3,10 @@
 
 use std::ffi::c_int;
 
-use cudarc::cudnn::{
-    result::CudnnError,
-    sys::{self, cudnnMathType_t as Math, cudnnStatus_t as Status},
-};
 use soybean_plan::{Convolution, DType};
 
 use super::layout::Layout;
+use crate::cuda::cudnn::{self as sys, CudnnError, Status, cudnnMathType_t as Math};
 
 macro_rules! descriptions {
     ($($(#[$doc:meta])* $name:ident($handle:ty) = $create:ident, $destroy:ident;)*) => {

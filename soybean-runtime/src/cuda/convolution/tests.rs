@@ -7,6 +7,7 @@ use soybean_plan::Kernel;
 
 use super::*;
 use crate::cuda::{
+    compile::Compiler,
     epilogue::Epilogue,
     host_tensor::{HostTensor, gpus},
     kernels::{GpuKernels, KernelOperands},
@@ -72,7 +73,7 @@ fn math_types_follow_the_precision() {
 
 #[test]
 fn rejections_are_distinguished_from_failures() {
-    use sys::cudnnStatus_t as Status;
+    use sys::Status;
     assert!(is_refusal(NOT_SUPPORTED));
     assert!(is_refusal(CudnnError(Status::CUDNN_STATUS_BAD_PARAM)));
     assert!(!is_refusal(CudnnError(Status::CUDNN_STATUS_EXECUTION_FAILED)));
@@ -138,7 +139,7 @@ fn check(cases: &[Case], precision: Precision) {
     };
     let calls: Vec<KernelCall> = cases.iter().enumerate().map(call).collect();
     let requests = KernelRequests { kernels: &kernels, precision, calls: &calls, transfers: &[] };
-    let kernels = GpuKernels::new(gpu, &requests).unwrap();
+    let kernels = GpuKernels::new(gpu, &mut Compiler::default(), &requests).unwrap();
     let stream = Stream::new(gpu, Priority::Normal).unwrap();
     let workspace = DeviceMemory::zeroed(gpu, kernels.workspace_bytes(), "the workspace").unwrap();
     for (call, case) in cases.iter().enumerate() {

@@ -123,8 +123,8 @@ functions! {
     error_string: "ncclGetErrorString" = fn(NcclResult) -> *const c_char;
     /// Creates a new unique id.
     unique_id: "ncclGetUniqueId" = fn(*mut RawUniqueId) -> NcclResult;
-    /// Initializes a rank's communicator on the current device and waits for all ranks. Parameters:
-    /// communicator, group size, id, rank.
+    /// Initializes a rank's communicator on the current device and waits for all ranks. Its calls
+    /// block. Parameters: communicator, group size, id, rank.
     init_rank: "ncclCommInitRank" = fn(*mut RawCommunicator, c_int, RawUniqueId, c_int) -> NcclResult;
     /// Destroys a communicator after its work is complete.
     destroy: "ncclCommDestroy" = fn(RawCommunicator) -> NcclResult;
@@ -193,5 +193,33 @@ pub(super) fn reduce_op(combine: Combine) -> c_int {
     match combine {
         Combine::Sum => 0,
         Combine::Max => 2,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cuda::headers::Asserts;
+
+    #[test]
+    fn numbers_are_those_of_the_header() {
+        let mut asserts = Asserts::about("nccl.h");
+        asserts.equal("ncclInProgress", IN_PROGRESS);
+        asserts.equal("ncclInt32", data_type(DType::I32));
+        asserts.equal("ncclFloat32", data_type(DType::F32));
+        asserts.equal("ncclBfloat16", data_type(DType::Bf16));
+        asserts.equal("ncclSum", reduce_op(Combine::Sum));
+        asserts.equal("ncclMax", reduce_op(Combine::Max));
+        asserts.equal("sizeof(ncclUniqueId)", size_of::<RawUniqueId>());
+        // The header's struct has further fields, which NCCL sets by the version.
+        let Config { magic, version, .. } = Config::NON_BLOCKING;
+        asserts.equal("ncclConfig_t(NCCL_CONFIG_INITIALIZER).magic", magic);
+        asserts.equal("NCCL_VERSION(2, 14, 0)", version);
+        asserts.equal("offsetof(ncclConfig_t, size)", std::mem::offset_of!(Config, size));
+        asserts.equal("offsetof(ncclConfig_t, magic)", std::mem::offset_of!(Config, magic));
+        asserts.equal("offsetof(ncclConfig_t, version)", std::mem::offset_of!(Config, version));
+        let blocking = std::mem::offset_of!(Config, is_blocking);
+        asserts.equal("offsetof(ncclConfig_t, blocking)", blocking);
+        asserts.check("nccl");
     }
 }

@@ -13,7 +13,7 @@ const N_ELEMENTS: usize = 6;
 fn group(gpus: &[Arc<Gpu>]) -> Result<CommunicatorGroup, Error> {
     let participants: Vec<(usize, Arc<Gpu>)> = gpus.iter().cloned().enumerate().collect();
     let peers: Arc<dyn Peers> = Arc::new(NoPeers);
-    CommunicatorGroup::new(&UniqueId::new()?, gpus.len(), &participants, &peers)
+    CommunicatorGroup::new(&UniqueId::new()?, gpus.len(), &participants, (&peers, None))
 }
 
 /// Returns small numbers, which all types represent exactly, as well as their sums.
@@ -157,4 +157,48 @@ fn asynchronous_errors_are_detected() {
         assert_eq!(error.kind(), ErrorKind::Device);
         assert!(error.to_string().starts_with("communication of GPU 0"), "{error}");
     });
+}
+
+#[test]
+fn calls_within_a_process_return_when_they_are_queued() {
+    let test = "cuda::nccl::tests::calls_within_a_process_return_when_they_are_queued";
+    on_virtual_gpus(test, &[], |machine| {
+        let gpus = gpus(N_RANKS);
+        let group = group(&gpus).unwrap();
+        let stream = |gpu: &Arc<Gpu>| Stream::new(gpu, Priority::High).unwrap();
+        let streams: Vec<Stream> = gpus.iter().map(stream).collect();
+        let memory = |gpu| DeviceMemory::zeroed(gpu, 4 * N_ELEMENTS, "a buffer").unwrap();
+        let buffers: Vec<DeviceMemory> = gpus.iter().map(memory).collect();
+        let participant = |(stream, buffer): (_, &DeviceMemory)| {
+            let address = buffer.address(0);
+            Participant { stream, send: address, receive: address }
+        };
+        let participants = streams.iter().zip(&buffers).map(participant).collect();
+        let operation = NcclOperation::AllReduce(Combine::Sum);
+        let (n_elements, dtype) = (N_ELEMENTS, DType::F32);
+        let calls = [GroupCall { operation, n_elements, dtype, participants }];
+        let n_before = machine.n_calls("ncclCommGetAsyncError");
+        // SAFETY: the buffers have the elements, and are freed after the streams have finished.
+        (0..3).for_each(|_| unsafe { group.queue(&calls) }.unwrap());
+        // NCCL was not asked whether it had queued the calls.
+        assert_eq!(machine.n_calls("ncclCommGetAsyncError"), n_before);
+        streams.iter().for_each(|it| it.synchronize().unwrap());
+    });
+}
+
+#[test]
+fn a_rank_that_never_connects_is_not_awaited_for_ever() {
+    let test = "cuda::nccl::tests::a_rank_that_never_connects_is_not_awaited_for_ever";
+    let folder = std::env::temp_dir().join(format!("soybean-alone-{}", std::process::id()));
+    let settings = [("SOYBEAN_FAKE_NCCL_FOLDER", folder.to_str().unwrap())];
+    on_virtual_gpus(test, &settings, |_| {
+        let local = [(0, Arc::clone(&gpus(1)[0]))];
+        let peers: Arc<dyn Peers> = Arc::new(NoPeers);
+        let limit = Some(Duration::from_millis(200));
+        let group = CommunicatorGroup::new(&UniqueId::new().unwrap(), 2, &local, (&peers, limit));
+        let error = group.err().expect("the other rank is missing").to_string();
+        let expected = "expected that NCCL starts it within 200ms, found it in progress";
+        assert!(error.starts_with("connecting [GPU 0") && error.ends_with(expected), "{error}");
+    });
+    let _never_made = std::fs::remove_dir_all(folder);
 }

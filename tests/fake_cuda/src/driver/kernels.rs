@@ -4,8 +4,8 @@
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::path::Path;
+use std::process;
 use std::sync::Arc;
-use std::{process, thread};
 
 use super::device::SHARED_BYTES;
 use crate::ffi::{Address, Handle, In, Out};
@@ -167,6 +167,9 @@ impl Launch {
                 format!("launch {} of a kernel, {name}, is the one to fail", machine.n_launches),
             ));
         }
+        if machine.hanging_launch == Some(machine.n_launches) {
+            return Err(DeviceError::never_ends());
+        }
         for (number, &pointer) in self.pointers.iter().enumerate() {
             let is_allowed = match machine.memory.kind(pointer, 0) {
                 Some(MemoryKind::Device(device)) => self.devices.contains(&device),
@@ -183,9 +186,7 @@ impl Launch {
         let planted = machine.planted_faults.iter().find(|it| name.contains(&it.name));
         let planted = planted.map(|it| it.kind);
         match planted {
-            Some(FaultKind::Hang) => loop {
-                thread::park();
-            },
+            Some(FaultKind::Hang) => return Err(DeviceError::never_ends()),
             Some(FaultKind::Crash) => process::abort(),
             Some(FaultKind::WrongResults) | None => {}
         }

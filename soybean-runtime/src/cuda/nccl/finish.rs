@@ -1,0 +1,84 @@
+//! The end of communicators: after their work, or before it if ranks have failed.
+#![expect(unsafe_code, reason = "NCCL is a C library")]
+
+use std::{
+    ffi::c_void,
+    mem,
+    sync::{
+        atomic::{AtomicPtr, Ordering},
+        mpsc,
+    },
+    thread,
+    time::Duration,
+};
+
+use super::{CommunicatorGroup, binding::IN_PROGRESS, combined_result, restore_context};
+use crate::Error;
+
+/// Time limit for `ncclCommFinalize`.
+const FINALIZE_TIMEOUT: Duration = Duration::from_secs(2);
+/// Time limit for `ncclCommAbort`.
+const ABORT_TIMEOUT: Duration = Duration::from_secs(5);
+
+impl CommunicatorGroup {
+    /// Finalizes and destroys the communicators after their work is complete. Communicators that do
+    /// not work are left for `drop`, which aborts them.
+    pub(crate) fn close(&mut self) {
+        if self.has_failed.get() || self.check().is_err() || self.finalize().is_err() {
+            return;
+        }
+        for communicator in self.take() {
+            // SAFETY: created in `new`; whatever NCCL returns, it is not used again.
+            let _refused = unsafe { (self.nccl.destroy)(communicator.into_inner()) };
+        }
+        // If the context cannot be made current, there is nothing left to do.
+        let _refused = restore_context(&self.gpus);
+    }
+
+    /// Removes the communicators that are initialized or being initialized.
+    fn take(&mut self) -> Vec<AtomicPtr<c_void>> {
+        let is_made = |it: &AtomicPtr<c_void>| !it.load(Ordering::Acquire).is_null();
+        mem::take(&mut self.communicators).into_iter().filter(is_made).collect()
+    }
+
+    /// Finalizes the communicators, possibly together with other processes.
+    fn finalize(&self) -> Result<(), Error> {
+        let Some(calls) = self.nccl.non_blocking else { return Ok(()) };
+        let what = "the end of communication";
+        // In one group, since the ranks of a machine may wait for each other.
+        self.start_group(what)?;
+        // SAFETY: the communicator is valid.
+        let started = self.communicators().map(|(_, it)| unsafe { (calls.finalize)(it) });
+        let started = combined_result(started);
+        match combined_result([started, self.end_group()].into_iter()) {
+            0 => Ok(()),
+            IN_PROGRESS => self.wait_until_idle(what, Some(FINALIZE_TIMEOUT)),
+            result => Err(self.error_of(what, result)),
+        }
+    }
+}
+
+impl Drop for CommunicatorGroup {
+    /// Aborts the remaining communicators. Without that they would wait for peers that have failed.
+    ///
+    /// NCCL may wait here for a GPU that no longer responds, so a thread makes the calls, and is
+    /// left behind after a while. No other thread uses the communicators then, as NCCL requires.
+    fn drop(&mut self) {
+        let (nccl, left) = (self.nccl, self.take());
+        if left.is_empty() {
+            return;
+        }
+        let (sender, receiver) = mpsc::channel();
+        let abort = move || {
+            for communicator in left {
+                // SAFETY: created in `new`; whatever NCCL returns, it is not used again.
+                let _refused = unsafe { (nccl.abort)(communicator.into_inner()) };
+            }
+            // Nobody waits any longer if it took too long.
+            let _late = sender.send(());
+        };
+        if thread::Builder::new().name("abort NCCL".to_owned()).spawn(abort).is_ok() {
+            let _late = receiver.recv_timeout(ABORT_TIMEOUT);
+        }
+    }
+}
