@@ -38,8 +38,17 @@ pub(super) struct Layout {
 pub(super) enum Residence {
     /// In registers: each thread has this many chunks of neighboring elements.
     Registers { n_chunks: usize },
-    /// In memory, from where each pass reads it.
-    Memory,
+    /// In memory, from where each pass reads it, so many chunks of a thread at once.
+    Memory { n_chunks: usize },
+}
+
+impl Residence {
+    /// Returns the number of chunks that a thread has in registers.
+    pub(super) const fn n_chunks(self) -> usize {
+        match self {
+            Self::Registers { n_chunks } | Self::Memory { n_chunks } => n_chunks,
+        }
+    }
 }
 
 impl Layout {
@@ -59,7 +68,7 @@ impl Layout {
             results: call.results.to_vec(),
             width: 1,
             n_threads: 1,
-            residence: Residence::Memory,
+            residence: Residence::Registers { n_chunks: 1 },
         };
         this.width = this.best_width(fusion);
         let points = fusion.stages.iter().filter(|it| it.form == RowStageForm::Point);
@@ -133,6 +142,6 @@ fn threads(n_numbers: usize, width: usize, n_arrays: usize) -> (usize, Residence
             let n_threads = n_numbers.div_ceil(n_chunks).next_multiple_of(32);
             (n_threads, Residence::Registers { n_chunks })
         }
-        None => (THREADS_OF_LONG_ROW, Residence::Memory),
+        None => (THREADS_OF_LONG_ROW, Residence::Memory { n_chunks: most_chunks.min(8) }),
     }
 }

@@ -71,26 +71,38 @@ fn check(layer: impl FnOnce(Layers) -> Layers, is_loss: bool, expected: &Expect)
 
 #[test]
 fn softmax_is_one_kernel_in_each_direction() {
-    check(|it| it.apply("softmax", &[Argument::Integer(1)]), false, &expect![[r#"
+    check(
+        |it| it.apply("softmax", &[Argument::Integer(1)]),
+        false,
+        &expect![[r#"
         train: 5 map, 4 reduction -> 1 map, 3 row-fusion
         evaluate: 3 map, 3 reduction -> 2 row-fusion
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
 fn log_softmax_is_one_kernel_in_each_direction() {
-    check(|it| it.apply("log_softmax", &[Argument::Integer(1)]), false, &expect![[r#"
+    check(
+        |it| it.apply("log_softmax", &[Argument::Integer(1)]),
+        false,
+        &expect![[r#"
         train: 5 map, 4 reduction -> 1 map, 3 row-fusion
         evaluate: 3 map, 3 reduction -> 2 row-fusion
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
 fn layer_norm_is_one_kernel_in_each_direction_besides_sums_of_columns() {
-    check(Layers::layer_norm, false, &expect![[r#"
+    check(
+        Layers::layer_norm,
+        false,
+        &expect![[r#"
         train: 7 map, 7 reduction -> 1 map, 2 reduction, 4 row-fusion
         evaluate: 3 map, 3 reduction -> 2 row-fusion
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
@@ -99,18 +111,26 @@ fn rms_norm_is_one_kernel_in_each_direction_besides_sums_of_columns() {
         let scale = it.parameter("scale", &[96]);
         it.apply("rms_norm", &[scale, Argument::Float(1e-5)]).ended()
     };
-    check(layer, false, &expect![[r#"
+    check(
+        layer,
+        false,
+        &expect![[r#"
         train: 6 map, 4 reduction -> 1 map, 1 reduction, 3 row-fusion
         evaluate: 3 map, 2 reduction -> 2 row-fusion
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
 fn cross_entropy_and_its_gradient_are_one_kernel() {
-    check(|it| it, true, &expect![[r#"
+    check(
+        |it| it,
+        true,
+        &expect![[r#"
         train: 3 map, 4 reduction -> 2 row-fusion
         evaluate: 2 map, 4 reduction -> 2 row-fusion
-    "#]]);
+    "#]],
+    );
 }
 
 fn gpt(batch: usize, n_blocks: usize, n_words: usize) -> Model {
@@ -199,7 +219,8 @@ fn gpt_has_fewer_steps_and_moves_fewer_bytes() {
     );
     expect![[r#"
         1102 -> 897 steps; cross-entropy and the bias of its logits: 6.59 -> 2.47 GB
-    "#]].assert_eq(&text);
+    "#]]
+    .assert_eq(&text);
 }
 
 #[test]
