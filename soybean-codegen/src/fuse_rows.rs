@@ -26,7 +26,7 @@ const MOST_STEPS: usize = 24;
 /// Longer rows are fused only if there are many: one block of threads computes a row.
 const LONGEST_OF_FEW: usize = 1 << 14;
 /// With as many rows, most multiprocessors of a device are busy.
-const MANY_ROWS: usize = 64;
+const MANY_ROWS: usize = 128;
 
 /// Returns the steps of a phase with as many as possible fused along rows. The kernels of fused
 /// steps are appended to `kernels`.

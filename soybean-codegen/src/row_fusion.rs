@@ -24,9 +24,6 @@ use crate::{
     text::{Function, Parameter, Text, Threads, input, input_apart, result},
 };
 
-/// Loops over longer programs are not unrolled.
-const SHORT_PROGRAM: usize = 64;
-
 impl CudaKernel for RowFusion {
     fn generate(&self, call: &Call<'_>, prefix: &str) -> Option<Generated> {
         if self.n_rows() == 0 {
@@ -40,6 +37,15 @@ impl CudaKernel for RowFusion {
         let operations = vec![function.launch([u32::try_from(n_blocks).ok()?, 1, 1])];
         Some(Generated { text: text.finish(), operations, workspace_bytes: 0 })
     }
+}
+
+/// Chunks of neighboring elements that a thread works on at once.
+struct Chunks<'a> {
+    n: usize,
+    /// The number of the first chunk in its row. The others are at distances of the threads.
+    first: &'a str,
+    /// The number of chunks of a row, if not all of these may be part of it.
+    guard: Option<usize>,
 }
 
 struct Writer<'a> {
@@ -56,7 +62,7 @@ impl<'a> Writer<'a> {
         let layout = Layout::new(fusion, call);
         let online = match layout.residence {
             Residence::Registers { .. } => Vec::new(),
-            Residence::Memory => OnlineSum::all(fusion),
+            Residence::Memory { .. } => OnlineSum::all(fusion),
         };
         let instructions = fusion.stages.iter().flat_map(|it| it.program.instructions.iter());
         let index_type = match index_type(&layout.axes()) {
@@ -112,16 +118,9 @@ impl<'a> Writer<'a> {
         let places = write_places(text, index_type, ("k", "row"), &self.layout.rows);
         self.write_row_inputs(text, &places);
         if let Residence::Registers { n_chunks } = self.layout.residence {
-            let points = self.fusion.stages.iter().enumerate();
-            let points = points.filter(|it| it.1.form == RowStageForm::Point);
-            let width = self.layout.width;
-            for input in self.layout.varying() {
-                let c_type = self.c_type(input);
-                text.line(format!("{c_type} x{input}[{n_chunks}][{width}];"));
-            }
-            for (stage, _) in points {
-                text.line(format!("float x{}[{n_chunks}][{width}];", self.value(stage)));
-            }
+            let points = 0..self.fusion.stages.len();
+            self.write_arrays(text, self.layout.varying(), n_chunks);
+            self.write_arrays(text, points.filter_map(|it| self.point(it)), n_chunks);
         }
         for pass in 0..self.passes.n {
             self.write_row_stages(text, pass);
@@ -170,78 +169,130 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Writes the loop of a pass over the points of a row.
+    /// Returns the number of a stage's value, if it has one at each point.
+    fn point(&self, stage: usize) -> Option<usize> {
+        let is_point = self.fusion.stages[stage].form == RowStageForm::Point;
+        is_point.then(|| self.value(stage))
+    }
+
+    /// Writes arrays for the elements that a thread has of inputs and stages.
+    fn write_arrays(&self, text: &mut Text, numbers: impl Iterator<Item = usize>, n_chunks: usize) {
+        for number in numbers {
+            let is_input = number < self.fusion.inputs.len();
+            let c_type = if is_input { self.c_type(number) } else { "float" };
+            text.line(format!("{c_type} x{number}[{n_chunks}][{}];", self.layout.width));
+        }
+    }
+
+    /// Writes a pass over the points of a row.
     fn write_pass(&self, text: &mut Text, pass: usize, places: &[String]) {
-        let (width, n_threads) = (self.layout.width, self.layout.n_threads);
-        let index_type = self.index_type;
         for stage in self.passes.combined(self.fusion, pass) {
             let (value, combine) = (self.value(stage), self.combine(stage));
-            let each = format!("for (int e = 0; e < {width}; ++e)");
-            text.line(format!("float sums{value}[{width}];"));
+            let n_sums = self.n_sums(stage);
+            text.line(format!("float sums{value}[{n_sums}];"));
+            let each = format!("for (int e = 0; e < {n_sums}; ++e)");
             text.line(format!("{each} sums{value}[e] = {combine}::none();"));
         }
-        let (length, n_numbers) = (self.fusion.row_length(), self.layout.n_numbers());
+        let (n_threads, n_numbers) = (self.layout.n_threads, self.layout.n_numbers());
         match self.layout.residence {
             Residence::Registers { n_chunks } => {
-                text.line("#pragma unroll");
-                text.block(format!("for (int i = 0; i < {n_chunks}; ++i)"), |text| {
-                    let number = format!("((unsigned)i * {n_threads}u + lane)");
-                    text.line(format!("const {index_type} column = {number} * {width}u;"));
-                    if n_chunks * n_threads == n_numbers {
-                        self.write_points(text, pass, places);
-                    } else {
-                        text.block(format!("if (column < {length}u)"), |text| {
-                            self.write_points(text, pass, places);
-                        });
-                    }
-                });
+                let guard = (n_chunks * n_threads != n_numbers).then_some(n_numbers);
+                self.write_points(
+                    text,
+                    pass,
+                    places,
+                    &Chunks { n: n_chunks, first: "lane", guard },
+                );
             }
-            Residence::Memory => {
-                if self.all.instructions.len() <= SHORT_PROGRAM {
-                    text.line("#pragma unroll 4");
-                }
-                let head = format!("for (unsigned i = lane; i < {n_numbers}u; i += {n_threads}u)");
-                text.block(head, |text| {
-                    text.line(format!("const {index_type} column = i * {width}u;"));
-                    self.write_points(text, pass, places);
+            Residence::Memory { n_chunks } => {
+                // All chunks of a round are loaded before they are used. The rest comes one by one.
+                let (last, step) = ((n_chunks - 1) * n_threads, n_chunks * n_threads);
+                let chunks = |n| Chunks { n, first: "first", guard: None };
+                let rounds = format!("for (; first + {last}u < {n_numbers}u; first += {step}u)");
+                let rest = format!("for (; first < {n_numbers}u; first += {n_threads}u)");
+                text.block("", |text| {
+                    text.line("unsigned first = lane;");
+                    text.block(rounds, |text| {
+                        self.write_points(text, pass, places, &chunks(n_chunks));
+                    });
+                    text.block(rest, |text| self.write_points(text, pass, places, &chunks(1)));
                 });
             }
         }
     }
 
-    /// Writes what a pass does with the points from a column on: loads, values, then stores.
-    fn write_points(&self, text: &mut Text, pass: usize, row_places: &[String]) {
+    /// Writes what a pass does with some chunks: loads, values, then stores.
+    fn write_points(
+        &self,
+        text: &mut Text,
+        pass: usize,
+        row_places: &[String],
+        chunks: &Chunks<'_>,
+    ) {
         let Self { fusion, layout, .. } = self;
-        let work = self.passes.work(fusion, pass, &layout.residence);
-        let columns = &layout.columns;
-        let places = write_places(text, self.index_type, ("c", "column"), columns);
-        for &number in work.loads.iter().filter(|it| layout.varies(**it)) {
-            if layout.residence == Residence::Memory {
-                text.line(format!("{} x{number}[{}];", self.c_type(number), layout.width));
-            }
-            let place = sum([row_places[number].clone(), places[number].clone()]);
-            self.write_load(text, number, &place);
+        let work = self.passes.work(fusion, pass, layout.residence);
+        let loads: Vec<usize> = work.loads.into_iter().filter(|it| layout.varies(*it)).collect();
+        if let Residence::Memory { .. } = layout.residence {
+            let points = work.points.iter().map(|it| self.value(*it));
+            self.write_arrays(text, loads.iter().copied().chain(points), chunks.n);
         }
-        if layout.residence == Residence::Memory {
-            for &stage in &work.points {
-                text.line(format!("float x{}[{}];", self.value(stage), layout.width));
-            }
-        }
-        text.line("#pragma unroll");
-        text.block(format!("for (int e = 0; e < {}; ++e)", layout.width), |text| {
-            for &stage in &work.points {
-                text.block("", |text| {
-                    let value = self.write_value(text, stage);
-                    text.line(format!("{}[e] = {value};", self.array(self.value(stage))));
-                });
-            }
-            for &stage in &work.combined {
-                text.block("", |text| self.write_accumulation(text, stage));
+        self.write_each_chunk(text, chunks, |text| {
+            let places = write_places(text, self.index_type, ("c", "column"), &layout.columns);
+            for &number in &loads {
+                let place = sum([row_places[number].clone(), places[number].clone()]);
+                self.write_load(text, number, &place);
             }
         });
-        if pass + 1 == self.passes.n {
-            self.write_point_results(text);
+        let online = self.passes.online.iter().filter(|it| work.combined.contains(&it.max));
+        let maxima: Vec<OnlineSum> = online.copied().collect();
+        for online in &maxima {
+            self.write_running_maximum(text, online, chunks.n);
         }
+        self.write_each_chunk(text, chunks, |text| {
+            text.line("#pragma unroll");
+            text.block(format!("for (int e = 0; e < {}; ++e)", layout.width), |text| {
+                for &stage in &work.points {
+                    text.block("", |text| {
+                        let value = self.write_value(text, stage);
+                        text.line(format!("x{}[i][e] = {value};", self.value(stage)));
+                    });
+                }
+                for &stage in &work.combined {
+                    text.block("", |text| self.write_accumulation(text, stage));
+                }
+            });
+        });
+        for online in &maxima {
+            self.write_running_sum(text, online, chunks.n);
+        }
+        if pass + 1 == self.passes.n && fusion.stored().any(|it| self.point(it).is_some()) {
+            self.write_each_chunk(text, chunks, |text| self.write_point_results(text));
+        }
+    }
+
+    /// Writes a loop over chunks, in which `column` is the first column of chunk `i`.
+    fn write_each_chunk(
+        &self,
+        text: &mut Text,
+        chunks: &Chunks<'_>,
+        write: impl FnOnce(&mut Text),
+    ) {
+        let Layout { n_threads, width, .. } = self.layout;
+        let Chunks { n, first, guard } = *chunks;
+        text.line("#pragma unroll");
+        text.block(format!("for (int i = 0; i < {n}; ++i)"), |text| {
+            text.line(format!(
+                "const unsigned number_in_row = (unsigned)i * {n_threads}u + {first};"
+            ));
+            text.line(format!(
+                "const {0} column = ({0})number_in_row * {width}u;",
+                self.index_type
+            ));
+            match guard {
+                Some(end) => text.block(format!("if (number_in_row < {end}u)"), write),
+                None => write(text),
+            }
+        });
     }
 
     /// Writes the formula of a stage at a point and returns its value.
@@ -251,21 +302,13 @@ impl<'a> Writer<'a> {
                 Some(stage) => self.fusion.stages[stage].form == RowStageForm::Point,
                 None => self.layout.varies(number),
             };
-            if is_point { format!("{}[e]", self.array(number)) } else { format!("x{number}") }
+            if is_point { format!("x{number}[i][e]") } else { format!("x{number}") }
         });
         results[0].clone()
     }
 
-    /// Returns the array of the elements that a thread has of an input or a stage.
-    fn array(&self, number: usize) -> String {
-        match self.layout.residence {
-            Residence::Registers { .. } => format!("x{number}[i]"),
-            Residence::Memory => format!("x{number}"),
-        }
-    }
-
     fn write_load(&self, text: &mut Text, number: usize, place: &str) {
-        let (width, array) = (self.layout.width, self.array(number));
+        let (width, array) = (self.layout.width, format!("x{number}[i]"));
         let input = self.input(number);
         match Access::of(&self.layout.axes(), number, width) {
             Access::Dense | Access::Stretch if width > 1 => {
@@ -291,7 +334,7 @@ impl<'a> Writer<'a> {
         };
         for (result, stage) in self.fusion.stored().enumerate() {
             if self.fusion.stages[stage].form == RowStageForm::Point {
-                let array = self.array(self.value(stage));
+                let array = format!("x{}[i]", self.value(stage));
                 let values = if width == 1 { format!("{array}[0]") } else { array };
                 let place = format!("(row * {length}u + column)");
                 text.line(format!("{guard}soybean_store(out{result} + {place}, {values});"));

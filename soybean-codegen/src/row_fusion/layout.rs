@@ -10,14 +10,17 @@ use crate::{
 
 /// The threads of a block that computes several rows.
 const BLOCK: usize = 256;
-/// The most threads of a row that stays in registers, in the order of preference.
-const THREADS: [usize; 3] = [256, 512, 1024];
+/// The most threads of a row that stays in registers, in the order of preference, and the most
+/// elements of all tensors that each may hold. A multiprocessor has 65,536 registers.
+const THREADS: [(usize, usize); 3] = [(256, 128), (512, 80), (1024, 32)];
 /// The threads of a row that does not.
 const THREADS_OF_LONG_ROW: usize = 512;
 /// The most elements of one tensor that a thread holds.
 const MOST_ELEMENTS: usize = 16;
-/// The most elements of all tensors that a thread holds in registers.
-const MOST_REGISTERS: usize = 128;
+/// The most elements of all tensors that a thread of a long row holds at once.
+const MOST_AT_ONCE: usize = 64;
+/// The most chunks of a long row that a thread holds at once.
+const MOST_CHUNKS: usize = 8;
 
 /// The arrangement of a kernel's threads over rows, and of its operands in memory.
 pub(super) struct Layout {
@@ -38,8 +41,8 @@ pub(super) struct Layout {
 pub(super) enum Residence {
     /// In registers: each thread has this many chunks of neighboring elements.
     Registers { n_chunks: usize },
-    /// In memory, from where each pass reads it.
-    Memory,
+    /// In memory, from where each pass reads it, so many chunks of a thread at once.
+    Memory { n_chunks: usize },
 }
 
 impl Layout {
@@ -59,7 +62,7 @@ impl Layout {
             results: call.results.to_vec(),
             width: 1,
             n_threads: 1,
-            residence: Residence::Memory,
+            residence: Residence::Registers { n_chunks: 1 },
         };
         this.width = this.best_width(fusion);
         let points = fusion.stages.iter().filter(|it| it.form == RowStageForm::Point);
@@ -121,18 +124,24 @@ fn threads(n_numbers: usize, width: usize, n_arrays: usize) -> (usize, Residence
     if n_numbers <= 32 {
         return (n_numbers.next_power_of_two(), Residence::Registers { n_chunks: 1 });
     }
-    let n_elements = (MOST_REGISTERS / n_arrays.max(1)).min(MOST_ELEMENTS);
-    let most_chunks = (n_elements / width).max(1);
     let n_chunks = |n_threads: usize| n_numbers.div_ceil(n_threads);
+    let fits = |n_chunks: usize, most: usize| {
+        let n_elements = n_chunks * width;
+        n_elements <= MOST_ELEMENTS && n_elements * n_arrays <= most
+    };
     // A warp needs no barriers.
-    if n_chunks(32) <= most_chunks {
+    if fits(n_chunks(32), THREADS[0].1) {
         return (32, Residence::Registers { n_chunks: n_chunks(32) });
     }
-    match THREADS.into_iter().map(n_chunks).find(|it| *it <= most_chunks) {
-        Some(n_chunks) => {
+    match THREADS.into_iter().find(|it| fits(n_chunks(it.0), it.1)) {
+        Some((n_threads, _)) => {
+            let n_chunks = n_chunks(n_threads);
             let n_threads = n_numbers.div_ceil(n_chunks).next_multiple_of(32);
             (n_threads, Residence::Registers { n_chunks })
         }
-        None => (THREADS_OF_LONG_ROW, Residence::Memory),
+        None => {
+            let n_chunks = (MOST_AT_ONCE / (n_arrays * width).max(1)).clamp(1, MOST_CHUNKS);
+            (THREADS_OF_LONG_ROW, Residence::Memory { n_chunks })
+        }
     }
 }

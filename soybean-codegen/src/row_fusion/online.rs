@@ -65,40 +65,67 @@ fn is_equal(one: (&ScalarProgram, Register), other: (&ScalarProgram, Register)) 
 }
 
 impl Writer<'_> {
+    /// Returns the number of values that a thread combines a stage into.
+    pub(super) fn n_sums(&self, stage: usize) -> usize {
+        let mut online = self.passes.online.iter();
+        if online.any(|it| it.max == stage || it.sum == stage) { 1 } else { self.layout.width }
+    }
+
     /// Writes the combination of a stage's value at a point with those of the thread's earlier
     /// points.
     pub(super) fn write_accumulation(&self, text: &mut Text, stage: usize) {
         let value = self.write_value(text, stage);
         let (number, combine) = (self.value(stage), self.combine(stage));
-        let all = format!("sums{number}[e]");
-        let Some(online) = self.passes.online.iter().find(|it| it.max == stage) else {
-            return text.line(format!("{all} = {combine}::combine({all}, {value});"));
-        };
-        // The sum is relative to the maximum so far. Where both are -inf, their difference would
-        // be NaN, although a later maximum makes the term 0.
-        let sum = format!("sums{}[e]", self.value(online.sum));
-        text.line(format!("const float top = {combine}::combine({all}, {value});"));
-        text.line(format!(
-            "if (top == {all}) {sum} += {value} == top ? 1.0f : expf({value} - top);"
-        ));
-        text.line(format!("else {sum} = {sum} * expf({all} - top) + expf({value} - top);"));
-        text.line(format!("{all} = top;"));
+        if self.passes.online.iter().any(|it| it.max == stage) {
+            text.line(format!("y{number}[i][e] = {value};"));
+            return text.line(format!("top{number} = {combine}::combine(top{number}, {value});"));
+        }
+        text.line(format!("sums{number}[e] = {combine}::combine(sums{number}[e], {value});"));
+    }
+
+    /// Writes the start of a round of chunks, in which values and their maximum are computed.
+    pub(super) fn write_running_maximum(
+        &self,
+        text: &mut Text,
+        online: &OnlineSum,
+        n_chunks: usize,
+    ) {
+        let max = self.value(online.max);
+        text.line(format!("float y{max}[{n_chunks}][{}];", self.layout.width));
+        text.line(format!("float top{max} = sums{max}[0];"));
+    }
+
+    /// Writes the addition of a round's exponentials. The sum is relative to the maximum so far.
+    pub(super) fn write_running_sum(&self, text: &mut Text, online: &OnlineSum, n_chunks: usize) {
+        let (max, sum) = (self.value(online.max), self.value(online.sum));
+        text.block("", |text| {
+            // A difference of infinities would be NaN, although a later maximum makes the term 0.
+            text.line(format!(
+                "const float base = top{max} == -SOYBEAN_INFINITY ? 0.0f : top{max};"
+            ));
+            text.line(format!("sums{sum}[0] *= expf(sums{max}[0] - base);"));
+            text.line("#pragma unroll");
+            text.block(format!("for (int i = 0; i < {n_chunks}; ++i)"), |text| {
+                text.line("#pragma unroll");
+                let each = format!("for (int e = 0; e < {}; ++e)", self.layout.width);
+                text.line(format!("{each} sums{sum}[0] += expf(y{max}[i][e] - base);"));
+            });
+            text.line(format!("sums{max}[0] = top{max};"));
+        });
     }
 
     /// Writes the combination of the values of all threads of a row at the end of a pass.
     pub(super) fn write_combinations(&self, text: &mut Text, pass: usize) {
-        let width = self.layout.width;
         for stage in self.passes.combined(self.fusion, pass) {
             let (number, combine) = (self.value(stage), self.combine(stage));
-            let online = self.passes.online.iter().find(|it| it.sum == stage);
-            if let Some(online) = online {
+            if let Some(online) = self.passes.online.iter().find(|it| it.sum == stage) {
                 let max = self.value(online.max);
-                let each = format!("for (int e = 0; e < {width}; ++e)");
-                text.line(format!("{each} sums{number}[e] *= expf(sums{max}[e] - x{max});"));
+                text.line(format!("sums{number}[0] *= expf(sums{max}[0] - x{max});"));
             }
             text.line(format!("float x{number} = sums{number}[0];"));
-            if width > 1 {
-                let each = format!("for (int e = 1; e < {width}; ++e)");
+            let n_sums = self.n_sums(stage);
+            if n_sums > 1 {
+                let each = format!("for (int e = 1; e < {n_sums}; ++e)");
                 text.line(format!(
                     "{each} x{number} = {combine}::combine(x{number}, sums{number}[e]);"
                 ));

@@ -61,13 +61,13 @@ impl Passes {
 
     /// Returns the work of a pass. Where a row is in registers, what earlier passes loaded and
     /// computed is still there.
-    pub(super) fn work(&self, fusion: &RowFusion, pass: usize, residence: &Residence) -> Work {
+    pub(super) fn work(&self, fusion: &RowFusion, pass: usize, residence: Residence) -> Work {
         let is_online = |it: &usize| self.online.iter().any(|online| online.sum == *it);
         let combined: Vec<usize> =
             self.combined(fusion, pass).filter(|it| !is_online(it)).collect();
         let known = match residence {
             Residence::Registers { .. } => (0..pass).map(|it| self.needed(fusion, it)).collect(),
-            Residence::Memory => Vec::new(),
+            Residence::Memory { .. } => Vec::new(),
         };
         let (mut loads, mut points) = self.needed(fusion, pass);
         for (loaded, computed) in known {

@@ -1,5 +1,5 @@
 //! The kernels that GPUs run for a program once reductions are fused with the maps around them.
-#![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
+#![expect(clippy::unwrap_used, reason = "tests")]
 
 use std::collections::BTreeMap;
 
