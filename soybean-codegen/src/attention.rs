@@ -28,7 +28,9 @@ const MOST_ELEMENTS: usize = 256;
 enum Part {
     Forward,
     Statistics,
+    KeyAndValueGradients,
     KeyGradients,
+    ValueGradients,
     QueryGradients,
 }
 
@@ -37,20 +39,43 @@ impl Part {
         match self {
             Self::Forward => "forward",
             Self::Statistics => "statistics",
+            Self::KeyAndValueGradients => "key_and_value_gradients",
             Self::KeyGradients => "key_gradients",
+            Self::ValueGradients => "value_gradients",
             Self::QueryGradients => "query_gradients",
         }
+    }
+
+    /// Returns the name of the function in the texts.
+    const fn text_name(self) -> &'static str {
+        if self.is_by_keys() { "key_gradients" } else { self.name() }
+    }
+
+    const fn has_key_gradient(self) -> bool {
+        matches!(self, Self::KeyAndValueGradients | Self::KeyGradients)
+    }
+
+    const fn has_value_gradient(self) -> bool {
+        matches!(self, Self::KeyAndValueGradients | Self::ValueGradients)
+    }
+
+    /// Returns whether the rows of a block are keys; otherwise they are queries.
+    const fn is_by_keys(self) -> bool {
+        self.has_key_gradient() || self.has_value_gradient()
     }
 }
 
 /// The implementation of a part.
 struct Tiling {
     /// The source of the functions, which relies on the constants.
-    texts: [&'static str; 2],
+    texts: &'static [&'static str],
     constants: Vec<(&'static str, usize)>,
     /// The number of queries, or of keys, of a block.
     rows: usize,
     threads: u32,
+    /// The number of blocks for which a multiprocessor must have registers. The compiler would spill
+    /// a few to have room for more.
+    min_blocks: u32,
     /// The shared memory in words of 4 bytes.
     n_words: usize,
 }
@@ -82,16 +107,23 @@ impl CudaKernel for Attention {
         if form == AttentionForm::Forward {
             return writer.generated(&[(Part::Forward, vec![writer.result(0)])], 0);
         }
-        let of_keys = [form.has_key_gradient(), form.has_value_gradient()];
-        let first_of_keys = usize::from(form.has_query_gradient());
-        let n_of_keys = of_keys.into_iter().filter(|it| *it).count();
         let with = |results: Range<usize>| {
             let results = results.map(|it| writer.result(it));
             tables("const ").into_iter().chain(results).collect()
         };
         let mut parts = vec![(Part::Statistics, tables("").to_vec())];
-        if n_of_keys > 0 {
-            parts.push((Part::KeyGradients, with(first_of_keys..first_of_keys + n_of_keys)));
+        let of_keys = usize::from(form.has_query_gradient());
+        let of_values = of_keys + usize::from(form.has_key_gradient());
+        match (form.has_key_gradient(), form.has_value_gradient()) {
+            (true, true) if writer.joins_gradients() => {
+                parts.push((Part::KeyAndValueGradients, with(of_keys..of_values + 1)));
+            }
+            (has_keys, has_values) => {
+                let of_keys = (Part::KeyGradients, with(of_keys..of_values));
+                parts.extend(has_keys.then_some(of_keys));
+                let of_values = || (Part::ValueGradients, with(of_values..of_values + 1));
+                parts.extend(has_values.then(of_values));
+            }
         }
         if form.has_query_gradient() {
             parts.push((Part::QueryGradients, with(0..1)));
@@ -139,13 +171,13 @@ impl Writer<'_> {
             names[..n_operands].iter().map(ToString::to_string).collect();
         arguments.push(mask);
         arguments.extend(names[n_inputs..].iter().map(ToString::to_string));
-        if part == Part::KeyGradients {
-            if !self.it.form.has_key_gradient() {
-                arguments.insert(arguments.len() - 1, "nullptr".to_owned());
-            }
-            if !self.it.form.has_value_gradient() {
-                arguments.push("nullptr".to_owned());
-            }
+        match part {
+            Part::KeyGradients => arguments.push("nullptr".to_owned()),
+            Part::ValueGradients => arguments.insert(arguments.len() - 1, "nullptr".to_owned()),
+            Part::Forward
+            | Part::Statistics
+            | Part::KeyAndValueGradients
+            | Part::QueryGradients => {}
         }
         arguments
     }
@@ -180,9 +212,18 @@ impl Writer<'_> {
         Units::new(&Call { inputs: self.operand_types(), ..*self.call })
     }
 
+    /// Returns true if one function computes the gradients of keys and of values. Their sums may
+    /// not fit into registers together.
+    fn joins_gradients(&self) -> bool {
+        match self.units() {
+            Units::Tensor { per_word } => mma::joins_gradients(self.it, per_word),
+            Units::Single => true,
+        }
+    }
+
     fn function(&self, text: &mut Text, part: Part, more: &[Parameter]) -> Option<Operation> {
         let tiling = match self.units() {
-            Units::Tensor { per_word } if mma::fits(self.it, part) => {
+            Units::Tensor { per_word } if mma::fits(self.it, part, per_word) => {
                 mma::tiling(self.it, part, per_word)
             }
             Units::Tensor { .. } | Units::Single => fma::tiling(self.it, part),
@@ -199,25 +240,24 @@ impl Writer<'_> {
         };
         // A namespace for each function allows the same constants to have other values there.
         let space = format!("{}text", function.name);
-        text.block(format!("namespace {space}"), |text| self.space(text, &tiling));
-        text.function(&function, |text| {
+        text.block(format!("namespace {space}"), |text| self.space(text, part, &tiling));
+        let bounds = format!("{}, {}", tiling.threads, tiling.min_blocks);
+        text.function_within(&function, &bounds, |text| {
             let arguments = self.arguments(part, &function.parameters);
-            text.line(format!("{space}::{}({});", part.name(), arguments.join(", ")));
+            text.line(format!("{space}::{}({});", part.text_name(), arguments.join(", ")));
         });
         // A block of the gradients of keys adds up those of all heads of queries in their order.
-        let (group, n_rows) = match part {
-            Part::KeyGradients => (1, self.it.keys),
-            Part::Forward | Part::Statistics | Part::QueryGradients => {
-                (self.it.group, self.it.queries)
-            }
+        let (group, n_rows) = match part.is_by_keys() {
+            true => (1, self.it.keys),
+            false => (self.it.group, self.it.queries),
         };
         let n_blocks = self.it.heads * group * n_rows.div_ceil(tiling.rows);
         Some(function.launch_with(grid(n_blocks)?, u32::try_from(4 * tiling.n_words).ok()?))
     }
 
     /// Writes the constants and the functions that rely on them.
-    fn space(&self, text: &mut Text, tiling: &Tiling) {
-        let Attention { form, heads, group, queries, keys, features, width, .. } = *self.it;
+    fn space(&self, text: &mut Text, part: Part, tiling: &Tiling) {
+        let Attention { heads, group, queries, keys, features, width, .. } = *self.it;
         let Attention { is_causal, window, scale, .. } = *self.it;
         let one = AttentionBias { matrices: 1, repeats: 1, rows: 1 };
         let bias = self.it.bias.unwrap_or(one);
@@ -246,8 +286,8 @@ impl Writer<'_> {
             ("HAS_FUNCTION", self.it.score.is_some()),
             ("HAS_SLOPE", self.it.score.as_ref().is_some_and(|it| it.slope.is_some())),
             ("HAS_HEADS", self.it.heads_input().is_some()),
-            ("HAS_KEY_GRADIENT", form.has_key_gradient()),
-            ("HAS_VALUE_GRADIENT", form.has_value_gradient()),
+            ("HAS_KEY_GRADIENT", part.has_key_gradient()),
+            ("HAS_VALUE_GRADIENT", part.has_value_gradient()),
         ];
         for (name, flag) in flags {
             text.line(format!("constexpr bool {name} = {flag};"));
@@ -341,17 +381,25 @@ mod tests {
 
     #[test]
     fn tiles_of_all_sizes_fit_into_shared_memory() {
-        // The limits of a block on GPUs of compute capability 8.0. Source: CUDA C++ Programming
-        // Guide, technical specifications.
-        const MOST_BYTES: u32 = 163 << 10;
+        // The limits of a block on GPUs of compute capability 8.0, and of 8.6, 8.9 and 12.0.
+        // Source: CUDA C++ Programming Guide, technical specifications.
+        let most_bytes = |precision| match precision {
+            Precision::F32 => 163 << 10,
+            Precision::Tf32 | Precision::Bf16 => 99 << 10,
+        };
         let sizes: Vec<usize> = (1..=256).step_by(17).chain([64, 128, 256]).collect();
         for (features, width) in sizes.iter().flat_map(|it| sizes.iter().map(move |n| (*it, *n))) {
             for precision in Precision::ALL {
                 let operations = generated(features, width, precision).unwrap().operations;
-                assert_eq!(operations.len(), 3);
+                // In bf16, gradients of large keys and values have a function each.
+                let is_apart = precision == Precision::Bf16 && features.max(width) > 128;
+                assert_eq!(operations.len(), if is_apart { 4 } else { 3 });
                 for operation in operations {
                     let Operation::Launch(launch) = operation else { panic!("{operation:?}") };
-                    assert!(launch.shared_bytes <= MOST_BYTES, "{features} {width} {launch:?}");
+                    // Those by fused multiply-add need more.
+                    let is_fma = precision == Precision::Tf32 && features.max(width) > 128;
+                    let most = most_bytes(if is_fma { Precision::F32 } else { precision });
+                    assert!(launch.shared_bytes <= most, "{features} {width} {launch:?}");
                 }
             }
         }

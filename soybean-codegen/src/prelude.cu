@@ -1,6 +1,6 @@
 //! The common text that all generated functions rely on. It is compiled for GPUs, and in tests for
-//! the CPU. There a header that is included before it supplies CUDA's keywords, the two macros and
-//! the matrix instructions of tensor cores.
+//! the CPU. There a header that is included before it supplies CUDA's keywords, the two macros, and
+//! the functions that consist of one instruction.
 
 typedef unsigned short bf16;
 
@@ -26,6 +26,39 @@ __device__ __forceinline__ void soybean_mma_tf32(float d[4], const unsigned a[4]
   asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
                : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+// Loads four matrices of 8 rows of 16 bytes from shared memory, by all threads of a warp. Lane 8 i
+// + r has the address of row r of matrix i. Lane 4 r + c gets word c of row r of each matrix.
+__device__ __forceinline__ void soybean_load_matrices(unsigned x[4], const unsigned* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
+               : "r"((unsigned)__cvta_generic_to_shared(row)));
+}
+
+// As above, but lane 4 r + c gets the elements 2 c and 2 c + 1 of column r, of 16 bits each.
+__device__ __forceinline__ void soybean_load_matrices_transposed(unsigned x[4], const unsigned* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
+               : "r"((unsigned)__cvta_generic_to_shared(row)));
+}
+
+// Begins to copy 16 bytes from global to shared memory, or to write zeros there.
+__device__ __forceinline__ void soybean_copy_16(void* to, const void* from, bool is_zero) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" : : "r"((unsigned)__cvta_generic_to_shared(to)), "l"(from), "r"(is_zero ? 0 : 16) : "memory");
+}
+// As above, for 4 bytes.
+__device__ __forceinline__ void soybean_copy_4(void* to, const void* from, bool is_zero) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" : : "r"((unsigned)__cvta_generic_to_shared(to)), "l"(from), "r"(is_zero ? 0 : 4) : "memory");
+}
+// Waits for the copies that the thread has begun.
+__device__ __forceinline__ void soybean_wait_for_copies() { asm volatile("cp.async.wait_all;" : : : "memory"); }
+
+// Returns 2 to a power, with a relative error of 2^-22; 0 instead of subnormal numbers.
+__device__ __forceinline__ float soybean_exp2(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
 }
 #endif
 

@@ -33,10 +33,21 @@ impl Text {
 
     /// Adds a function and exports it.
     pub(crate) fn function(&mut self, function: &Function, body: impl FnOnce(&mut Self)) {
-        let Function { name, parameters, threads, block } = function;
+        self.function_within(function, &function.block.to_string(), body);
+    }
+
+    /// Adds a function and exports it. `bounds` are the threads of a block, and perhaps the blocks
+    /// of a multiprocessor at least.
+    pub(crate) fn function_within(
+        &mut self,
+        function: &Function,
+        bounds: &str,
+        body: impl FnOnce(&mut Self),
+    ) {
+        let Function { name, parameters, threads, .. } = function;
         let parameters: Vec<_> = parameters.iter().map(|it| it.declaration.as_str()).collect();
         let head = format!(
-            "extern \"C\" __global__ void __launch_bounds__({block}) {name}({})",
+            "extern \"C\" __global__ void __launch_bounds__({bounds}) {name}({})",
             parameters.join(", ")
         );
         self.block(head, body);

@@ -16,21 +16,23 @@ pub(super) fn tiling(it: &Attention, part: Part) -> Tiling {
     let (queries, keys) = match part {
         Part::Forward | Part::Statistics if most <= 64 => (64, 64),
         Part::Forward | Part::Statistics => (64, 32),
-        Part::KeyGradients | Part::QueryGradients if most <= 64 => (64, 64),
-        Part::KeyGradients if most <= 128 => (32, 64),
+        _ if most <= 64 => (64, 64),
         Part::QueryGradients if most <= 128 => (64, 32),
-        Part::KeyGradients | Part::QueryGradients => (32, 32),
+        _ if most <= 128 => (32, 64),
+        _ => (32, 32),
     };
     let weights = stride(keys);
     let n_words = match part {
         Part::Forward | Part::Statistics => {
             queries * features + keys * (features + width) + queries * weights
         }
-        Part::KeyGradients => (queries + keys) * (features + width) + 2 * queries * weights,
         Part::QueryGradients => (queries + keys) * (features + width) + queries * weights,
+        Part::KeyAndValueGradients | Part::KeyGradients | Part::ValueGradients => {
+            (queries + keys) * (features + width) + 2 * queries * weights
+        }
     };
     Tiling {
-        texts: [include_str!("fma.cu"), include_str!("fma_kernels.cu")],
+        texts: &[include_str!("fma.cu"), include_str!("fma_kernels.cu")],
         constants: vec![
             ("SIDE", SIDE),
             ("TILE_QUERIES", queries),
@@ -39,8 +41,9 @@ pub(super) fn tiling(it: &Attention, part: Part) -> Tiling {
             ("WIDTH_STRIDE", width),
             ("WEIGHT_STRIDE", weights),
         ],
-        rows: if part == Part::KeyGradients { keys } else { queries },
+        rows: if part.is_by_keys() { keys } else { queries },
         threads: 256,
+        min_blocks: 1,
         n_words,
     }
 }

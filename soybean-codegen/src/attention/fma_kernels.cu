@@ -50,10 +50,10 @@ __device__ __forceinline__ void attend(Rows& rows, const Query* query, const Key
         most = fmaxf(most, scores[r][c]);
       }
       most = over_row<soybean_max>(most);
-      float correction = exp2f(rows.most[r] - base(most)), total = 0.0f;
+      float correction = soybean_exp2(rows.most[r] - base(most)), total = 0.0f;
 #pragma unroll
       for (int c = 0; c < C; ++c) {
-        float weight = exp2f(scores[r][c] - base(most));
+        float weight = soybean_exp2(scores[r][c] - base(most));
         total += weight;
         weights[row * WEIGHT_STRIDE + thread_column() + SIDE * c] = weight;
       }

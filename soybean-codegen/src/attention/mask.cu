@@ -51,7 +51,7 @@ __device__ __forceinline__ bool is_seen(const Mask& mask, int query, int positio
 
 // Returns true if every one of these queries sees all these keys.
 __device__ __forceinline__ bool is_whole(const Mask& mask, int query, int n_queries, int key, int n_keys) {
-  return !HAS_SEGMENTS && key + n_keys <= KEYS && (!IS_CAUSAL || key + n_keys <= position(mask, query) + 1) &&
+  return !HAS_SEGMENTS && (KEYS % n_keys == 0 || key + n_keys <= KEYS) && (!IS_CAUSAL || key + n_keys <= position(mask, query) + 1) &&
          (!HAS_WINDOW || key > position(mask, query + n_queries - 1) - WINDOW);
 }
 
@@ -95,6 +95,11 @@ __device__ __forceinline__ float added(const Mask& mask, int query, int key) {
   return LOG_OF_E * soybean_value(mask.bias[row * KEYS + key]);
 }
 
+// Scores are products without their factor, unless that changes their order.
+constexpr bool ARE_PRODUCTS = !HAS_BIAS && !HAS_FUNCTION && SCALE > 0.0f;
+// The factor with which the largest score and others become exponents of 2.
+constexpr float STRETCH = ARE_PRODUCTS ? LOG_SCALE : 1.0f;
+
 // Returns the score of a key, times log2(e), from a product. `at` is the position of the query.
 __device__ __forceinline__ float score_of(const Mask& mask, float product, bool seen, int query, int at, int key) {
   if (HAS_FUNCTION) {
@@ -107,9 +112,9 @@ __device__ __forceinline__ float score_of(const Mask& mask, float product, bool 
 
 // Returns the weight of a key from a product and the logarithm of the sum of all powers.
 __device__ __forceinline__ float weight_of(const Mask& mask, float product, bool seen, int query, int at, int key, float logarithm) {
-  if (!HAS_BIAS && !HAS_FUNCTION) return seen ? exp2f(fmaf(product, LOG_SCALE, -logarithm)) : 0.0f;
+  if (!HAS_BIAS && !HAS_FUNCTION) return seen ? soybean_exp2(fmaf(product, LOG_SCALE, -logarithm)) : 0.0f;
   float score = score_of(mask, product, seen, query, at, key);
-  return score == -SOYBEAN_INFINITY ? 0.0f : exp2f(score - logarithm);
+  return score == -SOYBEAN_INFINITY ? 0.0f : soybean_exp2(score - logarithm);
 }
 
 // Returns the unscaled gradient of a product from that of the score.

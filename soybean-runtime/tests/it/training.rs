@@ -15,6 +15,7 @@ fn config() -> Config {
         device: Device::Cpu,
         threads: Some(2),
         uses_graphs: true,
+        autotunes: false,
         peer_timeout: None,
         step_timeout: None,
     }

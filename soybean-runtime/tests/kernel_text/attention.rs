@@ -17,6 +17,13 @@ pub(crate) fn case(dice: &mut Dice) -> Case {
     of(dice, [heads, queries, keys], &sides)
 }
 
+/// Heads of the sizes of large models, over tiles that are whole and some that are not.
+pub(crate) fn usual_heads(dice: &mut Dice) -> Case {
+    let (queries, keys) = (dice.pick(&[64, 131, 192, 256]), dice.pick(&[64, 128, 150, 257]));
+    let side = dice.pick(&[64, 64, 128, 256]);
+    of(dice, [1, queries, keys], &[side])
+}
+
 /// Without queries or keys, there is nothing to sum.
 pub(crate) fn empty(dice: &mut Dice) -> Case {
     let sizes = dice.pick(&[[2, 0, 3], [2, 3, 0], [0, 3, 3]]);

@@ -14,6 +14,7 @@ mod dice;
 mod embedding;
 mod indexing;
 mod large;
+mod machine_code;
 mod map;
 mod movement;
 mod nvrtc;
@@ -60,6 +61,7 @@ const KINDS: &[(&str, usize, Kind)] = &[
     ("contraction-of-many-tiles", 2, contraction::many_tiles),
     ("convolution", 32, convolution::case),
     ("attention", 32, attention::case),
+    ("attention-of-usual-heads", 24, attention::usual_heads),
     ("attention-of-nothing", 8, attention::empty),
 ];
 
@@ -164,15 +166,18 @@ fn texts_compile_for_gpus() {
             check_log(compiler.compile(&text, architecture), kind.0);
         }
     }
+    let text =
+        device::text(&(0..3).map(|it| attention::usual_heads(&mut Dice(it))).collect::<Vec<_>>());
     for architecture in ARCHITECTURES {
+        check_log(compiler.compile(&text, architecture), "attention of usual heads");
         check_log(compiler.compile(&movement::text(), architecture), "movement");
         check_log(compiler.compile(&device::text(&map::beyond_32_bits()), architecture), "beyond");
     }
 }
 
 /// Checks that a text compiles without warnings.
-fn check_log(log: Result<String, String>, name: &str) {
-    let log = log.unwrap_or_else(|log| panic!("{name}: {log}"));
+fn check_log(compiled: Result<(String, Vec<u8>), String>, name: &str) {
+    let (log, _) = compiled.unwrap_or_else(|log| panic!("{name}: {log}"));
     assert!(!log.contains("warning"), "{name}: {log}");
 }
 

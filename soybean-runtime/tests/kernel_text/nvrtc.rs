@@ -23,6 +23,8 @@ type Create = unsafe extern "C" fn(
 type Compile = unsafe extern "C" fn(Program, c_int, *const *const c_char) -> c_int;
 type LogSize = unsafe extern "C" fn(Program, *mut usize) -> c_int;
 type Log = unsafe extern "C" fn(Program, *mut c_char) -> c_int;
+type CubinSize = unsafe extern "C" fn(Program, *mut usize) -> c_int;
+type Cubin = unsafe extern "C" fn(Program, *mut c_char) -> c_int;
 type Destroy = unsafe extern "C" fn(*mut Program) -> c_int;
 
 /// The functions of the library.
@@ -31,6 +33,8 @@ pub(crate) struct Compiler {
     compile: Compile,
     log_size: LogSize,
     log: Log,
+    cubin_size: CubinSize,
+    cubin: Cubin,
     destroy: Destroy,
     _libraries: [Library; 2],
 }
@@ -66,12 +70,21 @@ impl Compiler {
         // SAFETY: as above.
         let log = *unsafe { nvrtc.get::<Log>(b"nvrtcGetProgramLog") }.ok()?;
         // SAFETY: as above.
+        let cubin_size = *unsafe { nvrtc.get::<CubinSize>(b"nvrtcGetCUBINSize") }.ok()?;
+        // SAFETY: as above.
+        let cubin = *unsafe { nvrtc.get::<Cubin>(b"nvrtcGetCUBIN") }.ok()?;
+        // SAFETY: as above.
         let destroy = *unsafe { nvrtc.get::<Destroy>(b"nvrtcDestroyProgram") }.ok()?;
-        Some(Self { create, compile, log_size, log, destroy, _libraries: [nvrtc, builtins] })
+        let _libraries = [nvrtc, builtins];
+        Some(Self { create, compile, log_size, log, cubin_size, cubin, destroy, _libraries })
     }
 
-    /// Compiles a text to machine code, and returns the compiler's log.
-    pub(crate) fn compile(&self, text: &str, architecture: &str) -> Result<String, String> {
+    /// Compiles a text to machine code, and returns the compiler's log and the machine code.
+    pub(crate) fn compile(
+        &self,
+        text: &str,
+        architecture: &str,
+    ) -> Result<(String, Vec<u8>), String> {
         let text = CString::new(text).unwrap();
         let options = ["--std=c++17".to_owned(), format!("--gpu-architecture={architecture}")];
         let options = options.map(|it| CString::new(it).unwrap());
@@ -89,10 +102,19 @@ impl Compiler {
         let mut log = vec![0_u8; size];
         // SAFETY: the log has this size.
         let logged = unsafe { (self.log)(program, log.as_mut_ptr().cast()) };
+        let mut n_bytes = 0;
+        // SAFETY: the program was made.
+        let has_cubin = unsafe { (self.cubin_size)(program, &raw mut n_bytes) } == 0;
+        let mut cubin = vec![0_u8; if has_cubin { n_bytes } else { 0 }];
+        if has_cubin {
+            // SAFETY: the machine code has this size.
+            let copied = unsafe { (self.cubin)(program, cubin.as_mut_ptr().cast()) };
+            assert_eq!(copied, 0, "the machine code can be copied");
+        }
         // SAFETY: the program was made, and is not used any more.
         let destroyed = unsafe { (self.destroy)(&raw mut program) };
         assert_eq!([sized, logged, destroyed], [0; 3], "the program can be asked and goes");
         let log = String::from_utf8_lossy(&log).into_owned();
-        if status == 0 { Ok(log) } else { Err(log) }
+        if status == 0 { Ok((log, cubin)) } else { Err(log) }
     }
 }

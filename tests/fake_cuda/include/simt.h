@@ -170,6 +170,14 @@ static inline void simt_warp_barrier(int line, unsigned mask = 0xffffffffu) { si
 #define __trap() simt_trap(__LINE__)
 #define soybean_mma_bf16(d, a, b) simt_mma_bf16(d, a, b, __LINE__)
 #define soybean_mma_tf32(d, a, b) simt_mma_tf32(d, a, b, __LINE__)
+#define soybean_load_matrices(words, row) simt_load_matrices(words, row, 0, __LINE__)
+#define soybean_load_matrices_transposed(words, row) simt_load_matrices(words, row, 1, __LINE__)
+#define soybean_copy_16(to, from, is_zero) simt_begin_copy(to, from, 16, is_zero, __LINE__)
+#define soybean_copy_4(to, from, is_zero) simt_begin_copy(to, from, 4, is_zero, __LINE__)
+#define soybean_wait_for_copies() simt_wait_for_copies()
+// Subnormal numbers are 0, as in `ex2.approx.ftz`.
+static inline float simt_normal_or_zero(float x) { return fabsf(x) < 0x1p-126f ? copysignf(0.0f, x) : x; }
+static inline float soybean_exp2(float x) { return simt_normal_or_zero(exp2f(simt_normal_or_zero(x))); }
 
 template <class T> struct SimtPointer;
 template <class T> struct SimtPointer<T*> {

@@ -49,6 +49,14 @@ SIMT_HIDDEN void simt_mma_bf16(float* d, const unsigned* a, const unsigned* b, i
 /// Computes `d += a b` on fragments in the layout of
 /// `mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32`.
 SIMT_HIDDEN void simt_mma_tf32(float* d, const unsigned* a, const unsigned* b, int line);
+/// Loads four matrices as `ldmatrix.m8n8.x4`, with `.trans` if `transposed` is not 0. `row` is the
+/// address of the lane.
+SIMT_HIDDEN void simt_load_matrices(unsigned* words, const unsigned* row, int transposed, int line);
+/// Begins a copy as `cp.async`, of `count` bytes or zeros. Until the thread waits, the destination
+/// has poison.
+SIMT_HIDDEN void simt_begin_copy(void* to, const void* from, unsigned count, int is_zero, int line);
+/// Performs the copies that the thread has begun.
+SIMT_HIDDEN void simt_wait_for_copies();
 /// Aborts the launch with an error.
 SIMT_HIDDEN void simt_trap(int line);
 }

@@ -79,6 +79,44 @@ void simt_trap(int line) {
     leave();
 }
 
+/// A copy from global to shared memory that the thread has not waited for.
+struct Copy {
+    void* to;
+    const void* from;
+    unsigned count;
+    int is_zero;
+};
+static const unsigned MOST_COPIES = 256;
+static Copy copies[MOST_THREADS][MOST_COPIES];
+static unsigned n_copies[MOST_THREADS];
+
+void simt_begin_copy(void* to, const void* from, unsigned count, int is_zero, int line) {
+    if (!in_fibers || n_copies[number_of(*simt_current)] == MOST_COPIES) {
+        fail(line, "a copy to shared memory in a kernel without barriers, or too many of them at once");
+        leave();
+    }
+    if ((uintptr_t)to % count != 0 || (uintptr_t)from % count != 0) {
+        fail(line, "a copy of %u bytes whose addresses are no multiples of that", count);
+        leave();
+    }
+    memset(to, 0xff, count);
+    unsigned thread = number_of(*simt_current);
+    copies[thread][n_copies[thread]++] = {to, from, count, is_zero};
+}
+
+void simt_wait_for_copies() {
+    unsigned thread = number_of(*simt_current);
+    for (unsigned i = 0; i < n_copies[thread]; ++i) {
+        const Copy& copy = copies[thread][i];
+        if (copy.is_zero) {
+            memset(copy.to, 0, copy.count);
+        } else {
+            memcpy(copy.to, copy.from, copy.count);
+        }
+    }
+    n_copies[thread] = 0;
+}
+
 void simt_barrier(int line) {
     if (!in_fibers) {
         fail(line, "a barrier, but the kernel is exported as one that uses none");
@@ -186,6 +224,7 @@ static void call_kernel() { kernel->call(kernel->function, kernel_arguments); }
 
 static bool run_block_in_fibers(Order order) {
     memset(waiting_lanes, 0, sizeof waiting_lanes);
+    memset(n_copies, 0, sizeof n_copies);
     for (unsigned i = 0; i < n_threads; ++i) {
         simt_fibers[i].state = State::Ready;
     }

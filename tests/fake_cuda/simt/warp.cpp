@@ -1,4 +1,4 @@
-//! Warp collectives: shuffles, votes and matrix products.
+//! Warp collectives: shuffles, votes, loads of matrices and matrix products.
 #include "../include/simt_state.h"
 #include <math.h>
 #include <string.h>
@@ -122,4 +122,37 @@ void simt_mma_bf16(float* d, const unsigned* a, const unsigned* b, int line) {
 void simt_mma_tf32(float* d, const unsigned* a, const unsigned* b, int line) {
     Product record = {d, a, b};
     simt_collective(0xffffffffu, line, &record, combine_tf32);
+}
+
+struct Load {
+    unsigned* words;
+    const unsigned* row;
+};
+
+/// Lane `8 i + r` has the address of row `r` of matrix `i`. Lane `4 r + c` gets word `c` of row `r`.
+static void load_matrices(void* const* records, unsigned) {
+    for (unsigned lane = 0; lane < WARP; ++lane) {
+        const Load& own = *(const Load*)records[lane];
+        for (unsigned i = 0; i < 4; ++i) {
+            own.words[i] = ((const Load*)records[8 * i + lane / 4])->row[lane % 4];
+        }
+    }
+}
+
+/// Lane `4 r + c` gets the elements `2 c` and `2 c + 1` of column `r`.
+static void load_transposed_matrices(void* const* records, unsigned) {
+    for (unsigned lane = 0; lane < WARP; ++lane) {
+        const Load& own = *(const Load*)records[lane];
+        for (unsigned i = 0; i < 4; ++i) {
+            unsigned column = lane / 4, row = 8 * i + lane % 4 * 2;
+            unsigned low = ((const Load*)records[row])->row[column / 2] >> (column % 2 * 16) & 0xffffu;
+            unsigned high = ((const Load*)records[row + 1])->row[column / 2] >> (column % 2 * 16) & 0xffffu;
+            own.words[i] = low | high << 16;
+        }
+    }
+}
+
+void simt_load_matrices(unsigned* words, const unsigned* row, int transposed, int line) {
+    Load record = {words, row};
+    simt_collective(0xffffffffu, line, &record, transposed ? load_transposed_matrices : load_matrices);
 }

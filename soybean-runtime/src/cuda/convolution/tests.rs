@@ -139,7 +139,7 @@ fn check(cases: &[Case], precision: Precision) {
     };
     let calls: Vec<KernelCall> = cases.iter().enumerate().map(call).collect();
     let requests = KernelRequests { kernels: &kernels, precision, calls: &calls, transfers: &[] };
-    let kernels = GpuKernels::new(gpu, &mut Compiler::default(), &requests).unwrap();
+    let kernels = GpuKernels::new(gpu, &mut Compiler::default(), &requests, None).unwrap();
     let stream = Stream::new(gpu, Priority::Normal).unwrap();
     let workspace = DeviceMemory::zeroed(gpu, kernels.workspace_bytes(), "the workspace").unwrap();
     for (call, case) in cases.iter().enumerate() {

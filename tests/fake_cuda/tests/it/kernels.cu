@@ -185,3 +185,36 @@ extern "C" __global__ void product_tf32(float* d, const float* a, const float* b
     own[0] = fragment_d[0], own[1] = fragment_d[1], own[64] = fragment_d[2], own[65] = fragment_d[3];
 }
 SOYBEAN_EXPORT(product_tf32, 1)
+
+// Four matrices of 8 rows of 8 elements of 16 bits: the words of each lane, and those of columns.
+extern "C" __global__ void matrices(unsigned* y, const unsigned* x) {
+    __shared__ __align__(16) unsigned rows[32 * 4];
+    for (unsigned i = 0; i < 4; ++i) rows[threadIdx.x * 4 + i] = x[threadIdx.x * 4 + i];
+    __syncthreads();
+    soybean_load_matrices(y + threadIdx.x * 8, rows + threadIdx.x * 4);
+    soybean_load_matrices_transposed(y + threadIdx.x * 8 + 4, rows + threadIdx.x * 4);
+}
+SOYBEAN_EXPORT(matrices, 1)
+
+// Copies 4 numbers of each thread and adds the next one. The last thread has zeros instead.
+extern "C" __global__ void copies(float* y, const float* x) {
+    __shared__ __align__(16) float four[32 * 4];
+    __shared__ float one[32];
+    soybean_copy_16(four + threadIdx.x * 4, x + threadIdx.x * 8, threadIdx.x == 31);
+    soybean_copy_4(one + threadIdx.x, x + threadIdx.x * 8 + 4, threadIdx.x == 31);
+    soybean_wait_for_copies();
+    __syncthreads();
+    const unsigned other = 31 - threadIdx.x;
+    for (unsigned i = 0; i < 4; ++i) y[other * 4 + i] = four[other * 4 + i] + one[other];
+}
+SOYBEAN_EXPORT(copies, 1)
+
+// Reads what a copy has not brought yet.
+extern "C" __global__ void early(float* y, const float* x) {
+    __shared__ float one[32];
+    one[threadIdx.x] = 0.0f;
+    soybean_copy_4(one + threadIdx.x, x + threadIdx.x, false);
+    y[threadIdx.x] = one[threadIdx.x];
+    soybean_wait_for_copies();
+}
+SOYBEAN_EXPORT(early, 1)

@@ -291,6 +291,49 @@ fn warps_multiply_matrices() {
 }
 
 #[test]
+fn warps_load_matrices_by_rows_and_by_columns() {
+    let Some(module) = module() else { return };
+    // Element `column` of row `row` of a matrix.
+    let element = |matrix: u32, row: u32, column: u32| matrix * 64 + row * 8 + column;
+    let pair = |low: u32, high: u32| low | high << 16;
+    let word = |at: u32| {
+        let (matrix, row, word) = (at / 32, at / 4 % 8, at % 4);
+        pair(element(matrix, row, 2 * word), element(matrix, row, 2 * word + 1))
+    };
+    for order in ORDERS {
+        let mut x: Vec<u32> = (0..32 * 4).map(word).collect();
+        let mut y = vec![0_u32; 32 * 8];
+        let arguments = [pointer(&mut y), pointer(&mut x)];
+        // SAFETY: the kernel expects these sizes.
+        unsafe { module.launch("matrices", [1; 3], [32, 1, 1], 0, &arguments, order) }.unwrap();
+        for (lane, found) in (0..).zip(y.chunks(8)) {
+            let (row, at) = (lane / 4, lane % 4 * 2);
+            let by_rows = (0..4).map(|it| pair(element(it, row, at), element(it, row, at + 1)));
+            let by_columns = (0..4).map(|it| pair(element(it, at, row), element(it, at + 1, row)));
+            assert_eq!(found, by_rows.chain(by_columns).collect::<Vec<_>>(), "lane {lane}");
+        }
+    }
+}
+
+#[test]
+fn copies_to_shared_memory_arrive_when_their_thread_waits() {
+    let Some(module) = module() else { return };
+    for order in ORDERS {
+        let (mut x, mut y) = (numbers(32 * 8, 8), vec![f32::NAN; 32 * 4]);
+        let mut expected: Vec<f32> =
+            x.chunks(8).flat_map(|it| [0, 1, 2, 3].map(|i| it[i] + it[4])).collect();
+        expected[31 * 4..].fill(0.0);
+        let arguments = [pointer(&mut y), pointer(&mut x)];
+        // SAFETY: the kernel expects these sizes.
+        unsafe { module.launch("copies", [1; 3], [32, 1, 1], 0, &arguments, order) }.unwrap();
+        assert_eq!(y, expected);
+        // SAFETY: as above.
+        unsafe { module.launch("early", [1; 3], [32, 1, 1], 0, &arguments, order) }.unwrap();
+        assert!(y[..32].iter().all(|it| it.is_nan()), "{y:?}");
+    }
+}
+
+#[test]
 fn compile_errors_name_source_lines() {
     if !has_compiler() {
         eprintln!("skipped: no C++ compiler");

@@ -1,0 +1,107 @@
+//! The machine code of attention: no register is spilled, and loops have few instructions for each
+//! product of tensor cores.
+
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use soybean_plan::{Attention, AttentionForm, DType, Precision};
+
+use crate::{
+    case::{Case, Data},
+    device, nvrtc,
+};
+
+/// A row of the table that `scripts/machine_code.py` prints.
+#[derive(Debug)]
+struct Row {
+    name: String,
+    n_stack_bytes: usize,
+    n_spills: usize,
+    per_product: f64,
+}
+
+/// Returns attention of whole tiles, as of a large model in bf16.
+fn case(form: AttentionForm, side: usize, is_causal: bool) -> Case {
+    let it = Attention {
+        form,
+        heads: 96,
+        group: 1,
+        queries: 1024,
+        keys: 1024,
+        features: side,
+        width: side,
+        is_causal,
+        window: None,
+        is_part: false,
+        segments: None,
+        score: None,
+        bias: None,
+        pairs: 0,
+        scale: 0.125,
+    };
+    let nothing = |dtype| Data { dtype, numbers: Vec::new() };
+    let inputs = it.input_lengths().into_iter().map(|_| nothing(DType::Bf16));
+    let positions = it.has_positions().then(|| nothing(DType::I32));
+    let inputs = inputs.chain(positions).collect();
+    let results = it.result_lengths().into_iter().map(|n| (DType::Bf16, 96 * n)).collect();
+    Case { precision: Precision::Bf16, ..Case::new(it, inputs, results, 0.0) }
+}
+
+/// Returns nvdisasm: on the `PATH`, or beside the libraries of NVRTC as in NVIDIA's wheels.
+fn disassembler() -> Option<PathBuf> {
+    let folders = |name| env::var_os(name).map(|it| env::split_paths(&it).collect::<Vec<_>>());
+    let beside = folders("SOYBEAN_CUDA_LIBS").into_iter().flatten().map(|it| it.join("../bin"));
+    let all = folders("PATH").into_iter().flatten().chain(beside);
+    all.map(|it| it.join("nvdisasm")).find(|it| it.is_file())
+}
+
+/// Returns the figures of the kernels in machine code.
+fn rows(cubin: &[u8], architecture: &str, disassembler: &Path) -> Vec<Row> {
+    let file = env::temp_dir().join(format!("soybean-{}-{architecture}.cubin", std::process::id()));
+    fs::write(&file, cubin).unwrap();
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scripts/machine_code.py");
+    let output =
+        Command::new("python3").arg(script).arg("--nvdisasm").arg(disassembler).arg(&file).output();
+    fs::remove_file(&file).unwrap();
+    let output = output.unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let table = String::from_utf8(output.stdout).unwrap();
+    let row = |line: &str| {
+        let cells: Vec<&str> = line.split_whitespace().collect();
+        Row {
+            name: cells[0].to_owned(),
+            n_stack_bytes: cells[2].parse().unwrap(),
+            n_spills: cells[3].parse().unwrap(),
+            per_product: cells[7].parse().unwrap(),
+        }
+    };
+    table.lines().skip(1).filter(|it| !it.contains(" - ")).map(row).collect()
+}
+
+#[test]
+fn attention_has_few_instructions_for_each_product() {
+    let has_python = Command::new("python3").arg("--version").output().is_ok();
+    let tools = (nvrtc::Compiler::find(), disassembler().filter(|_| has_python));
+    let (Some(compiler), Some(disassembler)) = tools else {
+        return eprintln!("skipped: no NVRTC, no nvdisasm, or no python3");
+    };
+    let forms = [AttentionForm::Forward, AttentionForm::Gradient];
+    let of_side = |side| forms.map(|form| [false, true].map(|it| case(form, side, it)));
+    let cases: Vec<Case> = [64, 128, 256].into_iter().flat_map(of_side).flatten().collect();
+    for architecture in ["sm_80", "sm_90"] {
+        let (_, cubin) = compiler.compile(&device::text(&cases), architecture).unwrap();
+        let rows = rows(&cubin, architecture, &disassembler);
+        // Gradients of large keys and values have a function each.
+        assert_eq!(rows.len(), 2 * (1 + 3 + 1 + 3 + 1 + 4), "{rows:?}");
+        for row in rows {
+            let what = format!("{architecture}: {row:?}");
+            assert_eq!([row.n_stack_bytes, row.n_spills], [0; 2], "{what}");
+            // Forward; the gradients have more products for each weight.
+            let most = if row.name.contains("gradients") { 4.5 } else { 5.5 };
+            assert!(row.per_product <= most, "{what}");
+        }
+    }
+}
