@@ -69,7 +69,7 @@ struct Suggestion {
 
 const MARK: u64 = 0x5aa5_0a11_9021_7e44;
 /// Workspace that every second algorithm uses if allowed, so that callers must provide it.
-const WORKSPACE_BYTES: u64 = 4096;
+const WORKSPACE_BYTES: u32 = 4096;
 const VERSION: usize = 130_100;
 
 macro_rules! cublaslt {
@@ -177,10 +177,11 @@ extern "C" fn cublasLtGetStatusString(status: Status) -> Address {
 
 /// Returns a suggestion. Every second one needs no workspace.
 fn suggestion(preference: &MatmulPreference, number: c_int) -> Suggestion {
-    let takes_workspace = number % 2 == 0 && preference.workspace_bytes >= WORKSPACE_BYTES;
+    let takes_workspace = number % 2 == 0 && preference.workspace_bytes >= WORKSPACE_BYTES.into();
     let n_bytes = if takes_workspace { WORKSPACE_BYTES } else { 0 };
     let alignments = preference.alignments;
-    let algorithm = Algorithm { mark: MARK, workspace_bytes: n_bytes, alignments, unused: [0; 4] };
+    let algorithm =
+        Algorithm { mark: MARK, workspace_bytes: n_bytes.into(), alignments, unused: [0; 4] };
     let workspace_bytes = n_bytes as usize;
     Suggestion { algorithm, workspace_bytes, status: Status::SUCCESS, waves: 1.0, reserved: [0; 4] }
 }
