@@ -15,6 +15,7 @@ pub(crate) struct Settings {
     pub(crate) seed: u64,
     pub(crate) has_peer_access: bool,
     pub(crate) fail_launch: Option<u64>,
+    pub(crate) hang_launch: Option<u64>,
     pub(crate) skip_wait: Option<u64>,
     /// True if communicators report an asynchronous error.
     pub(crate) fail_communicators: bool,
@@ -35,6 +36,7 @@ impl Settings {
             seed: number("SOYBEAN_FAKE_SEED").unwrap_or(1),
             has_peer_access: number::<u8>("SOYBEAN_FAKE_NO_PEER").is_none(),
             fail_launch: number("SOYBEAN_FAKE_FAIL_LAUNCH"),
+            hang_launch: number("SOYBEAN_FAKE_HANG_LAUNCH"),
             skip_wait: number("SOYBEAN_FAKE_SKIP_WAIT"),
             fail_communicators: number::<u8>("SOYBEAN_FAKE_NCCL_ERROR").is_some(),
             nccl_folder: env::var_os("SOYBEAN_FAKE_NCCL_FOLDER").map(PathBuf::from),

@@ -140,7 +140,7 @@ impl State {
             random: Random::new(settings.seed),
             n_launches: 0,
             failing_launch: settings.fail_launch,
-            hanging_launch: None,
+            hanging_launch: settings.hang_launch,
         };
         let mut state = Self {
             policy: SchedulePolicy::new(&mut machine.random),
