@@ -261,6 +261,28 @@ fn a_failure_ends_all_processes_with_gpus() {
 }
 
 #[test]
+fn a_gpu_that_hangs_ends_all_processes() {
+    let (_alone, Some(program)) = (run_alone(), program()) else { return };
+    let script = "export SOYBEAN_TEST_STEP_TIMEOUT=10; \
+                  [ $R != 2 ] || export SOYBEAN_FAKE_HANG_LAUNCH=1000;";
+    let expected = "a step: expected its end within 10s, found unfinished: ";
+    // With one GPU in each process, the step is a graph.
+    for (n_processes, unfinished) in [(4, "communication "), (8, "the graph of the step")] {
+        let program = (program.as_path(), n_processes);
+        let Some((code, errors)) = fail_on_gpus(program, script, &[ENDLESS], |_, _| {}) else {
+            return;
+        };
+        assert!(code.is_some_and(|it| it != 0), "{errors}");
+        assert!(!errors.contains("fake CUDA"), "{errors}");
+        // Several processes may reach the time limit before they hear of another.
+        let printed = printed_errors(&errors);
+        print_line(&printed.join("\n"));
+        assert!(!printed.is_empty() && printed.iter().all(|it| it.contains(expected)), "{errors}");
+        assert!(printed[0].contains(unfinished), "{errors}");
+    }
+}
+
+#[test]
 fn a_process_with_gpus_that_is_killed_ends_all() {
     let (_alone, Some(program)) = (run_alone(), program()) else { return };
     let end = |_: &Child, started: &str| signal("KILL", pid(started, 2));

@@ -16,6 +16,7 @@ use std::{
         Arc,
         atomic::{AtomicUsize, Ordering},
     },
+    time::Duration,
 };
 
 use soybean::{
@@ -137,7 +138,10 @@ fn run(
     let panics_at = fault.filter(|it| (&*it.what, it.process) == ("panic", process.number));
     let panics_at = panics_at.map(|it| it.step * n_ranks / process.count);
     let faulty = Faulty { program, panics_at, n_calls: AtomicUsize::new(0) };
-    let config = Config { seed: SEED, learning_rate: 0.05, device, ..Config::default() };
+    let seconds = env::var("SOYBEAN_TEST_STEP_TIMEOUT").ok().and_then(|it| it.parse().ok());
+    let step_timeout = seconds.map(Duration::from_secs).or(Config::default().step_timeout);
+    let config =
+        Config { seed: SEED, learning_rate: 0.05, device, step_timeout, ..Config::default() };
     let model = Arc::new(faulty);
     let mut start = || Trainer::new_shared(Arc::clone(&model) as Arc<dyn Model>, config.clone());
     let mut trainer = start()?;

@@ -1,6 +1,8 @@
 //! The ranks of a model on GPUs, as the trainer sees them.
 #![expect(unsafe_code, reason = "the device writes pinned host memory")]
 
+mod reports;
+
 use std::{
     hint,
     sync::{Arc, Mutex},
@@ -8,13 +10,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use soybean_plan::{BufferId, Kernel, Step, Tables, Tile};
+use soybean_plan::{Kernel, Step, Tables};
 
 use super::{
     autotune::Choices,
     communicators::Communicators,
     compile::Compiler,
-    device_set::{DeviceSet, StepLaunch, TimingEvents, TrainingStep, scalars_for_host},
+    device_set::{DeviceSet, StepLaunch, TrainingStep, scalars_for_host},
     epilogue::{Fused, fuse},
     gpu::Gpu,
     interconnect::{choose_backend, supports_graphs},
@@ -22,8 +24,7 @@ use super::{
     libraries::installation,
     local_ranks::LocalRanks,
     matmul::{CublasLt, MatmulPlan},
-    memory::PinnedWords,
-    phase::{Phase, PhaseBuilder, TaskLabel},
+    phase::{Phase, PhaseBuilder},
     phase_runner::PhaseRunner,
     rank_context::RankContext,
     recorder::record,
@@ -38,7 +39,7 @@ use crate::{
     host_io::HostIo,
     model::AnyModel,
     ranks::{BatchSource, Command, Ranks, Report, TrainStep},
-    trace::{Span, microseconds},
+    trace::microseconds,
 };
 
 /// Time for which the host polls for the end of a step without yielding its core.
@@ -235,24 +236,6 @@ impl CudaRanks {
         }
     }
 
-    fn report_numbers(&self, entry: usize, kind: TrainingStep) {
-        let reported = scalars_for_host(self.devices.model.get().tables(), entry, kind);
-        let number = |(_, word): &(BufferId, PinnedWords)| {
-            // SAFETY: the step has ended, so no device writes the word.
-            let word = unsafe { word.words() }.first().copied();
-            word.map_or(f32::NAN, f32::from_bits)
-        };
-        let scalars = self.devices.host_scalars.iter();
-        let mut numbers = scalars.filter(|it| reported.contains(&it.0)).map(number);
-        // Rank 0 has the scalars, in whichever process it runs.
-        let Some(report) = self.local.ranks.contains(&0).then(|| &self.local.reports[0]) else {
-            return;
-        };
-        let mut report = lock(report);
-        report.loss = numbers.next().unwrap_or(f32::NAN);
-        report.gradient_norm = numbers.next();
-    }
-
     fn fill(&mut self, slot: usize, entry: usize, batch: &[View<'_>]) -> Result<(), Error> {
         let model = self.devices.model.clone();
         let mut contexts = self.devices.contexts.iter_mut().zip(&self.host_io);
@@ -294,47 +277,6 @@ impl CudaRanks {
         let Err(failure) = self.devices.check() else { return error };
         self.devices.contexts.iter().for_each(|it| it.gpu.abandon());
         failure
-    }
-
-    /// Reports the bytes of a step on the batch of a slot. The ranks may have the next batch
-    /// already, in the other slot.
-    fn report_bytes(&self, runner: &PhaseRunner, slot: usize) {
-        for (rank, context) in self.local.ranks.clone().zip(&self.devices.contexts) {
-            let mut report = lock(&self.local.reports[rank]);
-            report.moved_bytes = runner.phase.received[rank];
-            report.fed_bytes = context.slots[slot].fed_bytes;
-        }
-    }
-
-    fn report_parts(&mut self, tensors: &[(Tile, BufferId)]) -> Result<(), Error> {
-        let model = self.devices.model.clone();
-        let tables = model.get().tables();
-        let contexts = self.devices.contexts.iter_mut();
-        for ((context, host_io), report) in
-            contexts.zip(&self.host_io).zip(self.local.reports_here())
-        {
-            host_io.parts(tables, context, tensors, &mut lock(report).parts)?;
-        }
-        Ok(())
-    }
-
-    fn report_spans(&self, phase: &Phase, timing: &TimingEvents, queued: f64) -> Result<(), Error> {
-        for (at, report) in self.local.reports_here().iter().enumerate() {
-            let mut spans = Vec::new();
-            for (task, marks_of) in phase.tasks.iter().zip(&timing.tasks) {
-                let [first, last] = &marks_of[at];
-                let start = first.milliseconds_since(&timing.from[at])?;
-                let duration = last.milliseconds_since(first)?;
-                let TaskLabel { name, kernel, buffer, work } = task.label.clone();
-                let start = queued + f64::from(start) * 1e3;
-                let duration = f64::from(duration) * 1e3;
-                let stream = task.lane.name();
-                let name = name.into();
-                spans.push(Span { name, kernel, buffer, work, stream, start, duration });
-            }
-            lock(report).spans = spans;
-        }
-        Ok(())
     }
 }
 

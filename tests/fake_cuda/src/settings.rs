@@ -18,6 +18,7 @@ pub(crate) struct Settings {
     pub(crate) seed: u64,
     pub(crate) has_peer_access: bool,
     pub(crate) fail_launch: Option<u64>,
+    pub(crate) hang_launch: Option<u64>,
     pub(crate) planted_faults: Vec<PlantedFault>,
     /// Algorithms that cuBLASLt suggests.
     pub(crate) n_algorithms: c_int,
@@ -41,6 +42,7 @@ impl Settings {
             seed: number("SOYBEAN_FAKE_SEED").unwrap_or(1),
             has_peer_access: number::<u8>("SOYBEAN_FAKE_NO_PEER").is_none(),
             fail_launch: number("SOYBEAN_FAKE_FAIL_LAUNCH"),
+            hang_launch: number("SOYBEAN_FAKE_HANG_LAUNCH"),
             planted_faults: planted_faults(),
             n_algorithms: number("SOYBEAN_FAKE_ALGORITHMS").unwrap_or(1),
             skip_wait: number("SOYBEAN_FAKE_SKIP_WAIT"),

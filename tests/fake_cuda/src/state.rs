@@ -140,8 +140,8 @@ impl State {
             random: Random::new(settings.seed),
             n_launches: 0,
             failing_launch: settings.fail_launch,
+            hanging_launch: settings.hang_launch,
             planted_faults: settings.planted_faults.clone(),
-            hanging_launch: None,
         };
         let mut state = Self {
             policy: SchedulePolicy::new(&mut machine.random),

@@ -1,0 +1,86 @@
+//! What the ranks of this process report after a command.
+#![expect(unsafe_code, reason = "the device writes pinned host memory")]
+
+use soybean_plan::{BufferId, Tile};
+
+use super::CudaRanks;
+use crate::{
+    Error,
+    abort::lock,
+    cuda::{
+        device_set::{TimingEvents, TrainingStep, scalars_for_host},
+        memory::PinnedWords,
+        phase::{Phase, TaskLabel},
+        phase_runner::PhaseRunner,
+    },
+    trace::Span,
+};
+
+impl CudaRanks {
+    /// Reports the loss and the norm of the gradients of a step.
+    pub(super) fn report_numbers(&self, entry: usize, kind: TrainingStep) {
+        let reported = scalars_for_host(self.devices.model.get().tables(), entry, kind);
+        let number = |(_, word): &(BufferId, PinnedWords)| {
+            // SAFETY: the step has ended, so no device writes the word.
+            let word = unsafe { word.words() }.first().copied();
+            word.map_or(f32::NAN, f32::from_bits)
+        };
+        let scalars = self.devices.host_scalars.iter();
+        let mut numbers = scalars.filter(|it| reported.contains(&it.0)).map(number);
+        // Rank 0 has the scalars, in whichever process it runs.
+        let Some(report) = self.local.ranks.contains(&0).then(|| &self.local.reports[0]) else {
+            return;
+        };
+        let mut report = lock(report);
+        report.loss = numbers.next().unwrap_or(f32::NAN);
+        report.gradient_norm = numbers.next();
+    }
+
+    /// Reports the bytes of a step on the batch of a slot. The ranks may have the next batch
+    /// already, in the other slot.
+    pub(super) fn report_bytes(&self, runner: &PhaseRunner, slot: usize) {
+        for (rank, context) in self.local.ranks.clone().zip(&self.devices.contexts) {
+            let mut report = lock(&self.local.reports[rank]);
+            report.moved_bytes = runner.phase.received[rank];
+            report.fed_bytes = context.slots[slot].fed_bytes;
+        }
+    }
+
+    /// Reports the local parts of tensors.
+    pub(super) fn report_parts(&mut self, tensors: &[(Tile, BufferId)]) -> Result<(), Error> {
+        let model = self.devices.model.clone();
+        let tables = model.get().tables();
+        let contexts = self.devices.contexts.iter_mut();
+        for ((context, host_io), report) in
+            contexts.zip(&self.host_io).zip(self.local.reports_here())
+        {
+            host_io.parts(tables, context, tensors, &mut lock(report).parts)?;
+        }
+        Ok(())
+    }
+
+    /// Reports when the tasks of a step ran. `queued` is the time of its start in microseconds.
+    pub(super) fn report_spans(
+        &self,
+        phase: &Phase,
+        timing: &TimingEvents,
+        queued: f64,
+    ) -> Result<(), Error> {
+        for (at, report) in self.local.reports_here().iter().enumerate() {
+            let mut spans = Vec::new();
+            for (task, marks_of) in phase.tasks.iter().zip(&timing.tasks) {
+                let [first, last] = &marks_of[at];
+                let start = first.milliseconds_since(&timing.from[at])?;
+                let duration = last.milliseconds_since(first)?;
+                let TaskLabel { name, kernel, buffer, work } = task.label.clone();
+                let start = queued + f64::from(start) * 1e3;
+                let duration = f64::from(duration) * 1e3;
+                let stream = task.lane.name();
+                let name = name.into();
+                spans.push(Span { name, kernel, buffer, work, stream, start, duration });
+            }
+            lock(report).spans = spans;
+        }
+        Ok(())
+    }
+}
