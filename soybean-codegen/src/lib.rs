@@ -1,7 +1,8 @@
 //! CUDA C for the kernels of a program: maps descriptors to source text and launches.
 //!
-//! Shapes and strides are constants in the text. GPUs and, in tests, CPUs run the same text. This
-//! crate knows no drivers, devices or libraries.
+//! Shapes and strides are constants in the text. GPUs and, in tests, CPUs run the same text. Steps
+//! along the same rows can be fused into one kernel before that. This crate knows no drivers,
+//! devices or libraries.
 
 mod attention;
 mod concatenation;

@@ -73,7 +73,7 @@ impl Group {
             memory.steps[reader]
                 .inputs
                 .iter()
-                .any(|it| Some(it) == result && memory.writer(*it, reader) == Some(writer))
+                .any(|it| Some(it) == result && memory.writer(*it, writer..reader) == Some(writer))
         };
         let large = |step: usize| {
             let map = RowSpace::map(&kernels[memory.steps[step].kernel]);
@@ -138,7 +138,7 @@ impl Group {
             {
                 let strides = self.space.strides(strides, form);
                 let is_integer = map.program.reads_integers(number);
-                let writer = memory.writer(buffer, at);
+                let writer = memory.writer(buffer, self.members[0]..at);
                 if writer.is_some_and(|it| !memory.covers(it, buffer)) {
                     return None;
                 }

@@ -23,10 +23,10 @@ impl<'a> Memory<'a> {
         self.steps[at].results.iter().any(|it| overlaps(range, &self.tables.range(*it)))
     }
 
-    /// Returns the last step before another one that writes to a buffer's bytes.
-    pub(super) fn writer(&self, buffer: BufferId, before: usize) -> Option<usize> {
+    /// Returns the last of some steps that writes to a buffer's bytes.
+    pub(super) fn writer(&self, buffer: BufferId, steps: Range<usize>) -> Option<usize> {
         let range = self.tables.range(buffer);
-        (0..before).rev().find(|at| self.writes(*at, &range))
+        steps.rev().find(|at| self.writes(*at, &range))
     }
 
     /// Returns true if all bytes of a buffer come from this step, which writes to some of them.
