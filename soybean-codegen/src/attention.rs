@@ -73,8 +73,8 @@ struct Tiling {
     /// The number of queries, or of keys, of a block.
     rows: usize,
     threads: u32,
-    /// The number of blocks for which a multiprocessor must have registers. The compiler would spill
-    /// a few to have room for more.
+    /// The number of blocks for which a multiprocessor must have registers. The compiler would
+    /// spill a few to have room for more.
     min_blocks: u32,
     /// The shared memory in words of 4 bytes.
     n_words: usize,

@@ -1,8 +1,8 @@
 //! Tile sizes of attention by tensor cores.
 //!
-//! A block has four warps. Blocks need at most 99 KiB of shared memory, which all GPUs since compute
-//! capability 8.0 have, and no more registers than there are (`tests/machine_code.rs` of the
-//! runtime).
+//! A block has four warps. Blocks need at most 99 KiB of shared memory, which all GPUs since
+//! compute capability 8.0 have, and no more registers than there are
+//! (`soybean-runtime/tests/kernel_text/machine_code.rs`).
 
 use soybean_plan::Attention;
 

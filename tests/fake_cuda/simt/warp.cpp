@@ -129,7 +129,8 @@ struct Load {
     const unsigned* row;
 };
 
-/// Lane `8 i + r` has the address of row `r` of matrix `i`. Lane `4 r + c` gets word `c` of row `r`.
+/// Lane `8 i + r` has the address of row `r` of matrix `i`. Lane `4 r + c` gets word `c` of row
+/// `r`.
 static void load_matrices(void* const* records, unsigned) {
     for (unsigned lane = 0; lane < WARP; ++lane) {
         const Load& own = *(const Load*)records[lane];
