@@ -24,7 +24,7 @@ macro_rules! for_each_kernel {
             map: Map(Map),
             reduction: Reduce(Reduction),
             permutation: Permute(Permutation),
-            convolution: Convolve(Convolution, ConvolutionForm),
+            convolution: Convolve(Convolution, ConvolutionForm, ImageLayout),
             pooling: Pool(Pooling, PoolingForm),
             padding: Pad(Padding),
             concatenation: Concatenate(Concatenation),

@@ -8,9 +8,9 @@ use soybean_counting_allocator::count_during;
 use soybean_linear_program::{batch, program};
 use soybean_plan::{
     Attention, AttentionForm, Buffer, Combine, Concatenation, Contraction, Convolution,
-    ConvolutionForm, DType, Embedding, EmbeddingForm, Indexing, IndexingForm, Instruction, Kernel,
-    Map, MatrixStrides, Padding, Permutation, Pooling, PoolingForm, Program, Ranking, RankingForm,
-    Reduction, ScalarProgram, ScoreFunction, Shape, Step, Strides, Unary,
+    ConvolutionForm, DType, Embedding, EmbeddingForm, ImageLayout, Indexing, IndexingForm,
+    Instruction, Kernel, Map, MatrixStrides, Padding, Permutation, Pooling, PoolingForm, Program,
+    Ranking, RankingForm, Reduction, ScalarProgram, ScoreFunction, Shape, Step, Strides, Unary,
 };
 use soybean_runtime::{Config, Device, Trainer, View};
 
@@ -109,6 +109,7 @@ fn add_attention(program: &mut Program, [a, b, c]: [usize; 3]) {
         stride: [1, 1],
         padding: [1, 1],
         dilation: [1, 1],
+        layout: ImageLayout::ChannelsFirst,
     };
     add(program, convolution, &[a, b], c);
 }
@@ -130,6 +131,7 @@ fn add_windows(program: &mut Program, [a, b, c]: [usize; 3]) {
             stride: [2, 2],
             padding: [1, 1],
             dilation: [1, 1],
+            layout: ImageLayout::ChannelsFirst,
         };
         add(program, convolution, &[a, b], c);
     }
@@ -139,6 +141,7 @@ fn add_windows(program: &mut Program, [a, b, c]: [usize; 3]) {
         let pooling = Pooling {
             form,
             planes: 8,
+            channels: 1,
             image: [64, 64],
             window: [3, 3],
             result: [32, 32],

@@ -7,9 +7,7 @@ use cudarc::cudnn::{
     result::CudnnError,
     sys::{self, cudnnMathType_t as Math, cudnnStatus_t as Status},
 };
-use soybean_plan::{Convolution, DType};
-
-use super::layout::Layout;
+use soybean_plan::{Convolution, DType, ImageLayout};
 
 macro_rules! descriptions {
     ($($(#[$doc:meta])* $name:ident($handle:ty) = $create:ident, $destroy:ident;)*) => {
@@ -52,12 +50,12 @@ descriptions! {
 impl TensorDescriptor {
     pub(super) fn new(
         dtype: DType,
-        layout: Layout,
+        layout: ImageLayout,
         extents: [usize; 4],
     ) -> Result<Self, CudnnError> {
         let (tensor, dtype) = (Self::empty()?, data_type(dtype)?);
         let [batch, channels, height, width] = to_ints(extents)?;
-        let format = layout.format();
+        let format = format(layout);
         // SAFETY: the descriptor is valid.
         let set = unsafe {
             sys::cudnnSetTensor4dDescriptor(tensor.0, format, dtype, batch, channels, height, width)
@@ -69,12 +67,12 @@ impl TensorDescriptor {
 impl FilterDescriptor {
     pub(super) fn new(
         dtype: DType,
-        layout: Layout,
+        layout: ImageLayout,
         extents: [usize; 4],
     ) -> Result<Self, CudnnError> {
         let (filter, dtype) = (Self::empty()?, data_type(dtype)?);
         let [filters, channels, height, width] = to_ints(extents)?;
-        let format = layout.format();
+        let format = format(layout);
         // SAFETY: the descriptor is valid.
         let set = unsafe {
             sys::cudnnSetFilter4dDescriptor(
@@ -127,6 +125,14 @@ fn data_type(dtype: DType) -> Result<sys::cudnnDataType_t, CudnnError> {
         DType::F32 => Ok(sys::cudnnDataType_t::CUDNN_DATA_FLOAT),
         DType::Bf16 => Ok(sys::cudnnDataType_t::CUDNN_DATA_BFLOAT16),
         DType::I32 => Err(NOT_SUPPORTED),
+    }
+}
+
+/// Returns cuDNN's name of a layout.
+const fn format(layout: ImageLayout) -> sys::cudnnTensorFormat_t {
+    match layout {
+        ImageLayout::ChannelsFirst => sys::cudnnTensorFormat_t::CUDNN_TENSOR_NCHW,
+        ImageLayout::ChannelsLast => sys::cudnnTensorFormat_t::CUDNN_TENSOR_NHWC,
     }
 }
 
