@@ -1,6 +1,6 @@
 //! CUDA C for [`Convolution`]: matrix products for each group. Patches of images are read in place.
 
-use soybean_plan::{Convolution, ConvolutionForm};
+use soybean_plan::{Convolution, ConvolutionForm, ImageLayout};
 
 use crate::{
     Call, Generated,
@@ -29,9 +29,16 @@ impl CudaKernel for Convolution {
             ConvolutionForm::Data => data(self),
             ConvolutionForm::Filter => filter(self),
         };
-        // For gradients of images, the filter elements of one pixel that are neighbors along the
-        // depth belong to different filters.
-        let is_along_depth = form != ConvolutionForm::Data || window > 1;
+        let (is_left_along_depth, is_right_along_depth) = match (self.layout, form) {
+            (ImageLayout::ChannelsFirst, ConvolutionForm::Forward) => (true, false),
+            // The filter elements of one pixel that are neighbors along the depth belong to
+            // different filters.
+            (ImageLayout::ChannelsFirst, ConvolutionForm::Data) => (window > 1, false),
+            (ImageLayout::ChannelsFirst, ConvolutionForm::Filter) => (true, true),
+            (ImageLayout::ChannelsLast, ConvolutionForm::Forward) => (true, true),
+            (ImageLayout::ChannelsLast, ConvolutionForm::Data) => (false, true),
+            (ImageLayout::ChannelsLast, ConvolutionForm::Filter) => (false, false),
+        };
         let operand = |input: usize, is_along_depth: bool, members: String| Operand {
             input,
             dtype: call.inputs[input],
@@ -45,8 +52,8 @@ impl CudaKernel for Convolution {
             rows,
             columns,
             depth,
-            left: operand(1, is_along_depth, left),
-            right: operand(0, form == ConvolutionForm::Filter, right),
+            left: operand(1, is_left_along_depth, left),
+            right: operand(0, is_right_along_depth, right),
             result: call.results[0],
             axes: ["row", "column"],
             offset,
@@ -64,10 +71,53 @@ const fn plane([height, width]: [usize; 2]) -> usize {
 /// and the offset of the result.
 type Texts = (String, String, String);
 
+/// The distances of neighboring channels and pixels of images.
+struct Distances {
+    channel: usize,
+    pixel: usize,
+}
+
+impl Distances {
+    fn new(layout: ImageLayout, channels: usize, pixels: usize) -> Self {
+        match layout {
+            ImageLayout::ChannelsFirst => Self { channel: pixels, pixel: 1 },
+            ImageLayout::ChannelsLast => Self { channel: 1, pixel: channels },
+        }
+    }
+
+    /// Returns the offset from the start of an image of the pixel at `y` and `x`, in rows of this
+    /// width.
+    fn offset(&self, width: usize) -> String {
+        match self.pixel {
+            1 => format!("y * {width} + x"),
+            pixel => format!("(y * {width} + x) * {pixel}"),
+        }
+    }
+}
+
+/// Returns the channel of an element of a filter, and its row and column as signed numbers. `index`
+/// is the name of the element's number in its filter.
+fn element(it: &Convolution, index: &str, channels: usize) -> [String; 3] {
+    let [rows, columns] = it.window;
+    match it.layout {
+        ImageLayout::ChannelsFirst => [
+            format!("{index} / {}", rows * columns),
+            format!("(int)({index} / {columns} % {rows})"),
+            format!("(int)({index} % {columns})"),
+        ],
+        ImageLayout::ChannelsLast => [
+            format!("{index} % {channels}"),
+            format!("(int)({index} / {})", channels * columns),
+            format!("(int)({index} / {channels} % {columns})"),
+        ],
+    }
+}
+
 fn forward(it: &Convolution) -> Texts {
     let Convolution { groups, channels, filters, image, result, stride, padding, dilation, .. } =
         *it;
     let (pixels, results, window) = (plane(image), plane(result), plane(it.window));
+    let distances = Distances::new(it.layout, groups * channels, pixels);
     let left = dense(filters * channels * window, channels * window, 1);
     let line = format!(
         "Index pixel = line % {results};
@@ -80,31 +130,35 @@ fn forward(it: &Convolution) -> Texts {
         stride[1],
         padding[1],
     );
+    let [channel, row, column] = element(it, "depth", channels);
     let at = format!(
-        "int y = line.y + (int)(depth / {} % {}) * {}, x = line.x + (int)(depth % {}) * {};
-  return {} ? soybean_value(from[line.start + (depth / {window} * {} + y) * {} + x]) : 0.0f;",
-        it.window[1],
-        it.window[0],
+        "int y = line.y + {row} * {}, x = line.x + {column} * {};
+  return {} ? soybean_value(from[line.start + {channel} * {} + {}]) : 0.0f;",
         dilation[0],
-        it.window[1],
         dilation[1],
         is_inside(image),
-        image[0],
-        image[1],
+        distances.channel,
+        distances.offset(image[1]),
     );
-    let offset = by_pixel(groups * filters, filters, results);
-    (left, by_place(channels * pixels, &line, &at), offset)
+    let offset = by_pixel(it.layout, groups * filters, filters, results);
+    (left, by_place(channels * distances.channel, &line, &at), offset)
 }
 
 fn data(it: &Convolution) -> Texts {
     let Convolution { groups, channels, filters, image, result, stride, padding, dilation, .. } =
         *it;
     let (pixels, results, window) = (plane(image), plane(result), plane(it.window));
+    let distances = Distances::new(it.layout, groups * filters, results);
+    let [filter, row, column] = element(it, "depth", filters);
+    let (line, place) = match it.layout {
+        ImageLayout::ChannelsFirst => (window, format!("depth % {window}")),
+        ImageLayout::ChannelsLast => (1, format!("depth / {filters} * {channels}")),
+    };
     let left = format!(
         "typedef Index Line;
 static __device__ __forceinline__ Index start(Index batch) {{ return batch * {}; }}
-__device__ __forceinline__ Line line(Index line) const {{ return line * {window}; }}
-__device__ __forceinline__ float at(Line line, Index depth) const {{ return soybean_value(from[line + depth / {window} * {} + depth % {window}]); }}",
+__device__ __forceinline__ Line line(Index line) const {{ return line * {line}; }}
+__device__ __forceinline__ float at(Line line, Index depth) const {{ return soybean_value(from[line + {filter} * {} + {place}]); }}",
         filters * channels * window,
         channels * window,
     );
@@ -119,58 +173,60 @@ __device__ __forceinline__ float at(Line line, Index depth) const {{ return soyb
     );
     // Windows begin only at multiples of the strides.
     let at = format!(
-        "int top = line.y - (int)(depth / {} % {}) * {}, left = line.x - (int)(depth % {}) * {};
+        "int top = line.y - {row} * {}, left = line.x - {column} * {};
   int y = top / {}, x = left / {};
   bool is_place = top >= 0 && left >= 0 && top % {} == 0 && left % {} == 0;
-  return is_place && {} ? soybean_value(from[line.start + (depth / {window} * {} + y) * {} + x]) : 0.0f;",
-        it.window[1],
-        it.window[0],
+  return is_place && {} ? soybean_value(from[line.start + {filter} * {} + {}]) : 0.0f;",
         dilation[0],
-        it.window[1],
         dilation[1],
         stride[0],
         stride[1],
         stride[0],
         stride[1],
         is_inside(result),
-        result[0],
-        result[1],
+        distances.channel,
+        distances.offset(result[1]),
     );
-    let offset = by_pixel(groups * channels, channels, pixels);
-    (left, by_place(filters * results, &line, &at), offset)
+    let offset = by_pixel(it.layout, groups * channels, channels, pixels);
+    (left, by_place(filters * distances.channel, &line, &at), offset)
 }
 
 fn filter(it: &Convolution) -> Texts {
     let Convolution { groups, channels, filters, image, result, stride, padding, dilation, .. } =
         *it;
-    let (pixels, results, window) = (plane(image), plane(result), plane(it.window));
+    let (pixels, results) = (plane(image), plane(result));
+    let distances = Distances::new(it.layout, groups * channels, pixels);
+    let of_results = Distances::new(it.layout, groups * filters, results);
     let left = format!(
         "typedef Index Line;
 static __device__ __forceinline__ Index start(Index batch) {{ return batch * {}; }}
-__device__ __forceinline__ Line line(Index line) const {{ return line * {results}; }}
-__device__ __forceinline__ float at(Line line, Index depth) const {{ return soybean_value(from[line + depth / {results} * {} + depth % {results}]); }}",
-        filters * results,
+__device__ __forceinline__ Line line(Index line) const {{ return line * {}; }}
+__device__ __forceinline__ float at(Line line, Index depth) const {{ return soybean_value(from[line + depth / {results} * {} + depth % {results} * {}]); }}",
+        filters * of_results.channel,
+        of_results.channel,
         groups * filters * results,
+        of_results.pixel,
     );
+    let [channel, row, column] = element(it, "line", channels);
     let line = format!(
-        "return {{line / {window} * {pixels}, (int)(line / {} % {}) * {} - {}, (int)(line % {}) * {} - {}}};",
-        it.window[1], it.window[0], dilation[0], padding[0], it.window[1], dilation[1], padding[1],
+        "return {{{channel} * {}, {row} * {} - {}, {column} * {} - {}}};",
+        distances.channel, dilation[0], padding[0], dilation[1], padding[1],
     );
     let at = format!(
         "Index pixel = depth % {results};
   int y = line.y + (int)(pixel / {}) * {}, x = line.x + (int)(pixel % {}) * {};
-  return {} ? soybean_value(from[line.start + depth / {results} * {} + y * {} + x]) : 0.0f;",
+  return {} ? soybean_value(from[line.start + depth / {results} * {} + {}]) : 0.0f;",
         result[1],
         stride[0],
         result[1],
         stride[1],
         is_inside(image),
         groups * channels * pixels,
-        image[1],
+        distances.offset(image[1]),
     );
-    let columns = channels * window;
+    let columns = channels * plane(it.window);
     let offset = format!("(batch * {filters} + row) * {columns} + column");
-    (left, by_place(channels * pixels, &line, &at), offset)
+    (left, by_place(channels * distances.channel, &line, &at), offset)
 }
 
 /// Returns lines at these distances, for each batch.
@@ -206,9 +262,12 @@ fn is_inside([height, width]: [usize; 2]) -> String {
 
 /// Returns the offset of the pixel with the number `column`, over all images, in plane `row` of a
 /// group.
-fn by_pixel(all_planes: usize, planes: usize, pixels: usize) -> String {
-    format!(
-        "column / {pixels} * {} + (batch * {planes} + row) * {pixels} + column % {pixels}",
-        all_planes * pixels
-    )
+fn by_pixel(layout: ImageLayout, all_planes: usize, planes: usize, pixels: usize) -> String {
+    match layout {
+        ImageLayout::ChannelsFirst => format!(
+            "column / {pixels} * {} + (batch * {planes} + row) * {pixels} + column % {pixels}",
+            all_planes * pixels
+        ),
+        ImageLayout::ChannelsLast => format!("column * {all_planes} + batch * {planes} + row"),
+    }
 }

@@ -17,7 +17,7 @@ const BLOCK: usize = 256;
 impl CudaKernel for Pooling {
     fn generate(&self, call: &Call<'_>, prefix: &str) -> Option<Generated> {
         // Positions within a plane are signed 32-bit integers.
-        i32::try_from(self.image[0] * self.image[1]).ok()?;
+        i32::try_from(self.image[0] * self.image[1] * self.channels).ok()?;
         let writer =
             Writer { it: self, prefix, inputs: call.inputs, result: *call.results.first()? };
         let mut text = Text::default();
@@ -27,7 +27,7 @@ impl CudaKernel for Pooling {
             PoolingForm::Sum => vec![writer.write_combined(&mut text, "soybean_sum")],
             PoolingForm::SumGradient => vec![writer.write_sum_gradient(&mut text)],
             PoolingForm::MaxGradient => {
-                workspace_bytes = self.planes * self.result[0] * self.result[1] * 4;
+                workspace_bytes = self.planes * self.result[0] * self.result[1] * self.channels * 4;
                 vec![writer.write_chosen(&mut text), writer.write_max_gradient(&mut text)]
             }
         };
@@ -49,12 +49,12 @@ impl Writer<'_> {
     }
 
     fn index_type(&self) -> &'static str {
-        let Pooling { planes, image, result, .. } = *self.it;
-        index_type_below(planes * (image[0] * image[1]).max(result[0] * result[1]))
+        let Pooling { planes, channels, image, result, .. } = *self.it;
+        index_type_below(planes * channels * (image[0] * image[1]).max(result[0] * result[1]))
     }
 
     /// Writes a function with a thread for each element of planes of this size. In `body`, its
-    /// `index`, `plane`, `y` and `x` are defined.
+    /// `index`, `plane`, `y`, `x` and `channel` are defined.
     fn write(
         &self,
         text: &mut Text,
@@ -62,7 +62,8 @@ impl Writer<'_> {
         (size, parameters): ([usize; 2], Vec<Parameter>),
         body: impl FnOnce(&mut Text),
     ) -> Option<Operation> {
-        let n = self.it.planes * size[0] * size[1];
+        let channels = self.it.channels;
+        let n = self.it.planes * size[0] * size[1] * channels;
         let function = Function {
             name: format!("{}_{name}", self.prefix),
             parameters,
@@ -75,9 +76,11 @@ impl Writer<'_> {
                 "const {index_type} index = ({index_type})blockIdx.x * {BLOCK}u + threadIdx.x;"
             ));
             text.line(format!("if (index >= {n}u) return;"));
-            text.line(format!("const int x = (int)(index % {}u);", size[1]));
-            text.line(format!("const int y = (int)(index / {}u % {}u);", size[1], size[0]));
-            text.line(format!("const {index_type} plane = index / {}u;", size[0] * size[1]));
+            text.line(format!("const int channel = (int)(index % {channels}u);"));
+            text.line(format!("const {index_type} pixel = index / {channels}u;"));
+            text.line(format!("const int x = (int)(pixel % {}u);", size[1]));
+            text.line(format!("const int y = (int)(pixel / {}u % {}u);", size[1], size[0]));
+            text.line(format!("const {index_type} plane = pixel / {}u;", size[0] * size[1]));
             body(text);
         });
         let n_blocks = u32::try_from(n.div_ceil(BLOCK)).ok()?;
@@ -87,16 +90,17 @@ impl Writer<'_> {
     /// Writes a loop over the pixels of the window at `y` and `x`. In `body`, the `pixel` and its
     /// number `place` in its plane are defined.
     fn write_window(&self, text: &mut Text, body: impl FnOnce(&mut Text)) {
-        let Pooling { image: [height, width], window, stride, padding, .. } = *self.it;
+        let Pooling { image: [height, width], window, stride, padding, channels, .. } = *self.it;
         text.line(format!("const int top = y * {} - {};", stride[0], padding[0]));
         text.line(format!("const int left = x * {} - {};", stride[1], padding[1]));
-        text.line(format!("const auto* image = in0 + plane * {}u;", height * width));
+        let n_elements = height * width * channels;
+        text.line(format!("const auto* image = in0 + plane * {n_elements}u + channel;"));
         text.block(format!("for (int i = 0; i < {}; ++i)", window[0]), |text| {
             text.line(format!("if (top + i < 0 || top + i >= {height}) continue;"));
             text.block(format!("for (int j = 0; j < {}; ++j)", window[1]), |text| {
                 text.line(format!("if (left + j < 0 || left + j >= {width}) continue;"));
                 text.line(format!("const int place = (top + i) * {width} + left + j;"));
-                text.line("const float pixel = soybean_value(image[place]);");
+                text.line(format!("const float pixel = soybean_value(image[place * {channels}]);"));
                 body(text);
             });
         });
@@ -142,14 +146,15 @@ impl Writer<'_> {
             let first = format!("{at} < {window} ? 0 : ({at} - {window}) / {stride} + 1");
             text.line(format!("const int first_{name} = {first};"));
         }
-        let (index_type, [height, width]) = (self.index_type(), result);
-        text.line(format!("const {index_type} windows = plane * {}u;", height * width));
+        let (index_type, [height, width], channels) = (self.index_type(), result, self.it.channels);
+        let n_elements = height * width * channels;
+        text.line(format!("const {index_type} windows = plane * {n_elements}u + channel;"));
         text.block("for (int row = first_row; row <= last_row; ++row)", |text| {
             text.block(
                 "for (int column = first_column; column <= last_column; ++column)",
                 |text| {
                     text.line(format!(
-                        "const {index_type} window = windows + row * {width} + column;"
+                        "const {index_type} window = windows + (row * {width} + column) * {channels};"
                     ));
                     body(text);
                 },

@@ -5,6 +5,7 @@ use soybean_plan::Program;
 use crate::{
     bucket::bucket,
     builder::Builder,
+    channels_last::channels_last,
     check,
     diagnostic::ModelDiagnostic,
     differentiate::differentiate,
@@ -85,6 +86,7 @@ pub fn compile_observed(
     let network = passes.after("add-updates", add_updates(network, optimizer));
     let network = passes.after("simplify", simplify(&network));
     let network = passes.after("fuse", fuse(&network));
+    let network = passes.after("channels-last", channels_last(network, options.precision));
     let network = Network { keeps_images_whole: request.keeps_images_whole, ..network };
     size_limits::check_network(&network, &mesh, largest).map_err(|fault| vec![fault])?;
     let start = now();

@@ -10,6 +10,7 @@ mod assumed_cluster;
 mod batch;
 mod bucket;
 mod builder;
+mod channels_last;
 mod check;
 mod compile;
 mod diagnostic;
@@ -58,6 +59,7 @@ mod verify;
 mod weights;
 
 pub use builder::{Argument, Builder, Site};
+pub use channels_last::channels_last;
 pub use check::MAX_GPUS;
 pub use compile::{Compiled, build_network, compile, compile_observed, training_step};
 pub use diagnostic::{CallDiagnostic, CallPart, ModelDiagnostic, ModelPart};

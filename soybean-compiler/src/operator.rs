@@ -80,6 +80,12 @@ pub trait Rules: Any + fmt::Debug + fmt::Display + Send + Sync {
         None
     }
 
+    /// Returns the operator over tensors whose channels are their last dim, as [`ChannelsLast`]
+    /// says; `None` if there is none.
+    fn channels_last(&self, _operands: &[Shape]) -> Option<ChannelsLast> {
+        None
+    }
+
     /// Returns whether the result is zero at each index of a factor at which all operands are.
     fn keeps_zeros(&self) -> bool {
         false
@@ -100,6 +106,49 @@ pub trait Rules: Any + fmt::Debug + fmt::Display + Send + Sync {
     /// Returns whether the operator reads the operand at this position in this phase.
     fn reads(&self, _position: usize, _phase: Phase) -> bool {
         true
+    }
+}
+
+/// The form of an operator that reads and gives tensors of images with their channels, dim 1, as
+/// the last dim.
+#[derive(Clone, Debug)]
+pub struct ChannelsLast {
+    /// The operator over such tensors.
+    pub operator: Operator,
+    /// For each operand, whether its channels are moved; it is read as it was otherwise.
+    pub operands: Vec<bool>,
+    /// Whether those of the result are moved.
+    pub result: bool,
+}
+
+impl ChannelsLast {
+    /// Returns the form of an operator that treats all dims of its operands and result alike.
+    #[must_use]
+    pub fn everywhere(operator: Operator, n_operands: usize) -> Self {
+        Self { operator, operands: vec![true; n_operands], result: true }
+    }
+
+    /// Returns the dims of a tensor in their order with the channels last. Tensors of fewer than
+    /// three dims stay as they are.
+    #[must_use]
+    pub fn order(n_dims: usize) -> Vec<usize> {
+        (0..n_dims.min(1)).chain(2..n_dims).chain(1..n_dims.min(2)).collect()
+    }
+
+    /// Returns the place of a dim in that order.
+    #[must_use]
+    pub const fn place(dim: usize, n_dims: usize) -> usize {
+        match dim {
+            0 => 0,
+            1 => n_dims - 1,
+            _ => dim - 1,
+        }
+    }
+
+    /// Returns a shape in that order.
+    #[must_use]
+    pub fn shape(shape: &Shape) -> Shape {
+        Self::order(shape.len()).into_iter().map(|dim| shape[dim]).collect()
     }
 }
 

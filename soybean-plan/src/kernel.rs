@@ -25,7 +25,7 @@ macro_rules! for_each_kernel {
             reduction: Reduce(Reduction),
             row_fusion: FuseRows(RowFusion, RowStage, RowStageForm),
             permutation: Permute(Permutation),
-            convolution: Convolve(Convolution, ConvolutionForm),
+            convolution: Convolve(Convolution, ConvolutionForm, ImageLayout),
             pooling: Pool(Pooling, PoolingForm),
             padding: Pad(Padding),
             concatenation: Concatenate(Concatenation),

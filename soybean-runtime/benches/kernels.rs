@@ -10,8 +10,8 @@ mod timing;
 
 use soybean_plan::{
     Binary, Collective, CollectiveKind, Combine, Contraction, Convolution, ConvolutionForm, DType,
-    Halo, Instruction, Map, MatrixStrides, Mesh, Permutation, Placement, Pooling, PoolingForm,
-    Reduction, ScalarProgram, Shape, Strides, Tiling, Unary,
+    Halo, ImageLayout, Instruction, Map, MatrixStrides, Mesh, Permutation, Placement, Pooling,
+    PoolingForm, Reduction, ScalarProgram, Shape, Strides, Tiling, Unary,
 };
 use timing::seconds;
 
@@ -162,6 +162,7 @@ fn convolutions(batch: usize, channels: usize, filters: usize, side: usize, stri
             stride: [stride; 2],
             padding: [1; 2],
             dilation: [1; 2],
+            layout: ImageLayout::ChannelsFirst,
         };
         let time = seconds(1, &sizes, convolution);
         let gigaflops = 2e-9 * (rows * filters * depth) as f64 / time;
@@ -195,6 +196,7 @@ fn grouped(groups: usize, sizes: [usize; 2], side: usize, [window, stride]: [usi
             stride: [stride; 2],
             padding: [padding; 2],
             dilation: [1; 2],
+            layout: ImageLayout::ChannelsFirst,
         };
         let time = seconds(1, &sizes, convolution);
         let gigaflops = 2e-9 * (results * channels * window * window) as f64 / time;
@@ -215,6 +217,7 @@ fn poolings() {
         let pooling = Pooling {
             form,
             planes,
+            channels: 1,
             image: [side; 2],
             window: [2; 2],
             result: [side / 2; 2],

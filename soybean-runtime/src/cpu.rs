@@ -2,6 +2,7 @@
 #![expect(unsafe_code, reason = "ranks work on arenas that others may read between barriers")]
 
 mod attention;
+mod channels_last;
 mod combiner;
 mod concatenation;
 mod contraction;

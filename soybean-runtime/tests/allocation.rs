@@ -8,10 +8,10 @@ use soybean_counting_allocator::count_during;
 use soybean_linear_program::{batch, program};
 use soybean_plan::{
     Attention, AttentionForm, Binary, Buffer, Combine, Concatenation, Contraction, Convolution,
-    ConvolutionForm, DType, Embedding, EmbeddingForm, Indexing, IndexingForm, Instruction, Kernel,
-    Map, MatrixStrides, Padding, Permutation, Pooling, PoolingForm, Program, Ranking, RankingForm,
-    Reduction, RowFusion, RowStage, RowStageForm, ScalarProgram, ScoreFunction, Shape, Step,
-    Strides, Unary,
+    ConvolutionForm, DType, Embedding, EmbeddingForm, ImageLayout, Indexing, IndexingForm,
+    Instruction, Kernel, Map, MatrixStrides, Padding, Permutation, Pooling, PoolingForm, Program,
+    Ranking, RankingForm, Reduction, RowFusion, RowStage, RowStageForm, ScalarProgram,
+    ScoreFunction, Shape, Step, Strides, Unary,
 };
 use soybean_runtime::{Config, Device, Trainer, View};
 
@@ -135,6 +135,7 @@ fn add_attention(program: &mut Program, [a, b, c]: [usize; 3]) {
         stride: [1, 1],
         padding: [1, 1],
         dilation: [1, 1],
+        layout: ImageLayout::ChannelsFirst,
     };
     add(program, convolution, &[a, b], c);
 }
@@ -156,6 +157,7 @@ fn add_windows(program: &mut Program, [a, b, c]: [usize; 3]) {
             stride: [2, 2],
             padding: [1, 1],
             dilation: [1, 1],
+            layout: ImageLayout::ChannelsFirst,
         };
         add(program, convolution, &[a, b], c);
     }
@@ -165,6 +167,7 @@ fn add_windows(program: &mut Program, [a, b, c]: [usize; 3]) {
         let pooling = Pooling {
             form,
             planes: 8,
+            channels: 1,
             image: [64, 64],
             window: [3, 3],
             result: [32, 32],

@@ -4,8 +4,8 @@ mod elementwise;
 
 use soybean_plan::{
     Attention, AttentionForm, Concatenation, Contraction, Convolution, ConvolutionForm, Embedding,
-    EmbeddingForm, Indexing, IndexingForm, MAX_RANK, MatrixStrides, Padding, Permutation, Pooling,
-    PoolingForm, Ranking, RankingForm, Shape, Strides,
+    EmbeddingForm, ImageLayout, Indexing, IndexingForm, MAX_RANK, MatrixStrides, Padding,
+    Permutation, Pooling, PoolingForm, Ranking, RankingForm, Shape, Strides,
 };
 
 use super::trial::{Operand, Trial};
@@ -128,6 +128,7 @@ fn convolution(
         stride: [stride; 2],
         padding: [padding; 2],
         dilation: [1; 2],
+        layout: ImageLayout::ChannelsFirst,
     };
     let images = batch * channels * side * side;
     let weights = filters * channels * window * window;
@@ -154,6 +155,7 @@ fn pooling([planes, side, window, stride]: [usize; 4], form: PoolingForm) -> Tri
     let kernel = Pooling {
         form,
         planes,
+        channels: 1,
         image: [side; 2],
         window: [window; 2],
         result: [result; 2],

@@ -1,5 +1,5 @@
 //! Test of a convolutional network in `bf16` on virtual GPUs: up to rounding, the losses equal the
-//! CPU's. cuDNN computes the convolutions in both layouts.
+//! CPU's. cuDNN computes the convolutions, with channels last.
 
 use soybean::{Config, Device, Network, Trainer};
 use soybean_fake_cuda::virtual_gpus::{Machine, on_virtual_gpus};
@@ -19,8 +19,7 @@ macro_rules! images {
             use soybean::{nn, prelude::*};
 
             pub(crate) fn forward(x: Tensor<f32, 16, 3, 12, 12>, y: Tensor<i32, 16>) -> Tensor {
-                // Three channels stay in NCHW. All later numbers of channels are multiples of 8 and
-                // use NHWC.
+                // Three channels are padded to 8.
                 let h = nn::conv2d(x, 8, nn::Window { kernel: 3, stride: 1, padding: 1 }).relu();
                 let h = nn::conv2d(h, 16, nn::Window { kernel: 3, stride: 1, padding: 1 }).relu().max_pool2d(2, 2, 0);
                 // A convolution in two groups, then a strided pointwise one.

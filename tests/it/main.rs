@@ -11,6 +11,7 @@ mod adapters;
 mod bad_input;
 mod book;
 mod buckets;
+mod channels_last;
 mod checkpoints;
 mod clusters;
 mod command_line;

@@ -53,7 +53,7 @@ fn planned(
     }
     let loss = model.loss();
     model.pin_parameters(pin, n_gpus);
-    finished(model, loss, n_gpus, search)
+    finished(model, loss, n_gpus, search, Precision::F32)
 }
 
 /// Compiles a finished model; returns none if it is too small for so many devices.
@@ -62,6 +62,7 @@ pub(crate) fn finished(
     loss: Value,
     n_gpus: usize,
     search: SearchRequest,
+    precision: Precision,
 ) -> Result<Option<Planned>, TestCaseError> {
     let outputs = [("result".to_owned(), model.here)];
     let optimizer = Optimizer::default();
@@ -72,7 +73,7 @@ pub(crate) fn finished(
         name: "random".to_owned(),
         n_gpus,
         search,
-        precision: Precision::F32,
+        precision,
         optimizer,
     };
     let compiled = soybean_compiler::compile(model.builder, loss, &outputs, &options, &|| 0.0);

@@ -2,7 +2,7 @@
 //! give the numbers of the interpreter, and move the bytes that their plans count.
 
 use soybean_compiler::{Argument, SearchRequest, Strategy, Value};
-use soybean_plan::{Collective, CollectiveKind, Kernel, Program};
+use soybean_plan::{Collective, CollectiveKind, Kernel, Precision, Program};
 
 use crate::random_models::{compare, finished, model::Model};
 
@@ -51,15 +51,21 @@ fn exchanges(program: &Program) -> impl Iterator<Item = &Collective> {
     collectives.filter(|it| it.kind == CollectiveKind::HaloExchange)
 }
 
-/// Compares a program with the interpreter. Returns the number of its exchanges of halos.
+/// Compares programs with the interpreter: with channels first, and last as in `tf32`, which is
+/// `f32` on the CPU. Returns the number of exchanges of halos with channels first.
 fn check(n_gpus: usize, batch: usize, sides: [usize; 2], pin: Option<Pin>) -> usize {
-    let (model, loss) = network(batch, sides, pin);
     let shape = [batch, 2, sides[0], sides[1]];
-    let planned = finished(model, loss, n_gpus, SearchRequest::from(Strategy::Auto)).unwrap();
-    let planned = planned.expect("images can be split over the devices");
-    compare(&planned, &shape)
-        .unwrap_or_else(|it| unreachable!("{n_gpus}, {sides:?}, {pin:?}: {it}"));
-    n_exchanges(&planned.compiled.program)
+    let n_exchanges = [Precision::F32, Precision::Tf32].map(|precision| {
+        let (model, loss) = network(batch, sides, pin);
+        let search = SearchRequest::from(Strategy::Auto);
+        let planned = finished(model, loss, n_gpus, search, precision).unwrap();
+        let planned = planned.expect("images can be split over the devices");
+        compare(&planned, &shape)
+            .unwrap_or_else(|it| unreachable!("{n_gpus}, {sides:?}, {pin:?}, {precision}: {it}"));
+        n_exchanges(&planned.compiled.program)
+    });
+    assert!(pin.is_none() || n_exchanges[1] > 0, "{n_gpus}, {sides:?}, {pin:?}");
+    n_exchanges[0]
 }
 
 #[test]
@@ -84,7 +90,8 @@ fn pinned_images_are_split_along_rows_and_columns() {
 #[test]
 fn corners_come_from_neighbors_across_both_dims() {
     let (model, loss) = network(1, [32, 30], Some(("P2 P3", [2, 2])));
-    let planned = finished(model, loss, 4, SearchRequest::from(Strategy::Auto)).unwrap();
+    let planned =
+        finished(model, loss, 4, SearchRequest::from(Strategy::Auto), Precision::F32).unwrap();
     let planned = planned.expect("images can be split over the devices");
     compare(&planned, &[1, 2, 32, 30]).unwrap_or_else(|it| unreachable!("{it}"));
     let has_corners = |it: &Collective| it.halo.is_along(2) && it.halo.is_along(3);

@@ -8,7 +8,7 @@ use std::fmt;
 use soybean_plan::{Combine, Kernel, ScalarProgram, Shape};
 
 use crate::{
-    operator::{GradientBuilder, OperatorCall, Rounding, Rules},
+    operator::{ChannelsLast, GradientBuilder, OperatorCall, Rounding, Rules},
     operators::elementwise::{Elementwise, all_dims},
     scalar::ScalarBuilder,
     signature::{Signature, factor_id},
@@ -56,6 +56,10 @@ impl Rules for Addition {
 
     fn rounding(&self) -> Rounding {
         Rounding::Map
+    }
+
+    fn channels_last(&self, _operands: &[Shape]) -> Option<ChannelsLast> {
+        Some(ChannelsLast::everywhere(self.clone().into(), self.n_terms))
     }
 
     fn kernel(&self, operands: &[Shape], result: &Shape) -> Option<Kernel> {

@@ -9,7 +9,7 @@ use std::fmt;
 use soybean_plan::{Kernel, Shape};
 
 use crate::{
-    operator::{GradientBuilder, Operator, OperatorCall, Rounding, Rules},
+    operator::{ChannelsLast, GradientBuilder, Operator, OperatorCall, Rounding, Rules},
     operators::elementwise::Elementwise,
     signature::Signature,
     value::Value,
@@ -48,6 +48,11 @@ impl Rules for Combination {
 
     fn rounding(&self) -> Rounding {
         Rounding::Map
+    }
+
+    fn channels_last(&self, _operands: &[Shape]) -> Option<ChannelsLast> {
+        let operator = Self { map: self.map.with_channels_last()?, ..self.clone() }.into();
+        Some(ChannelsLast { operator, operands: self.map.read_channels_last(), result: true })
     }
 
     fn kernel(&self, operands: &[Shape], result: &Shape) -> Option<Kernel> {

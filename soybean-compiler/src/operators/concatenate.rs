@@ -5,7 +5,7 @@ use std::{borrow::Cow, fmt};
 use soybean_plan::{Combine, Concatenation, DType, Kernel, Shape};
 
 use crate::{
-    operator::{GradientBuilder, OperatorCall, Rounding, Rules},
+    operator::{ChannelsLast, GradientBuilder, OperatorCall, Rounding, Rules},
     operators::pad::Pad,
     signature::{Dim, Signature, factor_id},
     value::Value,
@@ -72,6 +72,12 @@ impl Rules for Concatenate {
 
     fn rounding(&self) -> Rounding {
         Rounding::Alike
+    }
+
+    fn channels_last(&self, operands: &[Shape]) -> Option<ChannelsLast> {
+        let n_dims = operands[0].len();
+        let dim = ChannelsLast::place(self.dim, n_dims);
+        (n_dims > 2).then(|| ChannelsLast::everywhere(Self { dim }.into(), operands.len()))
     }
 
     fn kernel(&self, operands: &[Shape], result: &Shape) -> Option<Kernel> {

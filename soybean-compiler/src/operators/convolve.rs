@@ -1,16 +1,23 @@
 //! `convolve`: convolution of images `[n, c, h, w]` with filters `[o, c / groups, kh, kw]`, and its
-//! two gradients.
+//! two gradients. The channels of all three tensors can also be their last dim.
 //!
 //! Along a split image dim, a rank also reads a halo around its part of the images, or of the
 //! results' gradient. The local kernel then has no padding, because the halo contains it.
 
 use std::fmt;
 
-use soybean_plan::{Combine, Convolution, ConvolutionForm, Kernel, Shape};
+use soybean_plan::{Combine, Convolution, ConvolutionForm, ImageLayout, Kernel, Shape};
 
 use crate::{
-    operator::{GradientBuilder, Operator, OperatorCall, Rounding, Rules},
-    operators::window::{self, Windows, factors_of},
+    graph::Graph,
+    operator::{ChannelsLast, GradientBuilder, Operator, OperatorCall, Rounding, Rules},
+    operators::{
+        elementwise::Elementwise,
+        pad::Pad,
+        permute::Permute,
+        reshape::Reshape,
+        window::{self, Windows, factors_of},
+    },
     signature::{Dim, FactorId, Signature},
     value::Value,
 };
@@ -21,9 +28,9 @@ use crate::{
 pub struct Convolve {
     /// Forward, or one of the two gradients.
     pub form: ConvolutionForm,
-    /// The shape of the images.
+    /// The shape of the images with channels first, whatever the layout.
     pub image: Shape,
-    /// The shape of the filters.
+    /// The shape of the filters with channels first.
     pub filter: Shape,
     /// The number of groups.
     pub groups: usize,
@@ -33,6 +40,8 @@ pub struct Convolve {
     pub padding: [usize; 2],
     /// The distance between neighboring filter elements, in pixels.
     pub dilation: [usize; 2],
+    /// The order of the dims of images and results, and of filters in which it matters.
+    pub layout: ImageLayout,
 }
 
 /// The factors: images; groups; channels of a group; filters of a group; rows and columns. With
@@ -43,7 +52,7 @@ const OUTER_CHANNEL: FactorId = 1;
 const OUTER_FILTER: FactorId = 2;
 
 impl Convolve {
-    /// Returns the shape of the results.
+    /// Returns the shape of the results with channels first.
     #[must_use]
     pub fn result(&self) -> Shape {
         let extent = |dim: usize| {
@@ -51,6 +60,23 @@ impl Convolve {
             (self.image[dim + 2] + 2 * self.padding[dim] - reach) / self.stride[dim] + 1
         };
         Shape::new(&[self.image[0], self.filter[0], extent(0), extent(1)])
+    }
+
+    /// Returns the order of the dims of filters. Filters of one pixel and of depthwise convolutions
+    /// have the same elements in both, so their channels stay first.
+    pub(crate) fn filter_layout(&self) -> ImageLayout {
+        let is_point = self.filter[2..] == [1, 1];
+        let is_depthwise = self.groups > 1 && self.filter[1] == 1;
+        if is_point || is_depthwise { ImageLayout::ChannelsFirst } else { self.layout }
+    }
+
+    /// Returns the layouts of the two operands and the result.
+    fn layouts(&self) -> ([ImageLayout; 2], ImageLayout) {
+        let (images, filters) = (self.layout, self.filter_layout());
+        match self.form {
+            ConvolutionForm::Forward | ConvolutionForm::Data => ([images, filters], images),
+            ConvolutionForm::Filter => ([images; 2], filters),
+        }
     }
 
     /// Returns the windows along rows and columns.
@@ -80,7 +106,7 @@ impl Convolve {
         let (windows, factors) = (self.windows(), self.factors_of_images());
         let with = |shape: Shape, factors: [FactorId; 2], rest: [Dim; 2]| -> Vec<Dim> {
             let leading = [0, 1].map(|it| Dim::new(shape[it], Some(factors[it])));
-            leading.into_iter().chain(rest).collect()
+            window::in_layout(self.layout, leading, rest)
         };
         let (form, result) = (self.form, self.result());
         let of_image = [0, 1].map(|dim| {
@@ -96,10 +122,15 @@ impl Convolve {
             window::dim(result[dim + 2], factors[dim], halo)
         });
         let inner = (!is_grouped).then_some(channel);
-        let filters = self.filter.iter().zip([Some(filter), inner, None, None]);
+        let of_filter = |dim: usize, factor| Dim::new(self.filter[dim], factor);
+        let leading = [of_filter(0, Some(filter)), of_filter(1, inner)];
         [
             with(self.image, [BATCH, channel], of_image),
-            filters.map(|(&extent, factor)| Dim::new(extent, factor)).collect(),
+            window::in_layout(
+                self.filter_layout(),
+                leading,
+                [of_filter(2, None), of_filter(3, None)],
+            ),
             with(result, [BATCH, filter], of_result),
         ]
     }
@@ -201,11 +232,22 @@ impl Rules for Convolve {
         Rounding::Product
     }
 
+    fn channels_last(&self, _operands: &[Shape]) -> Option<ChannelsLast> {
+        let it = Self { layout: ImageLayout::ChannelsLast, ..self.clone() };
+        let (operands, result) = it.layouts();
+        let is_last = |layout| layout == ImageLayout::ChannelsLast;
+        let (operands, result) = (operands.map(is_last).to_vec(), is_last(result));
+        Some(ChannelsLast { operator: it.into(), operands, result })
+    }
+
     fn kernel(&self, operands: &[Shape], result: &Shape) -> Option<Kernel> {
+        let (layouts, layout) = self.layouts();
+        let operands = [0, 1].map(|it| window::channels_first(layouts[it], operands[it]));
+        let result = window::channels_first(layout, *result);
         let (image, filter, results) = match self.form {
-            ConvolutionForm::Forward => (operands[0], operands[1], *result),
-            ConvolutionForm::Data => (*result, operands[1], operands[0]),
-            ConvolutionForm::Filter => (operands[0], *result, operands[1]),
+            ConvolutionForm::Forward => (operands[0], operands[1], result),
+            ConvolutionForm::Data => (result, operands[1], operands[0]),
+            ConvolutionForm::Filter => (operands[0], result, operands[1]),
         };
         let own = if self.form == ConvolutionForm::Data { image } else { results };
         let groups = image[1] / filter[1];
@@ -221,9 +263,35 @@ impl Rules for Convolve {
             stride: self.stride,
             padding: self.local_padding([own[2], own[3]]),
             dilation: self.dilation,
+            layout: self.layout,
         };
         Some(kernel.into())
     }
+}
+
+/// Marks the copies of tensors that convolutions with their channels last read as filters.
+pub(crate) fn copies_of_filters(graph: &Graph) -> Vec<bool> {
+    let mut marks = vec![false; graph.n_values()];
+    for value in graph.values().rev() {
+        let operands = graph.operands(value);
+        if let Some(it) = graph.operator_as::<Convolve>(value)
+            && it.layout == ImageLayout::ChannelsLast
+            && it.form != ConvolutionForm::Filter
+        {
+            marks[operands[1].index()] = true;
+        }
+        let is_map =
+            |it: &Operator| it.downcast_ref::<Elementwise>().is_some_and(Elementwise::is_copy);
+        let is_copy = |it: &Operator| {
+            it.is::<Permute>() || it.is::<Reshape>() || it.is::<Pad>() || is_map(it)
+        };
+        let is_copy = graph.operator(value).is_some_and(is_copy);
+        if marks[value.index()] && is_copy {
+            marks[operands[0].index()] = true;
+        }
+        marks[value.index()] &= is_copy;
+    }
+    marks
 }
 
 impl fmt::Display for Convolve {
@@ -241,6 +309,6 @@ impl fmt::Display for Convolve {
         if self.groups > 1 {
             write!(f, " groups {}", self.groups)?;
         }
-        Ok(())
+        window::write_layout(f, self.layout)
     }
 }

@@ -7,7 +7,7 @@ use soybean_plan::{Binary, Combine, DType, Kernel, Map, ScalarProgram, Shape, St
 
 use crate::{
     graph::Graph,
-    operator::{GradientBuilder, Operator, OperatorCall, Rounding, Rules},
+    operator::{ChannelsLast, GradientBuilder, Operator, OperatorCall, Rounding, Rules},
     scalar,
     signature::{FactorId, Signature, factor_id},
     value::Value,
@@ -35,6 +35,34 @@ impl Elementwise {
         Self { extents: shape, operands, program, dtype: DType::F32 }
     }
 
+    /// Returns the map that leaves numbers as they are, but not the order of their dims.
+    pub(crate) fn permutation(shape: &Shape, order: &[usize]) -> Self {
+        let extents = order.iter().map(|&dim| shape[dim]).collect();
+        let place = |dim| order.iter().position(|it| *it == dim).expect("the order has every dim");
+        let dims = (0..order.len()).map(|dim| factor_id(place(dim))).collect();
+        Self { operands: vec![dims], ..Self::same(extents, 1, scalar::identity()) }
+    }
+
+    /// Returns whether the results are the elements of one operand, perhaps rounded or with their
+    /// dims in another order.
+    pub(crate) fn is_copy(&self) -> bool {
+        let has_all_dims = |it: &Vec<FactorId>| it.len() == self.extents.len();
+        self.program == scalar::identity() && self.operands.iter().all(has_all_dims)
+    }
+
+    /// Returns the map over an index space with the channels last; `None` if it has too few dims.
+    pub(crate) fn with_channels_last(&self) -> Option<Self> {
+        let n_dims = self.extents.len();
+        let operands = self.operands.iter().map(|ids| with_channels_last(ids, n_dims)).collect();
+        let extents = ChannelsLast::shape(&self.extents);
+        (n_dims > 2).then(|| Self { extents, operands, ..self.clone() })
+    }
+
+    /// Marks the operands that such a map reads with their channels last.
+    pub(crate) fn read_channels_last(&self) -> Vec<bool> {
+        self.operands.iter().map(|ids| has_channels(ids)).collect()
+    }
+
     /// Returns the map's kernel, given the shapes of one rank's parts.
     #[must_use]
     pub fn local(&self, operands: &[Shape], extents: Shape) -> Map {
@@ -48,6 +76,24 @@ impl Elementwise {
         };
         let inputs: Vec<Strides> = self.operands.iter().zip(operands).map(strides).collect();
         Map { extents, inputs: Cow::Owned(inputs), program: self.program.clone() }
+    }
+}
+
+/// Returns whether these dims of an index space begin with its first two, and there are more: those
+/// of a tensor whose channels are the channels of the space.
+pub(crate) fn has_channels(dims: &[FactorId]) -> bool {
+    dims.len() > 2 && dims[1] == 1
+}
+
+/// Returns dims of an index space of `n_dims` dims in the space with the channels last, in the
+/// order of a tensor with its channels last if it has those of the space.
+pub(crate) fn with_channels_last(dims: &[FactorId], n_dims: usize) -> Vec<FactorId> {
+    let renumbered = |id: FactorId| factor_id(ChannelsLast::place(usize::from(id), n_dims));
+    match has_channels(dims) {
+        true => {
+            ChannelsLast::order(dims.len()).into_iter().map(|at| renumbered(dims[at])).collect()
+        }
+        false => dims.iter().copied().map(renumbered).collect(),
     }
 }
 
@@ -150,6 +196,11 @@ impl Rules for Elementwise {
         Rounding::Map
     }
 
+    fn channels_last(&self, _operands: &[Shape]) -> Option<ChannelsLast> {
+        let operator = self.with_channels_last()?.into();
+        Some(ChannelsLast { operator, operands: self.read_channels_last(), result: true })
+    }
+
     fn kernel(&self, operands: &[Shape], result: &Shape) -> Option<Kernel> {
         Some(self.local(operands, *result).into())
     }
@@ -159,7 +210,9 @@ impl Rules for Elementwise {
     }
 
     fn is_cast(&self) -> bool {
-        self.dtype == DType::Bf16 && self.program == scalar::identity()
+        self.dtype == DType::Bf16
+            && self.program == scalar::identity()
+            && self.operands[0] == all_dims(&self.extents)
     }
 }
 

@@ -5,7 +5,7 @@ use std::fmt;
 use soybean_plan::{Combine, DType, Kernel, MAX_RANK, Padding, Shape};
 
 use crate::{
-    operator::{GradientBuilder, Operator, OperatorCall, Rounding, Rules},
+    operator::{ChannelsLast, GradientBuilder, Operator, OperatorCall, Rounding, Rules},
     signature::{Dim, Signature, factor_id},
     value::Value,
 };
@@ -88,6 +88,12 @@ impl Rules for Pad {
 
     fn rounding(&self) -> Rounding {
         Rounding::Alike
+    }
+
+    fn channels_last(&self, _operands: &[Shape]) -> Option<ChannelsLast> {
+        let low = ChannelsLast::order(self.low.len()).into_iter().map(|dim| self.low[dim]);
+        let (low, shape) = (low.collect(), ChannelsLast::shape(&self.shape));
+        Some(ChannelsLast::everywhere(Self { low, shape, ..self.clone() }.into(), 1))
     }
 
     fn kernel(&self, operands: &[Shape], result: &Shape) -> Option<Kernel> {

@@ -6,7 +6,7 @@ use std::fmt;
 use soybean_plan::{Combine, DType, Kernel, Shape};
 
 use crate::{
-    operator::{GradientBuilder, OperatorCall, Phase, Rounding, Rules},
+    operator::{ChannelsLast, GradientBuilder, OperatorCall, Phase, Rounding, Rules},
     operators::elementwise::all_dims,
     signature::Signature,
     value::Value,
@@ -52,6 +52,10 @@ impl Rules for PhaseSelect {
 
     fn rounding(&self) -> Rounding {
         Rounding::Alike
+    }
+
+    fn channels_last(&self, operands: &[Shape]) -> Option<ChannelsLast> {
+        Some(ChannelsLast::everywhere(self.clone().into(), operands.len()))
     }
 
     fn kernel(&self, _operands: &[Shape], _result: &Shape) -> Option<Kernel> {

@@ -1,5 +1,5 @@
 //! `pool`: each plane of images `[n, c, h, w]` combined window by window, and the gradients of
-//! pooling.
+//! pooling. Channels can also be the last dim.
 //!
 //! Along a split image dim, a rank also reads a halo, as in a convolution. The gradient of a
 //! maximum goes to the first pixel that attains it. So a rank sees the whole of each window that
@@ -8,10 +8,10 @@
 
 use std::fmt;
 
-use soybean_plan::{Combine, Kernel, Pooling, PoolingForm, Shape};
+use soybean_plan::{Combine, ImageLayout, Kernel, Pooling, PoolingForm, Shape};
 
 use crate::{
-    operator::{GradientBuilder, Operator, OperatorCall, Rounding, Rules},
+    operator::{ChannelsLast, GradientBuilder, Operator, OperatorCall, Rounding, Rules},
     operators::window::{self, Windows, factors_of},
     signature::{Dim, FactorId, Signature},
     value::Value,
@@ -23,7 +23,7 @@ use crate::{
 pub struct Pool {
     /// Forward or gradient, of the maximum or the sum.
     pub form: PoolingForm,
-    /// The shape of the images.
+    /// The shape of the images with channels first, whatever the layout.
     pub image: Shape,
     /// Height and width of the windows.
     pub window: [usize; 2],
@@ -31,10 +31,12 @@ pub struct Pool {
     pub stride: [usize; 2],
     /// The rows and columns outside an image that the first windows may reach.
     pub padding: [usize; 2],
+    /// The order of the dims of images and results.
+    pub layout: ImageLayout,
 }
 
 impl Pool {
-    /// Returns the shape of the results.
+    /// Returns the shape of the results with channels first.
     #[must_use]
     pub fn result(&self) -> Shape {
         let extent = |dim: usize| {
@@ -66,7 +68,7 @@ impl Pool {
             let planes = [0, 1].map(|it| Dim::new(shape[it], Some([BATCH, CHANNEL][it])));
             let pixels =
                 [0, 1].map(|it| window::dim(shape[it + 2], factors[it], halo(&windows[it])));
-            planes.into_iter().chain(pixels).collect()
+            window::in_layout(self.layout, planes, pixels)
         };
         let (of_image, of_result): (HaloOf, HaloOf) = match self.form {
             PoolingForm::Max | PoolingForm::Sum => (Windows::of_image, |_| [0; 2]),
@@ -155,11 +157,19 @@ impl Rules for Pool {
         Rounding::Alike
     }
 
+    fn channels_last(&self, operands: &[Shape]) -> Option<ChannelsLast> {
+        let layout = ImageLayout::ChannelsLast;
+        let operator = Self { layout, ..self.clone() }.into();
+        Some(ChannelsLast::everywhere(operator, operands.len()))
+    }
+
     fn kernel(&self, operands: &[Shape], result: &Shape) -> Option<Kernel> {
+        let first = |it: Shape| window::channels_first(self.layout, it);
+        let (read, result) = (first(operands[0]), first(*result));
         let (image, results) = match self.form {
-            PoolingForm::Max | PoolingForm::Sum => (operands[0], *result),
-            PoolingForm::MaxGradient => (operands[0], operands[1]),
-            PoolingForm::SumGradient => (*result, operands[0]),
+            PoolingForm::Max | PoolingForm::Sum => (read, result),
+            PoolingForm::MaxGradient => (read, first(operands[1])),
+            PoolingForm::SumGradient => (result, read),
         };
         let windows = self.windows();
         let padding = [0, 1].map(|dim| {
@@ -174,7 +184,14 @@ impl Rules for Pool {
         });
         let kernel = Pooling {
             form: self.form,
-            planes: image[0] * image[1],
+            planes: match self.layout {
+                ImageLayout::ChannelsFirst => image[0] * image[1],
+                ImageLayout::ChannelsLast => image[0],
+            },
+            channels: match self.layout {
+                ImageLayout::ChannelsFirst => 1,
+                ImageLayout::ChannelsLast => image[1],
+            },
             image: [image[2], image[3]],
             window: self.window,
             result: [results[2], results[3]],
@@ -195,6 +212,6 @@ impl fmt::Display for Pool {
                 write!(f, " {name} {}x{}", value[0], value[1])?;
             }
         }
-        Ok(())
+        window::write_layout(f, self.layout)
     }
 }

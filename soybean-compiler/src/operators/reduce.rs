@@ -5,8 +5,8 @@ use std::fmt;
 use soybean_plan::{Combine, DType, Kernel, Reduction, ScalarProgram, Shape, Strides};
 
 use crate::{
-    operator::{GradientBuilder, Operator, OperatorCall, Rounding, Rules},
-    operators::elementwise::{Elementwise, all_dims},
+    operator::{ChannelsLast, GradientBuilder, Operator, OperatorCall, Rounding, Rules},
+    operators::elementwise::{Elementwise, all_dims, has_channels, with_channels_last},
     scalar::{self, ScalarBuilder},
     signature::{FactorId, Signature},
     value::Value,
@@ -84,6 +84,14 @@ impl Rules for Reduce {
 
     fn rounding(&self) -> Rounding {
         Rounding::Exact
+    }
+
+    fn channels_last(&self, _operands: &[Shape]) -> Option<ChannelsLast> {
+        let map = self.map.with_channels_last()?;
+        let kept = with_channels_last(&self.kept, map.extents.len());
+        let operator = Self { map, kept: kept.clone(), ..self.clone() }.into();
+        let (operands, result) = (self.map.read_channels_last(), has_channels(&self.kept));
+        kept.is_sorted().then_some(ChannelsLast { operator, operands, result })
     }
 
     fn kernel(&self, operands: &[Shape], result: &Shape) -> Option<Kernel> {

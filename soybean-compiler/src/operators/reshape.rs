@@ -5,7 +5,7 @@ use std::fmt;
 use soybean_plan::{Combine, DType, Kernel, Shape};
 
 use crate::{
-    operator::{GradientBuilder, Operator, OperatorCall, Rounding, Rules},
+    operator::{ChannelsLast, GradientBuilder, Operator, OperatorCall, Rounding, Rules},
     signature::{Dim, Signature, factor_id},
     value::Value,
 };
@@ -103,6 +103,13 @@ impl Rules for Reshape {
 
     fn rounding(&self) -> Rounding {
         Rounding::Alike
+    }
+
+    // [n, c, h, w] to [n, c, p, q] is [n, h, w, c] to [n, p, q, c].
+    fn channels_last(&self, operands: &[Shape]) -> Option<ChannelsLast> {
+        let keeps_channels = operands[0].get(..2).is_some_and(|it| self.shape.starts_with(it));
+        let shape = ChannelsLast::shape(&self.shape);
+        keeps_channels.then(|| ChannelsLast::everywhere(Self { shape }.into(), 1))
     }
 
     fn kernel(&self, _operands: &[Shape], _result: &Shape) -> Option<Kernel> {

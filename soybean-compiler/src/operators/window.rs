@@ -4,6 +4,10 @@
 //! reach `k`. If `n = r s`, a rank that computes a part of the results has the pixels of that part,
 //! and needs some around it.
 
+use std::fmt;
+
+use soybean_plan::{ImageLayout, Shape};
+
 use crate::signature::{Dim, FactorId};
 
 /// The windows along one dim.
@@ -69,6 +73,27 @@ pub(crate) fn factors_of(windows: &[Windows; 2], first: FactorId) -> [Option<Fac
 /// factor.
 pub(crate) fn dim(extent: usize, factor: Option<FactorId>, halo: [usize; 2]) -> Dim {
     Dim { halo: factor.map(|_| halo), ..Dim::new(extent, factor) }
+}
+
+/// Returns the dims of images in a layout: batch and channels, then rows and columns.
+pub(crate) fn in_layout(layout: ImageLayout, [n, c]: [Dim; 2], [h, w]: [Dim; 2]) -> Vec<Dim> {
+    match layout {
+        ImageLayout::ChannelsFirst => vec![n, c, h, w],
+        ImageLayout::ChannelsLast => vec![n, h, w, c],
+    }
+}
+
+/// Returns a shape in this layout with channels first.
+pub(crate) fn channels_first(layout: ImageLayout, shape: Shape) -> Shape {
+    Shape::new(&layout.to_channels_first([shape[0], shape[1], shape[2], shape[3]]))
+}
+
+/// Writes the layout in the text form of an operator, unless channels come first.
+pub(crate) fn write_layout(f: &mut fmt::Formatter<'_>, layout: ImageLayout) -> fmt::Result {
+    match layout {
+        ImageLayout::ChannelsFirst => Ok(()),
+        ImageLayout::ChannelsLast => write!(f, " {}", layout.name()),
+    }
 }
 
 #[cfg(test)]

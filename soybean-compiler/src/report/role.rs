@@ -12,10 +12,10 @@ use soybean_plan::DType;
 use crate::{
     graph::{Graph, Source},
     network::Network,
-    operator::Operator,
+    operator::{ChannelsLast, Operator},
     operators::{
-        attend::Attend, contract::Contract, convolve::Convolve, embed::Embed, permute::Permute,
-        pool::Pool,
+        attend::Attend, contract::Contract, convolve::Convolve, elementwise::Elementwise,
+        embed::Embed, pad::Pad, permute::Permute, pool::Pool,
     },
     signature::{FactorId, Partitioning, Signature, set_of_terms},
     tiling::TiledNetwork,
@@ -175,7 +175,8 @@ pub(super) fn is_product(graph: &Graph, value: Value) -> bool {
 
 /// Returns whether an operator returns its operand in another shape, order or type.
 pub(super) fn passes_on(operator: &Operator) -> bool {
-    operator.is_alias() || operator.is_cast() || operator.is::<Permute>()
+    let is_copy = operator.downcast_ref::<Elementwise>().is_some_and(Elementwise::is_copy);
+    operator.is_alias() || operator.is_cast() || operator.is::<Permute>() || is_copy
 }
 
 /// Returns the parameter that a tensor is in another shape, order or type, if any.
@@ -236,7 +237,22 @@ fn images(graph: &Graph) -> Vec<bool> {
             is_image[operand.index()] |= dims.iter().any(|dim| dim.halo.is_some());
         }
     }
+    // So are the tensors of which they read copies with their channels last.
+    for value in graph.values().rev() {
+        if is_image[value.index()] && graph.operator(value).is_some_and(moves_channels) {
+            is_image[graph.operands(value)[0].index()] = true;
+        }
+    }
     is_image
+}
+
+/// Returns whether an operator is part of a copy of images with their channels last.
+fn moves_channels(operator: &Operator) -> bool {
+    let is_last = |it: &Permute| it.order == ChannelsLast::order(4);
+    let widens = |it: &Pad| it.low == [0; 4] && it.fill == 0.0;
+    operator.downcast_ref::<Elementwise>().is_some_and(Elementwise::is_copy)
+        || operator.downcast_ref::<Permute>().is_some_and(is_last)
+        || operator.downcast_ref::<Pad>().is_some_and(widens)
 }
 
 /// Returns the role that an operand's dim gives a factor.

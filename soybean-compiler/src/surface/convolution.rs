@@ -1,6 +1,6 @@
 //! Convolution of images `[n, c, h, w]` and of sequences `[n, c, l]`.
 
-use soybean_plan::{ConvolutionForm, Shape};
+use soybean_plan::{ConvolutionForm, ImageLayout, Shape};
 
 use super::{Arguments, Row, SampleArgument, layout, slicing};
 use crate::{
@@ -197,6 +197,7 @@ fn conv1d(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, 
         stride: [1, stride],
         padding: [0, padding],
         dilation: [1, dilation],
+        layout: ImageLayout::ChannelsFirst,
     };
     let [n, o, _, length] = convolve.result()[..] else { unreachable!("results are images") };
     let operands =
@@ -217,8 +218,8 @@ fn conv2d(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, 
     );
     let reach = [0, 1].map(|dim| dilation[dim] * (filter[dim + 2] - 1) + 1);
     check_reach(arguments, &image[2..], &reach, &padding)?;
-    let form = ConvolutionForm::Forward;
-    let convolve = Convolve { form, image, filter, groups, stride, padding, dilation };
+    let (form, layout) = (ConvolutionForm::Forward, ImageLayout::ChannelsFirst);
+    let convolve = Convolve { form, image, filter, groups, stride, padding, dilation, layout };
     Ok(Argument::Tensor(builder.graph.add(convolve.into(), &[value, weight])))
 }
 
@@ -290,7 +291,7 @@ fn conv_transpose2d(
     }
     let value = slicing::windowed(builder, value, padded);
     let image = Shape::new(&[input[0], groups * filter[1], image[0], image[1]]);
-    let form = ConvolutionForm::Data;
-    let convolve = Convolve { form, image, filter, groups, stride, padding, dilation };
+    let (form, layout) = (ConvolutionForm::Data, ImageLayout::ChannelsFirst);
+    let convolve = Convolve { form, image, filter, groups, stride, padding, dilation, layout };
     Ok(Argument::Tensor(builder.graph.add(convolve.into(), &[value, weight])))
 }

@@ -1,6 +1,6 @@
 //! Normalization. Variances are taken of what is already less its mean, so that nothing cancels.
 
-use soybean_plan::{Binary, MAX_RANK, PoolingForm, Shape, Unary};
+use soybean_plan::{Binary, ImageLayout, MAX_RANK, PoolingForm, Shape, Unary};
 
 use super::{Arguments, Row, SampleArgument, activation, layout, map, map_one, reduction, slicing};
 use crate::{
@@ -173,6 +173,7 @@ fn local_response_norm(
         window: [size, 1],
         stride: [1, 1],
         padding: [size / 2, 0],
+        layout: ImageLayout::ChannelsFirst,
     };
     let sums = builder.graph.add(pool.into(), &[squares]);
     // For even sizes one window more begins within the padding.

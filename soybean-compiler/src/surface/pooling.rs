@@ -1,6 +1,6 @@
 //! Pooling of images `[n, c, h, w]`.
 
-use soybean_plan::{Binary, Combine, PoolingForm, Shape};
+use soybean_plan::{Binary, Combine, ImageLayout, PoolingForm, Shape};
 
 use super::{
     Arguments, Row, SampleArgument, along,
@@ -109,7 +109,7 @@ fn pool(
         per_dim::<2>(arguments, 3, 0)?,
     );
     check_windows(arguments, &image[2..], &window, &padding)?;
-    let pool = Pool { form, image, window, stride, padding };
+    let pool = Pool { form, image, window, stride, padding, layout: ImageLayout::ChannelsFirst };
     let result = builder.graph.add(pool.clone().into(), &[value]);
     Ok((pool, result))
 }
@@ -132,8 +132,14 @@ fn pool_sequences(
     // Sequences are images of one row.
     let image = Shape::new(&[n, channels, 1, length]);
     let row = layout::reshaped(builder, value, image);
-    let pool =
-        Pool { form, image, window: [1, window], stride: [1, stride], padding: [0, padding] };
+    let pool = Pool {
+        form,
+        image,
+        window: [1, window],
+        stride: [1, stride],
+        padding: [0, padding],
+        layout: ImageLayout::ChannelsFirst,
+    };
     let result = builder.graph.add(pool.into(), &[row]);
     let length = builder.shape(result)[3];
     Ok((window, layout::reshaped(builder, result, Shape::new(&[n, channels, length]))))
@@ -191,7 +197,14 @@ fn adaptive_avg_pool2d(
     let size = per_dim::<2>(arguments, 1, 1)?;
     if (0..2).all(|dim| image[dim + 2].is_multiple_of(size[dim])) {
         let window = [image[2] / size[0], image[3] / size[1]];
-        let pool = Pool { form: PoolingForm::Sum, image, window, stride: window, padding: [0; 2] };
+        let pool = Pool {
+            form: PoolingForm::Sum,
+            image,
+            window,
+            stride: window,
+            padding: [0; 2],
+            layout: ImageLayout::ChannelsFirst,
+        };
         let sums = builder.graph.add(pool.into(), &[value]);
         return Ok(Argument::Tensor(scaled(builder, sums, 1.0 / (window[0] * window[1]) as f64)));
     }

@@ -1,6 +1,6 @@
 //! Convolution and pooling of volumes `[n, c, d, h, w]`, made of those of images.
 
-use soybean_plan::{ConvolutionForm, PoolingForm, Shape};
+use soybean_plan::{ConvolutionForm, ImageLayout, PoolingForm, Shape};
 
 use super::{
     Arguments, Row, SampleArgument,
@@ -142,6 +142,7 @@ fn conv3d(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, 
         stride: [stride[1], stride[2]],
         padding: [padding[1], padding[2]],
         dilation: [dilation[1], dilation[2]],
+        layout: ImageLayout::ChannelsFirst,
     };
     let result = convolve.result();
     let operands =
@@ -193,6 +194,7 @@ fn pool(
         window: [window[1], window[2]],
         stride: [stride[1], stride[2]],
         padding: [padding[1], padding[2]],
+        layout: ImageLayout::ChannelsFirst,
     };
     let (planes, result) = pooled(value, of_planes);
     let of_columns = Pool {
@@ -201,6 +203,7 @@ fn pool(
         window: [window[0], 1],
         stride: [stride[0], 1],
         padding: [padding[0], 0],
+        layout: ImageLayout::ChannelsFirst,
     };
     let (columns, result) = pooled(result, of_columns);
     let shape = Shape::new(&[n, channels, columns[2], planes[2], planes[3]]);

@@ -8,7 +8,7 @@ use soybean_compiler::{
     operator::Operator,
     operators::{convolve::Convolve, pool::Pool},
 };
-use soybean_plan::{ConvolutionForm, DType, PoolingForm, Shape};
+use soybean_plan::{ConvolutionForm, DType, ImageLayout, PoolingForm, Shape};
 
 use crate::{
     support::{
@@ -93,6 +93,7 @@ fn convolutions_in_parts_are_whole() {
             stride: [stride; 2],
             padding: [padding; 2],
             dilation: [dilation; 2],
+            layout: ImageLayout::ChannelsFirst,
         };
         let (image, filter, result) = (forward.image, forward.filter, forward.result());
         assert_eq!(result[2], 4, "reach {reach}, stride {stride}, padding {padding}");
@@ -116,6 +117,7 @@ fn poolings_in_parts_are_whole() {
             window: [reach; 2],
             stride: [stride; 2],
             padding: [padding; 2],
+            layout: ImageLayout::ChannelsFirst,
         };
         let (image, result) = (max.image, max.result());
         for (form, operands) in [
@@ -159,6 +161,7 @@ fn images_that_strides_do_not_divide_stay_whole() {
         stride: [4, 1],
         padding: [2, 1],
         dilation: [1, 1],
+        layout: ImageLayout::ChannelsFirst,
     };
     let signature = Operator::from(convolve.clone()).signature(&[convolve.image, convolve.filter]);
     assert_eq!(signature.to_string(), "ij_l{1|1},kj__->ik_l");

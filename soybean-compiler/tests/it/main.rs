@@ -5,6 +5,7 @@ mod support;
 
 mod accumulation;
 mod buckets;
+mod channels_last;
 mod conformance;
 mod convnets;
 mod documentation;

@@ -5,8 +5,8 @@ use std::borrow::Cow;
 use expect_test::{Expect, expect};
 use soybean_plan::{
     AxisSet, Bucket, Collective, CollectiveKind, Combine, ConstExpression, Convolution,
-    ConvolutionForm, DType, Halo, Init, Instruction, Kernel, Map, Placement, Pooling, PoolingForm,
-    RunScalar, ScalarProgram, Shape, Step, Strides, Tiling, Unary,
+    ConvolutionForm, DType, Halo, ImageLayout, Init, Instruction, Kernel, Map, Placement, Pooling,
+    PoolingForm, RunScalar, ScalarProgram, Shape, Step, Strides, Tiling, Unary,
 };
 
 use super::{functions, method};
@@ -95,10 +95,12 @@ fn windows_are_expressions() {
         stride: [2, 2],
         padding: [1, 2],
         dilation: [1, 1],
+        layout: ImageLayout::ChannelsFirst,
     };
     let pooling = Pooling {
         form: PoolingForm::MaxGradient,
         planes: 128,
+        channels: 1,
         image: [16, 15],
         window: [2, 3],
         result: [8, 5],
@@ -109,7 +111,7 @@ fn windows_are_expressions() {
     check(
         &kernels[..],
         expect![
-            "[Kernel::Convolve(Convolution { form: ConvolutionForm::Filter, batch: 8, groups: 1, channels: 3, filters: 16, image: [32, 30], window: [3, 5], result: [16, 15], stride: [2, 2], padding: [1, 2], dilation: [1, 1], }), Kernel::Pool(Pooling { form: PoolingForm::MaxGradient, planes: 128, image: [16, 15], window: [2, 3], result: [8, 5], stride: [2, 3], padding: [0, 0], })]"
+            "[Kernel::Convolve(Convolution { form: ConvolutionForm::Filter, batch: 8, groups: 1, channels: 3, filters: 16, image: [32, 30], window: [3, 5], result: [16, 15], stride: [2, 2], padding: [1, 2], dilation: [1, 1], layout: ImageLayout::ChannelsFirst, }), Kernel::Pool(Pooling { form: PoolingForm::MaxGradient, planes: 128, channels: 1, image: [16, 15], window: [2, 3], result: [8, 5], stride: [2, 3], padding: [0, 0], })]"
         ],
     );
 }

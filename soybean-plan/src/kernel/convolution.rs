@@ -10,7 +10,8 @@ descriptor! {
     ///
     /// Images are `[batch, groups * channels, height, width]`, filters
     /// `[groups * filters, channels, height, width]`, and results
-    /// `[batch, groups * filters, height, width]`, all dense and row-major:
+    /// `[batch, groups * filters, height, width]`, all dense. They are row-major in this order of
+    /// dims or in that of [`ImageLayout::ChannelsLast`]:
     ///
     /// ```text
     /// result[n, g o, y, x] = sum over c, i, j of
@@ -43,6 +44,8 @@ descriptor! {
         pub padding: [usize; 2],
         /// The distance between neighboring filter elements, in pixels.
         pub dilation: [usize; 2],
+        /// The order of the dims of images, filters and results.
+        pub layout: ImageLayout,
     }
 }
 
@@ -58,20 +61,54 @@ descriptor! {
     }
 }
 
+descriptor! {
+    /// The order in which tensors of images store their dims.
+    pub enum ImageLayout {
+        /// Batch or filters, channels, height, width (NCHW).
+        ChannelsFirst = "channels-first",
+        /// Batch or filters, height, width, channels (NHWC), as tensor cores read them.
+        ChannelsLast = "channels-last",
+    }
+}
+
+impl ImageLayout {
+    /// Returns extents or indices of four dims, given channels first, in the order of this layout.
+    #[must_use]
+    pub const fn from_channels_first(self, [n, c, h, w]: [usize; 4]) -> [usize; 4] {
+        match self {
+            Self::ChannelsFirst => [n, c, h, w],
+            Self::ChannelsLast => [n, h, w, c],
+        }
+    }
+
+    /// Returns extents or indices of four dims, given in the order of this layout, channels first.
+    #[must_use]
+    pub const fn to_channels_first(self, [n, second, third, fourth]: [usize; 4]) -> [usize; 4] {
+        match self {
+            Self::ChannelsFirst => [n, second, third, fourth],
+            Self::ChannelsLast => [n, fourth, second, third],
+        }
+    }
+}
+
 impl Convolution {
+    fn shape(&self, extents: [usize; 4]) -> Shape {
+        Shape::new(&self.layout.from_channels_first(extents))
+    }
+
     fn image_shape(&self) -> Shape {
         let [height, width] = self.image;
-        Shape::new(&[self.batch, self.groups * self.channels, height, width])
+        self.shape([self.batch, self.groups * self.channels, height, width])
     }
 
     fn filter_shape(&self) -> Shape {
         let [height, width] = self.window;
-        Shape::new(&[self.groups * self.filters, self.channels, height, width])
+        self.shape([self.groups * self.filters, self.channels, height, width])
     }
 
     fn result_shape(&self) -> Shape {
         let [height, width] = self.result;
-        Shape::new(&[self.batch, self.groups * self.filters, height, width])
+        self.shape([self.batch, self.groups * self.filters, height, width])
     }
 
     /// Returns the row or column of a pixel of the window at a result, if it is in the image.
@@ -94,10 +131,11 @@ impl Convolution {
         let offsets = |point: Vec<usize>| {
             let &[n, g, o, c, y, x, i, j] = point.first_chunk()?;
             let (row, column) = (self.pixel(0, y, i)?, self.pixel(1, x, j)?);
+            let at = |index: [usize; 4]| self.layout.from_channels_first(index);
             Some([
-                image.offset(&[n, g * channels + c, row, column]),
-                filter.offset(&[g * filters + o, c, i, j]),
-                result.offset(&[n, g * filters + o, y, x]),
+                image.offset(&at([n, g * channels + c, row, column])),
+                filter.offset(&at([g * filters + o, c, i, j])),
+                result.offset(&at([n, g * filters + o, y, x])),
             ])
         };
         loops.points().into_iter().filter_map(offsets).collect()
@@ -151,6 +189,10 @@ impl fmt::Display for Convolution {
         let ([height, width], [rows, columns]) = (self.image, self.window);
         let images = format!("{}x{}x{height}x{width}", self.batch, self.groups * self.channels);
         let filters = format!("{}x{}x{rows}x{columns}", self.groups * self.filters, self.channels);
-        write!(f, "{} {images} by {filters}", self.form.name())
+        write!(f, "{} {images} by {filters}", self.form.name())?;
+        match self.layout {
+            ImageLayout::ChannelsFirst => Ok(()),
+            ImageLayout::ChannelsLast => write!(f, " {}", self.layout.name()),
+        }
     }
 }

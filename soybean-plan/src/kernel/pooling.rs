@@ -9,14 +9,16 @@ descriptor! {
     /// Pooling of each plane of an image window by window, or its gradient; dense and row-major.
     ///
     /// Reads images, or the gradients of sums; for [`PoolingForm::MaxGradient`] images and
-    /// gradients. Images and results are `[planes, height, width]`. Pixels outside an image are
-    /// left out.
+    /// gradients. Images and results are `[planes, height, width, channels]`. Pixels outside an
+    /// image are left out.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct Pooling {
         /// The computation, and with it the operands.
         pub form: PoolingForm,
-        /// The number of planes: images times channels.
+        /// The number of planes: images, or images times channels if channels come first.
         pub planes: usize,
+        /// The number of channels of a pixel; 1 if channels come first.
+        pub channels: usize,
         /// Height and width of the images.
         pub image: [usize; 2],
         /// Height and width of the windows.
@@ -46,16 +48,18 @@ descriptor! {
 }
 
 impl Pooling {
-    /// Returns the offset of each pixel of the image in the window of a result.
-    fn pixels(&self, plane: usize, result: [usize; 2]) -> Vec<usize> {
+    /// Returns the offset of each pixel of the image in the window of a result, in one channel.
+    fn pixels(&self, plane: usize, result: [usize; 2], channel: usize) -> Vec<usize> {
         let pixel = |dim: usize, of_window: usize| {
             (result[dim] * self.stride[dim] + of_window)
                 .checked_sub(self.padding[dim])
                 .filter(|it| *it < self.image[dim])
         };
         let [height, width] = self.image;
-        let offset =
-            |at: &Vec<usize>| Some((plane * height + pixel(0, at[0])?) * width + pixel(1, at[1])?);
+        let offset = |at: &Vec<usize>| {
+            let pixel = (plane * height + pixel(0, at[0])?) * width + pixel(1, at[1])?;
+            Some(pixel * self.channels + channel)
+        };
         Shape::new(&self.window).points().iter().filter_map(offset).collect()
     }
 }
@@ -78,7 +82,7 @@ impl KernelDescriptor for Pooling {
     }
 
     fn n_operations(&self) -> u64 {
-        let n_results = (self.planes * self.result[0] * self.result[1]) as u64;
+        let n_results = (self.planes * self.channels * self.result[0] * self.result[1]) as u64;
         n_results.saturating_mul((self.window[0] * self.window[1]) as u64)
     }
 
@@ -87,10 +91,10 @@ impl KernelDescriptor for Pooling {
             PoolingForm::Max | PoolingForm::Sum => self.result,
             PoolingForm::MaxGradient | PoolingForm::SumGradient => self.image,
         };
-        let mut results = vec![0.0; self.planes * height * width];
-        let windows = Shape::new(&[self.planes, self.result[0], self.result[1]]);
+        let mut results = vec![0.0; self.planes * height * width * self.channels];
+        let windows = Shape::new(&[self.planes, self.result[0], self.result[1], self.channels]);
         for (output, point) in windows.points().iter().enumerate() {
-            let pixels = self.pixels(point[0], [point[1], point[2]]);
+            let pixels = self.pixels(point[0], [point[1], point[2]], point[3]);
             let values = pixels.iter().map(|it| inputs[0][*it]);
             match self.form {
                 PoolingForm::Max => results[output] = largest(values),
@@ -119,6 +123,10 @@ fn largest(values: impl Iterator<Item = f64>) -> f64 {
 impl fmt::Display for Pooling {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ([height, width], [rows, columns]) = (self.image, self.window);
-        write!(f, "{} {}x{height}x{width} by {rows}x{columns}", self.form.name(), self.planes)
+        write!(f, "{} {}x{height}x{width}", self.form.name(), self.planes)?;
+        if self.channels > 1 {
+            write!(f, "x{}", self.channels)?;
+        }
+        write!(f, " by {rows}x{columns}")
     }
 }

@@ -7,10 +7,11 @@ mod filter;
 
 use std::ops::Range;
 
-use soybean_plan::{Combine, Convolution, ConvolutionForm};
+use soybean_plan::{Combine, Convolution, ConvolutionForm, ImageLayout};
 
 use self::direct::Direct;
 use super::{
+    channels_last::{ChannelsLastKernel, Images},
     isa::Isa,
     kernel::{Arguments, CpuKernel, Prepare, Threads},
     parallel::{parallel_for, part_range},
@@ -63,7 +64,29 @@ pub(crate) struct ConvolutionKernel {
 
 impl Prepare for Convolution {
     fn prepare(&self, threads: &Threads<'_>) -> Box<dyn CpuKernel> {
-        Box::new(ConvolutionKernel::new(self, threads.isa, threads.len()))
+        let first = Self { layout: ImageLayout::ChannelsFirst, ..*self };
+        let kernel = Box::new(ConvolutionKernel::new(&first, threads.isa, threads.len()));
+        match self.layout {
+            ImageLayout::ChannelsFirst => kernel,
+            ImageLayout::ChannelsLast => {
+                let ([left, right], result) = operands(self);
+                let inputs = [left, right];
+                Box::new(ChannelsLastKernel::new(kernel, &inputs, result, threads.len()))
+            }
+        }
+    }
+}
+
+/// Returns the extents of the two inputs and of the result.
+fn operands(convolution: &Convolution) -> ([Images; 2], Images) {
+    let Convolution { batch, groups, channels, filters, image, window, result, .. } = *convolution;
+    let images = Images([batch, image[0] * image[1], groups * channels]);
+    let weights = Images([groups * filters, window[0] * window[1], channels]);
+    let results = Images([batch, result[0] * result[1], groups * filters]);
+    match convolution.form {
+        ConvolutionForm::Forward => ([images, weights], results),
+        ConvolutionForm::Data => ([results, weights], images),
+        ConvolutionForm::Filter => ([images, results], weights),
     }
 }
 

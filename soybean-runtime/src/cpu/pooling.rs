@@ -8,6 +8,7 @@ use soybean_plan::{Pooling, PoolingForm};
 #[cfg(target_arch = "x86_64")]
 use super::math::Fused;
 use super::{
+    channels_last::{ChannelsLastKernel, Images},
     isa::{Isa, for_each_isa},
     kernel::{Arguments, CpuKernel, Prepare, Threads},
     math::{self, MultiplyAdd, Separate},
@@ -47,7 +48,20 @@ type Plane = unsafe fn(&Geometry, &mut Scratch, [&[f32]; 2], &mut [f32]);
 
 impl Prepare for Pooling {
     fn prepare(&self, threads: &Threads<'_>) -> Box<dyn CpuKernel> {
-        Box::new(PoolingKernel::new(self, threads.isa, threads.len()))
+        let Self { form, planes, channels, image, result, .. } = *self;
+        let first = Self { planes: planes * channels, channels: 1, ..*self };
+        let kernel = Box::new(PoolingKernel::new(&first, threads.isa, threads.len()));
+        if channels == 1 {
+            return kernel;
+        }
+        let images = Images([planes, image[0] * image[1], channels]);
+        let results = Images([planes, result[0] * result[1], channels]);
+        let (inputs, result) = match form {
+            PoolingForm::Max | PoolingForm::Sum => (&[images][..], results),
+            PoolingForm::MaxGradient => (&[images, results][..], images),
+            PoolingForm::SumGradient => (&[results][..], images),
+        };
+        Box::new(ChannelsLastKernel::new(kernel, inputs, result, threads.len()))
     }
 }
 
@@ -61,7 +75,7 @@ impl CpuKernel for PoolingKernel {
 
 impl PoolingKernel {
     pub(crate) fn new(pooling: &Pooling, isa: Isa, n_threads: usize) -> Self {
-        let Pooling { form, planes, image, window, result, stride, padding } = *pooling;
+        let Pooling { form, planes, image, window, result, stride, padding, .. } = *pooling;
         let seen = |column: usize| {
             let n_before = |bound: usize| {
                 let places = (0..result[1]).map(|it| it * stride[1] + column);

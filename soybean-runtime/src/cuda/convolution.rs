@@ -2,23 +2,23 @@
 //!
 //! cuDNN requires one element type for images, filters and results. For `f32` gradients of `bf16`
 //! filters, cuDNN accumulates in `f32`, writes `bf16` to the workspace, and a copy converts to
-//! `f32`. cuDNN's documentation lists no `bf16` convolution with `f32` results.
-//! [`ConvolutionLayout`] selects the dimension order that suits tensor cores.
+//! `f32`. cuDNN's documentation lists no `bf16` convolution with `f32` results. Tensors have the
+//! layout of the program, which suits tensor cores where the compiler chose it so.
 #![expect(unsafe_code, reason = "cuDNN is a C library")]
 
 mod algorithm;
 mod descriptor;
-mod layout;
+mod result_conversion;
 
 use std::sync::Arc;
 
+use soybean_codegen::Address;
 use soybean_plan::{Convolution, ConvolutionForm, DType, Precision};
 
-pub(crate) use self::layout::{ConvolutionLayout, LayoutCopy};
+pub(crate) use self::result_conversion::ResultConversion;
 use self::{
     algorithm::{Algorithm, Descriptors, TensorPointers},
-    descriptor::{ConvolutionDescriptor, FilterDescriptor, NOT_SUPPORTED, TensorDescriptor},
-    layout::{ConvolutionTensor, Layout, MAX_COPIED_BYTES},
+    descriptor::{ConvolutionDescriptor, FilterDescriptor, TensorDescriptor},
 };
 use super::{
     cudnn::{self as sys, CudnnError, cudnnMathType_t as Math},
@@ -27,10 +27,6 @@ use super::{
     stream::Stream,
 };
 use crate::{Error, ErrorKind};
-
-/// Maximum workspace of an algorithm in bytes. FFT algorithms for large images need more than they
-/// gain.
-pub(crate) const MAX_WORKSPACE_BYTES: usize = 256 << 20;
 
 /// A cuDNN handle of one GPU.
 pub(crate) struct Cudnn {
@@ -72,25 +68,25 @@ impl Drop for Cudnn {
 pub(crate) struct ConvolutionPlan {
     descriptors: Descriptors,
     algorithm: Algorithm,
-    layout_plan: ConvolutionLayout,
     /// Workspace of the algorithm alone.
-    workspace_bytes: usize,
+    algorithm_bytes: usize,
+    conversion: Option<ResultConversion>,
 }
 
 // SAFETY: this value owns its descriptors.
 unsafe impl Send for ConvolutionPlan {}
 
-/// Element type, math type and layout of a convolution.
-#[derive(Clone, Copy)]
-struct Format {
-    dtype: DType,
-    math: Math,
-    layout: Layout,
+/// Limits of the choice of an algorithm.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ConvolutionLimits {
+    pub(crate) precision: Precision,
+    /// Maximum workspace in bytes, with that of the conversion.
+    pub(crate) max_workspace_bytes: usize,
 }
 
 impl ConvolutionPlan {
     /// Plans the convolution for these element types of the two inputs and the result. Returns
-    /// `None` if cuDNN has no deterministic algorithm for it.
+    /// `None` if cuDNN has no deterministic algorithm for it within the limits.
     ///
     /// # Errors
     /// If cuDNN fails.
@@ -98,69 +94,84 @@ impl ConvolutionPlan {
         cudnn: &Cudnn,
         convolution: &Convolution,
         types: [DType; 3],
-        precision: Precision,
+        limits: ConvolutionLimits,
     ) -> Result<Option<Self>, Error> {
         cudnn.gpu.bind()?;
         let usual = Some(convolution).filter(|it| has_standard_extents(it));
         let Some(compute_type) = usual.and_then(|it| compute_type(it.form, types)) else {
             return Ok(None);
         };
-        let math = math(compute_type, precision);
-        for &layout in Layout::candidates(convolution, compute_type) {
-            let layout_plan = ConvolutionLayout::new(convolution, types, compute_type, layout);
-            if layout != Layout::ChannelsFirst && layout_plan.copied_bytes > MAX_COPIED_BYTES {
-                continue;
-            }
-            let format = Format { dtype: compute_type, math, layout };
-            match Self::with(cudnn, convolution, format, layout_plan) {
-                Ok(plan) => return Ok(Some(plan)),
-                // Try the next layout. If none works, a generated kernel computes the convolution.
-                Err(error) if is_refusal(error) => {}
-                Err(error) => return Err(cudnn_error("planning a convolution", error)),
-            }
+        match Self::with(cudnn, convolution, [compute_type, types[2]], limits) {
+            Ok(plan) => Ok(plan),
+            // A generated kernel computes the convolution.
+            Err(error) if is_refusal(error) => Ok(None),
+            Err(error) => Err(cudnn_error("planning a convolution", error)),
         }
-        Ok(None)
     }
 
     fn with(
         cudnn: &Cudnn,
         convolution: &Convolution,
-        Format { dtype, math, layout }: Format,
-        layout_plan: ConvolutionLayout,
-    ) -> Result<Self, CudnnError> {
-        let [images, filters, results] =
-            [ConvolutionTensor::Images, ConvolutionTensor::Filters, ConvolutionTensor::Results]
-                .map(|it| it.extents(convolution));
+        [dtype, result]: [DType; 2],
+        limits: ConvolutionLimits,
+    ) -> Result<Option<Self>, CudnnError> {
+        let (layout, math) = (convolution.layout, math(dtype, limits.precision));
+        let [images, filters, results] = extents(convolution);
+        let written = match convolution.form {
+            ConvolutionForm::Forward => results,
+            ConvolutionForm::Data => images,
+            ConvolutionForm::Filter => filters,
+        };
+        let conversion = ResultConversion::new(written.iter().product(), [dtype, result]);
+        let converted_bytes = conversion.as_ref().map_or(0, ResultConversion::workspace_bytes);
+        let max_bytes = limits.max_workspace_bytes.saturating_sub(converted_bytes);
         let descriptors = Descriptors {
             images: TensorDescriptor::new(dtype, layout, images)?,
             filters: FilterDescriptor::new(dtype, layout, filters)?,
             results: TensorDescriptor::new(dtype, layout, results)?,
             convolution: ConvolutionDescriptor::new(convolution, math)?,
         };
-        let (algorithm, suited) = Algorithm::find(cudnn.raw, convolution.form, &descriptors)?;
-        // An algorithm must not lower the precision that was asked for.
-        if math != Math::CUDNN_FMA_MATH {
-            descriptors.convolution.set_math(suited)?;
+        for (algorithm, suited) in Algorithm::ranked(cudnn.raw, convolution.form, &descriptors)? {
+            if math == Math::CUDNN_FMA_MATH && algorithm.transforms_numbers() {
+                continue;
+            }
+            // An algorithm must not lower the precision that was asked for.
+            if math != Math::CUDNN_FMA_MATH {
+                descriptors.convolution.set_math(suited)?;
+            }
+            match algorithm.workspace_bytes(cudnn.raw, &descriptors) {
+                Ok(algorithm_bytes) if algorithm_bytes <= max_bytes => {
+                    return Ok(Some(Self { descriptors, algorithm, algorithm_bytes, conversion }));
+                }
+                Ok(_) => {}
+                Err(error) if is_refusal(error) => {}
+                Err(error) => return Err(error),
+            }
         }
-        let workspace_bytes = algorithm.workspace_bytes(cudnn.raw, &descriptors)?;
-        if workspace_bytes > MAX_WORKSPACE_BYTES {
-            return Err(NOT_SUPPORTED);
-        }
-        Ok(Self { descriptors, algorithm, layout_plan, workspace_bytes })
+        Ok(None)
     }
 
-    /// Returns the operands that [`Self::run`] expects, and the copies before and after it.
-    pub(crate) const fn layout_plan(&self) -> &ConvolutionLayout {
-        &self.layout_plan
+    /// Returns the conversion of the result that follows [`Self::run`].
+    pub(crate) const fn conversion(&self) -> Option<&ResultConversion> {
+        self.conversion.as_ref()
     }
 
-    /// Returns the workspace in bytes of [`Self::run`] and of the copies.
-    pub(crate) const fn workspace_bytes(&self) -> usize {
-        self.layout_plan.copied_bytes + self.workspace_bytes
+    /// Returns the location of the result that [`Self::run`] writes.
+    pub(crate) fn result(&self) -> Address {
+        self.conversion.as_ref().map_or(Address::Result(0), |_| ResultConversion::FROM)
     }
 
-    /// Queues the convolution. The operands are in the order of the kernel's operands, at the
-    /// places that [`Self::layout_plan`] gives.
+    /// Returns the workspace in bytes of [`Self::run`] and of the conversion.
+    pub(crate) fn workspace_bytes(&self) -> usize {
+        self.converted_bytes() + self.algorithm_bytes
+    }
+
+    fn converted_bytes(&self) -> usize {
+        self.conversion.as_ref().map_or(0, ResultConversion::workspace_bytes)
+    }
+
+    /// Queues the convolution. The operands are in the order of the kernel's operands, the result
+    /// at the place that [`Self::result`] gives.
     ///
     /// # Safety
     /// The plan was made with this handle, and the stream belongs to the same GPU. Until the
@@ -181,8 +192,8 @@ impl ConvolutionPlan {
             left: left as *const _,
             right: right as *const _,
             result: result as *mut _,
-            workspace: (workspace + self.layout_plan.copied_bytes as u64) as *mut _,
-            workspace_bytes: self.workspace_bytes,
+            workspace: (workspace + self.converted_bytes() as u64) as *mut _,
+            workspace_bytes: self.algorithm_bytes,
         };
         // SAFETY: required of the caller.
         unsafe { self.algorithm.run(cudnn.raw, &self.descriptors, pointers) }.map_err(refused)
@@ -200,6 +211,16 @@ fn compute_type(form: ConvolutionForm, types: [DType; 3]) -> Option<DType> {
         }
         _ => None,
     }
+}
+
+/// Returns the extents of images, filters and results, with channels first.
+const fn extents(convolution: &Convolution) -> [[usize; 4]; 3] {
+    let Convolution { batch, groups, channels, filters, image, window, result, .. } = *convolution;
+    [
+        [batch, groups * channels, image[0], image[1]],
+        [groups * filters, channels, window[0], window[1]],
+        [batch, groups * filters, result[0], result[1]],
+    ]
 }
 
 /// Returns the math type of a convolution. All sums are in single precision.

@@ -9,7 +9,7 @@ use soybean_plan::Kernel;
 use super::{
     autotune::{Autotuner, Choices},
     compile::Compiler,
-    convolution::{ConvolutionLayout, ConvolutionPlan, Cudnn},
+    convolution::{ConvolutionLimits, ConvolutionPlan, Cudnn},
     gpu::Gpu,
     libraries::installation,
     matmul::{self, CublasLt, MatmulPlan},
@@ -31,12 +31,11 @@ pub(crate) struct GpuKernels {
     workspace_bytes: usize,
 }
 
-/// A kernel call: the library call, if there is one, and the operations before and after it.
-/// Without a library call, the operations do all the work.
+/// A kernel call: the library call, if there is one, and the operations after it. Without a library
+/// call, the operations do all the work.
 struct PreparedCall {
-    before: Vec<DeviceOperation>,
     library_call: Option<LibraryCall>,
-    after: Vec<DeviceOperation>,
+    operations: Vec<DeviceOperation>,
 }
 
 /// A call that cuBLASLt or cuDNN computes.
@@ -106,11 +105,10 @@ impl GpuKernels {
         let mut calls = Vec::new();
         let mut workspace_bytes = 0;
         for (library_call, made) in library_call.into_iter().zip(made) {
-            let GeneratedCall { before, after, workspace_bytes: n_bytes } = made;
+            let GeneratedCall { operations: made, workspace_bytes: n_bytes } = made;
             let n_planned = library_call.as_ref().map_or(0, LibraryCall::workspace_bytes);
             workspace_bytes = workspace_bytes.max(n_bytes).max(n_planned);
-            let [before, after] = [operations(&module, before)?, operations(&module, after)?];
-            calls.push(PreparedCall { before, library_call, after });
+            calls.push(PreparedCall { library_call, operations: operations(&module, made)? });
         }
         let function = |name: &String| module.function(name, 0);
         let transfers = requests.transfers.iter().map(function).collect::<Result<_, _>>()?;
@@ -139,16 +137,12 @@ impl GpuKernels {
         stream: &Stream,
         operands: KernelOperands<'_>,
     ) -> Result<(), Error> {
-        let PreparedCall { before, library_call, after } = &self.calls[call];
-        for operation in before {
-            // SAFETY: required of the caller.
-            unsafe { operation.run(stream, operands) }?;
-        }
+        let PreparedCall { library_call, operations } = &self.calls[call];
         if let Some(library_call) = library_call {
-            // SAFETY: required of the caller; the operations before have filled the workspace.
+            // SAFETY: required of the caller.
             unsafe { library_call.run(self, stream, operands) }?;
         }
-        for operation in after {
+        for operation in operations {
             // SAFETY: required of the caller.
             unsafe { operation.run(stream, operands) }?;
         }
@@ -204,7 +198,9 @@ impl LibraryCall {
                 Ok(matmul.map(|it| Self::Matmul(Box::new(it))))
             }
             (Kernel::Convolve(convolution), Some(cudnn)) => {
-                let plan = ConvolutionPlan::new(cudnn, convolution, types, precision)?;
+                let max_workspace_bytes = requests.max_workspace_bytes;
+                let limits = ConvolutionLimits { precision, max_workspace_bytes };
+                let plan = ConvolutionPlan::new(cudnn, convolution, types, limits)?;
                 Ok(plan.map(|it| Self::Convolution(Box::new(it))))
             }
             _ => Ok(None),
@@ -214,20 +210,18 @@ impl LibraryCall {
     /// Returns the part of the call that is generated as source.
     fn generated_part(&self) -> GeneratedPart<'_> {
         match self {
-            Self::Matmul(_) => GeneratedPart::Copies { before: &[], after: &[] },
-            Self::Convolution(it) => {
-                let ConvolutionLayout { before, after, .. } = it.layout_plan();
-                GeneratedPart::Copies { before, after }
-            }
+            Self::Matmul(_) => GeneratedPart::Conversion(None),
+            Self::Convolution(it) => GeneratedPart::Conversion(it.conversion()),
         }
     }
 
     /// Returns the locations of the two inputs and the result.
     fn operands(&self) -> [Address; 3] {
-        match self {
-            Self::Matmul(_) => [Address::Input(0), Address::Input(1), Address::Result(0)],
-            Self::Convolution(it) => it.layout_plan().operands,
-        }
+        let result = match self {
+            Self::Matmul(_) => Address::Result(0),
+            Self::Convolution(it) => it.result(),
+        };
+        [Address::Input(0), Address::Input(1), result]
     }
 
     fn workspace_bytes(&self) -> usize {

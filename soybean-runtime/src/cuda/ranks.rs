@@ -68,6 +68,17 @@ pub(crate) struct CudaRanks {
     devices: DeviceSet,
 }
 
+/// Returns the maximum workspace in bytes of one convolution: half of what the arena leaves free on
+/// the fullest GPU, rounded down to a power of two. So equal GPUs choose equal algorithms, even if
+/// other programs hold a little memory of some.
+fn max_workspace_bytes(gpus: &[Arc<Gpu>], n_ranks: usize, tables: &Tables) -> Result<usize, Error> {
+    let free = gpus.iter().map(|it| it.free_bytes()).collect::<Result<Vec<_>, _>>()?;
+    let n_ranks_of_gpu = n_ranks.div_ceil(gpus.len().max(1)).max(1);
+    let of_rank = free.into_iter().min().unwrap_or(0) / n_ranks_of_gpu;
+    let left = of_rank.saturating_sub(tables.arena_bytes) / 2;
+    Ok(left.checked_ilog2().map_or(0, |bits| 1 << bits))
+}
+
 impl CudaRanks {
     /// Starts all ranks on GPUs and initializes their parameters.
     pub(crate) fn new(model: &AnyModel, config: &Config) -> Result<Self, Error> {
@@ -94,6 +105,7 @@ impl CudaRanks {
             precision: tables.precision,
             calls: &builder.calls,
             transfers: &builder.transfers,
+            max_workspace_bytes: max_workspace_bytes(&gpus, local.ranks.len(), tables)?,
         };
         let is_alone = local.ranks.len() == tables.mesh.n_ranks();
         let kernel_sets = kernel_sets(&gpus, &requests, config.autotunes && is_alone)?;

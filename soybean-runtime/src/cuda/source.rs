@@ -6,7 +6,7 @@ use soybean_plan::{DType, Kernel, Mode, Precision, Step};
 use super::{
     collective::CommunicationBackend,
     compile::cubin,
-    convolution::LayoutCopy,
+    convolution::ResultConversion,
     epilogue::{Epilogue, Fused, FusedStep},
     phase::PhaseBuilder,
     recorder::record,
@@ -30,6 +30,8 @@ pub(crate) struct KernelRequests<'a> {
     pub(crate) calls: &'a [KernelCall],
     /// Names of the functions of transfers.
     pub(crate) transfers: &'a [String],
+    /// Maximum workspace in bytes of a convolution of cuDNN.
+    pub(crate) max_workspace_bytes: usize,
 }
 
 /// Part of a call that is generated as source.
@@ -37,16 +39,15 @@ pub(crate) struct KernelRequests<'a> {
 pub(crate) enum GeneratedPart<'a> {
     /// The whole kernel.
     WholeKernel,
-    /// Copies before and after a library call.
-    Copies { before: &'a [LayoutCopy], after: &'a [LayoutCopy] },
+    /// The conversion of a library call's result, if it needs one.
+    Conversion(Option<&'a ResultConversion>),
 }
 
 /// Operations that are generated for a call.
 #[derive(Debug, Default)]
 pub(crate) struct GeneratedCall {
-    /// Operations before the library call, or all operations without one.
-    pub(crate) before: Vec<Operation>,
-    pub(crate) after: Vec<Operation>,
+    /// Operations after the library call, or all operations without one.
+    pub(crate) operations: Vec<Operation>,
     /// Workspace of a generated kernel in bytes.
     pub(crate) workspace_bytes: usize,
 }
@@ -72,47 +73,38 @@ impl ModelSource {
                     let Generated { text, operations, workspace_bytes } =
                         generate(requests, call, number)?;
                     this.text.push_str(&text);
-                    GeneratedCall { before: operations, after: Vec::new(), workspace_bytes }
+                    GeneratedCall { operations, workspace_bytes }
                 }
-                GeneratedPart::Copies { before, after } => GeneratedCall {
-                    before: this.copies(before, &format!("k{number}_before"))?,
-                    after: this.copies(after, &format!("k{number}_after"))?,
-                    workspace_bytes: 0,
-                },
+                GeneratedPart::Conversion(None) => GeneratedCall::default(),
+                GeneratedPart::Conversion(Some(conversion)) => {
+                    let made = generate_conversion(conversion, &format!("k{number}_"))?;
+                    this.text.push_str(&made.text);
+                    let operations = made.operations.into_iter().map(redirected).collect();
+                    GeneratedCall { operations, workspace_bytes: 0 }
+                }
             };
             this.made.push(made);
         }
         Ok(this)
     }
-
-    fn copies(&mut self, copies: &[LayoutCopy], prefix: &str) -> Result<Vec<Operation>, Error> {
-        let mut operations = Vec::new();
-        for (number, copy) in copies.iter().enumerate() {
-            let made = generate_copy(copy, &format!("{prefix}{number}_"))?;
-            self.text.push_str(&made.text);
-            operations.extend(made.operations.into_iter().map(|it| redirected(it, copy)));
-        }
-        Ok(operations)
-    }
 }
 
-fn generate_copy(copy: &LayoutCopy, prefix: &str) -> Result<Generated, Error> {
-    let kernel = Kernel::Permute(copy.permutation);
-    let (inputs, results) = copy.types.split_at(1);
+fn generate_conversion(conversion: &ResultConversion, prefix: &str) -> Result<Generated, Error> {
+    let kernel = Kernel::Permute(conversion.permutation);
+    let (inputs, results) = conversion.types.split_at(1);
     // Copies compute no products, so the precision does not matter.
     let call = codegen::Call { kernel: &kernel, inputs, results, precision: Precision::F32 };
     codegen::generate(&call, prefix).ok_or_else(|| {
-        let message = format!("expected a copy that GPUs can make, found {copy:?}");
+        let message = format!("expected a copy that GPUs can make, found {conversion:?}");
         Error::new(ErrorKind::Program, message)
     })
 }
 
-/// Replaces the operands of a copy by those of the kernel that it belongs to.
-fn redirected(operation: Operation, copy: &LayoutCopy) -> Operation {
+/// Replaces the source of a conversion by the place at which the library call left the result.
+fn redirected(operation: Operation) -> Operation {
     let redirect = |address| match address {
-        Address::Input(_) => copy.from,
-        Address::Result(_) => copy.to,
-        Address::Scalars | Address::Workspace(_) => address,
+        Address::Input(_) => ResultConversion::FROM,
+        Address::Result(_) | Address::Scalars | Address::Workspace(_) => address,
     };
     match operation {
         Operation::Launch(mut launch) => {
@@ -196,6 +188,7 @@ pub fn compile_kernels(model: &dyn Model, architecture: &str) -> Result<MachineC
         precision: tables.precision,
         calls: &builder.calls,
         transfers: &builder.transfers,
+        max_workspace_bytes: 0,
     };
     let ModelSource { text, made } =
         ModelSource::new(&requests, &vec![GeneratedPart::WholeKernel; builder.calls.len()])?;

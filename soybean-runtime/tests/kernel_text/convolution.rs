@@ -1,6 +1,6 @@
 //! Random convolutions of all forms.
 
-use soybean_plan::{Convolution, ConvolutionForm};
+use soybean_plan::{Convolution, ConvolutionForm, ImageLayout};
 
 use crate::{
     case::Case,
@@ -32,6 +32,7 @@ pub(crate) fn case(dice: &mut Dice) -> Case {
         stride,
         padding,
         dilation,
+        layout: dice.pick(ImageLayout::ALL),
     };
     let images = batch * groups * channels * image[0] * image[1];
     let weights = groups * filters * channels * window[0] * window[1];

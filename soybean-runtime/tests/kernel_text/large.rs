@@ -3,8 +3,8 @@
 
 use soybean_plan::{
     Attention, AttentionBias, AttentionForm, Combine, Contraction, Convolution, ConvolutionForm,
-    DType, Embedding, EmbeddingForm, Map, MatrixStrides, Pooling, PoolingForm, Reduction, Shape,
-    Strides,
+    DType, Embedding, EmbeddingForm, ImageLayout, Map, MatrixStrides, Pooling, PoolingForm,
+    Reduction, Shape, Strides,
 };
 
 use crate::{
@@ -111,6 +111,7 @@ fn of_side(side: usize) -> Convolution {
         stride: [1; 2],
         padding: [1; 2],
         dilation: [1; 2],
+        layout: ImageLayout::ChannelsFirst,
     }
 }
 
@@ -214,6 +215,7 @@ pub(crate) fn pooling(dice: &mut Dice) -> Case {
     let it = Pooling {
         form: PoolingForm::SumGradient,
         planes,
+        channels: 1,
         image: [2 * side + 1; 2],
         window: [3; 2],
         result: [side; 2],

@@ -231,8 +231,17 @@ pub(crate) fn beyond_32_bits() -> Vec<Case> {
         Permutation { extents, input: transposed }.into(),
         Padding { input: extents, result: extents.with(1, 70_001), low, fill: 0.0 }.into(),
         Concatenation { outer: 70_000, lengths: vec![70_000].into() }.into(),
-        Pooling { form, planes: 200_000, image, window, result, stride: [2; 2], padding: [0; 2] }
-            .into(),
+        Pooling {
+            form,
+            planes: 200_000,
+            channels: 1,
+            image,
+            window,
+            result,
+            stride: [2; 2],
+            padding: [0; 2],
+        }
+        .into(),
     ];
     let case = |kernel: Kernel| {
         let inputs = vec![Data { dtype: DType::F32, numbers: Vec::new() }];

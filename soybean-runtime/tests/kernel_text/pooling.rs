@@ -11,7 +11,7 @@ pub(crate) fn case(dice: &mut Dice) -> Case {
         PoolingForm::Sum,
         PoolingForm::SumGradient,
     ]);
-    let planes = dice.pick(&[1, 3, 10]);
+    let (planes, channels) = (dice.pick(&[1, 3, 10]), dice.pick(&[1, 1, 2, 8]));
     let mut pair = |choices: &[usize]| [dice.pick(choices), dice.pick(choices)];
     let (image, window) = (pair(&[1, 5, 8, 13]), pair(&[1, 2, 3]));
     let (stride, padding) = (pair(&[1, 2, 3]), pair(&[0, 0, 1]));
@@ -20,8 +20,8 @@ pub(crate) fn case(dice: &mut Dice) -> Case {
     let result = [fits(0), fits(1)];
     let padding = [0, 1]
         .map(|dim| if image[dim] + 2 * padding[dim] < window[dim] { 1 } else { padding[dim] });
-    let pooling = Pooling { form, planes, image, window, result, stride, padding };
-    let sizes = [image, result].map(|it| planes * it[0] * it[1]);
+    let pooling = Pooling { form, planes, channels, image, window, result, stride, padding };
+    let sizes = [image, result].map(|it| planes * it[0] * it[1] * channels);
     let (reads, writes) = match form {
         PoolingForm::Max | PoolingForm::Sum => (vec![sizes[0]], sizes[1]),
         PoolingForm::MaxGradient => (vec![sizes[0], sizes[1]], sizes[0]),

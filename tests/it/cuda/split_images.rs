@@ -27,7 +27,7 @@ macro_rules! tests {
             let path = concat!("cuda::split_images::", stringify!($test));
             let settings: &[(&str, &str)] = &$settings;
             on_virtual_gpus(path, settings, |machine| {
-                for precision in [Precision::F32, Precision::Bf16] {
+                for precision in [Precision::F32, Precision::Tf32, Precision::Bf16] {
                     learns_as_on_the_cpu(machine, &program(2, [4, 16], ("P3", [1, 2]), precision));
                     learns_as_on_the_cpu(machine, &program(4, [16, 8], ("P2", [4, 1]), precision));
                 }

@@ -1,6 +1,6 @@
 //! Tests of convolutions against plain loops in double precision.
 
-use soybean_plan::DType;
+use soybean_plan::{DType, ImageLayout};
 
 use super::*;
 use crate::cpu::random_data::{Dice, region};
@@ -115,6 +115,7 @@ fn random(dice: &mut Dice, sides: &[usize], depths: &[usize]) -> Convolution {
         stride,
         padding,
         dilation,
+        layout: ImageLayout::ChannelsFirst,
     }
 }
 
@@ -182,6 +183,7 @@ fn convolutions_by_transforms_agree_with_plain_loops() {
             stride: [1, 1],
             padding,
             dilation: [1, 1],
+            layout: ImageLayout::ChannelsFirst,
         };
         assert!(ConvolutionKernel::new(&convolution, Isa::detect(), 2).winograd.is_some());
         check(&mut dice, &convolution);
@@ -202,6 +204,7 @@ fn sums_over_nothing_are_zero() {
         stride: [1, 1],
         padding: [0, 0],
         dilation: [1, 1],
+        layout: ImageLayout::ChannelsFirst,
     };
     check(&mut Dice(0), &convolution);
     let data = Convolution { form: ConvolutionForm::Data, channels: 2, filters: 0, ..convolution };

@@ -75,7 +75,7 @@ fn random(dice: &mut Dice, sides: &[usize]) -> Pooling {
     let forms =
         [PoolingForm::Max, PoolingForm::MaxGradient, PoolingForm::Sum, PoolingForm::SumGradient];
     let (form, planes) = (dice.pick(&forms), dice.pick(&[1, 3, 7]));
-    Pooling { form, planes, image, window, result, stride, padding }
+    Pooling { form, planes, channels: 1, image, window, result, stride, padding }
 }
 
 fn check(dice: &mut Dice, pooling: &Pooling) {
@@ -136,6 +136,7 @@ fn a_window_of_negative_infinity_has_its_first_pixel_as_the_largest() {
     let pooling = Pooling {
         form: PoolingForm::MaxGradient,
         planes: 1,
+        channels: 1,
         image: [2, 2],
         window: [2, 2],
         result: [1, 1],

@@ -6,10 +6,7 @@ use std::ffi::c_void;
 
 use soybean_plan::ConvolutionForm;
 
-use super::{
-    MAX_WORKSPACE_BYTES,
-    descriptor::{ConvolutionDescriptor, FilterDescriptor, NOT_SUPPORTED, TensorDescriptor},
-};
+use super::descriptor::{ConvolutionDescriptor, FilterDescriptor, TensorDescriptor};
 use crate::cuda::cudnn::{
     self as sys, CudnnError, Status, cudnnDeterminism_t as Determinism, cudnnMathType_t as Math,
 };
@@ -23,7 +20,7 @@ pub(super) struct Descriptors {
 }
 
 /// An algorithm for one kind of convolution.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(super) enum Algorithm {
     Forward(sys::cudnnConvolutionFwdAlgo_t),
     Data(sys::cudnnConvolutionBwdDataAlgo_t),
@@ -71,24 +68,23 @@ macro_rules! search {
         };
         asked.result()?;
         let found = found.into_iter().take(usize::try_from(n_found).unwrap_or(0));
-        let mut fitting = found.filter(|it| {
+        let fitting = found.filter(|it| {
             // Results must be reproducible bit by bit.
             it.status == Status::CUDNN_STATUS_SUCCESS
                 && it.determinism == Determinism::CUDNN_DETERMINISTIC
-                && it.memory <= MAX_WORKSPACE_BYTES
         });
-        fitting.next().map(|it| (Self::$form(it.algo), it.mathType)).ok_or(NOT_SUPPORTED)?
+        fitting.map(|it| (Self::$form(it.algo), it.mathType)).collect()
     }};
 }
 
 impl Algorithm {
-    /// Returns the fastest algorithm by cuDNN's heuristic that is deterministic and fits, with its
-    /// math type.
-    pub(super) fn find(
+    /// Returns the deterministic algorithms with their math types, the fastest by cuDNN's heuristic
+    /// first.
+    pub(super) fn ranked(
         handle: sys::cudnnHandle_t,
         form: ConvolutionForm,
         descriptors: &Descriptors,
-    ) -> Result<(Self, Math), CudnnError> {
+    ) -> Result<Vec<(Self, Math)>, CudnnError> {
         let Descriptors { images, filters, results, convolution } = descriptors;
         let (images, filters, results) = (images.raw(), filters.raw(), results.raw());
         let convolution = convolution.raw();
@@ -108,6 +104,33 @@ impl Algorithm {
         })
     }
 
+    /// Returns whether the algorithm multiplies sums of pixels, whose errors are larger than those
+    /// of single precision. Source: Lavin & Gray 2016, for Winograd's transforms.
+    pub(super) const fn transforms_numbers(self) -> bool {
+        use sys::{
+            cudnnConvolutionBwdDataAlgo_t as Data, cudnnConvolutionBwdFilterAlgo_t as Filter,
+            cudnnConvolutionFwdAlgo_t as Forward,
+        };
+        match self {
+            Self::Forward(it) => matches!(
+                it,
+                Forward::CUDNN_CONVOLUTION_FWD_ALGO_WINOGRAD
+                    | Forward::CUDNN_CONVOLUTION_FWD_ALGO_WINOGRAD_NONFUSED
+            ),
+            Self::Data(it) => matches!(
+                it,
+                Data::CUDNN_CONVOLUTION_BWD_DATA_ALGO_WINOGRAD
+                    | Data::CUDNN_CONVOLUTION_BWD_DATA_ALGO_WINOGRAD_NONFUSED
+            ),
+            Self::Filter(it) => matches!(
+                it,
+                Filter::CUDNN_CONVOLUTION_BWD_FILTER_ALGO_WINOGRAD
+                    | Filter::CUDNN_CONVOLUTION_BWD_FILTER_ALGO_WINOGRAD_NONFUSED
+            ),
+        }
+    }
+
+    /// Returns the workspace in bytes, which can differ from what the heuristic says.
     pub(super) fn workspace_bytes(
         self,
         handle: sys::cudnnHandle_t,

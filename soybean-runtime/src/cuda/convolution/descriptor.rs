@@ -3,9 +3,8 @@
 
 use std::ffi::c_int;
 
-use soybean_plan::{Convolution, DType};
+use soybean_plan::{Convolution, DType, ImageLayout};
 
-use super::layout::Layout;
 use crate::cuda::cudnn::{self as sys, CudnnError, Status, cudnnMathType_t as Math};
 
 macro_rules! descriptions {
@@ -49,12 +48,12 @@ descriptions! {
 impl TensorDescriptor {
     pub(super) fn new(
         dtype: DType,
-        layout: Layout,
+        layout: ImageLayout,
         extents: [usize; 4],
     ) -> Result<Self, CudnnError> {
         let (tensor, dtype) = (Self::empty()?, data_type(dtype)?);
         let [batch, channels, height, width] = to_ints(extents)?;
-        let format = layout.format();
+        let format = format(layout);
         // SAFETY: the descriptor is valid.
         let set = unsafe {
             sys::cudnnSetTensor4dDescriptor(tensor.0, format, dtype, batch, channels, height, width)
@@ -66,12 +65,12 @@ impl TensorDescriptor {
 impl FilterDescriptor {
     pub(super) fn new(
         dtype: DType,
-        layout: Layout,
+        layout: ImageLayout,
         extents: [usize; 4],
     ) -> Result<Self, CudnnError> {
         let (filter, dtype) = (Self::empty()?, data_type(dtype)?);
         let [filters, channels, height, width] = to_ints(extents)?;
-        let format = layout.format();
+        let format = format(layout);
         // SAFETY: the descriptor is valid.
         let set = unsafe {
             sys::cudnnSetFilter4dDescriptor(
@@ -124,6 +123,14 @@ fn data_type(dtype: DType) -> Result<sys::cudnnDataType_t, CudnnError> {
         DType::F32 => Ok(sys::cudnnDataType_t::CUDNN_DATA_FLOAT),
         DType::Bf16 => Ok(sys::cudnnDataType_t::CUDNN_DATA_BFLOAT16),
         DType::I32 => Err(NOT_SUPPORTED),
+    }
+}
+
+/// Returns cuDNN's name of a layout.
+const fn format(layout: ImageLayout) -> sys::cudnnTensorFormat_t {
+    match layout {
+        ImageLayout::ChannelsFirst => sys::cudnnTensorFormat_t::CUDNN_TENSOR_NCHW,
+        ImageLayout::ChannelsLast => sys::cudnnTensorFormat_t::CUDNN_TENSOR_NHWC,
     }
 }
 

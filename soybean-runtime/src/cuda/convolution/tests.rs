@@ -3,9 +3,9 @@
 #![expect(unsafe_code, reason = "convolutions run on raw memory")]
 
 use soybean_fake_cuda::virtual_gpus::on_virtual_gpus;
-use soybean_plan::Kernel;
+use soybean_plan::{ImageLayout, Kernel, KernelDescriptor};
 
-use super::*;
+use super::{descriptor::NOT_SUPPORTED, *};
 use crate::cuda::{
     compile::Compiler,
     epilogue::Epilogue,
@@ -28,6 +28,7 @@ const PLAIN: Convolution = Convolution {
     stride: [1, 1],
     padding: [0, 0],
     dilation: [1, 1],
+    layout: ImageLayout::ChannelsFirst,
 };
 
 const SPREAD: Convolution =
@@ -82,46 +83,7 @@ fn rejections_are_distinguished_from_failures() {
 
 /// Returns the number of elements of images, filters and results.
 fn sizes(it: &Convolution) -> [usize; 3] {
-    let images = it.batch * it.groups * it.channels * it.image[0] * it.image[1];
-    let filters = it.groups * it.filters * it.channels * it.window[0] * it.window[1];
-    [images, filters, it.batch * it.groups * it.filters * it.result[0] * it.result[1]]
-}
-
-/// Calls `visit` for each product that the convolution sums, with the element offsets in images,
-/// filters and results.
-fn for_each_product(it: &Convolution, mut visit: impl FnMut([usize; 3])) {
-    let inside = |axis: usize, at: usize, window: usize| {
-        let place =
-            (at * it.stride[axis] + window * it.dilation[axis]).checked_sub(it.padding[axis])?;
-        (place < it.image[axis]).then_some(place)
-    };
-    let range = |n: usize| 0..n;
-    for n in range(it.batch) {
-        for (g, o) in range(it.groups).flat_map(|g| range(it.filters).map(move |o| (g, o))) {
-            for (c, i, j) in range(it.channels * it.window[0] * it.window[1]).map(|at| {
-                (
-                    at / it.window[1] / it.window[0],
-                    at / it.window[1] % it.window[0],
-                    at % it.window[1],
-                )
-            }) {
-                let filter = (((g * it.filters + o) * it.channels + c) * it.window[0] + i)
-                    * it.window[1]
-                    + j;
-                for (y, x) in
-                    range(it.result[0]).flat_map(|y| range(it.result[1]).map(move |x| (y, x)))
-                {
-                    let (Some(row), Some(column)) = (inside(0, y, i), inside(1, x, j)) else {
-                        continue;
-                    };
-                    let plane = (n * it.groups + g) * it.channels + c;
-                    let image = (plane * it.image[0] + row) * it.image[1] + column;
-                    let plane = (n * it.groups + g) * it.filters + o;
-                    visit([image, filter, (plane * it.result[0] + y) * it.result[1] + x]);
-                }
-            }
-        }
-    }
+    extents(it).map(|it| it.iter().product())
 }
 
 /// A convolution and the types of its operands.
@@ -138,7 +100,13 @@ fn check(cases: &[Case], precision: Precision) {
         epilogue: Epilogue::default(),
     };
     let calls: Vec<KernelCall> = cases.iter().enumerate().map(call).collect();
-    let requests = KernelRequests { kernels: &kernels, precision, calls: &calls, transfers: &[] };
+    let requests = KernelRequests {
+        kernels: &kernels,
+        precision,
+        calls: &calls,
+        transfers: &[],
+        max_workspace_bytes: MAX_WORKSPACE_BYTES,
+    };
     let kernels = GpuKernels::new(gpu, &mut Compiler::default(), &requests, None).unwrap();
     let stream = Stream::new(gpu, Priority::Normal).unwrap();
     let workspace = DeviceMemory::zeroed(gpu, kernels.workspace_bytes(), "the workspace").unwrap();
@@ -183,14 +151,13 @@ fn run(
     // is done.
     unsafe { kernels.run(call, stream, operands) }.unwrap();
     stream.synchronize().unwrap();
-    let mut sums = vec![0.0; sizes[target]];
-    let mut terms = vec![0.0; sums.len()];
-    for_each_product(convolution, |offsets| {
-        let term = f64::from(tensors[0].values[offsets[left]])
-            * f64::from(tensors[1].values[offsets[right]]);
-        sums[offsets[target]] += term;
-        terms[offsets[target]] += term.abs();
-    });
+    let values = |absolute: fn(f64) -> f64| {
+        let inputs = [0, 1].map(|number: usize| -> Vec<f64> {
+            tensors[number].values.iter().map(|it| absolute(f64::from(*it))).collect()
+        });
+        convolution.evaluate(&[&inputs[0], &inputs[1]], &[]).remove(0)
+    };
+    let (sums, terms) = (values(|it| it), values(f64::abs));
     tensors[2].download(&memories[2]);
     // The error of a sum in single precision, and of rounding the operands or the sum.
     let unit = match (types[0], precision) {
@@ -217,18 +184,28 @@ fn cases(convolutions: &[Convolution], dtype: DType) -> Vec<Case> {
     cases
 }
 
+/// More than any algorithm needs for these convolutions.
+const MAX_WORKSPACE_BYTES: usize = 1 << 20;
+
 /// Returns the plan of a convolution, or `None` if cuDNN does not compute it.
-fn plan((convolution, types): &Case, precision: Precision) -> Option<ConvolutionPlan> {
+fn plan(
+    (convolution, types): &Case,
+    precision: Precision,
+    max_workspace_bytes: usize,
+) -> Option<ConvolutionPlan> {
     let cudnn = Cudnn::new(&gpus(1)[0]).unwrap();
-    ConvolutionPlan::new(&cudnn, convolution, *types, precision).unwrap()
+    let limits = ConvolutionLimits { precision, max_workspace_bytes };
+    ConvolutionPlan::new(&cudnn, convolution, *types, limits).unwrap()
 }
 
-/// Convolutions without a multiple of 8 channels or filters: plain, strided, grouped and
-/// one-dimensional.
-fn narrow() -> [Convolution; 4] {
+/// Plain, strided, grouped, depthwise, one-dimensional and wide convolutions, in both layouts.
+fn convolutions() -> Vec<Convolution> {
     let grouped = Convolution { groups: 2, ..SPREAD };
+    let depthwise = Convolution { groups: 5, channels: 1, filters: 1, ..PLAIN };
     let flat = Convolution { image: [1, 8], window: [1, 3], result: [1, 6], ..PLAIN };
-    [PLAIN, SPREAD, grouped, flat]
+    let all = [PLAIN, SPREAD, grouped, depthwise, flat, WIDE];
+    let of = |layout| all.map(|it| Convolution { layout, ..it });
+    ImageLayout::ALL.iter().copied().flat_map(of).collect()
 }
 
 #[test]
@@ -239,38 +216,14 @@ fn convolutions_of_all_forms_and_types() {
             (DType::F32, Precision::Tf32),
             (DType::Bf16, Precision::Bf16),
         ] {
-            let cases = cases(&narrow(), dtype);
+            let cases = cases(&convolutions(), dtype);
             for case in &cases {
-                let plan = plan(case, precision).expect("cuDNN has such convolutions");
-                let ConvolutionLayout { before, after, .. } = plan.layout_plan();
-                assert!(before.is_empty(), "{case:?}: {before:?}");
-                assert_eq!(after.len(), usize::from(case.1[2] != dtype), "{case:?}");
+                let plan = plan(case, precision, MAX_WORKSPACE_BYTES);
+                let plan = plan.expect("cuDNN has such convolutions");
+                assert_eq!(plan.conversion().is_some(), case.1[2] != dtype, "{case:?}");
             }
             check(&cases, precision);
         }
-    });
-}
-
-#[test]
-fn convolutions_with_channels_last() {
-    on_virtual_gpus("cuda::convolution::tests::convolutions_with_channels_last", &[], |_| {
-        let grouped = Convolution { groups: 2, ..WIDE };
-        // Large enough for tiled copies, with partial tiles.
-        let large = Convolution { channels: 40, image: [9, 8], result: [4, 4], ..WIDE };
-        let point = Convolution { padding: [0, 0], window: [1, 1], result: [4, 3], ..WIDE };
-        let cases = cases(&[WIDE, grouped, large, point], DType::Bf16);
-        for case in &cases {
-            let plan = plan(case, Precision::Bf16).expect("cuDNN has such convolutions");
-            let ConvolutionLayout { before, after, .. } = plan.layout_plan();
-            // For filters of one pixel both layouts are the same.
-            let are_filters_copied = case.0.window != [1, 1];
-            let is_gradient = case.0.form == ConvolutionForm::Filter;
-            let n_before = if is_gradient || are_filters_copied { 2 } else { 1 };
-            let is_widened = case.1 == WIDENED;
-            let n_after = usize::from(!is_gradient || are_filters_copied || is_widened);
-            assert_eq!([before.len(), after.len()], [n_before, n_after], "{case:?}");
-        }
-        check(&cases, Precision::Bf16);
     });
 }
 
@@ -281,7 +234,7 @@ fn unsupported_convolutions_are_left_to_generated_kernels() {
         &[],
         |_| {
             let is_unsupported = |convolution: Convolution, types: [DType; 3]| {
-                plan(&(convolution, types), Precision::F32).is_none()
+                plan(&(convolution, types), Precision::F32, MAX_WORKSPACE_BYTES).is_none()
             };
             assert!(!is_unsupported(PLAIN, [DType::F32; 3]));
             assert!(is_unsupported(Convolution { result: [5, 5], ..PLAIN }, [DType::F32; 3]));
@@ -291,17 +244,36 @@ fn unsupported_convolutions_are_left_to_generated_kernels() {
 }
 
 #[test]
-fn large_tensors_keep_their_layout() {
-    on_virtual_gpus("cuda::convolution::tests::large_tensors_keep_their_layout", &[], |_| {
-        // Images and results of 1 GiB each, and filters. Nothing is computed.
-        let batch = (1 << 30) / (2 * 8 * 64 * 64);
-        let (image, result) = ([64, 64], [64, 64]);
-        let large = Convolution { batch, filters: 8, image, result, padding: [1, 1], ..PLAIN };
-        let large = Convolution { channels: 8, ..large };
-        let types = [DType::Bf16; 3];
-        let plan = |it| plan(&(it, types), Precision::Bf16).unwrap();
-        assert_eq!(plan(large).layout_plan().copied_bytes, 0);
-        let smaller = Convolution { batch: batch - 1, ..large };
-        assert!(plan(smaller).layout_plan().copied_bytes > 0);
+fn algorithms_that_fit_are_taken_in_their_order() {
+    on_virtual_gpus(
+        "cuda::convolution::tests::algorithms_that_fit_are_taken_in_their_order",
+        &[],
+        |_| {
+            let types = [DType::Bf16; 3];
+            let plan =
+                |form, most| plan(&(Convolution { form, ..PLAIN }, types), Precision::Bf16, most);
+            let workspace = |form, most| plan(form, most).map(|it| it.workspace_bytes());
+            // The second algorithm needs no workspace. The gradient's, which is not deterministic,
+            // is not taken.
+            assert_eq!(workspace(ConvolutionForm::Forward, 4096), Some(4096));
+            assert_eq!(workspace(ConvolutionForm::Forward, 4095), Some(0));
+            assert_eq!(workspace(ConvolutionForm::Data, 4096), Some(4096));
+            assert_eq!(workspace(ConvolutionForm::Data, 4095), None);
+        },
+    );
+}
+
+#[test]
+fn single_precision_takes_no_transforms() {
+    on_virtual_gpus("cuda::convolution::tests::single_precision_takes_no_transforms", &[], |_| {
+        let types = [DType::F32; 3];
+        // cuDNN suggests a transform first.
+        for form in FORMS {
+            let case = (Convolution { form, ..PLAIN }, types);
+            for (precision, may_transform) in [(Precision::F32, false), (Precision::Tf32, true)] {
+                let plan = plan(&case, precision, MAX_WORKSPACE_BYTES).unwrap();
+                assert_eq!(plan.algorithm.transforms_numbers(), may_transform, "{form:?}");
+            }
+        }
     });
 }

@@ -67,10 +67,11 @@ impl Convolution {
         })
     }
 
-    /// Returns the possible algorithms, the fastest first. As with the real library, the first is
-    /// not always deterministic.
+    /// Returns the possible algorithms, the fastest first. As with the real library, the first can
+    /// be a transform, and the first of the others is not always deterministic.
     pub(super) fn algorithms(&self) -> Vec<u32> {
-        let is_transformable = self.tensors[1].extents[2..] == [3, 3]
+        let is_transformable = self.tensors[0].dtype == ElementType::F32
+            && self.tensors[1].extents[2..] == [3, 3]
             && self.descriptor.stride == [1, 1]
             && self.descriptor.dilation == [1, 1];
         let (plain, transformed): (&[u32], u32) = match self.direction {
@@ -78,7 +79,7 @@ impl Convolution {
             Direction::BackwardData => (&[0, 1], 4),
             Direction::BackwardFilter => (&[0, 3, 1], 5),
         };
-        plain.iter().copied().chain(is_transformable.then_some(transformed)).collect()
+        is_transformable.then_some(transformed).into_iter().chain(plain.iter().copied()).collect()
     }
 
     pub(super) fn is_deterministic(&self, algorithm: u32) -> bool {

@@ -1,0 +1,277 @@
+//! Channels last: images in the order that tensor cores read, `[n, h, w, c]`, between convolutions
+//! that compute in `bf16` or `tf32`.
+//!
+//! A layout is an order of dims. Convolutions and poolings have a form for each ([`ImageLayout`]);
+//! maps, reductions and most changes of shape are index notation, so another order costs them
+//! nothing ([`ChannelsLast`]). Where an operator reads a tensor in the other layout, a `permute`
+//! copies it. The pass chooses the layouts with the fewest elements to copy, which is a minimum cut
+//! (`channels_last/layouts.rs`). So the copies that remain are at the ends of a network: its input,
+//! and what a dense layer reads. Filters are kept as users know them, and copied.
+//!
+//! In `bf16`, inputs and parameters are rounded before convolutions read them. The rounding map
+//! reads them in the user's order, so it is their only copy.
+//!
+//! Tensor cores multiply runs of channels, such as 8 numbers of `bf16`. Images of three channels
+//! get channels of zeros, and so do their filters.
+//!
+//! The pass comes before padding and rounding: the copies are split as any operator is, and are
+//! made in `bf16`. Networks in `f32` stay as they are.
+
+mod layouts;
+
+use std::collections::BTreeMap;
+
+use soybean_plan::{ConvolutionForm, DType, ImageLayout, Precision, Shape};
+
+use self::layouts::Layouts;
+use crate::{
+    graph::{Graph, Source},
+    network::Network,
+    operator::{ChannelsLast, Operator},
+    operators::{
+        convolve::Convolve, elementwise::Elementwise, pad::Pad, permute::Permute, reshape::Reshape,
+    },
+    rewrite::{Rewriter, rewrite},
+    value::Value,
+};
+
+/// Puts the channels of images last where that saves time on tensor cores.
+#[must_use]
+pub fn channels_last(network: Network, precision: Precision) -> Network {
+    let graph = &network.graph;
+    let run = match precision {
+        Precision::F32 => return network,
+        Precision::Tf32 => 4,
+        Precision::Bf16 => 8,
+    };
+    if !graph.values().any(|it| graph.operator_as::<Convolve>(it).is_some()) {
+        return network;
+    }
+    let layouts = Layouts::of(&network);
+    let roots = network.roots();
+    let is_data = of_data_alone(graph);
+    let (made, widened) = (BTreeMap::new(), BTreeMap::new());
+    let mut pass = Pass { layouts, precision, run, is_data, made, widened };
+    rewrite(&network, |rewriter, value| {
+        let layout = pass.add(rewriter, value);
+        // The results of a step are in the user's order.
+        let layout = if roots.contains(&value) { ImageLayout::ChannelsFirst } else { layout };
+        Some(pass.in_layout(rewriter, value, layout))
+    })
+}
+
+/// Marks the tensors that depend on no parameter.
+fn of_data_alone(graph: &Graph) -> Vec<bool> {
+    let mut marks: Vec<bool> = Vec::with_capacity(graph.n_values());
+    for value in graph.values() {
+        let is_kept = graph.node(value).source.is_kept();
+        marks.push(!is_kept && graph.operands(value).iter().all(|it| marks[it.index()]));
+    }
+    marks
+}
+
+/// Returns the permutation of the model that computes a tensor and can take up others, because the
+/// result has no pin.
+fn free_permutation(graph: &Graph, value: Value) -> Option<&Permute> {
+    graph.operator_as::<Permute>(value).filter(|_| graph.node(value).pinned.is_none())
+}
+
+struct Pass {
+    layouts: Layouts,
+    precision: Precision,
+    /// The channels that tensor cores read at once.
+    run: usize,
+    /// The marks of [`of_data_alone`].
+    is_data: Vec<bool>,
+    /// The tensors of the new graph, by tensor of the old one and layout.
+    made: BTreeMap<(Value, ImageLayout), Value>,
+    /// For tensors of the new graph, the same with channels of zeros.
+    widened: BTreeMap<Value, Value>,
+}
+
+impl Pass {
+    /// Adds a tensor of the old graph in the layout in which it is computed, and returns that.
+    fn add(&mut self, rewriter: &mut Rewriter<'_>, value: Value) -> ImageLayout {
+        let (old, node) = (rewriter.old, rewriter.old.node(value));
+        let Source::Operator(operator) = &node.source else {
+            let copy = rewriter.copy(value);
+            self.made.insert((value, ImageLayout::ChannelsFirst), copy);
+            return ImageLayout::ChannelsFirst;
+        };
+        if let Some(permute) = free_permutation(old, value) {
+            let layout = self.layouts.of_result(value);
+            let new = self.permuted(rewriter, value, permute, layout);
+            self.made.insert((value, layout), new);
+            return layout;
+        }
+        let form =
+            self.layouts.is_last(value).then(|| operator.channels_last(&old.operand_shapes(value)));
+        let ChannelsLast { operator, operands: moved, result } =
+            form.flatten().unwrap_or_else(|| {
+                let n_operands = old.operands(value).len();
+                ChannelsLast {
+                    operator: operator.clone(),
+                    operands: vec![false; n_operands],
+                    result: false,
+                }
+            });
+        let layout = |is_moved: bool| match is_moved {
+            true => ImageLayout::ChannelsLast,
+            false => ImageLayout::ChannelsFirst,
+        };
+        let operands = old.operands(value).into_iter().zip(moved);
+        let operands: Vec<Value> =
+            operands.map(|(it, moved)| self.in_layout(rewriter, it, layout(moved))).collect();
+        rewriter.graph.set_origin(node.origin);
+        let new = match operator.downcast_ref::<Convolve>() {
+            Some(convolve) => self.convolved(rewriter, value, convolve, operands),
+            None => rewriter.graph.add(operator, &operands),
+        };
+        let (layout, n_dims) = (layout(result), node.shape.len());
+        let new_node = rewriter.graph.node_mut(new);
+        new_node.dtype = node.dtype;
+        new_node.pinned = match layout {
+            ImageLayout::ChannelsFirst => node.pinned,
+            ImageLayout::ChannelsLast => {
+                node.pinned.map(|it| it.with_dims(|dim| ChannelsLast::place(dim, n_dims)))
+            }
+        };
+        self.made.insert((value, layout), new);
+        layout
+    }
+
+    /// Returns the tensor of the new graph in a layout. A copy is made if there is none.
+    fn in_layout(
+        &mut self,
+        rewriter: &mut Rewriter<'_>,
+        value: Value,
+        layout: ImageLayout,
+    ) -> Value {
+        let shape = rewriter.old.shape(value);
+        let other = match layout {
+            ImageLayout::ChannelsFirst => ImageLayout::ChannelsLast,
+            ImageLayout::ChannelsLast => ImageLayout::ChannelsFirst,
+        };
+        if let Some(&found) = self.made.get(&(value, layout)) {
+            return found;
+        }
+        let from = self.made[&(value, other)];
+        if shape.len() < 3 {
+            return from;
+        }
+        rewriter.graph.set_origin(rewriter.old.node(value).origin);
+        let to_last = ChannelsLast::order(shape.len());
+        let dims = match layout {
+            ImageLayout::ChannelsLast => to_last,
+            ImageLayout::ChannelsFirst => inverse(&to_last),
+        };
+        let node = rewriter.old.node(value);
+        let is_source = !matches!(node.source, Source::Operator(_));
+        let is_rounded = self.precision == Precision::Bf16 && node.dtype == DType::F32 && is_source;
+        let graph = &mut rewriter.graph;
+        let copy = match is_rounded && moves_elements(&shape, &dims) {
+            true => graph.add(Elementwise::permutation(&shape, &dims).into(), &[from]),
+            false => permute(graph, from, dims),
+        };
+        self.made.insert((value, layout), copy);
+        copy
+    }
+
+    /// Returns a permutation of the model, in a layout, of its operand as that is stored.
+    fn permuted(
+        &self,
+        rewriter: &mut Rewriter<'_>,
+        value: Value,
+        Permute { order: dims }: &Permute,
+        layout: ImageLayout,
+    ) -> Value {
+        let operand = rewriter.old.operands(value)[0];
+        let n_dims = dims.len();
+        let result_dims = match layout {
+            ImageLayout::ChannelsFirst => (0..n_dims).collect(),
+            ImageLayout::ChannelsLast => ChannelsLast::order(n_dims),
+        };
+        let dims: Vec<usize> = result_dims.into_iter().map(|dim: usize| dims[dim]).collect();
+        let places = dims.iter().map(|&dim| ChannelsLast::place(dim, n_dims)).collect();
+        let forms = [(ImageLayout::ChannelsFirst, dims), (ImageLayout::ChannelsLast, places)];
+        let made = forms
+            .into_iter()
+            .filter_map(|(layout, dims)| Some((self.made.get(&(operand, layout)).copied()?, dims)));
+        let (from, dims) = made
+            .min_by_key(|(_, dims)| !dims.is_sorted())
+            .expect("operands come before their readers");
+        permute(&mut rewriter.graph, from, dims)
+    }
+
+    /// Adds a convolution, with more channels if its images have less than tensor cores read.
+    fn convolved(
+        &mut self,
+        rewriter: &mut Rewriter<'_>,
+        value: Value,
+        convolve: &Convolve,
+        operands: Vec<Value>,
+    ) -> Value {
+        let [images, _] = rewriter.old.operands(value)[..] else {
+            unreachable!("convolutions have two operands")
+        };
+        let graph = &mut rewriter.graph;
+        let n_channels = convolve.image[1];
+        // Fewer channels would multiply the work for little.
+        let is_widened = self.is_data[images.index()]
+            && self.layouts.is_last(value)
+            && convolve.groups == 1
+            && convolve.filter_layout() == ImageLayout::ChannelsLast
+            && (self.run.div_ceil(3)..self.run).contains(&n_channels);
+        let wide = Convolve {
+            image: convolve.image.with(1, self.run),
+            filter: convolve.filter.with(1, self.run),
+            ..convolve.clone()
+        };
+        match (convolve.form, is_widened) {
+            (ConvolutionForm::Forward, true) => {
+                let operands = [operands[0], operands[1]].map(|it| self.widened(graph, it));
+                graph.add(wide.into(), &operands)
+            }
+            (ConvolutionForm::Filter, true) => {
+                let operands = [self.widened(graph, operands[0]), operands[1]];
+                let gradient = graph.add(wide.into(), &operands);
+                let crop = Pad::crop(graph.shape(gradient), 3, 0, n_channels);
+                graph.add(crop.into(), &[gradient])
+            }
+            _ => graph.add(convolve.clone().into(), &operands),
+        }
+    }
+
+    /// Returns a tensor with zeros after its channels, which are last.
+    fn widened(&mut self, graph: &mut Graph, value: Value) -> Value {
+        let shape = graph.shape(value).with(3, self.run);
+        let pad = Pad { low: vec![0; 4], shape, fill: 0.0 };
+        *self.widened.entry(value).or_insert_with(|| graph.add(pad.into(), &[value]))
+    }
+}
+
+/// Adds a permutation, unless it changes nothing. If only dims of one element move, the memory
+/// stays as it is.
+fn permute(graph: &mut Graph, value: Value, order: Vec<usize>) -> Value {
+    if order.is_sorted() {
+        return value;
+    }
+    let shape = graph.shape(value);
+    let operator: Operator = match moves_elements(&shape, &order) {
+        true => Permute { order }.into(),
+        false => Reshape { shape: order.iter().map(|&dim| shape[dim]).collect() }.into(),
+    };
+    graph.add(operator, &[value])
+}
+
+/// Returns whether dims of more than one element are in another order.
+fn moves_elements(shape: &Shape, order: &[usize]) -> bool {
+    !order.iter().filter(|dim| shape[**dim] > 1).is_sorted()
+}
+
+/// Returns the order that undoes another.
+fn inverse(order: &[usize]) -> Vec<usize> {
+    let mut inverse = vec![0; order.len()];
+    order.iter().enumerate().for_each(|(to, &from)| inverse[from] = to);
+    inverse
+}
