@@ -11,6 +11,7 @@ mod communicators;
 mod compile;
 mod convolution;
 mod cubin_cache;
+mod device_program;
 mod device_set;
 pub(crate) mod devices;
 mod epilogue;

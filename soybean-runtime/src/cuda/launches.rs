@@ -1,13 +1,14 @@
 //! What a training step queues for each rank, found without a GPU.
 //!
-//! Fusion asks cuBLASLt what it supports; here NVIDIA's documentation answers. cuDNN is left out, so
-//! generated kernels compute convolutions, and ranks read the memory of their peers.
+//! Fusion asks cuBLASLt what it supports; here NVIDIA's documentation answers. cuDNN is left out,
+//! so generated kernels compute convolutions, and ranks read the memory of their peers.
 
 use soybean_codegen as codegen;
 use soybean_plan::{BufferId, DType, Kernel};
 
 use super::{
     collective::{CollectiveOperation, CommunicationBackend},
+    device_program::DeviceProgram,
     device_set::{TrainingStep, scalars_for_host},
     epilogue::{Epilogue, fuse},
     matmul::n_documented_calls,
@@ -40,10 +41,12 @@ pub struct QueuedTask {
 /// # Errors
 /// If the tables of the model are inconsistent, or a kernel has no text for GPUs.
 pub fn queued_tasks(model: &dyn Model, entry: usize) -> Result<Vec<QueuedTask>, Error> {
+    check_tables(model.tables())?;
+    let DeviceProgram { program, copies } = DeviceProgram::new(model)?;
+    let model: &dyn Model = &program;
     let (tables, kernels) = (model.tables(), model.kernels());
-    check_tables(tables)?;
     let steps = record(model, |model, rank| model.train(entry, rank))?;
-    let fused = fuse(&steps, kernels, tables, &mut |kernel, types, epilogue| {
+    let fused = fuse(&steps, kernels, tables, &copies, &mut |kernel, types, epilogue| {
         let Some(Kernel::Contract(contraction)) = kernels.get(kernel) else { return false };
         n_documented_calls(contraction, types, tables.precision, epilogue).is_some()
     });

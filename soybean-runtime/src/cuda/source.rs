@@ -7,6 +7,7 @@ use super::{
     collective::CommunicationBackend,
     compile::cubin,
     convolution::LayoutCopy,
+    device_program::DeviceProgram,
     epilogue::{Epilogue, Fused, FusedStep},
     phase::PhaseBuilder,
     recorder::record,
@@ -161,8 +162,10 @@ fn generate(
 /// # Errors
 /// If NVRTC is missing or rejects the source, or the tables of the model are inconsistent.
 pub fn compile_kernels(model: &dyn Model, architecture: &str) -> Result<(usize, usize), Error> {
+    check_tables(model.tables())?;
+    let program = DeviceProgram::new(model)?.program;
+    let model: &dyn Model = &program;
     let tables = model.tables();
-    check_tables(tables)?;
     let mut builder = PhaseBuilder::new(tables, model.kernels(), CommunicationBackend::PeerAccess);
     let plain = |steps: Vec<Step>| Fused {
         steps: steps.into_iter().map(FusedStep::Plain).collect(),
