@@ -6,7 +6,6 @@ use soybean_plan::{
 };
 
 use super::*;
-use crate::check::check_tables;
 
 /// The buffers of the linear program.
 const X: BufferId = 0;
