@@ -1,6 +1,6 @@
 //! The pipeline: from a built graph to a program and its report.
 
-use soybean_plan::Program;
+use soybean_plan::{Precision, Program};
 
 use crate::{
     bucket::bucket,
@@ -85,7 +85,7 @@ pub fn compile_observed(
     let network = passes.after("differentiate", differentiate(network, optimizer)?);
     let network = passes.after("add-updates", add_updates(network, optimizer));
     let network = passes.after("simplify", simplify(&network));
-    let network = passes.after("fuse", fuse(&network));
+    let network = passes.after("fuse", fuse(&network, options.precision));
     let network = passes.after("channels-last", channels_last(network, options.precision));
     let network = Network { keeps_images_whole: request.keeps_images_whole, ..network };
     size_limits::check_network(&network, &mesh, largest).map_err(|fault| vec![fault])?;
@@ -124,7 +124,7 @@ pub fn training_step(
     Ok(add_updates(differentiate(network, optimizer)?, optimizer))
 }
 
-/// Returns the network that is rounded, replicated and searched: the passes up to `fuse`.
+/// Returns the network that is replicated and searched in `f32`: the passes up to `fuse`.
 ///
 /// # Errors
 /// Returns the faults of the loss, the outputs and the parameters, as [`compile`] does.
@@ -135,5 +135,5 @@ pub fn build_network(
     optimizer: &Optimizer,
 ) -> Result<Network, Vec<ModelDiagnostic>> {
     let network = training_step(builder, loss, outputs, optimizer)?;
-    Ok(fuse(&simplify(&network)))
+    Ok(fuse(&simplify(&network), Precision::F32))
 }

@@ -1,14 +1,15 @@
 //! Fusion: elementwise work moves into the kernels that read it.
 //!
 //! A map is computed inside its readers, and not stored, if all of them are maps or reductions. It
-//! must have one reader over the same index space, or be cheaper to compute again than to read. The
+//! must have one reader over the same index space, or be cheaper to compute again than to read. In
+//! `bf16`, exponentials are computed again, too: a softmax would add up rounded ones. The
 //! tiling search loses nothing: a conversion between a map and its only reader costs the same
 //! before and after the map. Pinned tensors are always stored, and so are additions of what may be
 //! partial sums (`additions.rs`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use soybean_plan::{DType, Mode};
+use soybean_plan::{DType, Mode, Precision, ScalarProgram};
 
 use crate::{
     additions::gather_additions,
@@ -32,7 +33,7 @@ const MAX_INSTRUCTIONS: usize = 512;
 
 /// Moves elementwise work into the kernels that read it, and simplifies the network again.
 #[must_use]
-pub fn fuse(network: &Network) -> Network {
+pub fn fuse(network: &Network, precision: Precision) -> Network {
     let network = &gather_additions(network);
     let roots: BTreeSet<Value> = network.roots().into_iter().collect();
     let is_kept: BTreeSet<Value> = network.updates.iter().map(|&(source, _)| source).collect();
@@ -45,7 +46,7 @@ pub fn fuse(network: &Network) -> Network {
                 let own = group_of
                     .get(&value)
                     .map(|own| own.iter().filter_map(|it| rewriter.replacement(*it)).collect());
-                let reader = Reader { graph: &rewriter.graph, known: &known, own };
+                let reader = Reader { graph: &rewriter.graph, known: &known, own, precision };
                 let (operator, operands) = reader.fused(operator.clone(), rewriter.operands(value));
                 rewriter.graph.add_like(old.node(value), operator, &operands)
             }
@@ -128,6 +129,8 @@ struct Reader<'a> {
     known: &'a Known,
     /// For an update, what is updated together with it: all that it may read of what stays.
     own: Option<BTreeSet<Value>>,
+    /// The precision to which stored tensors will be rounded.
+    precision: Precision,
 }
 
 impl Reader<'_> {
@@ -184,6 +187,12 @@ impl Reader<'_> {
         self.own.as_ref().is_none_or(is_own) || !self.known.kept.contains(&memory)
     }
 
+    /// Returns whether a map is computed again for each reader rather than stored.
+    fn is_recomputed(&self, program: &ScalarProgram) -> bool {
+        scalar::is_cheap(program)
+            || self.precision == Precision::Bf16 && scalar::is_cheap_exponential(program)
+    }
+
     /// Returns the map with one operand computed inside it, if that is allowed and worth it.
     fn without(
         &self,
@@ -197,11 +206,10 @@ impl Reader<'_> {
         if n_instructions > MAX_INSTRUCTIONS {
             return None;
         }
-        let is_cheap = scalar::is_cheap(&inner.program);
         let has_same_space = map.operands[position].len() == map.extents.len();
         let is_allowed = self.graph.operands(value).into_iter().all(|it| self.may_read(it));
-        let is_worth_it =
-            is_cheap || (has_same_space && self.known.has_one_reader.contains(&value));
+        let is_worth_it = self.is_recomputed(&inner.program)
+            || (has_same_space && self.known.has_one_reader.contains(&value));
         // The registers of a longer program would hold unrounded results.
         let is_exact = inner.dtype == DType::F32 || inner.program.integer_results()[0];
         (self.known.may_move.contains(&value) && is_exact && is_allowed && is_worth_it)

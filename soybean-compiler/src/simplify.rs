@@ -1,10 +1,11 @@
-//! Simplification: removes dead tensors and repeated work, lets products read permuted operands and
-//! write permuted results in place, and turns sums of padded parts into concatenations.
+//! Simplification: removes dead tensors, copies and repeated work, lets products read permuted
+//! operands and write permuted results in place, and turns sums of padded parts into
+//! concatenations.
 
 mod permutations;
 mod windows;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
     graph::{Graph, Source},
@@ -40,6 +41,7 @@ fn has_dead(network: &Network) -> bool {
 }
 
 fn pass(network: &Network) -> Network {
+    let roots: BTreeSet<Value> = network.roots().into_iter().collect();
     let is_live = network.graph.ancestors(&network.roots());
     let mut computed = Computed::default();
     rewrite(network, |rewriter, value| {
@@ -50,6 +52,14 @@ fn pass(network: &Network) -> Network {
         }
         let operands = rewriter.operands(value);
         let graph = &mut rewriter.graph;
+        if let Some(map) = operator.downcast_ref::<Elementwise>()
+            && node.pinned.is_none()
+            && !roots.contains(&value)
+            && let [operand] = operands[..]
+            && map.is_identity(graph.node(operand).dtype)
+        {
+            return Some(operand);
+        }
         if let Some(map) = operator.downcast_ref::<Elementwise>()
             && node.pinned.is_none()
             && let Some(joined) = windows::joined(graph, map, &operands)

@@ -13,6 +13,7 @@ mod compile;
 mod convolution;
 mod cubin_cache;
 mod cudnn;
+mod device_program;
 mod device_set;
 pub(crate) mod devices;
 mod epilogue;

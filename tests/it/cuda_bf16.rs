@@ -1,7 +1,7 @@
 //! Test of a convolutional network in `bf16` on virtual GPUs: up to rounding, the losses equal the
 //! CPU's. cuDNN computes the convolutions, with channels last.
 
-use soybean::{Config, Device, Network, Trainer};
+use soybean::{Array, Config, Device, Network, Trainer};
 use soybean_fake_cuda::virtual_gpus::{Machine, on_virtual_gpus};
 
 const BATCH: usize = 16;
@@ -130,4 +130,50 @@ fn convolutions_in_bf16_on_a_gpu_that_four_ranks_share() {
             }
         },
     );
+}
+
+#[soybean::model(gpus = 2, precision = "bf16", optimizer = adamw())]
+pub(crate) mod dense {
+    use soybean::{nn, prelude::*};
+
+    pub(crate) fn forward(x: Tensor<f32, 16, 24>, y: Tensor<i32, 16>) -> Tensor {
+        nn::linear(nn::linear(x, 32).relu(), 10).cross_entropy(y)
+    }
+}
+
+/// Products read rounded copies of parameters, which updates write. Whoever sets parameters renews
+/// the copies.
+#[test]
+fn rounded_copies_follow_the_parameters() {
+    on_virtual_gpus("cuda_bf16::rounded_copies_follow_the_parameters", &[], |machine| {
+        let x: Vec<f32> = noise(BATCH * 24, 0).map(|it| it as f32 / 1001.0 - 1.0).collect();
+        let y = noise(BATCH, 1).map(|it| i32::try_from(it % N_CLASSES).unwrap());
+        let y: Vec<i32> = y.collect();
+        let batch = dense::Batch { x: &x, y: &y };
+        let losses = |device: Device| {
+            let config = Config { device, learning_rate: 0.05, ..Config::default() };
+            let mut trainer = Trainer::<dense::Network>::new(config).unwrap();
+            let first = trainer.parameters().unwrap();
+            let mut losses = Vec::new();
+            for _ in 0..2 {
+                for _ in 0..4 {
+                    losses.push(trainer.step(&batch).unwrap());
+                    losses.push(trainer.evaluate(&batch).unwrap().loss);
+                }
+                for (name, array) in &first {
+                    let data = array.data.iter().map(|it| -it).collect();
+                    let negated = Array { data, ..array.clone() };
+                    trainer.set_parameter(name, &negated).unwrap();
+                }
+            }
+            losses
+        };
+        let expected = losses(Device::Cpu);
+        // The loss falls, and jumps back with other parameters.
+        assert!(expected[7] < 0.8 * expected[0] && expected[8] > 1.2 * expected[7], "{expected:?}");
+        for seed in 0..3 {
+            machine.reset(seed);
+            assert_close(&losses(Device::Cuda), &expected);
+        }
+    });
 }

@@ -33,6 +33,7 @@ mod hugging_face;
 mod inference;
 mod integers;
 mod kernels_of_examples;
+mod launches;
 mod layers;
 mod long_attention;
 mod masked_attention;

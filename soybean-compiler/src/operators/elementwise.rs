@@ -28,6 +28,14 @@ pub struct Elementwise {
 }
 
 impl Elementwise {
+    /// Returns whether the map leaves its operand as it is, which has elements of this type.
+    #[must_use]
+    pub fn is_identity(&self, dtype: DType) -> bool {
+        self.program == scalar::identity()
+            && self.dtype == dtype
+            && self.operands == [all_dims(&self.extents)]
+    }
+
     /// Returns the map of this program over operands of this same shape.
     #[must_use]
     pub fn same(shape: Shape, n_operands: usize, program: ScalarProgram) -> Self {

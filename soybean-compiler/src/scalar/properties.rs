@@ -2,11 +2,26 @@
 
 use soybean_plan::{Binary, DType, Instruction, Register, ScalarProgram, Unary};
 
+/// The most operations of a program that is cheaper to compute than to read.
+const MAX_CHEAP_FLOPS: u64 = 4;
+/// The operations of a function that is computed as a polynomial.
+const TRANSCENDENTAL_FLOPS: u64 = 10;
+
 /// Returns whether no instruction of a program costs more than a few cycles, so that computing it
 /// again is cheaper than storing it.
 #[must_use]
 pub fn is_cheap(program: &ScalarProgram) -> bool {
-    n_flops(program) <= 4
+    n_flops(program) <= MAX_CHEAP_FLOPS
+}
+
+/// Returns whether a program is the exponential of what is cheap to compute.
+#[must_use]
+pub fn is_cheap_exponential(program: &ScalarProgram) -> bool {
+    let is_exponential = |it: &Register| {
+        matches!(program.instructions[*it as usize], Instruction::Unary(Unary::Exp, _))
+    };
+    program.results.iter().all(is_exponential)
+        && n_flops(program) <= MAX_CHEAP_FLOPS + TRANSCENDENTAL_FLOPS
 }
 
 /// Returns the floating-point operations of a program. A transcendental function counts as many as
@@ -26,8 +41,10 @@ pub fn n_flops(program: &ScalarProgram) -> u64 {
             Unary::Negate | Unary::Relu | Unary::Floor | Unary::Round => 1,
             Unary::Detach | Unary::Float => 0,
             Unary::Sqrt => 4,
-            Unary::Exp | Unary::Log | Unary::Tanh | Unary::Sigmoid | Unary::Erf => 10,
-            Unary::Expm1 | Unary::Log1p | Unary::Sin | Unary::Cos => 10,
+            Unary::Exp | Unary::Log | Unary::Tanh | Unary::Sigmoid | Unary::Erf => {
+                TRANSCENDENTAL_FLOPS
+            }
+            Unary::Expm1 | Unary::Log1p | Unary::Sin | Unary::Cos => TRANSCENDENTAL_FLOPS,
         },
         Instruction::Binary(Binary::Divide, _, divisor) if is_constant(*divisor) => 2,
         Instruction::Binary(Binary::Divide, ..) => 4,

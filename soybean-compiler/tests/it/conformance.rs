@@ -137,7 +137,7 @@ fn gradients_are_those_of_finite_differences() {
 #[test]
 fn passes_change_no_value() {
     for case in cases() {
-        let fused = fuse(&simplify(&case.network));
+        let fused = fuse(&simplify(&case.network), Precision::F32);
         verify(&fused).unwrap();
         let (old, new) = (sources_of(&case.network.graph), sources_of(&fused.graph));
         let sources =
@@ -164,7 +164,7 @@ fn bf16_changes_values_by_rounding_alone() {
     const TOLERANCE: f64 = 2e-2;
     let mut n_rounded = 0;
     for case in cases() {
-        let network = round(fuse(&simplify(&case.network)), Precision::Bf16);
+        let network = round(fuse(&simplify(&case.network), Precision::Bf16), Precision::Bf16);
         verify(&network).unwrap();
         let (old, new) = (sources_of(&case.network.graph), sources_of(&network.graph));
         let sources =
@@ -206,7 +206,7 @@ fn sources_of(graph: &Graph) -> Vec<Value> {
 fn split_parts_recombine() {
     let mut n_splits = 0;
     for case in cases() {
-        let fused = fuse(&simplify(&case.network));
+        let fused = fuse(&simplify(&case.network), Precision::F32);
         let (old, new) = (sources_of(&case.network.graph), sources_of(&fused.graph));
         let sources =
             old.iter().zip(&new).map(|(old, new)| (*new, case.sources[old].clone())).collect();
@@ -377,7 +377,7 @@ fn attention_in_one_kernel_is_its_formula() {
         let composed = case.network(fused.sample, |builder, operands| {
             composed_attention(builder, operands, group, case.is_causal)
         });
-        let text = fuse(&simplify(&fused.network)).graph.to_string();
+        let text = fuse(&simplify(&fused.network), Precision::F32).graph.to_string();
         for kernel in [
             " attention ",
             " attention-query-gradient ",

@@ -11,7 +11,7 @@ use soybean_compiler::{
     fuse, graph::Graph, operator_descriptions, operator_samples, signature::Dim, simplify,
     training_step,
 };
-use soybean_plan::DType;
+use soybean_plan::{DType, Precision};
 
 use crate::support::{call, samples::argument};
 
@@ -176,7 +176,7 @@ impl Model {
         let loss = loss.expect("an operator gives at least one tensor");
         let outputs: Vec<_> = results.iter().map(|&it| ("result".to_owned(), it)).collect();
         let network = training_step(builder, loss, &outputs, &Optimizer::default()).ok();
-        Self { forward, results, network: network.map(|it| fuse(&simplify(&it))) }
+        Self { forward, results, network: network.map(|it| fuse(&simplify(&it), Precision::F32)) }
     }
 
     /// Returns the kernels that compute the results, each with its signature.

@@ -102,7 +102,7 @@ fn a_transformer() {
         1 attention-query-gradient(bf16, bf16, bf16, bf16, i32) -> bf16
         1 attention-value-gradient(bf16, bf16, bf16, bf16, i32) -> bf16
         1 by-phase(f32, f32) -> f32
-        10 cast -> bf16
+        7 cast -> bf16
         14 contract(bf16, bf16) -> bf16
         7 contract(bf16, bf16) -> f32
         1 gather(i32, f32, i32) -> bf16

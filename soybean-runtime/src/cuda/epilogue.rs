@@ -8,7 +8,8 @@ mod steps;
 use soybean_plan::{DType, Precision};
 
 pub(crate) use self::{
-    fuse::fuse,
+    fuse::{Rounded, fuse},
+    pattern::bias_of,
     steps::{Fused, FusedMatmul, FusedStep, Location},
 };
 

@@ -8,6 +8,7 @@ use soybean_plan::{BufferId, DType, Kernel, Mode};
 
 use super::{
     collective::{CollectiveOperation, CommunicationBackend},
+    device_program::DeviceProgram,
     device_set::{TrainingStep, scalars_for_host},
     epilogue::{Epilogue, fuse},
     matmul::n_documented_calls,
@@ -15,7 +16,7 @@ use super::{
     recorder::record,
     source::KernelCall,
 };
-use crate::{Error, ErrorKind, Model, check::check_tables};
+use crate::{Error, ErrorKind, Model};
 
 /// A task that a step queues for each rank.
 #[derive(Clone, Debug)]
@@ -42,8 +43,9 @@ pub struct QueuedTask {
 /// # Errors
 /// If the tables of the model are inconsistent, or a kernel has no text for GPUs.
 pub fn queued_tasks(model: &dyn Model, entry: usize) -> Result<Vec<QueuedTask>, Error> {
+    let DeviceProgram { program, copies } = DeviceProgram::new(model)?;
+    let model: &dyn Model = &program;
     let (tables, kernels) = (model.tables(), model.kernels());
-    check_tables(tables)?;
     let is_trained = tables.mode() == Mode::Training;
     let steps = match is_trained {
         true => record(model, |model, rank| model.train(entry, rank))?,
@@ -51,7 +53,7 @@ pub fn queued_tasks(model: &dyn Model, entry: usize) -> Result<Vec<QueuedTask>, 
     };
     let mut builder = PhaseBuilder::new(tables, kernels, CommunicationBackend::PeerAccess);
     let steps = builder.fuse_rows(&steps);
-    let fused = fuse(&steps, kernels, tables, &mut |kernel, types, epilogue| {
+    let fused = fuse(&steps, kernels, tables, &copies, &mut |kernel, types, epilogue| {
         let Some(Kernel::Contract(contraction)) = kernels.get(kernel) else { return false };
         n_documented_calls(contraction, types, tables.precision, epilogue).is_some()
     });

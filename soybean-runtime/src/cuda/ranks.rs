@@ -16,6 +16,7 @@ use super::{
     autotune::Choices,
     communicators::Communicators,
     compile::Compiler,
+    device_program::DeviceProgram,
     device_set::{DeviceSet, StepLaunch, TrainingStep, scalars_for_host},
     epilogue::{Fused, fuse},
     gpu::Gpu,
@@ -34,7 +35,6 @@ use super::{
 use crate::{
     Config, Error, ErrorKind, Profile, View,
     abort::lock,
-    check::check_tables,
     counters::is_update,
     host_io::HostIo,
     model::AnyModel,
@@ -66,6 +66,7 @@ pub(crate) struct CudaRanks {
     device_line: String,
     has_failed: bool,
     devices: DeviceSet,
+    device_program: DeviceProgram,
 }
 
 /// Returns the maximum workspace in bytes of one convolution: half of what the arena leaves free on
@@ -91,12 +92,13 @@ impl CudaRanks {
         config: &Config,
         local: LocalRanks,
     ) -> Result<Self, Error> {
-        let (tables, kernels) = (model.get().tables(), model.get().kernels());
-        check_tables(tables)?;
         let gpus = installation().gpus(local.gpus.clone())?;
+        let device_program = DeviceProgram::fitting(model.get(), &gpus, local.ranks.len())?;
+        let model = &AnyModel::Shared(Arc::new(device_program.program.clone()));
+        let (tables, kernels) = (model.get().tables(), model.get().kernels());
         let backend = choose_backend(&gpus, local.ranks.len(), local.peers.as_ref())?;
         let mut builder = PhaseBuilder::new(tables, kernels, backend);
-        let mut fuser = MatmulFuser::new(&gpus[0], kernels, tables)?;
+        let mut fuser = MatmulFuser::new(&gpus[0], &device_program)?;
         let train = training_phases(model, &mut builder, &mut fuser)?;
         let accumulate = accumulating_phase(model, &mut builder, &mut fuser)?;
         let evaluate = evaluation_phases(model, &mut builder, &mut fuser)?;
@@ -125,6 +127,7 @@ impl CudaRanks {
             local.ranks.clone().map(|rank| HostIo::new(tables, rank)).collect();
         for (context, host_io) in devices.contexts.iter_mut().zip(&host_io) {
             host_io.fill(tables, context, config.seed)?;
+            device_program.refresh(context, 0..tables.parameters.len())?;
         }
         gpus.iter().try_for_each(|gpu| gpu.synchronize())?;
         Ok(Self {
@@ -147,6 +150,7 @@ impl CudaRanks {
             local,
             has_failed: false,
             devices,
+            device_program,
         })
     }
 
@@ -174,6 +178,7 @@ impl CudaRanks {
                 let mut contexts = self.devices.contexts.iter_mut().zip(&self.host_io);
                 contexts.try_for_each(|(context, host_io)| {
                     host_io.load(model.get().tables(), context, first, tensors)?;
+                    self.device_program.refresh(context, first..first + tensors.len())?;
                     context.gpu.synchronize()
                 })
             }
@@ -399,18 +404,18 @@ fn kernel_sets(
 /// Fusion of products with their epilogues, as far as cuBLASLt supports them.
 struct MatmulFuser<'a> {
     lt: CublasLt,
-    kernels: &'a [Kernel],
-    tables: &'a Tables,
+    program: &'a DeviceProgram,
 }
 
 impl<'a> MatmulFuser<'a> {
-    fn new(gpu: &Arc<Gpu>, kernels: &'a [Kernel], tables: &'a Tables) -> Result<Self, Error> {
-        Ok(Self { lt: CublasLt::new(gpu)?, kernels, tables })
+    fn new(gpu: &Arc<Gpu>, program: &'a DeviceProgram) -> Result<Self, Error> {
+        Ok(Self { lt: CublasLt::new(gpu)?, program })
     }
 
     fn fuse(&mut self, steps: &[Step]) -> Fused {
-        let Self { lt, kernels, tables } = self;
-        fuse(steps, kernels, tables, &mut |kernel, types, epilogue| {
+        let Self { lt, program: DeviceProgram { program, copies } } = self;
+        let (tables, kernels) = (&program.tables, &program.kernels);
+        fuse(steps, kernels, tables, copies, &mut |kernel, types, epilogue| {
             let Some(Kernel::Contract(contraction)) = kernels.get(kernel) else { return false };
             let product = MatmulPlan::new(lt, contraction, types, tables.precision, epilogue);
             product.is_ok_and(|it| it.is_some())

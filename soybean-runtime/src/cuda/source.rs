@@ -7,11 +7,12 @@ use super::{
     collective::CommunicationBackend,
     compile::cubin,
     convolution::ResultConversion,
+    device_program::DeviceProgram,
     epilogue::{Epilogue, Fused, FusedStep},
     phase::PhaseBuilder,
     recorder::record,
 };
-use crate::{Error, ErrorKind, Model, check::check_tables};
+use crate::{Error, ErrorKind, Model};
 
 /// A kernel of the model with the element types of its buffers.
 #[derive(Clone, Debug, PartialEq)]
@@ -160,8 +161,9 @@ pub struct MachineCode {
 /// # Errors
 /// If NVRTC is missing or rejects the source, or the tables of the model are inconsistent.
 pub fn compile_kernels(model: &dyn Model, architecture: &str) -> Result<MachineCode, Error> {
+    let program = DeviceProgram::new(model)?.program;
+    let model: &dyn Model = &program;
     let tables = model.tables();
-    check_tables(tables)?;
     let mut builder = PhaseBuilder::new(tables, model.kernels(), CommunicationBackend::PeerAccess);
     let plain = |steps: Vec<Step>| Fused {
         steps: steps.into_iter().map(FusedStep::Plain).collect(),

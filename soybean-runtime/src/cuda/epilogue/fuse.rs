@@ -8,7 +8,7 @@
 mod liveness;
 mod operand_sums;
 
-use std::ops::Range;
+use std::{collections::BTreeMap, ops::Range};
 
 use soybean_plan::{
     BufferId, Combine, Contraction, DType, Instruction, Kernel, Map, Step, Tables, overlaps,
@@ -23,11 +23,21 @@ use super::{
 /// Returns true if a product with this contraction, these types and this epilogue is supported.
 pub(crate) type CanFuse<'a> = &'a mut dyn FnMut(usize, [DType; 3], Epilogue) -> bool;
 
+/// The buffers of parameters, each with a buffer that holds the same, rounded to `bf16`.
+pub(crate) type Rounded = BTreeMap<BufferId, BufferId>;
+
 /// Fuses as many maps of a phase as possible into the products before them, and then as many sums
 /// of operands.
-pub(crate) fn fuse(steps: &[Step], kernels: &[Kernel], tables: &Tables, can: CanFuse<'_>) -> Fused {
+pub(crate) fn fuse(
+    steps: &[Step],
+    kernels: &[Kernel],
+    tables: &Tables,
+    rounded: &Rounded,
+    can: CanFuse<'_>,
+) -> Fused {
     let steps = steps.iter().cloned().map(FusedStep::Plain).collect();
-    let mut fuser = Fuser { kernels, tables, can, fused: Fused { steps, slots: Vec::new() } };
+    let fused = Fused { steps, slots: Vec::new() };
+    let mut fuser = Fuser { kernels, tables, rounded, can, fused };
     let mut at = 0;
     while at < fuser.fused.steps.len() {
         let chain = fuser.chain(at);
@@ -42,6 +52,7 @@ pub(crate) fn fuse(steps: &[Step], kernels: &[Kernel], tables: &Tables, can: Can
 struct Fuser<'a> {
     kernels: &'a [Kernel],
     tables: &'a Tables,
+    rounded: &'a Rounded,
     can: CanFuse<'a>,
     fused: Fused,
 }
@@ -132,15 +143,19 @@ impl Fuser<'_> {
         (is_rounded && self.can_compute(&rounded)).then_some(rounded)
     }
 
-    /// Inserts a forward product, after the rounding of its bias if needed.
+    /// Inserts a forward product, after the rounding of its bias if there is no rounded copy.
     fn insert_forward(&mut self, place: usize, chain: &Chain, mut product: FusedMatmul) {
         let mut round = None;
         if let Some(input) = buffer(product.bias)
             && product.epilogue.bias != Some(self.dtype(input))
         {
-            let slot = self.slot(chain.columns * DType::Bf16.bytes());
-            product.bias = Some(Location::Slot(slot));
-            round = Some(FusedStep::Round { input, slot });
+            if let Some(copy) = self.rounded.get(&input) {
+                product.bias = Some(Location::Buffer(*copy));
+            } else {
+                let slot = self.slot(chain.columns * DType::Bf16.bytes());
+                product.bias = Some(Location::Slot(slot));
+                round = Some(FusedStep::Round { input, slot });
+            }
         }
         let steps: Vec<FusedStep> = round.into_iter().chain([FusedStep::Matmul(product)]).collect();
         self.replace(place, &[chain.product, chain.map], &steps);

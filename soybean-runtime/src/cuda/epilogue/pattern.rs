@@ -40,6 +40,14 @@ pub(super) fn pattern(map: &Map, product: usize) -> Option<Pattern> {
     is_gradient.then_some(Pattern::GeluGradient { argument })
 }
 
+/// Returns the input that a map adds to this one before a function that products can apply.
+pub(crate) fn bias_of(map: &Map, product: usize) -> Option<usize> {
+    match pattern(map, product)? {
+        Pattern::Forward { bias, .. } => bias,
+        Pattern::ReluGradient { .. } | Pattern::GeluGradient { .. } => None,
+    }
+}
+
 /// Matches `x + b`, `relu(x)` or `relu(x + b)`, where `x` is this input.
 fn piecewise(
     program: &ScalarProgram,

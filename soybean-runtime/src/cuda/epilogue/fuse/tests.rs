@@ -18,7 +18,7 @@ fn allow_all(_: usize, _: [DType; 3], _: Epilogue) -> bool {
 }
 
 fn fused(model: &Perceptron, can: CanFuse<'_>) -> Fused {
-    fuse(&model.steps, &model.kernels, &model.tables, can)
+    fuse(&model.steps, &model.kernels, &model.tables, &Rounded::new(), can)
 }
 
 /// Checks that the fused steps leave the same values in all lasting_values buffers.
@@ -114,14 +114,14 @@ fn unsupported_epilogues_change_nothing() {
 fn functions_are_fused_without_unsupported_gradients() {
     let forward = |_: usize, _: [DType; 3], it: Epilogue| !it.has_aux();
     let model = Perceptron::new(Activation::Relu, true).with_compiled_offsets();
-    let fused = fused(&model, &mut forward.clone());
-    check(&model, &fused);
-    assert_eq!(text(&fused, &model.kernels)[0], "b10 = matmul (b0, b2) relu + b3");
-    assert!(fused.slots.is_empty());
+    let relu = fused(&model, &mut forward.clone());
+    check(&model, &relu);
+    assert_eq!(text(&relu, &model.kernels)[0], "b10 = matmul (b0, b2) relu + b3");
+    assert!(relu.slots.is_empty());
     // The gradient of gelu needs its argument, which only a product with an auxiliary output
     // stores.
     let model = Perceptron::new(Activation::Gelu, true).with_compiled_offsets();
-    let fused = fuse(&model.steps, &model.kernels, &model.tables, &mut forward.clone());
+    let fused = fused(&model, &mut forward.clone());
     check(&model, &fused);
     assert_eq!(text(&fused, &model.kernels)[0], "b9 = contraction (b0, b2)");
 }
@@ -138,6 +138,11 @@ fn biases_are_rounded_for_rounded_products() {
         lines[..2],
         ["slot 1 = round b3", "b10 = matmul (b0, b2) relu-aux + slot 1, slot 0"]
     );
+    // A copy of the bias replaces the rounding.
+    let copies = Rounded::from([(3, 30)]);
+    let with_copy =
+        fuse(&model.steps, &model.kernels, &model.tables, &copies, &mut with_rounded_bias);
+    assert_eq!(text(&with_copy, &model.kernels)[0], "b10 = matmul (b0, b2) relu-aux + b30, slot 0");
     // The row sums are needed in single precision, as the gradients of the weights are.
     let has = |line: &str| assert!(lines.contains(&line.to_owned()), "{line}: {lines:#?}");
     has("b24 = matmul (b20, b6) relu-gradient, slot 2");

@@ -1,0 +1,88 @@
+//! The program of a model as GPUs run it: parameters with rounded copies, and joined updates.
+//!
+//! Both take some memory behind the arena. Results have the same bits.
+
+mod joined_updates;
+mod rounded_parameters;
+
+use std::{borrow::Cow, ops::Range, sync::Arc};
+
+use soybean_plan::{Mode, Program};
+
+use self::{joined_updates::join_updates, rounded_parameters::keep_rounded};
+use super::{epilogue::Rounded, gpu::Gpu, recorder::record};
+use crate::{
+    Error, Model,
+    backend::{Download, Upload},
+    check::check_tables,
+};
+
+/// The program of a model as GPUs run it.
+#[derive(Clone)]
+pub(crate) struct DeviceProgram {
+    pub(crate) program: Program,
+    /// The copies of parameters.
+    pub(crate) copies: Rounded,
+}
+
+impl DeviceProgram {
+    /// Returns a model's own steps, once its tables have been checked.
+    pub(crate) fn plain(model: &dyn Model) -> Result<Self, Error> {
+        check_tables(model.tables())?;
+        let tables = model.tables().clone();
+        let n_entries = tables.entries.len();
+        let n_trained = if tables.mode() == Mode::Training { n_entries } else { 0 };
+        let train = (0..n_trained).map(|it| record(model, |model, rank| model.train(it, rank)));
+        let train = train.collect::<Result<_, _>>()?;
+        let accumulate = match tables.accumulate_loss {
+            Some(_) => record(model, |model, rank| model.accumulate(rank))?,
+            None => Vec::new(),
+        };
+        let evaluate =
+            (0..n_entries).map(|it| record(model, |model, rank| model.evaluate(it, rank)));
+        let evaluate = evaluate.collect::<Result<_, _>>()?;
+        let kernels = Cow::Owned(model.kernels().to_vec());
+        let program = Program { tables, kernels, train, accumulate, evaluate };
+        Ok(Self { program, copies: Rounded::new() })
+    }
+
+    /// Returns a model's steps with copies and joined updates.
+    pub(crate) fn new(model: &dyn Model) -> Result<Self, Error> {
+        let Self { mut program, .. } = Self::plain(model)?;
+        let copies = keep_rounded(&mut program);
+        join_updates(&mut program);
+        Ok(Self { program, copies })
+    }
+
+    /// Returns these steps, or a model's own if their memory does not fit into what is free on the
+    /// GPUs.
+    pub(crate) fn fitting(
+        model: &dyn Model,
+        gpus: &[Arc<Gpu>],
+        n_ranks: usize,
+    ) -> Result<Self, Error> {
+        let changed = Self::new(model)?;
+        let needed = n_ranks.div_ceil(gpus.len().max(1)) * changed.program.tables.arena_bytes;
+        let fits = gpus.iter().all(|gpu| gpu.free_bytes().is_ok_and(|free| needed <= free));
+        if fits { Ok(changed) } else { Self::plain(model) }
+    }
+
+    /// Rounds the parameters of these numbers into their copies.
+    pub(crate) fn refresh(
+        &self,
+        memory: &mut (impl Download + Upload),
+        parameters: Range<usize>,
+    ) -> Result<(), Error> {
+        let of_program = self.program.tables.parameters.iter().map(|it| it.buffer).enumerate();
+        for (_, parameter) in of_program.filter(|it| parameters.contains(&it.0)) {
+            let Some(&copy) = self.copies.get(&parameter) else { continue };
+            let mut words = Vec::new();
+            memory.download(parameter, &mut |it| words.extend_from_slice(it))?;
+            memory.upload(copy, &mut |it| it.copy_from_slice(&words))?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

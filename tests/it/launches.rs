@@ -1,0 +1,105 @@
+//! The launches of a training step of GPT-2 small on one GPU, counted without one, and the
+//! gradients of the examples' networks, which no step transposes.
+#![cfg(feature = "cuda")]
+
+use std::collections::BTreeMap;
+
+use soybean::{
+    Network,
+    runtime::{QueuedTask, queued_tasks},
+};
+use soybean_compiler::Recipe;
+use soybean_plan::{BufferId, Kernel, Program, Step};
+
+use crate::examples::{
+    alexnet, cnn_digits, cnn5, digits, fashion_mnist, gan, gpt, mlp, resnet, transformer, vgg16,
+};
+
+#[soybean::model(gpus = 1, precision = "bf16", optimizer = adamw())]
+mod gpt2_small {
+    use soybean::prelude::*;
+
+    use crate::example_networks::gpt::{Gpt, gpt};
+
+    pub(crate) fn forward(x: Tensor<i32, 8, 1024>, y: Tensor<i32, 8, 1024>) -> Tensor {
+        let sizes = Gpt { vocabulary: 50304, width: 768, n_heads: 12, n_layers: 12, dropout: 0.1 };
+        gpt(x, sizes).cross_entropy(y)
+    }
+}
+
+/// The number of launches bounds how fast a step without graphs can be: each costs the host some
+/// microseconds.
+#[test]
+fn a_step_of_gpt2_small() {
+    let tasks = queued_tasks(gpt2_small::Network::model(), 0).unwrap();
+    let mut n_launches: BTreeMap<&str, usize> = BTreeMap::new();
+    for QueuedTask { name, n_launches: n, .. } in &tasks {
+        *n_launches.entry(name).or_default() += n;
+    }
+    let expected = [
+        ("attention", 48),
+        ("contraction", 219),
+        ("embedding", 5),
+        ("feed", 1),
+        ("map", 266),
+        ("permutation", 96),
+        ("reduction", 192),
+        ("report", 1),
+    ];
+    assert_eq!(n_launches.values().sum::<usize>(), 828);
+    assert_eq!(n_launches.into_iter().collect::<Vec<_>>(), expected);
+}
+
+/// Returns the permutations of parameters' gradients in a training step of each entry.
+fn permuted_gradients(program: &Program) -> Vec<String> {
+    let of_entry = |steps: &Vec<Step>| {
+        let writers: BTreeMap<BufferId, &Step> =
+            steps.iter().flat_map(|step| step.results.iter().map(move |it| (*it, step))).collect();
+        let mut waiting: Vec<BufferId> =
+            program.tables.parameters.iter().map(|it| it.buffer).collect();
+        let mut found = Vec::new();
+        while let Some(buffer) = waiting.pop() {
+            let Some(step) = writers.get(&buffer) else { continue };
+            match &program.kernels[step.kernel] {
+                Kernel::Permute(it) => found.push(it.to_string()),
+                // An update reads the parameter and the states that it writes.
+                Kernel::Map(_) | Kernel::Communicate(_) => {
+                    waiting.extend(step.inputs.iter().filter(|it| !step.results.contains(it)));
+                }
+                _ => {}
+            }
+        }
+        found
+    };
+    program.train.iter().flat_map(of_entry).collect()
+}
+
+macro_rules! programs {
+    ($($network:path),* $(,)?) => {
+        [$((stringify!($network), <$network as Network>::PLAN.recipe)),*]
+    };
+}
+
+#[test]
+fn examples_transpose_no_gradient() {
+    let recipes = programs![
+        alexnet::alexnet::Network,
+        cnn5::large::Network,
+        cnn_digits::cnn_digits::Network,
+        digits::digits::Network,
+        fashion_mnist::fashion_mnist::Network,
+        gan::gan::Network,
+        gpt::gpt::Network,
+        gpt2_small::Network,
+        mlp::mlp::Network,
+        resnet::resnet::Network,
+        transformer::transformer::Network,
+        vgg16::vgg16::Network,
+    ];
+    for (name, recipe) in recipes {
+        let mut recipe: Recipe = recipe.parse().unwrap();
+        recipe.options.n_gpus = 1;
+        let program = recipe.compile(&|| 0.0).unwrap().program;
+        assert_eq!(permuted_gradients(&program), [""; 0], "{name}");
+    }
+}
