@@ -37,7 +37,7 @@ fn algorithms_are_measured_once() {
         assert!(n_measured > 0 && n_measured % 12 == 0, "{n_measured}");
         let [kept] = &choices(&folder)[..] else { panic!("expected one file of choices") };
         assert_eq!(
-            kept.lines().filter(|it| it.contains("virtual device")).count() * 12,
+            kept.lines().filter(|it| it.contains("virtual device")).count() as u64 * 12,
             n_measured
         );
         let mut second = tuned(true);
