@@ -59,8 +59,8 @@ pub(super) fn with_results_in_place(network: &Network) -> Option<Network> {
     let graph = &network.graph;
     let mut is_permuted = vec![false; graph.n_values()];
     for value in graph.values() {
-        if let Some((operand, order)) = results.permuted(value) {
-            results.inner(operand, order).iter().for_each(|it| is_permuted[it.index()] = true);
+        if let Some((operand, _)) = results.permuted(value) {
+            results.inner(operand).iter().for_each(|it| is_permuted[it.index()] = true);
         }
     }
     if !is_permuted.contains(&true) {
@@ -116,9 +116,9 @@ impl Results<'_> {
 
     /// Returns a tensor and the tensors in a map of which it is made: what is computed in another
     /// order.
-    fn inner(&self, value: Value, order: &[usize]) -> Vec<Value> {
+    fn inner(&self, value: Value) -> Vec<Value> {
         let mapped = self.mapped(value).unwrap_or_default();
-        let inner = mapped.into_iter().flat_map(|it| self.inner(it, order));
+        let inner = mapped.into_iter().flat_map(|it| self.inner(it));
         [value].into_iter().chain(inner).collect()
     }
 

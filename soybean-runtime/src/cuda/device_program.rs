@@ -14,6 +14,7 @@ use super::{epilogue::Rounded, gpu::Gpu, recorder::record};
 use crate::{
     Error, Model,
     backend::{Download, Upload},
+    check::check_tables,
 };
 
 /// The program of a model as GPUs run it.
@@ -25,8 +26,9 @@ pub(crate) struct DeviceProgram {
 }
 
 impl DeviceProgram {
-    /// Returns a model's own steps.
+    /// Returns a model's own steps, once its tables have been checked.
     pub(crate) fn plain(model: &dyn Model) -> Result<Self, Error> {
+        check_tables(model.tables())?;
         let tables = model.tables().clone();
         let n_entries = tables.entries.len();
         let n_trained = if tables.mode() == Mode::Training { n_entries } else { 0 };

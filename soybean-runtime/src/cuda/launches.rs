@@ -16,7 +16,7 @@ use super::{
     recorder::record,
     source::KernelCall,
 };
-use crate::{Error, ErrorKind, Model, check::check_tables};
+use crate::{Error, ErrorKind, Model};
 
 /// A task that a training step queues for each rank.
 #[derive(Clone, Debug)]
@@ -41,7 +41,6 @@ pub struct QueuedTask {
 /// # Errors
 /// If the tables of the model are inconsistent, or a kernel has no text for GPUs.
 pub fn queued_tasks(model: &dyn Model, entry: usize) -> Result<Vec<QueuedTask>, Error> {
-    check_tables(model.tables())?;
     let DeviceProgram { program, copies } = DeviceProgram::new(model)?;
     let model: &dyn Model = &program;
     let (tables, kernels) = (model.tables(), model.kernels());

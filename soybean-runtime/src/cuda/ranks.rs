@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use soybean_plan::{BufferId, Kernel, Step, Tables, Tile};
+use soybean_plan::{BufferId, Kernel, Step, Tile};
 
 use super::{
     collective::CommunicationBackend,
@@ -33,7 +33,6 @@ use super::{
 use crate::{
     Config, Error, Profile, View,
     abort::lock,
-    check::check_tables,
     counters::is_update,
     host_io::HostIo,
     model::AnyModel,
@@ -79,7 +78,6 @@ impl CudaRanks {
         config: &Config,
         local: LocalRanks,
     ) -> Result<Self, Error> {
-        check_tables(model.get().tables())?;
         let gpus = installation().gpus(local.gpus.clone())?;
         let device_program = DeviceProgram::fitting(model.get(), &gpus, local.ranks.len())?;
         let model = &AnyModel::Shared(Arc::new(device_program.program.clone()));

@@ -12,7 +12,7 @@ use super::{
     phase::PhaseBuilder,
     recorder::record,
 };
-use crate::{Error, ErrorKind, Model, check::check_tables};
+use crate::{Error, ErrorKind, Model};
 
 /// A kernel of the model with the element types of its buffers.
 #[derive(Clone, Debug, PartialEq)]
@@ -162,7 +162,6 @@ fn generate(
 /// # Errors
 /// If NVRTC is missing or rejects the source, or the tables of the model are inconsistent.
 pub fn compile_kernels(model: &dyn Model, architecture: &str) -> Result<(usize, usize), Error> {
-    check_tables(model.tables())?;
     let program = DeviceProgram::new(model)?.program;
     let model: &dyn Model = &program;
     let tables = model.tables();
