@@ -2,7 +2,7 @@
 
 use soybean_linear_program::program;
 use soybean_plan::{
-    Buffer, BufferId, DType, Instruction, Kernel, Map, Program, ScalarProgram, Shape, Step,
+    Buffer, BufferId, DType, Instruction, Kernel, Map, Program, ScalarProgram, Shape, Step, Tile,
 };
 
 use super::*;
@@ -52,7 +52,8 @@ fn model() -> Program {
     }
     let parameters = program.tables.parameters.to_mut();
     let mut second = parameters[0].clone();
-    (second.buffer, second.tile.shape) = (SECOND, Shape::new(&[SIZES[1], 1]));
+    second.buffer = SECOND;
+    second.tile = Tile::new(Shape::new(&[SIZES[1], 1]), second.tile.tiling);
     parameters.push(second);
     let kernels = program.kernels.to_mut();
     let Kernel::Map(update) = kernels[UPDATE].clone() else { unreachable!("updates are maps") };
