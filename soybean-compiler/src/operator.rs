@@ -117,7 +117,7 @@ pub struct ChannelsLast {
     pub operator: Operator,
     /// For each operand, whether its channels are moved; it is read as it was otherwise.
     pub operands: Vec<bool>,
-    /// Whether those of the result are moved.
+    /// True if those of the result are moved.
     pub result: bool,
 }
 

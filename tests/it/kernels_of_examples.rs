@@ -19,7 +19,6 @@ use crate::examples::{
 fn keep(example: &str, network: &str, architecture: &str, code: &MachineCode) {
     let MachineCode { n_kernels, cubin } = code;
     assert!(*n_kernels > 0 && !cubin.is_empty());
-    println!("{network}: {n_kernels} kernels, {} bytes for {architecture}", cubin.len());
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("machine_code");
     fs::create_dir_all(&folder).unwrap();
     let network = network.trim_end_matches("::Network").replace("::", "-");

@@ -43,7 +43,7 @@ struct Stage<'a> {
     is_stored: bool,
 }
 
-/// What an input of a member's program reads.
+/// The source of an input of a member's program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Source {
     /// An operand of the group.

@@ -76,7 +76,7 @@ unsafe fn function<F: Copy>(name: &str) -> Option<F> {
     unsafe { library.get::<F>(name.as_bytes()) }.ok().map(|it| *it)
 }
 
-/// What cuDNN says of an algorithm: `cudnnConvolutionFwdAlgoPerf_t` and those of the gradients.
+/// A description of an algorithm: `cudnnConvolutionFwdAlgoPerf_t` and those of the gradients.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(super) struct AlgorithmPerformance<A> {

@@ -1,4 +1,4 @@
-//! What the ranks of this process report after a command.
+//! Reports of the ranks of this process after a command.
 #![expect(unsafe_code, reason = "the device writes pinned host memory")]
 
 use soybean_plan::{BufferId, Tile};
