@@ -80,6 +80,29 @@ impl KernelOperands<'_> {
 }
 
 impl GpuKernels {
+    /// Prepares the kernels of each GPU. The algorithms of libraries are measured if that is asked
+    /// for.
+    pub(crate) fn of_all(
+        gpus: &[Arc<Gpu>],
+        requests: &KernelRequests<'_>,
+        autotunes: bool,
+    ) -> Result<Vec<Self>, Error> {
+        let versions = || {
+            let [major, minor, patch] = installation().cublaslt()?.version;
+            Ok(format!("driver {:?}, cuBLASLt {major}.{minor}.{patch}", installation().driver()))
+        };
+        let mut choices = autotunes.then(|| Ok(Choices::read(&versions()?))).transpose()?;
+        let mut compiler = Compiler::default();
+        let kernels = gpus
+            .iter()
+            .map(|gpu| Self::new(gpu, &mut compiler, requests, choices.as_mut()))
+            .collect::<Result<Vec<_>, _>>()?;
+        if let Some(choices) = choices {
+            choices.write();
+        }
+        Ok(kernels)
+    }
+
     /// Plans the library calls, compiles the generated source and loads it. With `choices`, the
     /// algorithms of libraries are measured.
     pub(crate) fn new(

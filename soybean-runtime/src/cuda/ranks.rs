@@ -13,9 +13,7 @@ use std::{
 use soybean_plan::{Kernel, Step, Tables};
 
 use super::{
-    autotune::Choices,
     communicators::Communicators,
-    compile::Compiler,
     device_program::DeviceProgram,
     device_set::{DeviceSet, StepLaunch, TrainingStep, scalars_for_host},
     epilogue::{Fused, fuse},
@@ -110,7 +108,7 @@ impl CudaRanks {
             max_workspace_bytes: max_workspace_bytes(&gpus, local.ranks.len(), tables)?,
         };
         let is_alone = local.ranks.len() == tables.mesh.n_ranks();
-        let kernel_sets = kernel_sets(&gpus, &requests, config.autotunes && is_alone)?;
+        let kernel_sets = GpuKernels::of_all(&gpus, &requests, config.autotunes && is_alone)?;
         let context = |rank: usize| {
             let gpu_index = (rank - local.ranks.start) * gpus.len() / local.ranks.len();
             let sizes = builder.sizes(rank, kernel_sets[gpu_index].workspace_bytes());
@@ -377,28 +375,6 @@ fn evaluation_phases(
         builder.phase(&fuser.fuse(&steps), &[])
     };
     (0..model.get().tables().entries.len()).map(&mut phase).collect()
-}
-
-/// Prepares the kernels of each GPU, and measures algorithms of libraries if that is asked for.
-fn kernel_sets(
-    gpus: &[Arc<Gpu>],
-    requests: &KernelRequests<'_>,
-    autotunes: bool,
-) -> Result<Vec<GpuKernels>, Error> {
-    let versions = || {
-        let [major, minor, patch] = installation().cublaslt()?.version;
-        Ok(format!("driver {:?}, cuBLASLt {major}.{minor}.{patch}", installation().driver()))
-    };
-    let mut choices = autotunes.then(|| Ok(Choices::read(&versions()?))).transpose()?;
-    let mut compiler = Compiler::default();
-    let kernels = gpus
-        .iter()
-        .map(|gpu| GpuKernels::new(gpu, &mut compiler, requests, choices.as_mut()))
-        .collect::<Result<Vec<_>, _>>()?;
-    if let Some(choices) = choices {
-        choices.write();
-    }
-    Ok(kernels)
 }
 
 /// Fusion of products with their epilogues, as far as cuBLASLt supports them.

@@ -1,0 +1,54 @@
+//! Choice of a product's algorithm by measurement.
+#![expect(unsafe_code, reason = "products run on raw memory")]
+
+use soybean_plan::{Contraction, DType, MatrixStrides};
+
+use super::{CublasLt, MatmulOperands, MatmulPlan};
+use crate::{
+    Error,
+    cuda::{autotune::Autotuner, stream::Stream},
+};
+
+impl MatmulPlan {
+    /// Chooses the fastest algorithm for this product, which the plan was made for.
+    pub(crate) fn autotune(
+        &mut self,
+        lt: &CublasLt,
+        tuner: &mut Autotuner<'_>,
+        contraction: &Contraction,
+        types: [DType; 3],
+    ) -> Result<(), Error> {
+        let Contraction { rows, columns, .. } = *contraction;
+        let [left, right, result] = operand_bytes(contraction, types);
+        let bias = self.epilogue.bias.map_or(0, |it| columns.max(rows) * it.bytes());
+        let aux = self.epilogue.aux(rows, columns, types[2]).map_or(0, |it| it.n_bytes);
+        let workspace = self.algorithms.iter().map(|it| it.workspaceSize).max().unwrap_or(0);
+        let kernel = format!("{contraction} {types:?} {:?} {:?}", self.epilogue, self.order);
+        let run = |number: usize, stream: &Stream, blocks: &[u64]| {
+            let &[left, right, result, bias, aux, workspace] = blocks else { return Ok(()) };
+            let operands = MatmulOperands { left, right, result, bias, aux };
+            // SAFETY: the blocks are as large as the operands, and nothing else uses them.
+            unsafe { self.run_algorithm(number, lt, stream, operands, workspace) }
+        };
+        let n_algorithms = self.algorithms.len();
+        let blocks = [left, right, result, bias, aux, workspace];
+        self.chosen = tuner.fastest(&kernel, n_algorithms, &blocks, run)?;
+        Ok(())
+    }
+}
+
+/// Returns the bytes of left operand, right operand and result.
+fn operand_bytes(contraction: &Contraction, [left, right, result]: [DType; 3]) -> [usize; 3] {
+    let Contraction { batch, rows, columns, depth, .. } = contraction;
+    let bytes = |extents: [usize; 2], strides: &MatrixStrides, dtype: DType| {
+        let of_batch = batch.iter().copied().zip(strides.batch.0);
+        let of_matrix = extents.into_iter().zip([strides.row, strides.column]);
+        let last = of_batch.chain(of_matrix).map(|(n, stride)| n.saturating_sub(1) * stride);
+        (last.sum::<usize>() + 1) * dtype.bytes()
+    };
+    [
+        bytes([*rows, *depth], &contraction.left, left),
+        bytes([*depth, *columns], &contraction.right, right),
+        bytes([*rows, *columns], &contraction.result, result),
+    ]
+}
