@@ -11,11 +11,11 @@ mod collective;
 mod communicators;
 mod compile;
 mod convolution;
-mod cubin_cache;
 mod cudnn;
 mod device_program;
 mod device_set;
 pub(crate) mod devices;
+mod disk_cache;
 mod epilogue;
 mod gpu;
 #[cfg(test)]

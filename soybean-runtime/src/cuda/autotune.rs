@@ -8,7 +8,7 @@
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
 use super::{
-    cubin_cache,
+    disk_cache,
     gpu::Gpu,
     memory::DeviceMemory,
     stream::{Event, Priority, Stream},
@@ -28,9 +28,9 @@ pub(crate) struct Choices {
 impl Choices {
     /// Reads the choices for these versions of driver and library.
     pub(crate) fn read(versions: &str) -> Self {
-        let key = cubin_cache::fingerprint(&["choices", versions]);
-        let file = cubin_cache::folder().map(|folder| folder.join(format!("{key:032x}.choices")));
-        let bytes = file.as_deref().and_then(cubin_cache::read).unwrap_or_default();
+        let key = disk_cache::fingerprint(&["choices", versions]);
+        let file = disk_cache::folder().map(|folder| folder.join(format!("{key:032x}.choices")));
+        let bytes = file.as_deref().and_then(disk_cache::read).unwrap_or_default();
         let text = String::from_utf8_lossy(&bytes);
         let line = |line: &str| {
             let (number, key) = line.split_once(' ')?;
@@ -44,7 +44,7 @@ impl Choices {
         let lines = self.numbers.iter().map(|(key, number)| format!("{number} {key}\n"));
         if let Some(file) = self.file.as_ref().filter(|_| self.has_new) {
             // A failed write only makes the next start slower.
-            let _not_kept = cubin_cache::write(file, lines.collect::<String>().as_bytes());
+            let _not_kept = disk_cache::write(file, lines.collect::<String>().as_bytes());
         }
     }
 }

@@ -14,7 +14,7 @@ use cudarc::nvrtc::{
     sys::{self, nvrtcProgram, nvrtcResult},
 };
 
-use super::{cubin_cache, libraries::installation};
+use super::{disk_cache, libraries::installation};
 use crate::{Error, ErrorKind};
 
 /// Compiler of kernels. It keeps the cubins, so that GPUs of one architecture share them even if no
@@ -30,7 +30,7 @@ impl Compiler {
     /// # Errors
     /// If NVRTC is missing or rejects the source.
     pub(crate) fn cubin(&mut self, text: &str, architecture: &str) -> Result<&[u8], Error> {
-        Ok(match self.cubins.entry(cubin_cache::fingerprint(&[text, architecture])) {
+        Ok(match self.cubins.entry(disk_cache::fingerprint(&[text, architecture])) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(new) => new.insert(cubin(text, architecture)?),
         })
@@ -45,15 +45,15 @@ pub(crate) fn cubin(text: &str, architecture: &str) -> Result<Vec<u8>, Error> {
     let library = installation().nvrtc()?;
     let options = ["--std=c++17".to_owned(), format!("--gpu-architecture={architecture}")];
     let version = library.version.map(|it| it.to_string()).join(".");
-    let key = cubin_cache::fingerprint(&[text, &options.join(" "), &version]);
-    let file = cubin_cache::folder().map(|folder| folder.join(format!("{key:032x}.cubin")));
-    if let Some(code) = file.as_deref().and_then(cubin_cache::read) {
+    let key = disk_cache::fingerprint(&[text, &options.join(" "), &version]);
+    let file = disk_cache::folder().map(|folder| folder.join(format!("{key:032x}.cubin")));
+    if let Some(code) = file.as_deref().and_then(disk_cache::read) {
         return Ok(code);
     }
     let code = compile(text, &options)?;
     if let Some(file) = file {
         // A failed write only makes the next start slower.
-        let _not_kept = cubin_cache::write(&file, &code);
+        let _not_kept = disk_cache::write(&file, &code);
     }
     Ok(code)
 }

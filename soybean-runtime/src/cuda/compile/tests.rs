@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::{
-    super::cubin_cache::{read, write},
+    super::disk_cache::{read, write},
     *,
 };
 

@@ -1,4 +1,4 @@
-//! The cache of compiled kernels on disk.
+//! The cache of compiled kernels and of chosen algorithms on disk.
 //!
 //! A cubin runs on the GPU with the rights of the program, so the cache is only used if no other
 //! user can write to it.
@@ -49,9 +49,9 @@ fn is_ours(_: &Metadata) -> bool {
 }
 
 /// First bytes of a cache file. The number is the version of the format.
-const FILE_HEADER: &[u8] = b"soybean cubin 1\n";
+const FILE_HEADER: &[u8] = b"soybean cache 1\n";
 
-/// Reads the cubin from a cache file. Returns `None` if the file is damaged, or others can write to
+/// Reads a cache file. Returns `None` if the file is damaged, or others can write to
 /// it.
 pub(super) fn read(file: &Path) -> Option<Vec<u8>> {
     let mut file = open(OpenOptions::new().read(true), file).ok()?;
@@ -61,16 +61,16 @@ pub(super) fn read(file: &Path) -> Option<Vec<u8>> {
     }
     let mut bytes = Vec::new();
     file.read_to_end(&mut bytes).ok()?;
-    let (sum, code) = bytes.strip_prefix(FILE_HEADER)?.split_first_chunk::<16>()?;
-    (checksum(code).to_le_bytes() == *sum).then(|| code.to_vec())
+    let (sum, contents) = bytes.strip_prefix(FILE_HEADER)?.split_first_chunk::<16>()?;
+    (checksum(contents).to_le_bytes() == *sum).then(|| contents.to_vec())
 }
 
 /// Writes a cache file under a random name and renames it, so that readers never see part of it.
-pub(super) fn write(file: &Path, code: &[u8]) -> io::Result<()> {
+pub(super) fn write(file: &Path, contents: &[u8]) -> io::Result<()> {
     // The keys of hash maps are the random numbers of the standard library.
     let number = RandomState::new().build_hasher().finish();
     let unfinished = file.with_extension(format!("{number:016x}.tmp"));
-    let bytes = [FILE_HEADER, &checksum(code).to_le_bytes(), code].concat();
+    let bytes = [FILE_HEADER, &checksum(contents).to_le_bytes(), contents].concat();
     let mut created = open(OpenOptions::new().write(true).create_new(true), &unfinished)?;
     let written = created.write_all(&bytes).and_then(|()| fs::rename(&unfinished, file));
     if written.is_err() {
