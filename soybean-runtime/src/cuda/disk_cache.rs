@@ -1,6 +1,6 @@
 //! The cache of compiled kernels and of chosen algorithms on disk.
 //!
-//! A cubin runs on the GPU with the rights of the program, so the cache is only used if no other
+//! Machine code runs on the GPU with the rights of the program, so the cache is only used if no other
 //! user can write to it.
 #![cfg_attr(unix, expect(unsafe_code, reason = "the user's number is asked of the C library"))]
 
