@@ -41,5 +41,6 @@ pages! {
     evaluation = "../docs/evaluation.md",
     models_compared = "../docs/models-compared.md",
     performance = "../docs/performance.md",
+    launches = "../docs/launches.md",
     limits = "../docs/limits.md",
 }

@@ -96,6 +96,16 @@ fn plan_has_a_table_and_pictures() {
     }
 }
 
+#[test]
+#[cfg(feature = "cuda")]
+fn plan_lists_launches() {
+    let (code, text, errors) = digits("plan --gpus 1 --precision bf16 --format launches");
+    assert_eq!((code, errors.as_str()), (Some(0), ""));
+    for part in ["forward, bf16", "contraction", "GFLOP", "total", "not measured"] {
+        assert!(text.contains(part), "{part} in {text}");
+    }
+}
+
 /// Returns a plan without the duration of its search.
 fn without_time(text: &str) -> Vec<&str> {
     text.lines().filter(|line| !line.trim_start().starts_with("search  ")).collect()
@@ -275,7 +285,7 @@ fn bad_usage_names_the_flag_and_the_nearest_one() {
     for (arguments, message) in [
         ("--epoch 3", "unknown flag --epoch; the nearest is --epochs"),
         ("plann", "unknown command `plann`; the nearest is `plan`"),
-        ("plan --format xml", "--format: expected one of text, json, dot, svg, html, found `xml`"),
+        ("plan --format xml", "--format: expected one of text, json, dot, svg, html, launches, found `xml`"),
         ("plan --gpus many", "--gpus: expected a whole number from 1, found `many`"),
         (
             "plan --strategy fast",
