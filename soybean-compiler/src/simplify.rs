@@ -43,7 +43,8 @@ fn has_dead(network: &Network) -> bool {
 fn pass(network: &Network) -> Network {
     let roots: BTreeSet<Value> = network.roots().into_iter().collect();
     let is_live = network.graph.ancestors(&network.roots());
-    let mut computed = Computed::default();
+    let next_values: BTreeSet<Value> = network.replacements().map(|it| it.1).collect();
+    let (mut computed, mut taken) = (Computed::default(), BTreeSet::new());
     rewrite(network, |rewriter, value| {
         let node = rewriter.old.node(value);
         let Source::Operator(operator) = &node.source else { return Some(rewriter.copy(value)) };
@@ -68,7 +69,12 @@ fn pass(network: &Network) -> Network {
         }
         let (operator, operands) =
             permutations::with_operands_in_place(graph, operator.clone(), operands);
-        Some(computed.value(graph, operator, operands, node.pinned))
+        let new = computed.value(graph, operator.clone(), operands.clone(), node.pinned);
+        // Two tensors that are kept from step to step need next values of their own.
+        if next_values.contains(&value) && !taken.insert(new) {
+            return Some(graph.add_like(node, operator, &operands));
+        }
+        Some(new)
     })
 }
 

@@ -285,7 +285,10 @@ fn bad_usage_names_the_flag_and_the_nearest_one() {
     for (arguments, message) in [
         ("--epoch 3", "unknown flag --epoch; the nearest is --epochs"),
         ("plann", "unknown command `plann`; the nearest is `plan`"),
-        ("plan --format xml", "--format: expected one of text, json, dot, svg, html, launches, found `xml`"),
+        (
+            "plan --format xml",
+            "--format: expected one of text, json, dot, svg, html, launches, found `xml`",
+        ),
         ("plan --gpus many", "--gpus: expected a whole number from 1, found `many`"),
         (
             "plan --strategy fast",

@@ -86,3 +86,28 @@ fn doubled_sums_have_a_short_text() {
     });
     assert!(network.to_string().len() < 20_000);
 }
+
+/// The optimizer `gradients` keeps each gradient as it is, and those of both biases are equal.
+#[test]
+fn equal_gradients_are_kept_apart() {
+    let mut builder = Builder::new();
+    let x = builder.input("x", DType::F32, &[8, 4]);
+    let mut h = x;
+    for name in ["b", "c"] {
+        let bias = builder.parameter(name, &[4], Init::Constant(0.0));
+        h = call(&mut builder, "add", &[Argument::Tensor(h), Argument::Tensor(bias)]);
+    }
+    let squares = call(&mut builder, "mul", &[Argument::Tensor(h), Argument::Tensor(h)]);
+    let loss = call(&mut builder, "sum", &[Argument::Tensor(squares), Argument::All]);
+    let options = Options {
+        name: "biases".to_owned(),
+        n_gpus: 2,
+        search: SearchRequest::default(),
+        precision: Precision::F32,
+        optimizer: soybean_compiler::optimizer("gradients", &[]).unwrap(),
+    };
+    let compiled = soybean_compiler::compile(builder, loss, &[], &options, &|| 0.0).unwrap();
+    let states = compiled.program.tables.states.iter();
+    let buffers: std::collections::BTreeSet<usize> = states.map(|it| it.buffer).collect();
+    assert_eq!(buffers.len(), 2);
+}

@@ -247,15 +247,18 @@ pub(in crate::tiling) fn variables(network: &Network) -> (Vec<NetworkVariable>, 
         network.replacements().map(|(source, next)| (next, source)).collect();
     let mut variables = Vec::new();
     let mut tensors = Vec::with_capacity(network.graph.n_values());
+    let mut variable_of = BTreeMap::new();
     for value in network.graph.values() {
         let is_computed_elsewhere = Attend::computed_with(&network.graph, value).is_some();
         if network.graph.operator(value).is_some() && !is_computed_elsewhere {
             variables.push(NetworkVariable::Operator(value));
         }
-        tensors.push(source_of.get(&value).map_or(variables.len(), |it| tensors[it.index()]));
-        if !source_of.contains_key(&value) {
-            variables.push(NetworkVariable::Tensor(value));
-        }
+        // A next value that does not read its source may come before it.
+        let source = source_of.get(&value).copied().unwrap_or(value);
+        tensors.push(*variable_of.entry(source).or_insert_with(|| {
+            variables.push(NetworkVariable::Tensor(source));
+            variables.len() - 1
+        }));
     }
     (variables, tensors)
 }
