@@ -47,33 +47,33 @@ fn plans_differ_in_tilings_forms_and_conversions() {
               work over that of one device      1.00     1.00
 
             tensors with different tilings (13 have equal ones)
-              tensor             shape        left     right
-              x                  f32[16, 32]  [r r]    [P0 P0]
-              0.weight           f32[32, 64]  [P1 P1]  [r r]
-              0.matmul           f32[16, 64]  [P1 P1]  [P0 P0]
-              0.bias             f32[64]      [P0 P0]  [r r]
-              relu               f32[16, 64]  [P1 P1]  [P0 P0]
-              1.weight           f32[64, 16]  [P0 P0]  [r r]
-              1.add gradient     f32[16, 16]  [r r]    [P0 P0]
-              1.matmul gradient  f32[16, 64]  [P1 P1]  [P0 P0]
-              0.add gradient     f32[16, 64]  [P1 P1]  [P0 P0]
-              0.weight.grad      f32[32, 64]  [P1 P1]  [P0 P0]
+              tensor                  shape        left     right
+              x                       f32[16, 32]  [r r]    [P0 P0]
+              0.weight                f32[32, 64]  [P1 P1]  [r r]
+              0.matmul                f32[16, 64]  [P1 P1]  [P0 P0]
+              0.bias                  f32[64]      [P0 P0]  [r r]
+              relu                    f32[16, 64]  [P1 P1]  [P0 P0]
+              1.weight                f32[64, 16]  [P0 P0]  [r r]
+              cross_entropy gradient  f32[16, 16]  [r r]    [P0 P0]
+              1.matmul gradient       f32[16, 64]  [P1 P1]  [P0 P0]
+              relu gradient           f32[16, 64]  [P1 P1]  [P0 P0]
+              0.weight.grad           f32[32, 64]  [P1 P1]  [P0 P0]
 
             operators that run in another form
-              operator          pass      signature  left   right
-              0.matmul          forward   ik,kj->ij  [j j]  [i i]
-              relu              forward   ij,j->ij   [j j]  [i i]
-              1.matmul          forward   ik,kj->ij  [k k]  [i i]
-              1.add and 1 more  backward  ij->j      [j j]  [i i]
-              1.matmul          backward  ij,kj->ik  [k k]  [i i]
-              1.matmul          backward  ik,ij->kj  [k k]  [i i]
-              0.add             backward  ij,ij->ij  [j j]  [i i]
-              0.matmul          backward  ik,ij->kj  [j j]  [i i]
-              0.map             update    ij,ij->ij  [j j]  [i i]
+              operator  pass      signature  left   right
+              0.matmul  forward   ik,kj->ij  [j j]  [i i]
+              relu      forward   ij,j->ij   [j j]  [i i]
+              1.matmul  forward   ik,kj->ij  [k k]  [i i]
+              *.add     backward  ij->j      [j j]  [i i]
+              1.matmul  backward  ij,kj->ik  [k k]  [i i]
+              1.matmul  backward  ik,ij->kj  [k k]  [i i]
+              relu      backward  ij,ij->ij  [j j]  [i i]
+              0.matmul  backward  ik,ij->kj  [j j]  [i i]
+              0.map     update    ij,ij->ij  [j j]  [i i]
 
             only `left` has 2 conversions, 6.1 kB
-              3.1 kB  1.matmul [red red] -> [P0 P0]    for 1.matmul, forward
-              3.1 kB  1.add gradient [P0 P0] -> [r r]  for 1.add, backward
+              3.1 kB  1.matmul [red red] -> [P0 P0]            for 1.matmul, forward
+              3.1 kB  cross_entropy gradient [P0 P0] -> [r r]  for cross_entropy, backward
 
             only `right` has 7 conversions, 75.5 kB
               24.6 kB  0.weight.grad [red red] -> [P0 P0]  for 0.matmul, backward
@@ -144,9 +144,9 @@ fn plans_of_other_graphs_are_compared_by_names() {
               24 B     cross_entropy [red red] -> [r r]    for cross_entropy, forward
 
             only `right` has 3 conversions, 3.1 kB
-              1.5 kB  1.matmul [red red] -> [P0 P0]     for 1.matmul, forward
-              1.5 kB  1.add gradient [P0 P0] -> [r r]   for 1.add, backward
-              24 B    cross_entropy [red red] -> [r r]  for cross_entropy, forward
+              1.5 kB  1.matmul [red red] -> [P0 P0]            for 1.matmul, forward
+              1.5 kB  cross_entropy gradient [P0 P0] -> [r r]  for cross_entropy, backward
+              24 B    cross_entropy [red red] -> [r r]         for cross_entropy, forward
         "#]],
     );
 }

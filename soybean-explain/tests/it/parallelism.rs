@@ -40,7 +40,7 @@ fn strategies_have_their_names() {
         model(),
         expect![[r#"
             0: data 4 | data 4 | replicated 4
-            -: data 4 |  | 
+            -: data 4 | data 4 | 
             1: data 4 | data 4 | replicated 4
         "#]],
     );
@@ -51,7 +51,7 @@ fn strategies_have_their_names() {
         model(),
         expect![[r#"
             0: data 4 | data 4 | sharded state 4
-            -: data 4 |  | 
+            -: data 4 | data 4 | 
             1: data 4 | data 4 | sharded state 4
         "#]],
     );
@@ -62,7 +62,7 @@ fn strategies_have_their_names() {
         model(),
         expect![[r#"
             0: column 4 | column 4 | split 4
-            -: feature 4 |  | 
+            -: feature 4 | feature 4 | 
             1: row 4 | row 4 | sharded 4
         "#]],
     );
@@ -77,7 +77,7 @@ fn wide_layers_alternate_between_columns_and_rows() {
         perceptron(16, &[512; 4]),
         expect![[r#"
             0: column 8 | column 8 | split 8
-            -: feature 8 |  | 
+            -: feature 8 | feature 8, data 4 x feature 2 | 
             1: column 2 x row 4 | column 2 x row 4 | split 8
             2: column 4 x row 2 | column 4 x row 2 | split 8
         "#]],
@@ -89,7 +89,7 @@ fn wide_layers_alternate_between_columns_and_rows() {
         perceptron(96, &[96, 768, 96]),
         expect![[r#"
             0: column 6 | column 6 | split 6
-            -: feature 6, data 6 |  | 
+            -: feature 6, data 6 | feature 6, data 6 | 
             1: row 6 | row 6 | split 6
         "#]],
     );

@@ -96,5 +96,6 @@ kinds! {
     contraction_of_many_tiles "contraction-of-many-tiles"
     convolution "convolution"
     attention "attention"
+    attention_of_usual_heads "attention-of-usual-heads"
     attention_of_nothing "attention-of-nothing"
 }
