@@ -1,7 +1,7 @@
 //! The cache of compiled kernels and of chosen algorithms on disk.
 //!
-//! Machine code runs on the GPU with the rights of the program, so the cache is only used if no other
-//! user can write to it.
+//! Machine code runs on the GPU with the rights of the program, so the cache is only used if no
+//! other user can write to it.
 #![cfg_attr(unix, expect(unsafe_code, reason = "the user's number is asked of the C library"))]
 
 use std::{
