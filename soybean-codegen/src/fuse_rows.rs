@@ -39,12 +39,8 @@ pub fn fuse_rows(steps: &[Step], kernels: &mut Vec<Kernel>, tables: &Tables) -> 
             at += 1;
             continue;
         };
-        let kernel = Kernel::from(fused.kernel);
-        let number = kernels.iter().position(|it| *it == kernel).unwrap_or(kernels.len());
-        if number == kernels.len() {
-            kernels.push(kernel);
-        }
-        let step = Step { kernel: number, inputs: fused.inputs, results: fused.results };
+        let kernel = Kernel::from(fused.kernel).number_in(kernels);
+        let step = Step { kernel, inputs: fused.inputs, results: fused.results };
         // The step that moves to this place is examined too.
         at = at.min(group.members.first().copied().unwrap_or(at));
         steps = replaced(steps, &group.members, fused.place, step);

@@ -1,7 +1,7 @@
 //! CUDA C for [`Permutation`]. If rows of the result are columns of the input, tiles go through
 //! shared memory, so that both are read and written in contiguous ranges. Otherwise it is a map.
 
-use soybean_plan::{DType, Instruction, Kernel, Map, Permutation, ScalarProgram};
+use soybean_plan::{DType, Kernel, Map, Permutation, ScalarProgram};
 
 use crate::{
     Call, Generated,
@@ -33,8 +33,7 @@ impl CudaKernel for Permutation {
 }
 
 fn direct(it: &Permutation, call: &Call<'_>, types: [DType; 2], prefix: &str) -> Option<Generated> {
-    let program =
-        ScalarProgram { instructions: vec![Instruction::Input(0)].into(), results: vec![0].into() };
+    let program = ScalarProgram::identity();
     let map = Map { extents: it.extents, inputs: vec![it.input].into(), program };
     let kernel = Kernel::Map(map.clone());
     let call = Call { kernel: &kernel, inputs: &types[..1], results: &types[1..], ..*call };

@@ -307,10 +307,7 @@ mod tests {
     /// Returns the functions of a sum over a dense matrix, with their blocks.
     fn functions(extents: [usize; 2], result: [usize; 2]) -> Vec<(String, [u32; 3])> {
         let shape = Shape::new(&extents);
-        let program = ScalarProgram {
-            instructions: vec![Instruction::Input(0)].into(),
-            results: vec![0].into(),
-        };
+        let program = ScalarProgram::identity();
         let map = Map { extents: shape, inputs: vec![shape.dense_strides()].into(), program };
         let result = Strides::new(&result);
         let kernel = Kernel::from(Reduction { map, combine: Combine::Sum, result });

@@ -303,9 +303,7 @@ pub(crate) fn integer() -> ScalarProgram {
 /// Returns the program whose result is its only input.
 #[must_use]
 pub fn identity() -> ScalarProgram {
-    let mut builder = ScalarBuilder::default();
-    let input = builder.input(0);
-    builder.finish(input)
+    ScalarProgram::identity()
 }
 
 /// Returns the program whose result is its only input times a constant.

@@ -136,6 +136,15 @@ impl From<Collective> for Kernel {
 }
 
 impl Kernel {
+    /// Returns the number of the kernel in a list, to which it is added if it is not there.
+    #[must_use]
+    pub fn number_in(self, kernels: &mut Vec<Self>) -> usize {
+        kernels.iter().position(|it| *it == self).unwrap_or_else(|| {
+            kernels.push(self);
+            kernels.len() - 1
+        })
+    }
+
     /// Returns the name of the kind of kernel.
     #[must_use]
     pub fn kind(&self) -> &'static str {

@@ -47,6 +47,12 @@ pub enum Instruction {
 }
 
 impl ScalarProgram {
+    /// Returns the program whose result is its only input.
+    #[must_use]
+    pub const fn identity() -> Self {
+        Self { instructions: Cow::Borrowed(&[Instruction::Input(0)]), results: Cow::Borrowed(&[0]) }
+    }
+
     /// Returns the number of instructions that compute, and do not only fetch a value.
     pub(crate) fn n_operations(&self) -> u64 {
         let computes = |it: &&Instruction| match it {

@@ -2,9 +2,7 @@
 //! compare the kernels of GPUs with this one.
 #![expect(unsafe_code, reason = "kernels work on memory that other buffers share")]
 
-use soybean_plan::{
-    DType, Instruction, Map, Reduction, RowFusion, RowStageForm, ScalarProgram, Shape, Strides,
-};
+use soybean_plan::{DType, Map, Reduction, RowFusion, RowStageForm, ScalarProgram, Shape, Strides};
 
 use super::{
     kernel::{Arguments, CpuKernel, Prepare, Threads},
@@ -70,10 +68,7 @@ impl Stage {
                 StageKernel::Reduction(Box::new(kernel))
             }
         };
-        let program = ScalarProgram {
-            instructions: vec![Instruction::Input(0)].into(),
-            results: vec![0].into(),
-        };
+        let program = ScalarProgram::identity();
         let all = Shape::new(&[n_values]);
         let copy = Map { extents: all, inputs: vec![all.dense_strides()].into(), program };
         let store = stage.is_stored.then(|| MapKernel::new(&copy, isa, n_threads));

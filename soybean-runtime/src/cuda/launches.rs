@@ -13,7 +13,6 @@ use super::{
     epilogue::{Epilogue, fuse},
     matmul::n_documented_calls,
     phase::{Action, PhaseBuilder, Task},
-    recorder::record,
     source::KernelCall,
 };
 use crate::{Error, ErrorKind, Model};
@@ -44,15 +43,11 @@ pub struct QueuedTask {
 /// If the tables of the model are inconsistent, or a kernel has no text for GPUs.
 pub fn queued_tasks(model: &dyn Model, entry: usize) -> Result<Vec<QueuedTask>, Error> {
     let DeviceProgram { program, copies } = DeviceProgram::new(model)?;
-    let model: &dyn Model = &program;
-    let (tables, kernels) = (model.tables(), model.kernels());
+    let (tables, kernels) = (&program.tables, &program.kernels);
     let is_trained = tables.mode() == Mode::Training;
-    let steps = match is_trained {
-        true => record(model, |model, rank| model.train(entry, rank))?,
-        false => record(model, |model, rank| model.evaluate(entry, rank))?,
-    };
+    let steps = if is_trained { &program.train[entry] } else { &program.evaluate[entry] };
     let mut builder = PhaseBuilder::new(tables, kernels, CommunicationBackend::PeerAccess);
-    let steps = builder.fuse_rows(&steps);
+    let steps = builder.fuse_rows(steps);
     let fused = fuse(&steps, kernels, tables, &copies, &mut |kernel, types, epilogue| {
         let Some(Kernel::Contract(contraction)) = kernels.get(kernel) else { return false };
         n_documented_calls(contraction, types, tables.precision, epilogue).is_some()

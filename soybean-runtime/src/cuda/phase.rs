@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 use soybean_plan::{
-    Access, AxisSet, BufferId, DType, Instruction, Kernel, Lane, Map, Precision, ScalarProgram,
-    Schedule, Shape, Step, Tables,
+    Access, AxisSet, BufferId, DType, Kernel, Lane, Map, Precision, ScalarProgram, Schedule, Shape,
+    Step, Tables,
 };
 
 use super::{
@@ -272,16 +272,9 @@ impl<'a> PhaseBuilder<'a> {
         queue: &mut TaskQueue,
     ) -> Result<(), Error> {
         let extents = Shape::new(&[self.tables.buffers[input].n_elements]);
-        let program = ScalarProgram {
-            instructions: vec![Instruction::Input(0)].into(),
-            results: vec![0].into(),
-        };
-        let map = Map { extents, inputs: vec![extents.dense_strides()].into(), program };
-        let kernel = self.kernels.iter().position(|it| *it == Kernel::Map(map.clone()));
-        let kernel = kernel.unwrap_or_else(|| {
-            self.kernels.push(map.into());
-            self.kernels.len() - 1
-        });
+        let (inputs, program) = (vec![extents.dense_strides()], ScalarProgram::identity());
+        let map = Map { extents, inputs: inputs.into(), program };
+        let kernel = Kernel::Map(map).number_in(&mut self.kernels);
         let (reads, writes) = (vec![self.range(input)?], vec![slot.clone()]);
         let (inputs, results, epilogue) =
             (vec![DType::F32], vec![DType::Bf16], Epilogue::default());

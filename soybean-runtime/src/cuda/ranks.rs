@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use soybean_plan::{Kernel, Step, Tables};
+use soybean_plan::{Kernel, Program, Step, Tables};
 
 use super::{
     communicators::Communicators,
@@ -26,7 +26,6 @@ use super::{
     phase::{Phase, PhaseBuilder},
     phase_runner::PhaseRunner,
     rank_context::RankContext,
-    recorder::record,
     source::KernelRequests,
     stream::Event,
 };
@@ -97,9 +96,9 @@ impl CudaRanks {
         let backend = choose_backend(&gpus, local.ranks.len(), local.peers.as_ref())?;
         let mut builder = PhaseBuilder::new(tables, kernels, backend);
         let mut fuser = MatmulFuser::new(&gpus[0], &device_program)?;
-        let train = training_phases(model, &mut builder, &mut fuser)?;
-        let accumulate = accumulating_phase(model, &mut builder, &mut fuser)?;
-        let evaluate = evaluation_phases(model, &mut builder, &mut fuser)?;
+        let train = training_phases(&device_program.program, &mut builder, &mut fuser)?;
+        let accumulate = accumulating_phase(&device_program.program, &mut builder, &mut fuser)?;
+        let evaluate = evaluation_phases(&device_program.program, &mut builder, &mut fuser)?;
         let requests = KernelRequests {
             kernels: &builder.kernels,
             precision: tables.precision,
@@ -332,15 +331,14 @@ impl Drop for CudaRanks {
 
 /// Builds the phases of training steps, one for each entry of a model that is trained.
 fn training_phases(
-    model: &AnyModel,
+    program: &Program,
     builder: &mut PhaseBuilder<'_>,
     fuser: &mut MatmulFuser<'_>,
 ) -> Result<Vec<Phase>, Error> {
-    let tables = model.get().tables();
+    let tables = &program.tables;
     let mut phase = |entry: usize| {
-        let steps = record(model.get(), |model, rank| model.train(entry, rank))?;
         let scalars = scalars_for_host(tables, entry, TrainingStep::Updating);
-        let steps = builder.fuse_rows(&steps);
+        let steps = builder.fuse_rows(&program.train[entry]);
         builder.phase(&fuser.fuse(&steps), &scalars)
     };
     let entries = tables.entries.iter().enumerate().filter(|it| it.1.training.is_some());
@@ -349,32 +347,30 @@ fn training_phases(
 
 /// Builds the phase of accumulating steps, if several steps share an update.
 fn accumulating_phase(
-    model: &AnyModel,
+    program: &Program,
     builder: &mut PhaseBuilder<'_>,
     fuser: &mut MatmulFuser<'_>,
 ) -> Result<Option<Phase>, Error> {
-    let tables = model.get().tables();
+    let tables = &program.tables;
     if tables.accumulate_loss.is_none() {
         return Ok(None);
     }
-    let steps = record(model.get(), |model, rank| model.accumulate(rank))?;
     let scalars = scalars_for_host(tables, 0, TrainingStep::Accumulating);
-    let steps = builder.fuse_rows(&steps);
+    let steps = builder.fuse_rows(&program.accumulate);
     builder.phase(&fuser.fuse(&steps), &scalars).map(Some)
 }
 
 /// Builds the phases of evaluations, one for each entry.
 fn evaluation_phases(
-    model: &AnyModel,
+    program: &Program,
     builder: &mut PhaseBuilder<'_>,
     fuser: &mut MatmulFuser<'_>,
 ) -> Result<Vec<Phase>, Error> {
-    let mut phase = |entry: usize| {
-        let steps = record(model.get(), |model, rank| model.evaluate(entry, rank))?;
-        let steps = builder.fuse_rows(&steps);
+    let phase = |steps: &Vec<Step>| {
+        let steps = builder.fuse_rows(steps);
         builder.phase(&fuser.fuse(&steps), &[])
     };
-    (0..model.get().tables().entries.len()).map(&mut phase).collect()
+    program.evaluate.iter().map(phase).collect()
 }
 
 /// Fusion of products with their epilogues, as far as cuBLASLt supports them.

@@ -1,7 +1,7 @@
 //! CUDA C++ source of a model's kernels.
 
 use soybean_codegen::{self as codegen, Address, Generated, Operation, movement, prelude};
-use soybean_plan::{DType, Kernel, Mode, Precision, Step};
+use soybean_plan::{DType, Kernel, Precision, Step};
 
 use super::{
     collective::CommunicationBackend,
@@ -10,7 +10,6 @@ use super::{
     device_program::DeviceProgram,
     epilogue::{Epilogue, Fused, FusedStep},
     phase::PhaseBuilder,
-    recorder::record,
 };
 use crate::{Error, ErrorKind, Model};
 
@@ -162,27 +161,15 @@ pub struct MachineCode {
 /// If NVRTC is missing or rejects the source, or the tables of the model are inconsistent.
 pub fn compile_kernels(model: &dyn Model, architecture: &str) -> Result<MachineCode, Error> {
     let program = DeviceProgram::new(model)?.program;
-    let model: &dyn Model = &program;
-    let tables = model.tables();
-    let mut builder = PhaseBuilder::new(tables, model.kernels(), CommunicationBackend::PeerAccess);
+    let tables = &program.tables;
+    let mut builder = PhaseBuilder::new(tables, &program.kernels, CommunicationBackend::PeerAccess);
     let plain = |steps: Vec<Step>| Fused {
         steps: steps.into_iter().map(FusedStep::Plain).collect(),
         slots: Vec::new(),
     };
-    let is_trained = tables.mode() == Mode::Training;
-    for entry in (0..tables.entries.len()).filter(|_| is_trained) {
-        let steps = record(model, |model, rank| model.train(entry, rank))?;
-        let steps = builder.fuse_rows(&steps);
-        builder.phase(&plain(steps), &[])?;
-    }
-    if tables.accumulate_loss.is_some() {
-        let steps = record(model, |model, rank| model.accumulate(rank))?;
-        let steps = builder.fuse_rows(&steps);
-        builder.phase(&plain(steps), &[])?;
-    }
-    for entry in 0..tables.entries.len() {
-        let steps = record(model, |model, rank| model.evaluate(entry, rank))?;
-        let steps = builder.fuse_rows(&steps);
+    let accumulating = tables.accumulate_loss.is_some().then_some(&program.accumulate);
+    for steps in program.train.iter().chain(accumulating).chain(&program.evaluate) {
+        let steps = builder.fuse_rows(steps);
         builder.phase(&plain(steps), &[])?;
     }
     let requests = KernelRequests {

@@ -5,10 +5,11 @@
 //! behind the arena: the parameters, their states and their gradients, each kind in the same order.
 //! One map over all of them then is all their updates. It runs where the last of them did.
 
-use std::{borrow::Cow, collections::BTreeSet, ops::Range};
+use std::{borrow::Cow, collections::BTreeSet};
 
 use soybean_plan::{
     Buffer, BufferId, DType, Kernel, Map, Program, ScalarProgram, Shape, Step, Strides, Tables,
+    overlaps,
 };
 
 /// The most elements of a small parameter. Larger ones keep a GPU busy for longer than a launch.
@@ -119,7 +120,7 @@ fn without_conflicts(
     group: Group,
     moved: &BTreeSet<BufferId>,
 ) -> Group {
-    let range = |buffer: &BufferId| range(&program.tables, *buffer);
+    let range = |buffer: &BufferId| program.tables.range(*buffer);
     let Group { program: scalar, inputs, results, members } = group;
     let numbers = || {
         inputs.iter().filter_map(|it| match it {
@@ -200,13 +201,4 @@ fn move_side_by_side(
         tables.arena_bytes = offset + n_elements * dtype.bytes();
     }
     spans
-}
-
-fn range(tables: &Tables, buffer: BufferId) -> Range<usize> {
-    let Buffer { offset, n_elements, dtype } = tables.buffers[buffer];
-    offset..offset + n_elements * dtype.bytes()
-}
-
-fn overlaps(one: &Range<usize>, other: &Range<usize>) -> bool {
-    one.start < other.end && other.start < one.end
 }

@@ -9,7 +9,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
 };
 
-use soybean_plan::{Buffer, BufferId, DType, Instruction, Kernel, Map, Program, Step, Tables};
+use soybean_plan::{Buffer, BufferId, DType, Kernel, Map, Program, ScalarProgram, Step, Tables};
 
 use super::super::epilogue::{Rounded, bias_of};
 
@@ -96,8 +96,7 @@ fn is_rounding(program: &Program, step: &Step) -> bool {
     let Kernel::Map(map) = &program.kernels[step.kernel] else { return false };
     let (&[input], &[result]) = (&step.inputs[..], &step.results[..]) else { return false };
     let [input, result] = [input, result].map(|it| program.tables.buffers[it]);
-    map.program.results[..] == [0]
-        && map.program.instructions[..] == [Instruction::Input(0)]
+    map.program == ScalarProgram::identity()
         && map.inputs[0] == map.extents.dense_strides()
         && (input.dtype, result.dtype) == (DType::F32, DType::Bf16)
         && input.n_elements == map.extents.n_elements()
@@ -156,9 +155,5 @@ fn write_copies(step: &mut Step, kernels: &mut Vec<Kernel>, copies: &Rounded) {
     let results = written.iter().map(|&(at, _)| map.program.results[at]);
     map.program.results = map.program.results.iter().copied().chain(results).collect();
     step.results.extend(written.iter().map(|it| it.1));
-    let kernel = Kernel::Map(map);
-    step.kernel = kernels.iter().position(|it| *it == kernel).unwrap_or_else(|| {
-        kernels.push(kernel);
-        kernels.len() - 1
-    });
+    step.kernel = Kernel::Map(map).number_in(kernels);
 }

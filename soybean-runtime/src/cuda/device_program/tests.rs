@@ -2,7 +2,7 @@
 
 use soybean_linear_program::program;
 use soybean_plan::{
-    Buffer, BufferId, DType, Instruction, Kernel, Map, Program, ScalarProgram, Shape, Step, Tile,
+    Buffer, BufferId, DType, Kernel, Map, Program, ScalarProgram, Shape, Step, Tile,
 };
 
 use super::*;
@@ -31,10 +31,6 @@ fn map(n_elements: usize, program: ScalarProgram, n_inputs: usize) -> Kernel {
     Map { extents, inputs: vec![extents.dense_strides(); n_inputs].into(), program }.into()
 }
 
-fn identity() -> ScalarProgram {
-    ScalarProgram { instructions: vec![Instruction::Input(0)].into(), results: vec![0].into() }
-}
-
 fn step(kernel: usize, inputs: &[BufferId], result: BufferId) -> Step {
     Step { kernel, inputs: inputs.to_vec(), results: vec![result] }
 }
@@ -58,8 +54,8 @@ fn model() -> Program {
     let kernels = program.kernels.to_mut();
     let Kernel::Map(update) = kernels[UPDATE].clone() else { unreachable!("updates are maps") };
     kernels.extend([
-        map(SIZES[0], identity(), 1),
-        map(SIZES[1], identity(), 1),
+        map(SIZES[0], ScalarProgram::identity(), 1),
+        map(SIZES[1], ScalarProgram::identity(), 1),
         map(SIZES[1], update.program, 2),
     ]);
     for steps in program.train.iter_mut().chain(&mut program.evaluate) {
