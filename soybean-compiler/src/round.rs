@@ -16,10 +16,10 @@
 //!
 //! Each operator's own file states its rule ([`Rounding`]). Only stored tensors are rounded:
 //! kernels compute in `f32`, and partial results in `bf16` are added up in `f32` and rounded once.
-//! The pass comes after fusion, because a map that is not stored is not rounded either, and a cast
-//! becomes part of the map that computes its operand. A parameter that products read is rounded by
-//! a map of its own. Ranks then receive the rounded tensor, which is cheaper, and the search counts
-//! it so.
+//! NCCL is the exception, since it may round at each hop between GPUs. The pass comes after fusion,
+//! because a map that is not stored is not rounded either, and a cast becomes part of the map that
+//! computes its operand. A parameter that products read is rounded by a map of its own. Ranks then
+//! receive the rounded tensor, which is cheaper, and the search counts it so.
 
 use std::collections::BTreeMap;
 
