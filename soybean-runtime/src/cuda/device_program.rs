@@ -1,12 +1,14 @@
-//! The program of a model as GPUs run it: parameters with rounded copies, and joined updates.
+//! The program of a model as GPUs run it: attention without permutations of heads, parameters with
+//! rounded copies, and joined updates.
 //!
-//! Both take some memory behind the arena. Results have the same bits.
+//! They may take some memory behind the arena. Results have the same bits.
 
 mod joined_updates;
 mod rounded_parameters;
 
 use std::{borrow::Cow, ops::Range, sync::Arc};
 
+use soybean_codegen::fold_permutations;
 use soybean_plan::{Mode, Program};
 
 use self::{joined_updates::join_updates, rounded_parameters::keep_rounded};
@@ -46,9 +48,10 @@ impl DeviceProgram {
         Ok(Self { program, copies: Rounded::new() })
     }
 
-    /// Returns a model's steps with copies and joined updates.
+    /// Returns a model's steps without permutations of heads, with copies and joined updates.
     pub(crate) fn new(model: &dyn Model) -> Result<Self, Error> {
         let Self { mut program, .. } = Self::plain(model)?;
+        attend_in_place(&mut program);
         let copies = keep_rounded(&mut program);
         join_updates(&mut program);
         Ok(Self { program, copies })
@@ -82,6 +85,16 @@ impl DeviceProgram {
         }
         Ok(())
     }
+}
+
+/// Lets attention read and write what permutations of heads would copy.
+fn attend_in_place(program: &mut Program) {
+    let mut kernels = program.kernels.to_vec();
+    let phases = program.train.iter_mut().chain([&mut program.accumulate]);
+    for steps in phases.chain(&mut program.evaluate) {
+        *steps = fold_permutations(steps, &mut kernels, &mut program.tables);
+    }
+    program.kernels = Cow::Owned(kernels);
 }
 
 #[cfg(test)]
