@@ -9,7 +9,7 @@
 mod alternating;
 mod value;
 
-use std::ops::Range;
+use std::{collections::BTreeMap, ops::Range};
 
 use soybean_plan::{Attention, Buffer, BufferId, Kernel, Permutation, Step, Tables, overlaps};
 
@@ -23,12 +23,14 @@ use crate::memory::Memory;
 const ALIGNMENT: usize = 256;
 
 /// Returns the steps of a phase without the permutations of heads that attention can do by itself.
-/// New kernels are appended to `kernels`, and tensors with a new place to the buffers.
+/// New kernels are appended to `kernels`, and tensors with a new place to the buffers; `moved` gets
+/// each with the buffer that it had.
 #[must_use]
 pub fn fold_permutations(
     steps: &[Step],
     kernels: &mut Vec<Kernel>,
     tables: &mut Tables,
+    moved: &mut BTreeMap<BufferId, BufferId>,
 ) -> Vec<Step> {
     let lasting = (0..tables.buffers.len()).filter(|it| tables.is_live_at_end(*it));
     let lasting: Vec<Range<usize>> = lasting.map(|it| tables.range(it)).collect();
@@ -39,7 +41,12 @@ pub fn fold_permutations(
             at += 1;
             continue;
         };
+        let n_buffers = tables.buffers.len();
         let place = fold.place(&steps, tables, &lasting);
+        if place == n_buffers {
+            let source = fold.source.buffer;
+            moved.insert(place, moved.get(&source).copied().unwrap_or(source));
+        }
         fold.apply(&mut steps, kernels, place);
     }
     steps

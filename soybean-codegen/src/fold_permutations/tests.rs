@@ -120,7 +120,8 @@ fn steps_compute_the_same_without_permutations() {
             steps.iter().rev().take(1 + dice.below(3)).map(|it| it.results[0]).collect();
         let mut tables = tables(&buffers, &last);
         let expected = run(&steps, &kernels, &tables);
-        let folded = fold_permutations(&steps, &mut kernels, &mut tables);
+        let mut moved = BTreeMap::new();
+        let folded = fold_permutations(&steps, &mut kernels, &mut tables, &mut moved);
         let found = run(&folded, &kernels, &tables);
         let text = || {
             let line =
@@ -130,7 +131,9 @@ fn steps_compute_the_same_without_permutations() {
         };
         assert_eq!(expected, found, "{seed}: {last:?}\n{}", text());
         n_folded += steps.len() - folded.len();
-        n_moved += tables.buffers.len() - buffers.len();
+        assert!(moved.keys().copied().eq(buffers.len()..tables.buffers.len()), "{seed}");
+        assert!(moved.values().all(|it| *it < buffers.len()), "{seed}");
+        n_moved += moved.len();
         n_grown += usize::from(tables.arena_bytes > N_CELLS * 4);
     }
     let found = format!("{n_folded} folded, {n_moved} moved, {n_grown} behind the arena");

@@ -1,7 +1,7 @@
 //! Programs for GPUs in which attention does the permutations of heads.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-use std::fmt::Write;
+use std::{collections::BTreeMap, fmt::Write};
 
 use expect_test::expect;
 use soybean_codegen::fold_permutations;
@@ -20,15 +20,17 @@ fn program(model: Model, n_gpus: usize, precision: Precision) -> Program {
     compile(model.builder, model.loss, &[], &options, &|| 0.0).unwrap().program
 }
 
-/// Returns the program without permutations that attention can do.
-fn folded(program: &Program) -> Program {
+/// Returns the program without permutations that attention can do, and the number of tensors that
+/// have a new place.
+fn folded(program: &Program) -> (Program, usize) {
+    let mut moved = BTreeMap::new();
     let mut kernels = program.kernels.to_vec();
     let mut folded = program.clone();
     for steps in folded.train.iter_mut().chain(&mut folded.evaluate) {
-        *steps = fold_permutations(steps, &mut kernels, &mut folded.tables);
+        *steps = fold_permutations(steps, &mut kernels, &mut folded.tables, &mut moved);
     }
     folded.kernels = kernels.into();
-    folded
+    (folded, moved.len())
 }
 
 fn n_permutations(program: &Program, steps: &[Step]) -> usize {
@@ -52,7 +54,7 @@ fn attention_does_the_permutations_of_heads() {
             [(1, Precision::F32), (1, Precision::Bf16), (2, Precision::F32), (8, Precision::Bf16)]
         {
             let program = program(model(&it), n_gpus, precision);
-            let folded = folded(&program);
+            let (folded, n_moved) = folded(&program);
             verify_program(&folded)
                 .unwrap_or_else(|it| panic!("{name} {n_gpus}: {it}\n{}", program_text(&folded)));
             let [before, after] = [&program, &folded].map(|it| {
@@ -60,7 +62,6 @@ fn attention_does_the_permutations_of_heads() {
                     [&it.train[0], &it.evaluate[0]].map(|steps| n_permutations(it, steps));
                 format!("{train} and {evaluate}, {} bytes", it.tables.arena_bytes)
             });
-            let n_moved = folded.tables.buffers.len() - program.tables.buffers.len();
             writeln!(text, "{name}, {precision} on {n_gpus}: {before} -> {after}, {n_moved} moved")
                 .unwrap();
         }

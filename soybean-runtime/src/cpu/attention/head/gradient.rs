@@ -94,7 +94,7 @@ impl Sizes {
     ) {
         // SAFETY: required of the caller; the block has the memory.
         unsafe {
-            self.scores(thread.workspace, block, keys, (query, key, self.features), block.weights)
+            self.scores(thread.workspace, block, keys, (query, key, self.features), block.weights);
         };
         // SAFETY: as above.
         unsafe { self.apply_function(thread, block, keys) };
