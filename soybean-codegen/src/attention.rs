@@ -23,6 +23,10 @@ use crate::{
 /// The maximum number of elements of a query, a key or a value.
 const MOST_ELEMENTS: usize = 256;
 
+/// The maximum number of heads whose rows alternate. The elements of these rows of the largest tile
+/// can be counted in 32 bits.
+pub(crate) const MOST_ALTERNATING: usize = 1 << 15;
+
 /// The computation of one of the functions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
@@ -91,7 +95,11 @@ impl CudaKernel for Attention {
         if queries * keys * width == 0 {
             return Some(zeros(call, &n_results));
         }
-        let is_small = features.max(width) <= MOST_ELEMENTS && features > 0 && scale.is_finite();
+        let alternating = self.layout.operands.into_iter().chain(self.layout.results).max();
+        let is_small = features.max(width) <= MOST_ELEMENTS
+            && features > 0
+            && scale.is_finite()
+            && alternating <= Some(MOST_ALTERNATING);
         let most = 2 * keys.max(queries).max(self.window.unwrap_or(0)) * (features + width);
         if !is_small || i32::try_from(most).is_err() {
             return None;
@@ -274,7 +282,7 @@ impl Writer<'_> {
             ("BIAS_ROWS", bias.rows),
             ("HEAD_NUMBERS", self.it.n_head_numbers().unwrap_or(1)),
         ];
-        for (name, value) in sizes.iter().chain(&tiling.constants) {
+        for (name, value) in sizes.iter().chain(&self.alternating()).chain(&tiling.constants) {
             text.line(format!("constexpr int {name} = {value};"));
         }
         let flags = [
@@ -301,10 +309,32 @@ impl Writer<'_> {
         let score = self.it.score.as_ref();
         write_function(text, "score_function", score.map(|it| &it.score));
         write_function(text, "score_slope", score.and_then(|it| it.slope.as_ref()));
+        text.line(include_str!("attention/layout.cu"));
         text.line(include_str!("attention/mask.cu"));
         for it in tiling.texts {
             text.line(it);
         }
+    }
+
+    /// Returns the numbers of heads whose rows alternate in memory, by the names of constants.
+    fn alternating(&self) -> [(&'static str, usize); 8] {
+        let Attention { form, layout, .. } = *self.it;
+        let [query, key, value, gradient] = layout.operands;
+        let mut results = layout.results.into_iter();
+        let mut next = |is_wanted: bool| match is_wanted {
+            true => results.next().unwrap_or(1),
+            false => 1,
+        };
+        [
+            ("QUERY_HEADS", query),
+            ("KEY_HEADS", key),
+            ("VALUE_HEADS", value),
+            ("GRADIENT_HEADS", gradient),
+            ("RESULT_HEADS", next(form == AttentionForm::Forward)),
+            ("QUERY_RESULT_HEADS", next(form.has_query_gradient())),
+            ("KEY_RESULT_HEADS", next(form.has_key_gradient())),
+            ("VALUE_RESULT_HEADS", next(form.has_value_gradient())),
+        ]
     }
 
     /// Writes the types of the elements.
@@ -350,64 +380,4 @@ fn name(declaration: &str) -> &str {
 }
 
 #[cfg(test)]
-mod tests {
-    use soybean_plan::{DType, Kernel, Precision};
-
-    use super::*;
-
-    fn generated(features: usize, width: usize, precision: Precision) -> Option<Generated> {
-        let kernel = Kernel::from(Attention {
-            form: AttentionForm::Gradient,
-            heads: 2,
-            group: 1,
-            queries: 100,
-            keys: 100,
-            features,
-            width,
-            is_causal: true,
-            window: None,
-            is_part: false,
-            segments: None,
-            score: None,
-            bias: None,
-            pairs: Attention::causal_pairs(100, 100),
-            scale: 0.125,
-        });
-        let inputs = [DType::F32; 5];
-        let results = [DType::F32; 3];
-        let call = Call { kernel: &kernel, inputs: &inputs, results: &results, precision };
-        crate::generate(&call, "k")
-    }
-
-    #[test]
-    fn tiles_of_all_sizes_fit_into_shared_memory() {
-        // The limits of a block on GPUs of compute capability 8.0, and of 8.6, 8.9 and 12.0.
-        // Source: CUDA C++ Programming Guide, technical specifications.
-        let most_bytes = |precision| match precision {
-            Precision::F32 => 163 << 10,
-            Precision::Tf32 | Precision::Bf16 => 99 << 10,
-        };
-        let sizes: Vec<usize> = (1..=256).step_by(17).chain([64, 128, 256]).collect();
-        for (features, width) in sizes.iter().flat_map(|it| sizes.iter().map(move |n| (*it, *n))) {
-            for precision in Precision::ALL {
-                let operations = generated(features, width, precision).unwrap().operations;
-                // In bf16, gradients of large keys and values have a function each.
-                let is_apart = precision == Precision::Bf16 && features.max(width) > 128;
-                assert_eq!(operations.len(), if is_apart { 4 } else { 3 });
-                for operation in operations {
-                    let Operation::Launch(launch) = operation else { panic!("{operation:?}") };
-                    // Those by fused multiply-add need more.
-                    let is_fma = precision == Precision::Tf32 && features.max(width) > 128;
-                    let most = most_bytes(if is_fma { Precision::F32 } else { precision });
-                    assert!(launch.shared_bytes <= most, "{features} {width} {launch:?}");
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn larger_sizes_have_no_text() {
-        assert_eq!(generated(257, 8, Precision::F32), None);
-        assert_eq!(generated(8, 257, Precision::F32), None);
-    }
-}
+mod tests;

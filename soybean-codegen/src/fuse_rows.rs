@@ -6,7 +6,6 @@
 //! valid, and the bytes that it writes are unused. Values that only the group reads are not stored.
 
 mod group;
-mod memory;
 mod row_space;
 
 use std::ops::Range;
@@ -15,9 +14,9 @@ use soybean_plan::{Kernel, Step, Tables};
 
 use self::{
     group::{Fused, Group},
-    memory::Memory,
     row_space::RowSpace,
 };
+use crate::memory::Memory;
 
 /// The steps before and after a group that may join it.
 const WINDOW: Range<usize> = 16..64;

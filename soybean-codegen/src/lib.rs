@@ -1,8 +1,8 @@
 //! CUDA C for the kernels of a program: maps descriptors to source text and launches.
 //!
-//! Shapes and strides are constants in the text. GPUs and, in tests, CPUs run the same text. Steps
-//! along the same rows can be fused into one kernel before that. This crate knows no drivers,
-//! devices or libraries.
+//! Shapes and strides are constants in the text. GPUs and, in tests, CPUs run the same text. Before
+//! that, attention can take over permutations of heads, and steps along the same rows can be fused
+//! into one kernel. This crate knows no drivers, devices or libraries.
 
 mod attention;
 mod concatenation;
@@ -10,17 +10,21 @@ mod contraction;
 mod convolution;
 mod custom;
 mod embedding;
+mod fold_permutations;
 mod formula;
 mod fuse_rows;
 mod generate;
 mod indexing;
 mod map;
+mod memory;
 pub mod movement;
 mod padding;
 mod permutation;
 mod pooling;
 mod prelude;
 mod product;
+#[cfg(test)]
+mod random_steps;
 mod ranking;
 mod reduction;
 mod row_fusion;
@@ -28,6 +32,7 @@ mod space;
 mod text;
 mod units;
 
+pub use fold_permutations::fold_permutations;
 pub use fuse_rows::fuse_rows;
 pub use generate::{Address, Call, Generated, Launch, Operation, generate};
 pub use prelude::prelude;

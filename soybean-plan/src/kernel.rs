@@ -32,7 +32,7 @@ macro_rules! for_each_kernel {
             embedding: Embed(Embedding, EmbeddingForm),
             indexing: Index(Indexing, IndexingForm),
             ranking: Rank(Ranking, RankingForm),
-            attention: Attend(Attention, AttentionForm, AttentionBias, ScoreFunction),
+            attention: Attend(Attention, AttentionForm, AttentionBias, AttentionLayout, ScoreFunction),
             custom: Custom(Custom, HostFunction, TensorMut, TensorRef),
         }
     };

@@ -11,8 +11,8 @@
 mod timing;
 
 use soybean_plan::{
-    Attention, AttentionForm, Binary, Combine, Contraction, Instruction, Kernel, Map,
-    MatrixStrides, Reduction, ScalarProgram, Shape, Step, Strides, Unary,
+    Attention, AttentionForm, AttentionLayout, Binary, Combine, Contraction, Instruction, Kernel,
+    Map, MatrixStrides, Reduction, ScalarProgram, Shape, Step, Strides, Unary,
 };
 use timing::seconds_of_steps;
 
@@ -52,6 +52,7 @@ fn attention(form: AttentionForm, heads: usize, n: usize, d: usize, is_causal: b
         bias: None,
         pairs: if is_causal { Attention::causal_pairs(n, n) } else { n * n },
         scale: 0.125,
+        layout: AttentionLayout::HEADS_FIRST,
     }
 }
 

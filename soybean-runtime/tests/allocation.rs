@@ -7,11 +7,11 @@ use std::sync::Arc;
 use soybean_counting_allocator::count_during;
 use soybean_linear_program::{batch, program};
 use soybean_plan::{
-    Attention, AttentionForm, Binary, Buffer, Combine, Concatenation, Contraction, Convolution,
-    ConvolutionForm, DType, Embedding, EmbeddingForm, ImageLayout, Indexing, IndexingForm,
-    Instruction, Kernel, Map, MatrixStrides, Padding, Permutation, Pooling, PoolingForm, Program,
-    Ranking, RankingForm, Reduction, RowFusion, RowStage, RowStageForm, ScalarProgram,
-    ScoreFunction, Shape, Step, Strides, Unary,
+    Attention, AttentionForm, AttentionLayout, Binary, Buffer, Combine, Concatenation, Contraction,
+    Convolution, ConvolutionForm, DType, Embedding, EmbeddingForm, ImageLayout, Indexing,
+    IndexingForm, Instruction, Kernel, Map, MatrixStrides, Padding, Permutation, Pooling,
+    PoolingForm, Program, Ranking, RankingForm, Reduction, RowFusion, RowStage, RowStageForm,
+    ScalarProgram, ScoreFunction, Shape, Step, Strides, Unary,
 };
 use soybean_runtime::{Config, Device, Trainer, View};
 
@@ -113,6 +113,7 @@ fn add_attention(program: &mut Program, [a, b, c]: [usize; 3]) {
             bias: None,
             pairs: Attention::causal_pairs(190, 190),
             scale: 0.125,
+            layout: AttentionLayout::HEADS_FIRST,
         };
         let [n_inputs, n_results] =
             [attention.input_lengths().len(), attention.result_lengths().len()];

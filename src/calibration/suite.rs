@@ -3,9 +3,10 @@
 mod elementwise;
 
 use soybean_plan::{
-    Attention, AttentionForm, Concatenation, Contraction, Convolution, ConvolutionForm, Embedding,
-    EmbeddingForm, ImageLayout, Indexing, IndexingForm, MAX_RANK, MatrixStrides, Padding,
-    Permutation, Pooling, PoolingForm, Ranking, RankingForm, Shape, Strides,
+    Attention, AttentionForm, AttentionLayout, Concatenation, Contraction, Convolution,
+    ConvolutionForm, Embedding, EmbeddingForm, ImageLayout, Indexing, IndexingForm, MAX_RANK,
+    MatrixStrides, Padding, Permutation, Pooling, PoolingForm, Ranking, RankingForm, Shape,
+    Strides,
 };
 
 use super::trial::{Operand, Trial};
@@ -272,6 +273,7 @@ fn attentions() -> impl Iterator<Item = Trial> {
                 bias: None,
                 pairs: Attention::causal_pairs(length, length),
                 scale: 0.25,
+                layout: AttentionLayout::HEADS_FIRST,
             };
             let of_heads = |lengths: Vec<usize>| lengths.into_iter().map(move |it| heads * it);
             let numbers = of_heads(kernel.input_lengths()).map(Operand::Numbers);

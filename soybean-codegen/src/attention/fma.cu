@@ -33,15 +33,16 @@ template <int LENGTH, class Element> __device__ __forceinline__ void put_four(El
   }
 }
 
-// Copies ROWS rows of the matrix `from`, which has `n_rows` in all; zeros past its end.
-template <int ROWS, int LENGTH, int STRIDE, class Element>
+// Copies ROWS rows of the matrix `from`, which has `n_rows` in all, ROW elements apart; zeros past
+// its end.
+template <int ROWS, int LENGTH, int STRIDE, int ROW, class Element>
 __device__ __forceinline__ void load_tile(float* tile, const Element* from, int first, int n_rows) {
   constexpr int GROUPS = (LENGTH + 3) / 4;
 #pragma unroll 4
   for (int i = threadIdx.x; i < ROWS * GROUPS; i += THREADS) {
     int row = i / GROUPS, column = i % GROUPS * 4;
     bool is_inside = first + row < n_rows;
-    float4 x = is_inside ? four<LENGTH>(from + (first + row) * LENGTH, column) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    float4 x = is_inside ? four<LENGTH>(from + (long long)(first + row) * ROW, column) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
     *(float4*)(tile + row * STRIDE + column) = x;
   }
 }
@@ -137,8 +138,8 @@ __device__ __forceinline__ void add_columns_times(float (&sums)[R][G][4], const 
 }
 
 // Writes the sums of the thread, times a factor for each row, to the rows from `first` on of a
-// matrix that has `n_rows`.
-template <int R, int G, int LENGTH, class Element>
+// matrix that has `n_rows`, which are ROW elements apart.
+template <int R, int G, int LENGTH, int ROW, class Element>
 __device__ __forceinline__ void put_sums(Element* to, int first, int n_rows, const float (&sums)[R][G][4], const float (&factor)[R]) {
 #pragma unroll
   for (int r = 0; r < R; ++r) {
@@ -150,7 +151,7 @@ __device__ __forceinline__ void put_sums(Element* to, int first, int n_rows, con
       float x[4];
 #pragma unroll
       for (int i = 0; i < 4; ++i) x[i] = sums[r][g][i] * factor[r];
-      put_four<LENGTH>(to + row * LENGTH, 4 * thread_column() + g * 4 * SIDE, x);
+      put_four<LENGTH>(to + (long long)row * ROW, 4 * thread_column() + g * 4 * SIDE, x);
     }
   }
 }

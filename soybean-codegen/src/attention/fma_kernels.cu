@@ -21,7 +21,7 @@ __device__ __forceinline__ void attend(Rows& rows, const Query* query, const Key
   float* keys = queries + TILE_QUERIES * FEATURE_STRIDE;
   float* values = keys + TILE_KEYS * FEATURE_STRIDE;
   float* weights = values + TILE_KEYS * WIDTH_STRIDE;
-  load_tile<TILE_QUERIES, FEATURES, FEATURE_STRIDE>(queries, query, first, QUERIES);
+  load_tile<TILE_QUERIES, FEATURES, FEATURE_STRIDE, QUERY_ROW>(queries, query, first, QUERIES);
 #pragma unroll
   for (int r = 0; r < R; ++r) {
     rows.most[r] = -SOYBEAN_INFINITY, rows.total[r] = 0.0f;
@@ -32,8 +32,8 @@ __device__ __forceinline__ void attend(Rows& rows, const Query* query, const Key
   int end = n_seen(mask, first + TILE_QUERIES), start = next_keys(mask, first_seen(mask, first, TILE_KEYS), end, TILE_KEYS, own);
   for (; start < end; start = next_keys(mask, start + TILE_KEYS, end, TILE_KEYS, own)) {
     __syncthreads();
-    load_tile<TILE_KEYS, FEATURES, FEATURE_STRIDE>(keys, key, start, KEYS);
-    load_tile<TILE_KEYS, WIDTH, WIDTH_STRIDE>(values, value, start, KEYS);
+    load_tile<TILE_KEYS, FEATURES, FEATURE_STRIDE, KEY_ROW>(keys, key, start, KEYS);
+    load_tile<TILE_KEYS, WIDTH, WIDTH_STRIDE, VALUE_ROW>(values, value, start, KEYS);
     __syncthreads();
     float scores[R][C];
     dot_rows<R, C, FEATURES, FEATURE_STRIDE>(scores, queries, keys);
@@ -82,11 +82,11 @@ __device__ __forceinline__ void forward(const Query* query, const Key* key, cons
   long long head = blockIdx.x / QUERY_TILES;
   int first = first_query();
   Rows rows;
-  attend(rows, query + head * (QUERIES * FEATURES), key + head / GROUP * (KEYS * FEATURES), value + head / GROUP * (KEYS * WIDTH), of_head(mask, head), first, shared);
+  attend(rows, query_of(query, head), key_of(key, head / GROUP), value_of(value, head / GROUP), of_head(mask, head), first, shared);
   float factor[R];
 #pragma unroll
   for (int r = 0; r < R; ++r) factor[r] = normal(1.0f, rows.total[r]);
-  put_sums<R, WIDTH_GROUPS, WIDTH>(result + head * (QUERIES * WIDTH), first, QUERIES, rows.sums, factor);
+  put_sums<R, WIDTH_GROUPS, WIDTH, RESULT_ROW>(head_of<RESULT_HEADS, QUERIES, WIDTH>(result, head), first, QUERIES, rows.sums, factor);
 }
 
 // Computes for each query the logarithm of the sum of the powers of its scores, and the dot product
@@ -97,7 +97,7 @@ __device__ __forceinline__ void statistics(const Query* query, const Key* key, c
   long long head = blockIdx.x / QUERY_TILES;
   int first = first_query();
   Rows rows;
-  attend(rows, query + head * (QUERIES * FEATURES), key + head / GROUP * (KEYS * FEATURES), value + head / GROUP * (KEYS * WIDTH), of_head(mask, head), first, shared);
+  attend(rows, query_of(query, head), key_of(key, head / GROUP), value_of(value, head / GROUP), of_head(mask, head), first, shared);
 #pragma unroll
   for (int r = 0; r < R; ++r) {
     int row = first + R * thread_row() + r;
@@ -106,7 +106,7 @@ __device__ __forceinline__ void statistics(const Query* query, const Key* key, c
 #pragma unroll
     for (int g = 0; g < WIDTH_GROUPS; ++g) {
       if (!is_inside || !has_columns<WIDTH>(g)) continue;
-      float4 slope = four<WIDTH>(gradient + head * (QUERIES * WIDTH) + row * WIDTH, 4 * thread_column() + 4 * SIDE * g);
+      float4 slope = four<WIDTH>(gradient_of(gradient, head) + (long long)row * GRADIENT_ROW, 4 * thread_column() + 4 * SIDE * g);
       dot_four(product, slope, make_float4(rows.sums[r][g][0], rows.sums[r][g][1], rows.sums[r][g][2], rows.sums[r][g][3]));
     }
     product = over_row<soybean_sum>(product);
@@ -165,8 +165,8 @@ __device__ __forceinline__ void key_gradients(const Query* query, const Key* key
   float* slopes = weights + TILE_QUERIES * WEIGHT_STRIDE;
   long long head = blockIdx.x / KEY_TILES;
   int first = blockIdx.x % KEY_TILES * TILE_KEYS;
-  load_tile<TILE_KEYS, FEATURES, FEATURE_STRIDE>(keys, key + head * (KEYS * FEATURES), first, KEYS);
-  load_tile<TILE_KEYS, WIDTH, WIDTH_STRIDE>(values, value + head * (KEYS * WIDTH), first, KEYS);
+  load_tile<TILE_KEYS, FEATURES, FEATURE_STRIDE, KEY_ROW>(keys, key_of(key, head), first, KEYS);
+  load_tile<TILE_KEYS, WIDTH, WIDTH_STRIDE, VALUE_ROW>(values, value_of(value, head), first, KEYS);
   float key_sums[C][FEATURE_GROUPS][4] = {}, value_sums[C][WIDTH_GROUPS][4] = {};
   for (int member = 0; member < GROUP; ++member) {
     long long query_head = head * GROUP + member;
@@ -175,8 +175,8 @@ __device__ __forceinline__ void key_gradients(const Query* query, const Key* key
     int start = next_queries(own, first_seeing(mask, first, TILE_QUERIES), TILE_QUERIES, segments);
     for (; start < QUERIES && !is_past(mask, start, first + TILE_KEYS - 1); start = next_queries(own, start + TILE_QUERIES, TILE_QUERIES, segments)) {
       __syncthreads();
-      load_tile<TILE_QUERIES, FEATURES, FEATURE_STRIDE>(queries, query + query_head * (QUERIES * FEATURES), start, QUERIES);
-      load_tile<TILE_QUERIES, WIDTH, WIDTH_STRIDE>(gradients, gradient + query_head * (QUERIES * WIDTH), start, QUERIES);
+      load_tile<TILE_QUERIES, FEATURES, FEATURE_STRIDE, QUERY_ROW>(queries, query_of(query, query_head), start, QUERIES);
+      load_tile<TILE_QUERIES, WIDTH, WIDTH_STRIDE, GRADIENT_ROW>(gradients, gradient_of(gradient, query_head), start, QUERIES);
       float logarithms[R], means[R], scores[R][C], weight_slopes[R][C];
       load_statistics(logarithms, logarithm + query_head * QUERIES, start, SOYBEAN_INFINITY);
       load_statistics(means, mean + query_head * QUERIES, start, 0.0f);
@@ -194,8 +194,8 @@ __device__ __forceinline__ void key_gradients(const Query* query, const Key* key
   float scale[C], one[C];
 #pragma unroll
   for (int c = 0; c < C; ++c) scale[c] = SCALE, one[c] = 1.0f;
-  if (HAS_KEY_GRADIENT) put_sums<C, FEATURE_GROUPS, FEATURES>(key_result + head * (KEYS * FEATURES), first, KEYS, key_sums, scale);
-  if (HAS_VALUE_GRADIENT) put_sums<C, WIDTH_GROUPS, WIDTH>(value_result + head * (KEYS * WIDTH), first, KEYS, value_sums, one);
+  if (HAS_KEY_GRADIENT) put_sums<C, FEATURE_GROUPS, FEATURES, KEY_RESULT_ROW>(head_of<KEY_RESULT_HEADS, KEYS, FEATURES>(key_result, head), first, KEYS, key_sums, scale);
+  if (HAS_VALUE_GRADIENT) put_sums<C, WIDTH_GROUPS, WIDTH, VALUE_RESULT_ROW>(head_of<VALUE_RESULT_HEADS, KEYS, WIDTH>(value_result, head), first, KEYS, value_sums, one);
 }
 
 // Computes the gradients of a tile of queries.
@@ -209,8 +209,8 @@ __device__ __forceinline__ void query_gradients(const Query* query, const Key* k
   float* slopes = values + TILE_KEYS * WIDTH_STRIDE;
   long long head = blockIdx.x / QUERY_TILES;
   int first = first_query();
-  load_tile<TILE_QUERIES, FEATURES, FEATURE_STRIDE>(queries, query + head * (QUERIES * FEATURES), first, QUERIES);
-  load_tile<TILE_QUERIES, WIDTH, WIDTH_STRIDE>(gradients, gradient + head * (QUERIES * WIDTH), first, QUERIES);
+  load_tile<TILE_QUERIES, FEATURES, FEATURE_STRIDE, QUERY_ROW>(queries, query_of(query, head), first, QUERIES);
+  load_tile<TILE_QUERIES, WIDTH, WIDTH_STRIDE, GRADIENT_ROW>(gradients, gradient_of(gradient, head), first, QUERIES);
   float logarithms[R], means[R], sums[R][FEATURE_GROUPS][4] = {};
   mask = of_head(mask, head);
   load_statistics(logarithms, logarithm + head * QUERIES, first, SOYBEAN_INFINITY);
@@ -219,8 +219,8 @@ __device__ __forceinline__ void query_gradients(const Query* query, const Key* k
   int end = n_seen(mask, first + TILE_QUERIES), start = next_keys(mask, first_seen(mask, first, TILE_KEYS), end, TILE_KEYS, own);
   for (; start < end; start = next_keys(mask, start + TILE_KEYS, end, TILE_KEYS, own)) {
     __syncthreads();
-    load_tile<TILE_KEYS, FEATURES, FEATURE_STRIDE>(keys, key + head / GROUP * (KEYS * FEATURES), start, KEYS);
-    load_tile<TILE_KEYS, WIDTH, WIDTH_STRIDE>(values, value + head / GROUP * (KEYS * WIDTH), start, KEYS);
+    load_tile<TILE_KEYS, FEATURES, FEATURE_STRIDE, KEY_ROW>(keys, key_of(key, head / GROUP), start, KEYS);
+    load_tile<TILE_KEYS, WIDTH, WIDTH_STRIDE, VALUE_ROW>(values, value_of(value, head / GROUP), start, KEYS);
     __syncthreads();
     float scores[R][C], weight_slopes[R][C];
     dot_rows<R, C, FEATURES, FEATURE_STRIDE>(scores, queries, keys);
@@ -234,5 +234,5 @@ __device__ __forceinline__ void query_gradients(const Query* query, const Key* k
   float scale[R];
 #pragma unroll
   for (int r = 0; r < R; ++r) scale[r] = SCALE;
-  put_sums<R, FEATURE_GROUPS, FEATURES>(result + head * (QUERIES * FEATURES), first, QUERIES, sums, scale);
+  put_sums<R, FEATURE_GROUPS, FEATURES, QUERY_RESULT_ROW>(head_of<QUERY_RESULT_HEADS, QUERIES, FEATURES>(result, head), first, QUERIES, sums, scale);
 }

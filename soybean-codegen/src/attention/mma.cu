@@ -53,8 +53,8 @@ template <int LENGTH, class Element> __device__ __forceinline__ uint4 four_words
 
 // Copies the rows from `first` on of a matrix to a tile of ROWS rows. Beyond the `n_rows` of the
 // matrix and the ends of its rows there are zeros. `first` is one of the rows and a multiple of
-// ROWS. The copy has arrived after `arrive`.
-template <int ROWS, int LENGTH, int STRIDE, class Element>
+// ROWS. In memory, rows are ROW elements apart. The copy has arrived after `arrive`.
+template <int ROWS, int LENGTH, int STRIDE, int ROW, class Element>
 __device__ __forceinline__ void fetch(unsigned* tile, const Element* from, int first, int n_rows) {
   constexpr bool ARE_WORDS = are_words<LENGTH, Element>::value;
   constexpr int CHUNKS = (LENGTH + STEP - 1) / STEP * (STEP_WORDS / 4);
@@ -63,15 +63,15 @@ __device__ __forceinline__ void fetch(unsigned* tile, const Element* from, int f
   int row = threadIdx.x / CHUNKS, chunk = threadIdx.x % CHUNKS, column = chunk * 4 * PER_WORD;
   if (THREADS % CHUNKS != 0 && row >= AT_ONCE) return;
   tile += row * STRIDE + chunk * 4;
-  from += (first + row) * LENGTH;
+  from += (long long)(first + row) * ROW;
 #pragma unroll(ARE_WORDS ? 64 : 4)
   for (int n = 0; n < ROWS; n += AT_ONCE) {
     if (ROWS % AT_ONCE != 0 && n + row >= ROWS) return;
     bool is_inside = n_rows % ROWS == 0 || first + row + n < n_rows;
     if constexpr (ARE_WORDS) {
-      soybean_copy_16(tile + n * STRIDE, from + n * LENGTH + column, !is_inside || (LENGTH % STEP != 0 && column >= LENGTH));
+      soybean_copy_16(tile + n * STRIDE, from + n * ROW + column, !is_inside || (LENGTH % STEP != 0 && column >= LENGTH));
     } else {
-      *(uint4*)(tile + n * STRIDE) = is_inside ? four_words<LENGTH>(from + n * LENGTH, column) : make_uint4(0, 0, 0, 0);
+      *(uint4*)(tile + n * STRIDE) = is_inside ? four_words<LENGTH>(from + n * ROW, column) : make_uint4(0, 0, 0, 0);
     }
   }
 }
@@ -184,8 +184,8 @@ template <int LENGTH> __device__ __forceinline__ void put_pair(bf16* row, int co
 }
 
 // Writes the sums of the lane, times a factor for each row, to the rows from `first` on of a matrix
-// that has `n_rows`.
-template <int TILES, int LENGTH, class Element>
+// that has `n_rows`, which are ROW elements apart.
+template <int TILES, int LENGTH, int ROW, class Element>
 __device__ __forceinline__ void put_sums(Element* to, int first, int n_rows, const float (&sums)[ROW_TILES][TILES][4], const float (&factor)[ROW_TILES][2]) {
 #pragma unroll
   for (int m = 0; m < ROW_TILES; ++m) {
@@ -196,7 +196,7 @@ __device__ __forceinline__ void put_sums(Element* to, int first, int n_rows, con
 #pragma unroll
       for (int n = 0; n < TILES; ++n) {
         float x = sums[m][n][2 * half] * factor[m][half], y = sums[m][n][2 * half + 1] * factor[m][half];
-        put_pair<LENGTH>(to + row * LENGTH, n * 8 + 2 * place(), x, y);
+        put_pair<LENGTH>(to + (long long)row * ROW, n * 8 + 2 * place(), x, y);
       }
     }
   }

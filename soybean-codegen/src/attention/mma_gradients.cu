@@ -25,14 +25,10 @@ struct QueryTiles {
   static constexpr int MEANS = LOGARITHMS + TILE_COLUMNS;
   static constexpr int N_WORDS = MEANS + TILE_COLUMNS;
 
-  __device__ __forceinline__ void of_head(long long head) {
-    long long row = head * QUERIES;
-    query += row * FEATURES, gradient += row * WIDTH, logarithm += row, mean += row;
-  }
   __device__ __forceinline__ void begin(int start) {
     unsigned* to = tiles + stage * N_WORDS;
-    fetch<TILE_COLUMNS, FEATURES, FEATURE_STRIDE>(to, query, start, QUERIES);
-    fetch<TILE_COLUMNS, WIDTH, WIDTH_STRIDE>(to + GRADIENTS, gradient, start, QUERIES);
+    fetch<TILE_COLUMNS, FEATURES, FEATURE_STRIDE, QUERY_ROW>(to, query, start, QUERIES);
+    fetch<TILE_COLUMNS, WIDTH, WIDTH_STRIDE, GRADIENT_ROW>(to + GRADIENTS, gradient, start, QUERIES);
     static_assert(2 * TILE_COLUMNS <= THREADS, "each thread copies one number");
     int row = start + threadIdx.x % TILE_COLUMNS;
     if (threadIdx.x >= 2 * TILE_COLUMNS) return;
@@ -93,14 +89,16 @@ __device__ __forceinline__ void key_gradients(const Query* query, const Key* key
   unsigned *keys = shared, *values = keys + TILE_ROWS * FEATURE_STRIDE, *tiles = values + TILE_ROWS * WIDTH_STRIDE;
   long long head = blockIdx.x / KEY_TILES;
   int first = blockIdx.x % KEY_TILES * TILE_ROWS;
-  fetch<TILE_ROWS, FEATURES, FEATURE_STRIDE>(keys, key + head * (KEYS * FEATURES), first, KEYS);
-  fetch<TILE_ROWS, WIDTH, WIDTH_STRIDE>(values, value + head * (KEYS * WIDTH), first, KEYS);
+  fetch<TILE_ROWS, FEATURES, FEATURE_STRIDE, KEY_ROW>(keys, key_of(key, head), first, KEYS);
+  fetch<TILE_ROWS, WIDTH, WIDTH_STRIDE, VALUE_ROW>(values, value_of(value, head), first, KEYS);
   KeyTile to = {first, keys, values};
   clear(to.key_sums), clear(to.value_sums);
   QueryTiles queries = {query, gradient, logarithm, mean, tiles};
-  queries.of_head(head * GROUP);
   for (int member = 0; member < GROUP; ++member) {
-    Mask own = of_head(mask, head * GROUP + member);
+    long long query_head = head * GROUP + member;
+    queries.query = query_of(query, query_head), queries.gradient = gradient_of(gradient, query_head);
+    queries.logarithm = logarithm + query_head * QUERIES, queries.mean = mean + query_head * QUERIES;
+    Mask own = of_head(mask, query_head);
     queries.segments = span(own.key_segments, first, TILE_ROWS, KEYS);
     int start = next_queries(own, first_seeing(mask, first, TILE_COLUMNS), TILE_COLUMNS, queries.segments);
     if (STAGES == 2 && is_left(own, start, first)) queries.begin(start);
@@ -108,13 +106,12 @@ __device__ __forceinline__ void key_gradients(const Query* query, const Key* key
       while (is_left(own, start, first) && !is_query_tile_whole(own, start, first)) start = add_queries<false>(to, queries, own, start);
       while (is_left(own, start, first) && is_query_tile_whole(own, start, first)) start = add_queries<true>(to, queries, own, start);
     }
-    queries.of_head(1);
   }
   float factor[ROW_TILES][2];
   fill(factor, SCALE);
-  if (HAS_KEY_GRADIENT) put_sums<FEATURE_TILES, FEATURES>(key_result + head * (KEYS * FEATURES), first, KEYS, to.key_sums, factor);
+  if (HAS_KEY_GRADIENT) put_sums<FEATURE_TILES, FEATURES, KEY_RESULT_ROW>(head_of<KEY_RESULT_HEADS, KEYS, FEATURES>(key_result, head), first, KEYS, to.key_sums, factor);
   fill(factor, 1.0f);
-  if (HAS_VALUE_GRADIENT) put_sums<WIDTH_TILES, WIDTH>(value_result + head * (KEYS * WIDTH), first, KEYS, to.value_sums, factor);
+  if (HAS_VALUE_GRADIENT) put_sums<WIDTH_TILES, WIDTH, VALUE_RESULT_ROW>(head_of<VALUE_RESULT_HEADS, KEYS, WIDTH>(value_result, head), first, KEYS, to.value_sums, factor);
 }
 
 // The tiles of keys and values, as those of queries.
@@ -130,8 +127,8 @@ struct KeyTiles {
 
   __device__ __forceinline__ void begin(int start) const {
     unsigned* to = tiles + stage * N_WORDS;
-    fetch<TILE_COLUMNS, FEATURES, FEATURE_STRIDE>(to, key, start, KEYS);
-    fetch<TILE_COLUMNS, WIDTH, WIDTH_STRIDE>(to + VALUES, value, start, KEYS);
+    fetch<TILE_COLUMNS, FEATURES, FEATURE_STRIDE, KEY_ROW>(to, key, start, KEYS);
+    fetch<TILE_COLUMNS, WIDTH, WIDTH_STRIDE, VALUE_ROW>(to + VALUES, value, start, KEYS);
   }
 };
 
@@ -181,8 +178,8 @@ __device__ __forceinline__ void query_gradients(const Query* query, const Key* k
   long long head = blockIdx.x / QUERY_TILES;
   int first = first_query();
   mask = of_head(mask, head);
-  fetch<TILE_ROWS, FEATURES, FEATURE_STRIDE>(queries, query + head * (QUERIES * FEATURES), first, QUERIES);
-  fetch<TILE_ROWS, WIDTH, WIDTH_STRIDE>(gradients, gradient + head * (QUERIES * WIDTH), first, QUERIES);
+  fetch<TILE_ROWS, FEATURES, FEATURE_STRIDE, QUERY_ROW>(queries, query_of(query, head), first, QUERIES);
+  fetch<TILE_ROWS, WIDTH, WIDTH_STRIDE, GRADIENT_ROW>(gradients, gradient_of(gradient, head), first, QUERIES);
   QueryTile to = {first, queries, gradients};
   clear(to.sums);
 #pragma unroll
@@ -195,7 +192,7 @@ __device__ __forceinline__ void query_gradients(const Query* query, const Key* k
     }
   }
   Span segments = span(mask.query_segments, first, TILE_ROWS, QUERIES);
-  KeyTiles keys = {key + head / GROUP * (KEYS * FEATURES), value + head / GROUP * (KEYS * WIDTH), tiles, segments, n_seen(mask, first + TILE_ROWS)};
+  KeyTiles keys = {key_of(key, head / GROUP), value_of(value, head / GROUP), tiles, segments, n_seen(mask, first + TILE_ROWS)};
   int start = next_keys(mask, first_seen(mask, first, TILE_COLUMNS), keys.end, TILE_COLUMNS, segments);
   if (STAGES == 2 && start < keys.end) keys.begin(start);
   while (start < keys.end) {
@@ -204,5 +201,5 @@ __device__ __forceinline__ void query_gradients(const Query* query, const Key* k
   }
   float factor[ROW_TILES][2];
   fill(factor, SCALE);
-  put_sums<FEATURE_TILES, FEATURES>(result + head * (QUERIES * FEATURES), first, QUERIES, to.sums, factor);
+  put_sums<FEATURE_TILES, FEATURES, QUERY_RESULT_ROW>(head_of<QUERY_RESULT_HEADS, QUERIES, FEATURES>(result, head), first, QUERIES, to.sums, factor);
 }

@@ -105,11 +105,11 @@ struct Source {
 template <bool IS_WHOLE> __device__ __forceinline__ int attend_tile(Rows& rows, const Source& source, const Mask& mask, int first, int start) {
   int next = next_keys(mask, start + TILE_COLUMNS, source.end, TILE_COLUMNS, source.segments);
   arrive();
-  fetch<TILE_COLUMNS, WIDTH, WIDTH_STRIDE>(source.values, source.value, start, KEYS);
+  fetch<TILE_COLUMNS, WIDTH, WIDTH_STRIDE, VALUE_ROW>(source.values, source.value, start, KEYS);
   float scores[ROW_TILES][SCORE_TILES][4];
   dot_rows<FEATURE_STEPS, FEATURE_STRIDE>(scores, source.queries, source.keys);
   arrive();
-  if (next < source.end) fetch<TILE_COLUMNS, FEATURES, FEATURE_STRIDE>(source.keys, source.key, next, KEYS);
+  if (next < source.end) fetch<TILE_COLUMNS, FEATURES, FEATURE_STRIDE, KEY_ROW>(source.keys, source.key, next, KEYS);
   weigh<IS_WHOLE>(rows, scores, mask, first, start);
   add_product<WIDTH_TILES, WIDTH_STRIDE>(rows.sums, scores, source.values);
   return next;
@@ -117,13 +117,13 @@ template <bool IS_WHOLE> __device__ __forceinline__ int attend_tile(Rows& rows, 
 
 // Computes the sums of weighted values of a tile of queries.
 __device__ __forceinline__ void attend(Rows& rows, const Query* query, const Key* key, const Value* value, Mask mask, int first, unsigned* queries) {
-  fetch<TILE_ROWS, FEATURES, FEATURE_STRIDE>(queries, query, first, QUERIES);
+  fetch<TILE_ROWS, FEATURES, FEATURE_STRIDE, QUERY_ROW>(queries, query, first, QUERIES);
   unsigned *keys = queries + TILE_ROWS * FEATURE_STRIDE, *values = keys + TILE_COLUMNS * FEATURE_STRIDE;
   Span segments = span(mask.query_segments, first, TILE_ROWS, QUERIES);
   int end = n_seen(mask, first + TILE_ROWS), start = next_keys(mask, first_seen(mask, first, TILE_COLUMNS), end, TILE_COLUMNS, segments);
   Source source = {key, value, queries, keys, values, segments, end};
   fill(rows.most, -SOYBEAN_INFINITY), fill(rows.total, 0.0f), clear(rows.sums);
-  if (start < source.end) fetch<TILE_COLUMNS, FEATURES, FEATURE_STRIDE>(keys, key, start, KEYS);
+  if (start < source.end) fetch<TILE_COLUMNS, FEATURES, FEATURE_STRIDE, KEY_ROW>(keys, key, start, KEYS);
   while (start < source.end) {
     while (start < source.end && !is_whole(mask, first, TILE_ROWS, start, TILE_COLUMNS)) start = attend_tile<false>(rows, source, mask, first, start);
     while (start < source.end && is_whole(mask, first, TILE_ROWS, start, TILE_COLUMNS)) start = attend_tile<true>(rows, source, mask, first, start);
@@ -137,11 +137,11 @@ __device__ __forceinline__ void forward(const Query* query, const Key* key, cons
   long long head = blockIdx.x / QUERY_TILES;
   int first = first_query();
   Rows rows;
-  attend(rows, query + head * (QUERIES * FEATURES), key + head / GROUP * (KEYS * FEATURES), value + head / GROUP * (KEYS * WIDTH), of_head(mask, head), first, shared);
+  attend(rows, query_of(query, head), key_of(key, head / GROUP), value_of(value, head / GROUP), of_head(mask, head), first, shared);
   float factor[ROW_TILES][2];
 #pragma unroll
   for (int m = 0; m < ROW_TILES; ++m) factor[m][0] = normal(1.0f, rows.total[m][0]), factor[m][1] = normal(1.0f, rows.total[m][1]);
-  put_sums<WIDTH_TILES, WIDTH>(result + head * (QUERIES * WIDTH), first, QUERIES, rows.sums, factor);
+  put_sums<WIDTH_TILES, WIDTH, RESULT_ROW>(head_of<RESULT_HEADS, QUERIES, WIDTH>(result, head), first, QUERIES, rows.sums, factor);
 }
 
 // Computes for each query the logarithm of the sum of the powers of its scores, and the dot product
@@ -152,13 +152,13 @@ __device__ __forceinline__ void statistics(const Query* query, const Key* key, c
   long long head = blockIdx.x / QUERY_TILES;
   int first = first_query();
   Rows rows;
-  attend(rows, query + head * (QUERIES * FEATURES), key + head / GROUP * (KEYS * FEATURES), value + head / GROUP * (KEYS * WIDTH), of_head(mask, head), first, shared);
+  attend(rows, query_of(query, head), key_of(key, head / GROUP), value_of(value, head / GROUP), of_head(mask, head), first, shared);
 #pragma unroll
   for (int m = 0; m < ROW_TILES; ++m) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       int row = first + warp_row() + m * 16 + half * 8 + group();
-      const Gradient* slopes = gradient + head * (QUERIES * WIDTH) + row * WIDTH;
+      const Gradient* slopes = gradient_of(gradient, head) + (long long)row * GRADIENT_ROW;
       float product = 0.0f;
 #pragma unroll
       for (int n = 0; n < WIDTH_TILES; ++n) {

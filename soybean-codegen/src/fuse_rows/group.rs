@@ -5,7 +5,8 @@ use soybean_plan::{
     overlaps,
 };
 
-use super::{memory::Memory, row_space::RowSpace};
+use super::row_space::RowSpace;
+use crate::memory::Memory;
 
 /// The most operands and stages of a kernel.
 const MOST_VALUES: usize = 64;

@@ -1,34 +1,15 @@
 //! Random steps in random memory compute the same before and after fusion.
 
 use soybean_plan::{
-    Binary, Buffer, Combine, DType, Entry, Instruction, Map, Mesh, NonFinite, Output, Precision,
-    Reduction, Rows, ScalarProgram, Shape, Strides, Tile, Tiling, overlaps, random::mixed,
+    Binary, Buffer, Combine, DType, Instruction, Map, Reduction, ScalarProgram, Shape, Strides,
+    overlaps,
 };
 
 use super::*;
+use crate::random_steps::{Dice, N_CELLS, Phase, run, tables};
 
 /// The index space of most steps: rows of four points.
 const EXTENTS: [usize; 3] = [2, 3, 4];
-/// The elements of the arena.
-const N_CELLS: usize = 160;
-
-struct Dice(u64);
-
-impl Dice {
-    #[expect(clippy::cast_possible_truncation, reason = "below a `usize`")]
-    fn below(&mut self, n: usize) -> usize {
-        self.0 = mixed(self.0);
-        (self.0 % n as u64) as usize
-    }
-}
-
-/// A phase of random steps.
-struct Phase {
-    steps: Vec<Step>,
-    kernels: Vec<Kernel>,
-    buffers: Vec<Buffer>,
-}
-
 /// Buffers of points, of rows, of vectors along rows, and of scalars.
 fn buffers(dice: &mut Dice) -> Vec<Buffer> {
     let sizes = [24, 24, 24, 24, 24, 6, 6, 6, 6, 4, 4, 1];
@@ -108,54 +89,6 @@ fn phase(dice: &mut Dice) -> Phase {
     Phase { steps, kernels, buffers }
 }
 
-fn tables(buffers: &[Buffer], lasting: &[usize]) -> Tables {
-    let output = |buffer: &usize| Output {
-        name: "out".into(),
-        dtype: DType::F32,
-        tile: Tile::new(Shape::new(&[buffers[*buffer].n_elements]), Tiling::replicated(0)),
-        buffer: *buffer,
-        rows: Rows::Mixed,
-    };
-    Tables {
-        name: "rows".into(),
-        mesh: Mesh::new(1),
-        precision: Precision::F32,
-        arena_bytes: N_CELLS * 4,
-        buffers: buffers.to_vec().into(),
-        entries: vec![Entry::only(0, lasting.len(), 0, 0)].into(),
-        inputs: vec![].into(),
-        parameters: vec![].into(),
-        states: vec![].into(),
-        constants: vec![].into(),
-        scalars: vec![].into(),
-        accumulate_loss: None,
-        accumulate: 1,
-        ema: None,
-        non_finite: NonFinite::Stop,
-        outputs: lasting.iter().map(output).collect(),
-        accumulate_bytes: 0,
-    }
-}
-
-/// Returns the contents of buffers after the steps have run in an arena.
-fn run(steps: &[Step], kernels: &[Kernel], buffers: &[Buffer], lasting: &[usize]) -> Vec<f64> {
-    let mut arena: Vec<f64> = (0..N_CELLS).map(|it| (it * 7 % 23) as f64 - 11.0).collect();
-    let cells = |it: &usize| {
-        let Buffer { offset, n_elements, .. } = buffers[*it];
-        offset / 4..offset / 4 + n_elements
-    };
-    for step in steps {
-        let inputs: Vec<Vec<f64>> =
-            step.inputs.iter().map(|it| arena[cells(it)].to_vec()).collect();
-        let inputs: Vec<&[f64]> = inputs.iter().map(|it| &it[..]).collect();
-        let kernel = kernels[step.kernel].local().expect("no step communicates");
-        for (result, values) in step.results.iter().zip(kernel.evaluate(&inputs, &[])) {
-            arena[cells(result)].copy_from_slice(&values);
-        }
-    }
-    lasting.iter().flat_map(|it| arena[cells(it)].to_vec()).collect()
-}
-
 #[test]
 fn fused_steps_compute_the_same() {
     let (mut n_fused, mut n_in_place) = (0, 0);
@@ -165,10 +98,11 @@ fn fused_steps_compute_the_same() {
         // The last results, unless others are written over them.
         let last: Vec<usize> =
             steps.iter().rev().take(1 + dice.below(4)).map(|it| it.results[0]).collect();
-        let expected = run(&steps, &kernels, &buffers, &last);
+        let tables = tables(&buffers, &last);
+        let expected = run(&steps, &kernels, &tables);
         let n_kernels = kernels.len();
-        let fused = fuse_rows(&steps, &mut kernels, &tables(&buffers, &last));
-        let found = run(&fused, &kernels, &buffers, &last);
+        let fused = fuse_rows(&steps, &mut kernels, &tables);
+        let found = run(&fused, &kernels, &tables);
         let text = || {
             let line =
                 |it: &Step| format!("{:?} = {} {:?}", it.results, kernels[it.kernel], it.inputs);

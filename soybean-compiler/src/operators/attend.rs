@@ -11,7 +11,8 @@ pub(crate) mod score;
 use std::fmt;
 
 use soybean_plan::{
-    Attention, AttentionForm, Combine, Kernel, Mesh, ScalarProgram, ScoreFunction, Shape, Tile,
+    Attention, AttentionForm, AttentionLayout, Combine, Kernel, Mesh, ScalarProgram, ScoreFunction,
+    Shape, Tile,
 };
 
 use crate::{
@@ -175,6 +176,7 @@ impl Attend {
             bias: self.bias_at().map(|it| bias::matrices(&operands[it], query)),
             pairs,
             scale: self.scale,
+            layout: AttentionLayout::HEADS_FIRST,
         }
     }
 }

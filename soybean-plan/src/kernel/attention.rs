@@ -19,8 +19,9 @@ descriptor! {
     /// positions of the queries in the whole sequence, increasing, as `i32`, which matter if
     /// [`Self::is_part`].
     ///
-    /// All are dense and row-major. The computation is in `f32`, and the matrix of scores is never
-    /// in memory as a whole. A query that sees no key has a result and gradients of 0.
+    /// All are dense and row-major, except that the rows of some heads may alternate
+    /// ([`AttentionLayout`]). The computation is in `f32`, and the matrix of scores is never in
+    /// memory as a whole. A query that sees no key has a result and gradients of 0.
     #[derive(Clone, Debug, PartialEq)]
     pub struct Attention {
         /// The computation.
@@ -58,6 +59,35 @@ descriptor! {
         pub pairs: usize,
         /// The factor of the scores.
         pub scale: f64,
+        /// The order of heads and rows in memory.
+        pub layout: AttentionLayout,
+    }
+}
+
+descriptor! {
+    /// The order of heads and rows in the tensors of an [`Attention`].
+    ///
+    /// A tensor has a number `n` of heads whose rows alternate: it is `[heads / n, rows, n,
+    /// columns]`. With 1, one head follows another. Heads of queries are those of all groups, and
+    /// whole groups alternate.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct AttentionLayout {
+        /// The numbers of queries, keys, values and the gradient of the result.
+        pub operands: [usize; 4],
+        /// The numbers of the results. There are fewer results in some forms.
+        pub results: [usize; 3],
+    }
+}
+
+impl AttentionLayout {
+    /// One head after another.
+    pub const HEADS_FIRST: Self = Self { operands: [1; 4], results: [1; 3] };
+
+    /// Returns the place of the first row of a head among the rows of all heads, which have
+    /// `n_rows` each. The next ones are `alternating` rows apart.
+    #[must_use]
+    pub const fn first_row(alternating: usize, head: usize, n_rows: usize) -> usize {
+        head / alternating * alternating * n_rows + head % alternating
     }
 }
 
@@ -170,15 +200,38 @@ impl Attention {
         Self::causal_pairs(queries, keys) - n_hidden
     }
 
+    /// Returns the sizes of each operand: the heads for each head of keys, the rows of a head and
+    /// the elements of a row.
+    #[must_use]
+    pub fn operand_sizes(&self) -> Vec<[usize; 3]> {
+        let Self { group, queries, keys, features, width, .. } = *self;
+        let operands = [[group, queries, features], [1, keys, features], [1, keys, width]];
+        let is_gradient = self.form != AttentionForm::Forward;
+        let gradient = is_gradient.then_some([group, queries, width]);
+        operands.into_iter().chain(gradient).collect()
+    }
+
+    /// Returns the sizes of each result, as [`Self::operand_sizes`].
+    #[must_use]
+    pub fn result_sizes(&self) -> Vec<[usize; 3]> {
+        let Self { form, group, queries, keys, features, width, .. } = *self;
+        if form == AttentionForm::Forward {
+            return vec![[group, queries, width]];
+        }
+        let results = [
+            form.has_query_gradient().then_some([group, queries, features]),
+            form.has_key_gradient().then_some([1, keys, features]),
+            form.has_value_gradient().then_some([1, keys, width]),
+        ];
+        results.into_iter().flatten().collect()
+    }
+
     /// Returns the elements that a head of keys, with its heads of queries, has in each operand:
     /// the inputs before those of
     /// [`Self::mask_lengths`].
     #[must_use]
     pub fn input_lengths(&self) -> Vec<usize> {
-        let Self { group, queries, keys, features, width, .. } = *self;
-        let operands = [group * queries * features, keys * features, keys * width];
-        let gradient = (self.form != AttentionForm::Forward).then_some(group * queries * width);
-        operands.into_iter().chain(gradient).collect()
+        self.operand_sizes().into_iter().map(|it| it.into_iter().product()).collect()
     }
 
     /// Returns the elements of each input after the operands: segments, bias, numbers of heads and
@@ -250,15 +303,7 @@ impl Attention {
     /// Returns the elements that a head of keys, with its heads of queries, has in each result.
     #[must_use]
     pub fn result_lengths(&self) -> Vec<usize> {
-        let Self { group, queries, keys, features, width, .. } = *self;
-        let rows = group * queries;
-        match self.form {
-            AttentionForm::Forward => vec![rows * width],
-            AttentionForm::Gradient => vec![rows * features, keys * features, keys * width],
-            AttentionForm::QueryGradient => vec![rows * features],
-            AttentionForm::KeyGradient => vec![keys * features],
-            AttentionForm::ValueGradient => vec![keys * width],
-        }
+        self.result_sizes().into_iter().map(|it| it.into_iter().product()).collect()
     }
 }
 
@@ -311,7 +356,16 @@ impl fmt::Display for Attention {
         if let Some(it) = &self.score {
             write!(f, " score {{{}}}", it.score)?;
         }
-        self.bias.map_or(Ok(()), |_| f.write_str(" bias"))
+        self.bias.map_or(Ok(()), |_| f.write_str(" bias"))?;
+        match self.layout {
+            AttentionLayout::HEADS_FIRST => Ok(()),
+            AttentionLayout { operands, results } => write!(
+                f,
+                " alternating {:?} -> {:?}",
+                &operands[..self.n_operands()],
+                &results[..self.result_lengths().len()]
+            ),
+        }
     }
 }
 

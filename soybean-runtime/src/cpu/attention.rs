@@ -16,7 +16,8 @@ use soybean_plan::{Attention, AttentionForm, Combine, DType};
 
 use self::{
     head::{
-        Head, Sizes, Thread, Written, dense,
+        Head, Sizes, Thread, Written,
+        layout::matrix,
         mask::{Mask, Segments},
         score::ScoreScratch,
     },
@@ -284,12 +285,21 @@ impl Heads {
     /// The partial gradients and the results have these elements, and nobody else uses them.
     unsafe fn add_partial(&self, to: Written, from: *const f32, elements: Range<usize>) {
         let mut start = 0;
-        for (to, n) in [to.key, to.value].into_iter().zip(self.sizes.shared()) {
-            let (first, end) = (elements.start.max(start), elements.end.min(start + n));
-            if let Some(to) = to.filter(|_| first < end) {
-                let to = to.start.wrapping_add(first - start);
+        let columns = [self.sizes.features, self.sizes.width];
+        for ((to, n), columns) in
+            [to.key, to.value].into_iter().zip(self.sizes.shared()).zip(columns)
+        {
+            let Some(to) = to else { continue };
+            // Dense rows are as good as one.
+            let columns = if to.row == columns { n } else { columns };
+            let (mut at, end) = (elements.start.max(start), elements.end.min(start + n));
+            while at < end {
+                let (row, column) = ((at - start) / columns, (at - start) % columns);
+                let length = (end - at).min(columns - column);
+                let to = to.from(row, column).start;
                 // SAFETY: required of the caller.
-                unsafe { (self.add)(to, from.wrapping_add(first), end - first) };
+                unsafe { (self.add)(to, from.wrapping_add(at), length) };
+                at += length;
             }
             start += n;
         }
@@ -325,9 +335,9 @@ impl Heads {
     /// Returns the operands of a head of keys, with the first of its heads of queries.
     fn head(&self, inputs: &[Region], head: usize) -> Head {
         let Sizes { group, queries, keys, features, width, .. } = self.sizes;
-        let rows = group * queries;
-        let at = |input: usize, n_rows: usize, width: usize| {
-            dense(inputs[input].at(head * n_rows * width), width)
+        let at = |input: usize, head: usize, n_rows: usize, width: usize| {
+            let alternating = self.attention.layout.operands[input];
+            matrix(inputs[input], alternating, (head, n_rows), width)
         };
         let integers = |at: usize, from: usize| inputs[at].at(from).cast_const().cast::<i32>();
         let segments = self.attention.segment_inputs().zip(self.attention.segments);
@@ -339,10 +349,16 @@ impl Heads {
         let bias = self.attention.bias_input().map(|it| inputs[it].at(0).cast_const());
         let heads = self.attention.heads_input().map(|it| integers(it, 0));
         Head {
-            query: at(0, rows, features),
-            key: at(1, keys, features),
-            value: at(2, keys, width),
-            gradient: at(if self.form == AttentionForm::Forward { 0 } else { 3 }, rows, width),
+            query: at(0, head * group, queries, features),
+            key: at(1, head, keys, features),
+            value: at(2, head, keys, width),
+            gradient: match self.form {
+                AttentionForm::Forward => at(0, head * group, queries, features),
+                AttentionForm::Gradient
+                | AttentionForm::QueryGradient
+                | AttentionForm::KeyGradient
+                | AttentionForm::ValueGradient => at(3, head * group, queries, width),
+            },
             positions: self.attention.positions_input().map(|it| integers(it, 0)),
             mask: Mask { head: head * group, heads, segments, bias },
         }
@@ -351,22 +367,22 @@ impl Heads {
     /// Returns the destination of the result of a head of queries.
     const fn result(&self, results: &[Region], head: usize) -> Matrix {
         let Sizes { queries, width, .. } = self.sizes;
-        dense(results[0].at(head * queries * width), width)
+        matrix(results[0], self.attention.layout.results[0], (head, queries), width)
     }
 
     /// Returns the destinations of the gradients of a head of keys, with the first of its heads of
     /// queries.
     fn written(&self, results: &[Region], head: usize) -> Written {
         let Sizes { group, queries, keys, features, width, .. } = self.sizes;
-        let mut results = results.iter();
-        let mut next = |is_wanted: bool, n_rows: usize, width: usize| {
+        let mut results = results.iter().zip(self.attention.layout.results);
+        let mut next = |is_wanted: bool, head: usize, n_rows: usize, width: usize| {
             let result = if is_wanted { results.next() } else { None };
-            result.map(|it| dense(it.at(head * n_rows * width), width))
+            result.map(|(it, alternating)| matrix(*it, alternating, (head, n_rows), width))
         };
         Written {
-            query: next(self.form.has_query_gradient(), group * queries, features),
-            key: next(self.form.has_key_gradient(), keys, features),
-            value: next(self.form.has_value_gradient(), keys, width),
+            query: next(self.form.has_query_gradient(), head * group, queries, features),
+            key: next(self.form.has_key_gradient(), head, keys, features),
+            value: next(self.form.has_value_gradient(), head, keys, width),
         }
     }
 }

@@ -1,13 +1,15 @@
-//! The program of a model as GPUs run it: parameters with rounded copies, and joined updates.
+//! The program of a model as GPUs run it: attention without permutations of heads, parameters with
+//! rounded copies, and joined updates.
 //!
-//! Both take some memory behind the arena. Results have the same bits.
+//! They may take some memory behind the arena. Results have the same bits.
 
 mod joined_updates;
 mod rounded_parameters;
 
-use std::{borrow::Cow, ops::Range, sync::Arc};
+use std::{borrow::Cow, collections::BTreeMap, ops::Range, sync::Arc};
 
-use soybean_plan::{Mode, Program};
+use soybean_codegen::fold_permutations;
+use soybean_plan::{BufferId, Mode, Program};
 
 use self::{joined_updates::join_updates, rounded_parameters::keep_rounded};
 use super::{epilogue::Rounded, gpu::Gpu, recorder::record};
@@ -23,6 +25,8 @@ pub(crate) struct DeviceProgram {
     pub(crate) program: Program,
     /// The copies of parameters.
     pub(crate) copies: Rounded,
+    /// The tensors that have another place than in the plan, with the buffers that they had.
+    moved: BTreeMap<BufferId, BufferId>,
 }
 
 impl DeviceProgram {
@@ -43,15 +47,16 @@ impl DeviceProgram {
         let evaluate = evaluate.collect::<Result<_, _>>()?;
         let kernels = Cow::Owned(model.kernels().to_vec());
         let program = Program { tables, kernels, train, accumulate, evaluate };
-        Ok(Self { program, copies: Rounded::new() })
+        Ok(Self { program, copies: Rounded::new(), moved: BTreeMap::new() })
     }
 
-    /// Returns a model's steps with copies and joined updates.
+    /// Returns a model's steps without permutations of heads, with copies and joined updates.
     pub(crate) fn new(model: &dyn Model) -> Result<Self, Error> {
         let Self { mut program, .. } = Self::plain(model)?;
+        let moved = attend_in_place(&mut program);
         let copies = keep_rounded(&mut program);
         join_updates(&mut program);
-        Ok(Self { program, copies })
+        Ok(Self { program, copies, moved })
     }
 
     /// Returns these steps, or a model's own if their memory does not fit into what is free on the
@@ -65,6 +70,11 @@ impl DeviceProgram {
         let needed = n_ranks.div_ceil(gpus.len().max(1)) * changed.program.tables.arena_bytes;
         let fits = gpus.iter().all(|gpu| gpu.free_bytes().is_ok_and(|free| needed <= free));
         if fits { Ok(changed) } else { Self::plain(model) }
+    }
+
+    /// Returns the buffer that the tensor in a buffer has in the plan.
+    pub(crate) fn buffer_in_plan(&self, buffer: BufferId) -> BufferId {
+        self.moved.get(&buffer).copied().unwrap_or(buffer)
     }
 
     /// Rounds the parameters of these numbers into their copies.
@@ -82,6 +92,19 @@ impl DeviceProgram {
         }
         Ok(())
     }
+}
+
+/// Lets attention read and write what permutations of heads would copy. Returns the tensors that
+/// have a new place, with the buffers that they had.
+fn attend_in_place(program: &mut Program) -> BTreeMap<BufferId, BufferId> {
+    let mut moved = BTreeMap::new();
+    let mut kernels = program.kernels.to_vec();
+    let phases = program.train.iter_mut().chain([&mut program.accumulate]);
+    for steps in phases.chain(&mut program.evaluate) {
+        *steps = fold_permutations(steps, &mut kernels, &mut program.tables, &mut moved);
+    }
+    program.kernels = Cow::Owned(kernels);
+    moved
 }
 
 #[cfg(test)]

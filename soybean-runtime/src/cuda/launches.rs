@@ -42,13 +42,14 @@ pub struct QueuedTask {
 /// # Errors
 /// If the tables of the model are inconsistent, or a kernel has no text for GPUs.
 pub fn queued_tasks(model: &dyn Model, entry: usize) -> Result<Vec<QueuedTask>, Error> {
-    let DeviceProgram { program, copies } = DeviceProgram::new(model)?;
+    let device_program = DeviceProgram::new(model)?;
+    let DeviceProgram { program, copies, .. } = &device_program;
     let (tables, kernels) = (&program.tables, &program.kernels);
     let is_trained = tables.mode() == Mode::Training;
     let steps = if is_trained { &program.train[entry] } else { &program.evaluate[entry] };
     let mut builder = PhaseBuilder::new(tables, kernels, CommunicationBackend::PeerAccess);
     let steps = builder.fuse_rows(steps);
-    let fused = fuse(&steps, kernels, tables, &copies, &mut |kernel, types, epilogue| {
+    let fused = fuse(&steps, kernels, tables, copies, &mut |kernel, types, epilogue| {
         let Some(Kernel::Contract(contraction)) = kernels.get(kernel) else { return false };
         n_documented_calls(contraction, types, tables.precision, epilogue).is_some()
     });
@@ -57,7 +58,11 @@ pub fn queued_tasks(model: &dyn Model, entry: usize) -> Result<Vec<QueuedTask>, 
         false => Vec::new(),
     };
     let phase = builder.phase(&fused, &scalars)?;
-    phase.tasks.iter().map(|it| queued_task(&builder, it)).collect()
+    let in_plan = |task: QueuedTask| {
+        let buffer = task.buffer.map(|it| device_program.buffer_in_plan(it));
+        QueuedTask { buffer, ..task }
+    };
+    phase.tasks.iter().map(|it| queued_task(&builder, it).map(in_plan)).collect()
 }
 
 fn queued_task(builder: &PhaseBuilder<'_>, task: &Task) -> Result<QueuedTask, Error> {

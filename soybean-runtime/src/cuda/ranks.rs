@@ -385,7 +385,7 @@ impl<'a> MatmulFuser<'a> {
     }
 
     fn fuse(&mut self, steps: &[Step]) -> Fused {
-        let Self { lt, program: DeviceProgram { program, copies } } = self;
+        let Self { lt, program: DeviceProgram { program, copies, .. } } = self;
         let (tables, kernels) = (&program.tables, &program.kernels);
         fuse(steps, kernels, tables, copies, &mut |kernel, types, epilogue| {
             let Some(Kernel::Contract(contraction)) = kernels.get(kernel) else { return false };

@@ -1,6 +1,6 @@
 //! Random attention and its gradients.
 
-use soybean_plan::{Attention, AttentionBias, AttentionForm, DType};
+use soybean_plan::{Attention, AttentionBias, AttentionForm, AttentionLayout, DType};
 
 use crate::{
     case::{Case, Data},
@@ -41,7 +41,7 @@ fn of(dice: &mut Dice, [heads, queries, keys]: [usize; 3], sides: &[usize]) -> C
         repeats: dice.pick(&[1, group]),
         rows: dice.pick(&[1, queries]),
     };
-    let it = Attention {
+    let mut it = Attention {
         form,
         heads,
         group,
@@ -57,6 +57,7 @@ fn of(dice: &mut Dice, [heads, queries, keys]: [usize; 3], sides: &[usize]) -> C
         bias: dice.pick(&[None, Some(bias)]).filter(|_| queries > 0),
         pairs: 0,
         scale: dice.pick(&[0.125, 1.0, -0.5]),
+        layout: AttentionLayout::HEADS_FIRST,
     };
     // Scores have a size near 1, and so have sums over queries or keys.
     let lengths = it.input_lengths();
@@ -68,7 +69,22 @@ fn of(dice: &mut Dice, [heads, queries, keys]: [usize; 3], sides: &[usize]) -> C
     inputs.extend(masks(dice, &it, types.inputs[0]));
     let tolerance = types.tolerance();
     let results = it.result_lengths().into_iter().map(|n| (types.result, heads * n)).collect();
+    it.layout = layout(dice, &it);
     Case { precision: types.precision, ..Case::new(it, inputs, results, tolerance) }
+}
+
+/// Returns a layout in which the rows of some heads alternate, or of none.
+pub(crate) fn layout(dice: &mut Dice, it: &Attention) -> AttentionLayout {
+    let mut number = |group: usize| {
+        let is_whole = |n: &usize| it.heads.is_multiple_of(*n);
+        let heads: Vec<usize> = (1..=it.heads.max(1)).filter(is_whole).collect();
+        if dice.below(3) == 0 { 1 } else { group * dice.pick(&heads) }
+    };
+    let (group, form) = (it.group, it.form);
+    let operands = [number(group), number(1), number(1), number(group)];
+    let of_queries = matches!(form, AttentionForm::Forward) || form.has_query_gradient();
+    let results = [number(if of_queries { group } else { 1 }), number(1), number(1)];
+    AttentionLayout { operands, results }
 }
 
 /// Returns segments, bias of this type, numbers of heads and positions, if they are read. A segment

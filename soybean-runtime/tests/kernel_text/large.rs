@@ -2,13 +2,13 @@
 //! between threads.
 
 use soybean_plan::{
-    Attention, AttentionBias, AttentionForm, Combine, Contraction, Convolution, ConvolutionForm,
-    DType, Embedding, EmbeddingForm, ImageLayout, Map, MatrixStrides, Pooling, PoolingForm,
-    Reduction, Shape, Strides,
+    Attention, AttentionBias, AttentionForm, AttentionLayout, Combine, Contraction, Convolution,
+    ConvolutionForm, DType, Embedding, EmbeddingForm, ImageLayout, Map, MatrixStrides, Pooling,
+    PoolingForm, Reduction, Shape, Strides,
 };
 
 use crate::{
-    attention::masks,
+    attention::{layout, masks},
     case::{Case, Data},
     dice::Dice,
     map::program,
@@ -135,7 +135,7 @@ pub(crate) fn attention(dice: &mut Dice) -> Case {
     let [heads, group, queries, keys] = dice.pick(&sizes);
     let is_causal = dice.below(2) == 0;
     let window = dice.pick(&[None, Some(50), Some(300)]).filter(|_| is_causal);
-    let it = Attention {
+    let mut it = Attention {
         form: dice.pick(AttentionForm::ALL),
         heads,
         group,
@@ -151,11 +151,13 @@ pub(crate) fn attention(dice: &mut Dice) -> Case {
         bias: dice.pick(&[None, Some(AttentionBias { matrices: 1, repeats: 1, rows: queries })]),
         pairs: 0,
         scale: 0.25,
+        layout: AttentionLayout::HEADS_FIRST,
     };
     let mut inputs: Vec<Data> =
         it.input_lengths().iter().map(|n| float(dice, it.heads * n)).collect();
     inputs.extend(masks(dice, &it, DType::F32));
     let results = it.result_lengths().into_iter().map(|n| (DType::F32, it.heads * n)).collect();
+    it.layout = layout(dice, &it);
     // Bits are compared.
     Case::new(it, inputs, results, 0.0)
 }

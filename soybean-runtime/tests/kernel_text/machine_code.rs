@@ -7,7 +7,7 @@ use std::{
     process::Command,
 };
 
-use soybean_plan::{Attention, AttentionForm, DType, Precision};
+use soybean_plan::{Attention, AttentionForm, AttentionLayout, DType, Precision};
 
 use crate::{
     case::{Case, Data},
@@ -23,7 +23,8 @@ struct Row {
     per_product: f64,
 }
 
-/// Returns attention of whole tiles, as of a large model in bf16.
+/// Returns attention of whole tiles, as of a large model in bf16, between products whose rows have
+/// 12 heads.
 fn case(form: AttentionForm, side: usize, is_causal: bool) -> Case {
     let it = Attention {
         form,
@@ -41,6 +42,7 @@ fn case(form: AttentionForm, side: usize, is_causal: bool) -> Case {
         bias: None,
         pairs: 0,
         scale: 0.125,
+        layout: AttentionLayout { operands: [12; 4], results: [12; 3] },
     };
     let nothing = |dtype| Data { dtype, numbers: Vec::new() };
     let inputs = it.input_lengths().into_iter().map(|_| nothing(DType::Bf16));

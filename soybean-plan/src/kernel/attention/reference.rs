@@ -1,54 +1,65 @@
 //! The meaning of attention, in double precision.
 
-use super::{Attention, AttentionForm, ScoreFunction};
+use super::{Attention, AttentionForm, AttentionLayout, ScoreFunction};
 
 impl Attention {
     /// Returns the results for these inputs.
     pub(super) fn reference(&self, inputs: &[&[f64]]) -> Vec<Vec<f64>> {
-        let (rows, keys) = (self.group * self.queries, self.keys);
-        let mut results = vec![Vec::new(); self.result_lengths().len()];
+        let Self { features, width, .. } = *self;
+        let (of_queries, of_keys) = ([self.group, self.queries], [1, self.keys]);
+        let lengths = self.result_lengths().into_iter();
+        let mut results: Vec<Vec<f64>> = lengths.map(|it| vec![0.0; self.heads * it]).collect();
         for head in 0..self.heads {
-            let matrix = |input: usize, rows: usize, columns: usize| {
-                let elements = &inputs[input][head * rows * columns..][..rows * columns];
-                Matrix { elements: elements.to_vec(), rows, columns }
+            let matrix = |input: usize, rows: [usize; 2], columns: usize| {
+                let alternating = self.layout.operands[input];
+                let start = |row| row_start(alternating, head, rows, row) * columns;
+                let n_rows = rows[0] * rows[1];
+                Matrix::new(n_rows, columns, |row, column| inputs[input][start(row) + column])
             };
-            let query = matrix(0, rows, self.features);
-            let key = matrix(1, keys, self.features);
-            let value = matrix(2, keys, self.width);
+            let mut put = |result: usize, rows: [usize; 2], from: &Matrix| {
+                for (row, elements) in from.elements.chunks(from.columns.max(1)).enumerate() {
+                    let alternating = self.layout.results[result];
+                    let start = row_start(alternating, head, rows, row) * from.columns;
+                    results[result][start..][..from.columns].copy_from_slice(elements);
+                }
+            };
+            let query = matrix(0, of_queries, features);
+            let key = matrix(1, of_keys, features);
+            let value = matrix(2, of_keys, width);
             let products = query.times(&key.transposed());
             let weights = self.weights(&products, head, inputs);
             if self.form == AttentionForm::Forward {
-                results[0].extend(weights.times(&value).elements);
+                put(0, of_queries, &weights.times(&value));
                 continue;
             }
             // d products = scale * slope * weights * (d weights - their mean by the weights of the
             // row)
-            let gradient = matrix(3, rows, self.width);
+            let gradient = matrix(3, of_queries, width);
             let by_weight = gradient.times(&value.transposed());
             let mean = |row: usize| -> f64 {
-                (0..keys).map(|it| weights.at(row, it) * by_weight.at(row, it)).sum()
+                (0..self.keys).map(|it| weights.at(row, it) * by_weight.at(row, it)).sum()
             };
-            let means: Vec<f64> = (0..rows).map(mean).collect();
-            let by_product = Matrix::new(rows, keys, |row, column| match weights.at(row, column) {
-                0.0 => 0.0,
-                weight => {
-                    let by_score = weight * (by_weight.at(row, column) - means[row]);
-                    let product = self.scale * products.at(row, column);
-                    self.scale * by_score * self.slope(product, [head, row, column], inputs)
-                }
-            });
-            let mut gradients = Vec::new();
-            if self.form.has_query_gradient() {
-                gradients.push(by_product.times(&key));
-            }
-            if self.form.has_key_gradient() {
-                gradients.push(by_product.transposed().times(&query));
-            }
-            if self.form.has_value_gradient() {
-                gradients.push(weights.transposed().times(&gradient));
-            }
-            for (result, gradient) in results.iter_mut().zip(gradients) {
-                result.extend(gradient.elements);
+            let means: Vec<f64> = (0..query.rows).map(mean).collect();
+            let by_product =
+                Matrix::new(query.rows, self.keys, |row, column| match weights.at(row, column) {
+                    0.0 => 0.0,
+                    weight => {
+                        let by_score = weight * (by_weight.at(row, column) - means[row]);
+                        let product = self.scale * products.at(row, column);
+                        self.scale * by_score * self.slope(product, [head, row, column], inputs)
+                    }
+                });
+            let gradients = [
+                self.form.has_query_gradient().then(|| (of_queries, by_product.times(&key))),
+                self.form
+                    .has_key_gradient()
+                    .then(|| (of_keys, by_product.transposed().times(&query))),
+                self.form
+                    .has_value_gradient()
+                    .then(|| (of_keys, weights.transposed().times(&gradient))),
+            ];
+            for (result, (rows, gradient)) in gradients.into_iter().flatten().enumerate() {
+                put(result, rows, &gradient);
             }
         }
         results
@@ -133,6 +144,18 @@ impl Attention {
         let of_matrix = row % self.queries % bias.rows;
         inputs[input][(matrix * bias.rows + of_matrix) * self.keys + key]
     }
+}
+
+/// Returns the place of a row of a head of keys, or of the group of heads of queries that share it,
+/// among the rows of all heads.
+const fn row_start(
+    alternating: usize,
+    head: usize,
+    [group, n_rows]: [usize; 2],
+    row: usize,
+) -> usize {
+    let first = AttentionLayout::first_row(alternating, head * group + row / n_rows, n_rows);
+    first + row % n_rows * alternating
 }
 
 /// A dense row-major matrix.

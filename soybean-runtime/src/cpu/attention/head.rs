@@ -2,6 +2,7 @@
 #![expect(unsafe_code, reason = "kernels work on memory that other buffers share")]
 
 mod gradient;
+pub(super) mod layout;
 pub(super) mod mask;
 pub(super) mod score;
 
@@ -10,6 +11,7 @@ use std::ops::Range;
 use soybean_plan::{Attention, AttentionBias, AttentionForm};
 
 use self::{
+    layout::{Distances, clear},
     mask::Mask,
     score::{ScoreLoops, ScoreScratch},
 };
@@ -52,6 +54,7 @@ pub(super) struct Sizes {
     row_scale: f32,
     block_queries: usize,
     block_keys: usize,
+    distances: Distances,
     rows: Rows,
 }
 
@@ -174,6 +177,7 @@ impl Sizes {
             row_scale: if attention.score.is_some() { 1.0 } else { scale },
             block_queries,
             block_keys,
+            distances: Distances::new(attention),
             rows: Rows::new(isa),
         }
     }
@@ -208,9 +212,9 @@ impl Sizes {
 
     /// Returns the operands of a head of queries in a group, given those of the first.
     pub(super) const fn member(&self, first: Head, number: usize) -> Head {
-        let row = number * self.queries;
         let mask = Mask { head: first.mask.head + number, ..first.mask };
-        let (query, gradient) = (first.query.from(row, 0), first.gradient.from(row, 0));
+        let query = first.query.from(0, number * self.distances.queries);
+        let gradient = first.gradient.from(0, number * self.distances.gradients);
         Head { query, gradient, mask, ..first }
     }
 
@@ -271,11 +275,11 @@ impl Sizes {
         let visible = unsafe { self.visible_keys(&block) };
         if visible.is_empty() {
             // SAFETY: required of the caller.
-            return unsafe { to.start.write_bytes(0, n_rows * self.width) };
+            return unsafe { clear(to, n_rows, self.width) };
         }
         for keys in self.key_blocks(&visible) {
             let is_first = keys.start == visible.start;
-            let operands = (head.query, head.key);
+            let operands = (head.query, head.key, self.features);
             // SAFETY: required of the caller.
             unsafe { self.scores(thread.workspace, &block, &keys, operands, block.weights) };
             // SAFETY: as above.
@@ -304,7 +308,8 @@ impl Sizes {
         }
     }
 
-    /// Multiplies the rows of two matrices: one for the queries of a block, one for some keys.
+    /// Multiplies the rows of two matrices: one for the queries of a block, one for some keys. Rows
+    /// have `depth` elements.
     ///
     /// # Safety
     /// The matrices have these rows, and `to` holds a row of keys for each query.
@@ -313,11 +318,11 @@ impl Sizes {
         workspace: &mut Workspace,
         block: &Block,
         keys: &Range<usize>,
-        (by_query, by_key): (Matrix, Matrix),
+        (by_query, by_key, depth): (Matrix, Matrix, usize),
         to: *mut f32,
     ) {
         let (left, right) = (by_key.from(keys.start, 0), by_query.from(block.queries.start, 0));
-        let sizes = (keys.len(), block.queries.len(), left.row);
+        let sizes = (keys.len(), block.queries.len(), depth);
         let result = dense(to, keys.len()).transposed();
         // SAFETY: required of the caller.
         unsafe { workspace.multiply(sizes, left, right.transposed(), result) };

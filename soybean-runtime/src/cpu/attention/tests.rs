@@ -3,7 +3,7 @@
 #[path = "../../../tests/kernel_text/score_function.rs"]
 mod score_function;
 
-use soybean_plan::{AttentionBias, ScalarProgram};
+use soybean_plan::{AttentionBias, AttentionLayout, ScalarProgram};
 
 use self::score_function::score_function;
 use super::*;
@@ -184,6 +184,15 @@ fn check(dice: &mut Dice, attention: &Attention) {
     let mut scratch = vec![f32::NAN; kernel.n_scratch()];
     // SAFETY: the buffers are this test's.
     in_pool(|| unsafe { kernel.run(&mut workspaces, &mut scratch, &regions, &to) }.unwrap());
+    let of_heads = |tensors: Vec<Vec<f32>>, alternating: &[usize], sizes: Vec<[usize; 3]>| {
+        let each = tensors.into_iter().zip(alternating).zip(sizes);
+        let each = each.map(|((it, n), [group, rows, columns])| {
+            heads_first(&it, *n, [heads * group, rows, columns])
+        });
+        each.collect::<Vec<Vec<f32>>>()
+    };
+    let inputs = of_heads(inputs, &attention.layout.operands, attention.operand_sizes());
+    let results = of_heads(results, &attention.layout.results, attention.result_sizes());
     for number in 0..heads {
         let operands: Vec<&[f32]> =
             inputs.iter().zip(&lengths).map(|(it, n)| &it[number * n..(number + 1) * n]).collect();
@@ -203,6 +212,20 @@ fn check(dice: &mut Dice, attention: &Attention) {
     }
 }
 
+/// Returns a tensor with one head after another, given one in which the rows of some alternate.
+fn heads_first(
+    tensor: &[f32],
+    alternating: usize,
+    [n_heads, n_rows, columns]: [usize; 3],
+) -> Vec<f32> {
+    let heads = 0..n_heads;
+    let rows = heads.flat_map(|head| {
+        let first = AttentionLayout::first_row(alternating, head, n_rows);
+        (0..n_rows).map(move |row| first + row * alternating)
+    });
+    rows.flat_map(|row| tensor[row * columns..][..columns].iter().copied()).collect()
+}
+
 /// Returns what is added to the scores of a head of keys.
 fn bias_of(it: &Attention, head: usize, bias: &[f32]) -> Vec<f32> {
     let row = |row: usize| match it.bias {
@@ -214,6 +237,19 @@ fn bias_of(it: &Attention, head: usize, bias: &[f32]) -> Vec<f32> {
         None => vec![0.0; it.keys],
     };
     (0..it.group * it.queries).flat_map(row).collect()
+}
+
+/// Returns a layout in which the rows of some heads alternate, or of none.
+fn layout(dice: &mut Dice, form: AttentionForm, [heads, group]: [usize; 2]) -> AttentionLayout {
+    let mut number = |group: usize| {
+        let whole = [1, 2, 3, heads].map(|it| if heads.is_multiple_of(it) { it } else { 1 });
+        if dice.below(2) == 0 { 1 } else { group * dice.pick(&whole) }
+    };
+    let of_queries = form == AttentionForm::Forward || form.has_query_gradient();
+    AttentionLayout {
+        operands: [number(group), number(1), number(1), number(group)],
+        results: [number(if of_queries { group } else { 1 }), number(1), number(1)],
+    }
 }
 
 fn random(dice: &mut Dice, lengths: &[usize]) -> Attention {
@@ -247,6 +283,7 @@ fn random(dice: &mut Dice, lengths: &[usize]) -> Attention {
         bias: dice.pick(&[None, None, Some(bias), Some(last)]),
         pairs: 0,
         scale: dice.pick(&[0.125, 0.5, -0.25]),
+        layout: layout(dice, form, [heads, group]),
     }
 }
 
@@ -270,7 +307,8 @@ fn attention_over_several_blocks_agrees_with_plain_loops() {
         // Plain loops take long for functions.
         let score = attention.score.clone().filter(|_| seed % 4 == 0);
         let attention = Attention { segments, bias, score, ..attention };
-        check(&mut dice, &Attention { features, width, heads: 1, ..attention });
+        let layout = AttentionLayout::HEADS_FIRST;
+        check(&mut dice, &Attention { features, width, heads: 1, layout, ..attention });
     }
 }
 
@@ -293,6 +331,7 @@ fn without_keys_all_is_zero() {
             bias: None,
             pairs: 0,
             scale: 1.0,
+            layout: AttentionLayout::HEADS_FIRST,
         };
         check(&mut Dice(0), &attention);
     }

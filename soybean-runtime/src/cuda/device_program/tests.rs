@@ -136,7 +136,7 @@ fn an_update_whose_parameter_is_read_later_does_not_wait() {
 #[test]
 fn copies_and_joined_updates_go_together() {
     let model = model();
-    let DeviceProgram { program, copies } = DeviceProgram::new(&model).unwrap();
+    let DeviceProgram { program, copies, .. } = DeviceProgram::new(&model).unwrap();
     assert_eq!(copies, Rounded::from([(W, ROUNDED)]));
     // The updates differ in their results.
     assert_eq!(program.train[0].len(), model.train[0].len() - 1);

@@ -73,6 +73,7 @@ impl CudaRanks {
                 let start = first.milliseconds_since(&timing.from[at])?;
                 let duration = last.milliseconds_since(first)?;
                 let TaskLabel { name, kernel, buffer, work } = task.label.clone();
+                let buffer = buffer.map(|it| self.device_program.buffer_in_plan(it));
                 let start = queued + f64::from(start) * 1e3;
                 let duration = f64::from(duration) * 1e3;
                 let stream = task.lane.name();

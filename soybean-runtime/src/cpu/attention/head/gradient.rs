@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use super::{Block, Head, Sizes, Statistics, Thread, Written, clear_hidden, dense};
+use super::{Block, Head, Sizes, Statistics, Thread, Written, clear, clear_hidden, dense};
 use crate::cpu::{attention::rows::SoftmaxGradient, product::Workspace};
 
 impl Sizes {
@@ -21,16 +21,16 @@ impl Sizes {
         to: Written,
         blocks: impl Iterator<Item = usize>,
     ) {
-        for (to, n) in [to.key, to.value].into_iter().zip(self.shared()) {
+        for (to, columns) in [(to.key, self.features), (to.value, self.width)] {
             if let Some(to) = to {
                 // SAFETY: required of the caller.
-                unsafe { to.start.write_bytes(0, n) };
+                unsafe { clear(to, self.keys, columns) };
             }
         }
         let n_blocks = self.n_blocks();
         for number in blocks {
             let (member, number) = (number / n_blocks, number % n_blocks);
-            let query = to.query.map(|it| it.from(member * self.queries, 0));
+            let query = to.query.map(|it| it.from(0, member * self.distances.results));
             let (head, to) = (self.member(head, member), Written { query, ..to });
             // SAFETY: required of the caller.
             unsafe { self.gradient(thread, head, to, number) };
@@ -47,9 +47,9 @@ impl Sizes {
         let visible = unsafe { self.visible_keys(&block) };
         if visible.is_empty() {
             let Some(to) = to.query else { return };
-            let to = to.from(block.queries.start, 0).start;
+            let to = to.from(block.queries.start, 0);
             // SAFETY: required of the caller.
-            return unsafe { to.write_bytes(0, block.queries.len() * self.features) };
+            return unsafe { clear(to, block.queries.len(), self.features) };
         }
         for keys in self.key_blocks(&visible) {
             // SAFETY: required of the caller.
@@ -93,10 +93,12 @@ impl Sizes {
         Head { query, key, value, gradient, .. }: Head,
     ) {
         // SAFETY: required of the caller; the block has the memory.
-        unsafe { self.scores(thread.workspace, block, keys, (query, key), block.weights) };
+        unsafe {
+            self.scores(thread.workspace, block, keys, (query, key, self.features), block.weights);
+        };
         // SAFETY: as above.
         unsafe { self.apply_function(thread, block, keys) };
-        let operands = (gradient, value);
+        let operands = (gradient, value, self.width);
         // SAFETY: as above.
         unsafe { self.scores(thread.workspace, block, keys, operands, block.gradients) };
     }

@@ -1,0 +1,162 @@
+//! Random steps in random memory compute the same without permutations of heads.
+
+use soybean_plan::{
+    AttentionForm, AttentionLayout, Binary, DType, Instruction, Map, ScalarProgram, Shape, Strides,
+};
+
+use super::*;
+use crate::random_steps::{Dice, N_CELLS, Phase, run, tables};
+
+/// The heads of a tensor, with the group of each, and the rows and columns of a head.
+const SIZES: [usize; 4] = [2, 2, 3, 2];
+/// The elements of a tensor of queries, and of one of keys.
+const N_ELEMENTS: [usize; 2] = [24, 12];
+
+fn attention(form: AttentionForm) -> Attention {
+    let [heads, group, rows, columns] = SIZES;
+    Attention {
+        form,
+        heads,
+        group,
+        queries: rows,
+        keys: rows,
+        features: columns,
+        width: columns,
+        is_causal: false,
+        window: None,
+        is_part: false,
+        segments: None,
+        score: None,
+        bias: None,
+        pairs: 0,
+        scale: 0.1,
+        layout: AttentionLayout::HEADS_FIRST,
+    }
+}
+
+/// Returns the permutation of all heads of a tensor: of `[rows, heads, columns]` to `[heads, rows,
+/// columns]` or back.
+fn permutation(n_elements: usize, result: Order) -> Permutation {
+    let [_, _, rows, columns] = SIZES;
+    let heads = n_elements / (rows * columns);
+    let (extents, strides) = match result {
+        Order::Heads => ([heads, rows, columns], [columns, heads * columns, 1]),
+        Order::Rows => ([rows, heads, columns], [columns, rows * columns, 1]),
+    };
+    Permutation { extents: Shape::new(&extents), input: Strides::new(&strides) }
+}
+
+/// Returns `x0 - x1`.
+fn difference(n_elements: usize) -> Map {
+    let extents = Shape::new(&[n_elements]);
+    let instructions = vec![
+        Instruction::Input(0),
+        Instruction::Input(1),
+        Instruction::Binary(Binary::Subtract, 0, 1),
+    ];
+    let program = ScalarProgram { instructions: instructions.into(), results: vec![2].into() };
+    Map { extents, inputs: vec![extents.dense_strides(); 2].into(), program }
+}
+
+/// Returns a random kernel with the numbers of elements of its inputs and results.
+fn kernel(dice: &mut Dice) -> (Kernel, Vec<usize>, Vec<usize>) {
+    let n = N_ELEMENTS[dice.below(2)];
+    match dice.below(8) {
+        0 | 1 => (difference(n).into(), vec![n; 2], vec![n]),
+        2..5 => (permutation(n, Order::Heads).into(), vec![n], vec![n]),
+        5 => (permutation(n, Order::Rows).into(), vec![n], vec![n]),
+        _ => {
+            let it = attention(AttentionForm::ALL[dice.below(5)]);
+            let all = |lengths: Vec<usize>| lengths.into_iter().map(|n| it.heads * n).collect();
+            let (inputs, results) = (all(it.input_lengths()), all(it.result_lengths()));
+            (it.into(), inputs, results)
+        }
+    }
+}
+
+fn phase(dice: &mut Dice) -> Phase {
+    let mut buffer = |n_elements: usize| {
+        // Most have memory of their own, others overlap in any way.
+        let place = if dice.below(8) > 0 { dice.below(6) * 24 } else { dice.below(N_CELLS - 24) };
+        Buffer { offset: place * 4, n_elements, dtype: DType::F32 }
+    };
+    let buffers: Vec<Buffer> = (0..14).map(|it| buffer(N_ELEMENTS[it % 2])).collect();
+    let range = |it: usize| {
+        let Buffer { offset, n_elements, .. } = buffers[it];
+        offset..offset + n_elements * 4
+    };
+    let (mut steps, mut kernels) = (Vec::new(), Vec::new());
+    let mut recent: Vec<usize> = (0..buffers.len()).collect();
+    while steps.len() < 14 {
+        let (kernel, inputs, results) = kernel(dice);
+        let mut pick = |n: &usize, n_recent: usize| {
+            let such = recent.iter().rev().filter(|it| buffers[**it].n_elements == *n);
+            let such: Vec<usize> = such.take(n_recent).copied().collect();
+            such[dice.below(such.len())]
+        };
+        let inputs: Vec<usize> = inputs.iter().map(|n| pick(n, 3)).collect();
+        let results: Vec<usize> = results.iter().map(|n| pick(n, 100)).collect();
+        let is_apart = results.iter().enumerate().all(|(at, result)| {
+            let others = inputs.iter().chain(&results[..at]);
+            others.copied().all(|it| !overlaps(&range(it), &range(*result)))
+        });
+        if is_apart {
+            recent.retain(|it| !results.contains(it));
+            recent.extend(&results);
+            steps.push(Step { kernel: kernels.len(), inputs, results });
+            kernels.push(kernel);
+        }
+    }
+    Phase { steps, kernels, buffers }
+}
+
+#[test]
+fn steps_compute_the_same_without_permutations() {
+    let (mut n_folded, mut n_moved, mut n_grown) = (0, 0, 0);
+    for seed in 0..6000 {
+        let dice = &mut Dice(seed);
+        let Phase { steps, mut kernels, buffers } = phase(dice);
+        let last: Vec<usize> =
+            steps.iter().rev().take(1 + dice.below(3)).map(|it| it.results[0]).collect();
+        let mut tables = tables(&buffers, &last);
+        let expected = run(&steps, &kernels, &tables);
+        let mut moved = BTreeMap::new();
+        let folded = fold_permutations(&steps, &mut kernels, &mut tables, &mut moved);
+        let found = run(&folded, &kernels, &tables);
+        let text = || {
+            let line =
+                |it: &Step| format!("{:?} = {} {:?}", it.results, kernels[it.kernel], it.inputs);
+            let lines = |steps: &[Step]| steps.iter().map(line).collect::<Vec<_>>().join("\n");
+            format!("{:?}\n{}\n->\n{}", tables.buffers, lines(&steps), lines(&folded))
+        };
+        assert_eq!(expected, found, "{seed}: {last:?}\n{}", text());
+        n_folded += steps.len() - folded.len();
+        assert!(moved.keys().copied().eq(buffers.len()..tables.buffers.len()), "{seed}");
+        assert!(moved.values().all(|it| *it < buffers.len()), "{seed}");
+        n_moved += moved.len();
+        n_grown += usize::from(tables.arena_bytes > N_CELLS * 4);
+    }
+    let found = format!("{n_folded} folded, {n_moved} moved, {n_grown} behind the arena");
+    assert!(n_folded > 300 && n_moved > 100 && n_grown > 50, "{found}");
+}
+
+#[test]
+fn permutations_of_whole_groups_are_found() {
+    let permutation = |extents: &[usize], input: &[usize]| Permutation {
+        extents: Shape::new(extents),
+        input: Strides::new(input),
+    };
+    // Of [2, 5, 3, 8]: batch, rows, heads and columns.
+    let to_heads = permutation(&[2, 3, 5, 8], &[120, 8, 24, 1]);
+    assert_eq!(alternating(&to_heads, 6, [1, 5, 8], Order::Heads), Some(3));
+    assert_eq!(alternating(&to_heads, 2, [3, 5, 8], Order::Heads), Some(3));
+    // Half a group does not alternate.
+    assert_eq!(alternating(&to_heads, 1, [6, 5, 8], Order::Heads), None);
+    assert_eq!(alternating(&to_heads, 6, [1, 5, 8], Order::Rows), None);
+    assert_eq!(alternating(&to_heads, 5, [1, 6, 8], Order::Heads), None);
+    let to_rows = permutation(&[2, 5, 3, 8], &[120, 8, 40, 1]);
+    assert_eq!(alternating(&to_rows, 6, [1, 5, 8], Order::Rows), Some(3));
+    // The columns of a head move.
+    let transposed = permutation(&[2, 3, 5, 8], &[120, 40, 1, 5]);
+    assert_eq!(alternating(&transposed, 6, [1, 5, 8], Order::Heads), None);
+}

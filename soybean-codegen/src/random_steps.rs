@@ -1,0 +1,77 @@
+//! Random steps in random memory for tests.
+
+use soybean_plan::{
+    Buffer, DType, Entry, Kernel, Mesh, NonFinite, Output, Precision, Rows, Shape, Step, Tables,
+    Tile, Tiling, random::mixed,
+};
+
+/// The elements of the arena.
+pub(crate) const N_CELLS: usize = 160;
+
+/// A generator of pseudorandom numbers.
+pub(crate) struct Dice(pub(crate) u64);
+
+impl Dice {
+    #[expect(clippy::cast_possible_truncation, reason = "below a `usize`")]
+    pub(crate) fn below(&mut self, n: usize) -> usize {
+        self.0 = mixed(self.0);
+        (self.0 % n as u64) as usize
+    }
+}
+
+/// A phase of random steps.
+pub(crate) struct Phase {
+    pub(crate) steps: Vec<Step>,
+    pub(crate) kernels: Vec<Kernel>,
+    pub(crate) buffers: Vec<Buffer>,
+}
+
+/// Returns the tables of a phase with these outputs.
+pub(crate) fn tables(buffers: &[Buffer], lasting: &[usize]) -> Tables {
+    let output = |buffer: &usize| Output {
+        name: "out".into(),
+        dtype: DType::F32,
+        tile: Tile::new(Shape::new(&[buffers[*buffer].n_elements]), Tiling::replicated(0)),
+        buffer: *buffer,
+        rows: Rows::Mixed,
+    };
+    Tables {
+        name: "steps".into(),
+        mesh: Mesh::new(1),
+        precision: Precision::F32,
+        arena_bytes: N_CELLS * 4,
+        buffers: buffers.to_vec().into(),
+        entries: vec![Entry::only(0, lasting.len(), 0, 0)].into(),
+        inputs: vec![].into(),
+        parameters: vec![].into(),
+        states: vec![].into(),
+        constants: vec![].into(),
+        scalars: vec![].into(),
+        accumulate_loss: None,
+        accumulate: 1,
+        ema: None,
+        non_finite: NonFinite::Stop,
+        outputs: lasting.iter().map(output).collect(),
+        accumulate_bytes: 0,
+    }
+}
+
+/// Returns the contents of the outputs after the steps have run in an arena.
+pub(crate) fn run(steps: &[Step], kernels: &[Kernel], tables: &Tables) -> Vec<f64> {
+    let n_cells = tables.arena_bytes / 4;
+    let mut arena: Vec<f64> = (0..n_cells).map(|it| (it * 7 % 23) as f64 - 11.0).collect();
+    let cells = |it: &usize| {
+        let Buffer { offset, n_elements, .. } = tables.buffers[*it];
+        offset / 4..offset / 4 + n_elements
+    };
+    for step in steps {
+        let inputs: Vec<Vec<f64>> =
+            step.inputs.iter().map(|it| arena[cells(it)].to_vec()).collect();
+        let inputs: Vec<&[f64]> = inputs.iter().map(|it| &it[..]).collect();
+        let kernel = kernels[step.kernel].local().expect("no step communicates");
+        for (result, values) in step.results.iter().zip(kernel.evaluate(&inputs, &[])) {
+            arena[cells(result)].copy_from_slice(&values);
+        }
+    }
+    tables.outputs.iter().flat_map(|it| arena[cells(&it.buffer)].to_vec()).collect()
+}
