@@ -1,16 +1,17 @@
-//! NCCL for the devices of one process, driven by one thread, or of several processes of this
-//! machine.
+//! NCCL for the devices of one process, driven by one or several threads, or of several processes of
+//! this machine.
 //!
-//! At the end of a group each call is matched with its counterparts. An operation starts only after
-//! all of its streams have reached it. Without counterparts in this process a call would wait for
-//! ever with one thread, so it is rejected.
+//! At the end of a group its calls are queued. An operation starts only after all of its ranks have
+//! called it, and their streams have reached it.
 
 #![expect(unsafe_code, reason = "C finds functions by name")]
 
 mod background;
+mod captured;
 mod collective;
 mod group;
 mod remote;
+mod threads;
 
 use std::collections::BTreeSet;
 use std::ffi::{CStr, c_int};
