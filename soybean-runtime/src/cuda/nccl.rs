@@ -1,5 +1,5 @@
-//! Collectives by NCCL. A thread for each rank makes its calls, as NCCL's guide recommends: ranks that
-//! connect at their first call then wait for each other on different threads.
+//! Collectives by NCCL. A thread for each rank makes its calls, as NCCL's guide recommends: ranks
+//! that connect at their first call then wait for each other on different threads.
 #![expect(unsafe_code, reason = "NCCL is a C library")]
 
 mod binding;
@@ -166,9 +166,9 @@ impl CommunicatorGroup {
     /// other ranks. `keeps_waiting` is called while NCCL works in the background.
     ///
     /// # Safety
-    /// Both addresses hold the elements that [`NcclOperation`] states, on the GPU of the rank and the
-    /// stream. Nothing else uses them until the collectives complete. No other thread makes calls
-    /// for this rank.
+    /// Both addresses hold the elements that [`NcclOperation`] states, on the GPU of the rank and
+    /// the stream. Nothing else uses them until the collectives complete. No other thread makes
+    /// calls for this rank.
     pub(crate) unsafe fn queue(
         &self,
         at: usize,

@@ -215,9 +215,8 @@ impl StepLaunch {
                 if !gpus.contains(&gpu_index) {
                     self.progress.wait_for(gpu_index, wait.task)?;
                 }
-                if let Some(event) = events.end_of(wait.task, index) {
-                    stream.wait(event)?;
-                }
+                let end = events.end_of(wait.task, index);
+                stream.wait(end.expect("a task that others wait for has an event"))?;
             }
         }
         Ok(())

@@ -91,8 +91,8 @@ fn a_kernel_that_hangs_on_the_only_gpu() {
     });
 }
 
-// Launch queues are full long before a step is queued. The thread that watches does not launch, so a
-// hang ends with an error even then.
+// Launch queues are full long before a step is queued. The thread that watches does not launch, so
+// a hang ends with an error even then.
 
 #[test]
 fn a_kernel_that_hangs_among_collectives_while_queues_are_full() {

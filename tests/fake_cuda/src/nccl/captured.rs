@@ -1,5 +1,5 @@
-//! Captured calls of the ranks of a communicator within this process. A thread captures the calls of
-//! all ranks in one group.
+//! Captured calls of the ranks of a communicator within this process. A thread captures the calls
+//! of all ranks in one group.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError};

@@ -2,7 +2,7 @@
 //! their streams.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -116,7 +116,8 @@ fn join(calls: &[Call]) -> ApiResult<bool> {
         remote = Some(remote::join(&folder, calls)?);
     }
     if !first.is_blocking {
-        background::begin(BTreeSet::from([first.comm_id]), remote, Vec::new());
+        let ranks = calls.iter().map(|call| call.communicator.comm_rank()).collect();
+        background::begin(ranks, remote, Vec::new());
         return Ok(true);
     }
     while let Some(remote) = &remote
