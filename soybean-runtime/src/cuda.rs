@@ -1,9 +1,9 @@
 //! NVIDIA GPUs as devices.
 //!
-//! One host thread, the trainer's, drives all ranks. It walks through a step once and queues each
-//! task for every rank, on a compute stream or a communication stream. Events order the streams.
-//! The second step is captured as one graph of all ranks on all GPUs, and replayed from then on.
-//! With NCCL, steps are captured only if the process has one GPU.
+//! Each GPU has a host thread, which walks through a step and queues the tasks of its ranks, on a
+//! compute stream or a communication stream. Events order the streams. The trainer's thread watches
+//! these threads, and then the GPUs. The second step is captured as one graph of all ranks on all
+//! GPUs, and replayed from then on. With NCCL, steps are captured only if the process has one GPU.
 
 mod autotune;
 mod batch_slot;
@@ -24,6 +24,8 @@ mod headers;
 mod host_tensor;
 mod interconnect;
 mod kernels;
+mod launch_threads;
+mod launcher;
 mod launches;
 mod libraries;
 mod local_ranks;
@@ -34,10 +36,12 @@ mod nccl;
 pub(crate) mod peers;
 mod phase;
 mod phase_runner;
+mod queue_progress;
 mod rank_context;
 mod ranks;
 mod recorder;
 mod source;
+mod step_launch;
 mod stream;
 mod transfer;
 mod unfinished;

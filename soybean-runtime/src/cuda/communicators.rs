@@ -8,7 +8,7 @@ use soybean_plan::{AxisSet, Lane, Mesh};
 use super::{
     collective::NcclCall,
     gpu::Gpu,
-    nccl::{CommunicatorGroup, GroupCall, Participant, UniqueId},
+    nccl::{CommunicatorGroup, RankCall, UniqueId},
     peers::Peers,
     rank_context::RankContext,
 };
@@ -55,57 +55,53 @@ impl Communicators {
         Ok(Self(groups_by_axes))
     }
 
-    /// Queues the collectives of a bucket, of all groups, on the ranks of this process.
+    /// Queues a rank's part of the collectives of a bucket. The rank is given by its index in the
+    /// process. `keeps_waiting` is called while NCCL works in the background.
     ///
     /// # Safety
-    /// The memory of the contexts holds the operands of the collectives. Nothing else uses it until
+    /// The memory of the context holds the operands of the collectives. Nothing else uses it until
     /// they complete.
     pub(crate) unsafe fn queue(
         &self,
         calls: &[NcclCall],
-        contexts: &[RankContext],
+        (index, context): (usize, &RankContext),
+        keeps_waiting: &dyn Fn() -> Result<(), Error>,
     ) -> Result<(), Error> {
-        let address = |context: &RankContext, (block, offset)| context.address(block, offset);
-        let axes = calls.first().map(|it| it.axes).unwrap_or_default();
-        for (local, group_communicators) in self.0.get(&axes).into_iter().flatten() {
-            let call = |call: &NcclCall| {
-                let participant = |index: &usize| Participant {
-                    stream: contexts[*index].lane(Lane::Communication),
-                    send: address(&contexts[*index], call.send),
-                    receive: address(&contexts[*index], call.receive),
-                };
-                let &NcclCall { ref operation, n_elements, dtype, .. } = call;
-                let operation = operation.clone();
-                let participants = local.iter().map(participant).collect();
-                GroupCall { operation, n_elements, dtype, participants }
+        let address = |(block, offset)| context.address(block, offset);
+        let call =
+            |&NcclCall { ref operation, n_elements, dtype, send, receive, .. }: &NcclCall| {
+                let (operation, send, receive) =
+                    (operation.clone(), address(send), address(receive));
+                RankCall { operation, n_elements, dtype, send, receive }
             };
-            let group_calls: Vec<GroupCall<'_>> = calls.iter().map(call).collect();
+        let axes = calls.first().map(|it| it.axes).unwrap_or_default();
+        let calls: Vec<RankCall> = calls.iter().map(call).collect();
+        let stream = context.lane(Lane::Communication);
+        for (local, group_communicators) in self.0.get(&axes).into_iter().flatten() {
+            let Some(at) = local.iter().position(|it| *it == index) else { continue };
             // SAFETY: required of the caller.
-            unsafe { group_communicators.queue(&group_calls) }?;
+            unsafe { group_communicators.queue(at, &calls, stream, keeps_waiting) }?;
         }
         Ok(())
     }
 
     /// Finalizes and destroys all communicators. No work may be pending.
-    pub(crate) fn close(&mut self) {
-        self.0
-            .values_mut()
-            .flatten()
-            .for_each(|(_, group_communicators)| group_communicators.close());
-        self.0.clear();
+    pub(crate) fn close(&self) {
+        self.groups().for_each(CommunicatorGroup::close);
     }
 
     /// Aborts all communicators and their pending work, which may wait for failed peers.
-    pub(crate) fn abort(&mut self) {
-        self.0.clear();
+    pub(crate) fn abort(&self) {
+        self.groups().for_each(CommunicatorGroup::abort);
     }
 
     /// Returns the first asynchronous error that NCCL reports.
     pub(crate) fn check(&self) -> Result<(), Error> {
-        self.0
-            .values()
-            .flatten()
-            .try_for_each(|(_, group_communicators)| group_communicators.check())
+        self.groups().try_for_each(CommunicatorGroup::check)
+    }
+
+    fn groups(&self) -> impl Iterator<Item = &CommunicatorGroup> {
+        self.0.values().flatten().map(|it| &it.1)
     }
 }
 

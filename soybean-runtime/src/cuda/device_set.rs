@@ -1,23 +1,22 @@
-//! The ranks of this process on their GPUs, and the queuing of phases.
-#![expect(unsafe_code, reason = "kernels work on raw memory")]
+//! The ranks of this process on their GPUs.
 
 use std::{
+    sync::Mutex,
     thread,
     time::{Duration, Instant},
 };
 
-use soybean_plan::{BufferId, Lane, Mesh, Tables};
+use soybean_plan::{BufferId, Lane, Tables};
 
 use super::{
     collective::CollectiveOperation,
     communicators::Communicators,
-    kernels::{GpuKernels, KernelOperands},
+    kernels::GpuKernels,
     memory::PinnedWords,
-    module::LaunchConfig,
-    phase::{Action, KernelRun, Phase, Task},
+    phase::{Action, Phase, Task},
     rank_context::RankContext,
     stream::{Event, Stream},
-    transfer::{MemoryBlock, MemoryLocation, Transfer},
+    transfer::MemoryLocation,
 };
 use crate::{Error, model::AnyModel};
 
@@ -25,7 +24,9 @@ use crate::{Error, model::AnyModel};
 pub(crate) struct DeviceSet {
     pub(crate) model: AnyModel,
     /// Start of a step. All lanes wait for it.
-    start: Event,
+    pub(super) start: Event,
+    /// End of the last step.
+    pub(super) end: Event,
     /// Run-time scalars of the step.
     pub(crate) scalars: PinnedWords,
     /// Scalars that steps copy to the host, listed by [`scalars_for_host`], and their host memory.
@@ -33,7 +34,8 @@ pub(crate) struct DeviceSet {
     pub(crate) communicators: Communicators,
     /// Contexts of the ranks, in rank order.
     pub(crate) contexts: Vec<RankContext>,
-    pub(crate) kernel_sets: Vec<GpuKernels>,
+    /// Kernels of each GPU. Handles of libraries are used by one thread at a time.
+    pub(crate) kernel_sets: Vec<Mutex<GpuKernels>>,
 }
 
 /// Time for which GPUs may go on working after a failure.
@@ -57,13 +59,6 @@ pub(crate) struct TimingEvents {
     pub(crate) from: Vec<Event>,
     /// Start and end of each task on each rank.
     pub(crate) tasks: Vec<Vec<[Event; 2]>>,
-}
-
-/// Batch slot of a step, and the timing events if the step is traced.
-#[derive(Clone, Copy)]
-pub(crate) struct StepLaunch<'a> {
-    pub(crate) slot: usize,
-    pub(crate) timing: Option<&'a TimingEvents>,
 }
 
 /// Returns the scalars that a step of an entry copies to the host: the loss, then the norm of the
@@ -103,6 +98,7 @@ impl DeviceSet {
         let host_scalars = steps.flat_map(|(entry, it)| scalars_for_host(tables, entry, it));
         Ok(Self {
             start: Event::new(gpu)?,
+            end: Event::new(gpu)?,
             scalars: PinnedWords::zeroed(gpu, n_scalars)?,
             host_scalars: host_scalars
                 .map(|it| Ok((it, PinnedWords::zeroed(gpu, 1)?)))
@@ -110,22 +106,23 @@ impl DeviceSet {
             model,
             communicators,
             contexts,
-            kernel_sets,
+            kernel_sets: kernel_sets.into_iter().map(Mutex::new).collect(),
         })
     }
 
-    fn tables(&self) -> &Tables {
+    pub(super) fn tables(&self) -> &Tables {
         self.model.get().tables()
     }
 
-    fn mesh(&self) -> &Mesh {
-        &self.tables().mesh
+    /// Returns the number of GPUs in this process.
+    pub(super) fn n_gpus(&self) -> usize {
+        self.kernel_sets.len()
     }
 
     /// Returns the index of a rank's context. Ranks of other processes have none: with several
     /// processes all communication goes through NCCL, so no rank reads remote memory or waits for
     /// remote events.
-    fn local_index(&self, rank: usize) -> usize {
+    pub(super) fn local_index(&self, rank: usize) -> usize {
         rank - self.contexts[0].rank
     }
 
@@ -151,9 +148,14 @@ impl DeviceSet {
                 thread::sleep(Duration::from_millis(1));
             }
             if !stream.is_idle().unwrap_or(false) {
-                self.contexts.iter().for_each(|it| it.gpu.abandon());
+                self.abandon();
             }
         }
+    }
+
+    /// Gives up all GPUs.
+    pub(crate) fn abandon(&self) {
+        self.contexts.iter().for_each(|it| it.gpu.abandon());
     }
 
     /// Creates the events of a phase.
@@ -180,181 +182,14 @@ impl DeviceSet {
     }
 
     /// Makes the next step wait until the batch of a slot is on all GPUs.
-    pub(crate) fn wait_for_batch(&self, slot: usize) -> Result<(), Error> {
+    pub(super) fn wait_for_batch(&self, slot: usize) -> Result<(), Error> {
         self.contexts
             .iter()
             .try_for_each(|context| self.origin_stream().wait(&context.slots[slot].ready))
     }
 
-    /// Queues a step on all ranks.
-    pub(crate) fn queue(
-        &self,
-        phase: &Phase,
-        events: &PhaseEvents,
-        launch: StepLaunch<'_>,
-    ) -> Result<(), Error> {
-        let lanes = || {
-            let all =
-                self.contexts.iter().flat_map(|context| Lane::ALL.map(|lane| (context, lane)));
-            all.filter(|it| phase.uses(it.1))
-        };
-        let first = self.contexts[0].rank;
-        let is_origin = |(context, lane): &(&RankContext, Lane)| {
-            context.rank == first && *lane == Lane::Compute
-        };
-        self.start.record(self.origin_stream())?;
-        for (context, lane) in lanes().filter(|it| !is_origin(it)) {
-            context.lane(lane).wait(&self.start)?;
-        }
-        if let Some(timing) = launch.timing {
-            for (context, event) in self.contexts.iter().zip(&timing.from) {
-                event.record(context.lane(Lane::Compute))?;
-                // A step may begin with a collective, which must not precede the origin.
-                if phase.uses(Lane::Communication) {
-                    context.lane(Lane::Communication).wait(event)?;
-                }
-            }
-        }
-        for number in 0..phase.tasks.len() {
-            self.queue_task(phase, events, number, launch)?;
-        }
-        for (context, lane) in lanes().filter(|it| !is_origin(it)) {
-            let end = &context.ends[lane as usize];
-            end.record(context.lane(lane))?;
-            self.origin_stream().wait(end)?;
-        }
-        Ok(())
-    }
-
-    fn queue_task(
-        &self,
-        phase: &Phase,
-        events: &PhaseEvents,
-        number: usize,
-        launch: StepLaunch<'_>,
-    ) -> Result<(), Error> {
-        let task = &phase.tasks[number];
-        for (at, context) in self.contexts.iter().enumerate() {
-            let stream = context.lane(task.lane);
-            for wait in &phase.schedule.waits[number] {
-                for rank in self.mesh().group(context.rank, wait.axes) {
-                    stream.wait(&events.0[wait.task][self.local_index(rank)])?;
-                }
-            }
-            if let Some(timing) = launch.timing {
-                timing.tasks[number][at][0].record(stream)?;
-            }
-        }
-        match &task.action {
-            Action::Communicate(operations) => {
-                operations
-                    .iter()
-                    .try_for_each(|operation| self.communicate(operation, task.lane))?;
-            }
-            Action::Feed | Action::Kernel(_) | Action::Report(_) => {
-                let contexts = self.contexts.iter();
-                contexts
-                    .into_iter()
-                    .try_for_each(|it| self.queue_local(it, &task.action, launch.slot))?;
-            }
-        }
-        for (at, context) in self.contexts.iter().enumerate() {
-            let stream = context.lane(task.lane);
-            if let Some(timing) = launch.timing {
-                timing.tasks[number][at][1].record(stream)?;
-            }
-            if let Some(event) = events.end_of(number, at) {
-                event.record(stream)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Queues a task that involves one rank only.
-    fn queue_local(
-        &self,
-        context: &RankContext,
-        action: &Action,
-        slot: usize,
-    ) -> Result<(), Error> {
-        let stream = context.lane(Lane::Compute);
-        match action {
-            Action::Feed => {
-                let (scalars, n_scalars) =
-                    (context.scalars.address(0), self.tables().scalars.len());
-                if n_scalars > 0 {
-                    // SAFETY: both sides have these words, and the host does not write them before
-                    // the step ends.
-                    unsafe { self.scalars.copy_to(scalars, 0..n_scalars, stream) }?;
-                }
-                context.slots[slot].copy_to_arena(context.address(MemoryBlock::Arena, 0), stream)
-            }
-            Action::Kernel(run) => self.run(context, run),
-            Action::Report(scalars) if context.rank == 0 => {
-                let reported = self.host_scalars.iter().filter(|it| scalars.contains(&it.0));
-                reported.into_iter().try_for_each(|(buffer, word)| {
-                    let from =
-                        context.address(MemoryBlock::Arena, self.tables().buffers[*buffer].offset);
-                    // SAFETY: the scalar has one word, and the host does not read it before the
-                    // step ends.
-                    unsafe { word.copy_from(from, stream) }
-                })
-            }
-            Action::Report(_) | Action::Communicate(_) => Ok(()),
-        }
-    }
-
-    fn run(&self, context: &RankContext, run: &KernelRun) -> Result<(), Error> {
-        let addresses = |offsets: &[usize]| -> Vec<u64> {
-            offsets.iter().map(|it| context.address(MemoryBlock::Arena, *it)).collect()
-        };
-        let (inputs, results) = (addresses(&run.inputs), addresses(&run.results));
-        let operands = KernelOperands {
-            inputs: &inputs,
-            results: &results,
-            scalars: context.scalars.address(0),
-            workspace: context.workspace(),
-            bias: run.bias.map_or(0, |it| context.address(MemoryBlock::Arena, it)),
-            aux: run.aux.map_or(0, |it| context.address(MemoryBlock::Arena, it)),
-        };
-        // SAFETY: the buffers lie within the arena, whose size was checked and which lives as long
-        // as the rank. The schedule orders all accesses.
-        unsafe {
-            self.kernel_sets[context.gpu_index].run(run.call, context.lane(Lane::Compute), operands)
-        }
-        .map_err(|error| error.on_rank(context.rank))
-    }
-
-    fn communicate(&self, operation: &CollectiveOperation, lane: Lane) -> Result<(), Error> {
-        match operation {
-            CollectiveOperation::Transfer(transfer) => self.transfer(transfer, lane),
-            // SAFETY: the buffers lie within the arena and the staging memory, which live as long
-            // as the ranks. The schedule orders all accesses.
-            CollectiveOperation::Nccl(calls) => unsafe {
-                self.communicators.queue(calls, &self.contexts)
-            },
-        }
-    }
-
-    fn transfer(&self, transfer: &Transfer, lane: Lane) -> Result<(), Error> {
-        for context in &self.contexts {
-            let Some(launch) = &transfer.launches[context.rank] else { continue };
-            let threads = LaunchConfig {
-                grid: launch.grid,
-                block: soybean_codegen::movement::BLOCK,
-                shared_bytes: 0,
-            };
-            let arguments =
-                [launch.parts_address(context.patterns.address(0)), self.address(launch.result)];
-            let function = self.kernel_sets[context.gpu_index].transfer(transfer.number);
-            // SAFETY: the patterns stay within the buffers from which they were made. The schedule
-            // orders all accesses.
-            unsafe { function.launch(context.lane(lane), threads, &arguments) }?;
-        }
-        Ok(())
-    }
-
-    fn address(&self, at: MemoryLocation) -> u64 {
+    /// Returns the address of a location in the memory of a rank of this process.
+    pub(super) fn address(&self, at: MemoryLocation) -> u64 {
         self.contexts[self.local_index(at.rank)].address(at.block, at.offset)
     }
 

@@ -107,7 +107,8 @@ impl Gpu {
 
     /// Makes the context current on this thread, unless it was the last one set here.
     pub(crate) fn bind(&self) -> Result<(), Error> {
-        if CURRENT.get() == self.context { Ok(()) } else { self.make_current() }
+        let is_current = CURRENT.get() == self.context && !self.is_lost.load(Ordering::Relaxed);
+        if is_current { Ok(()) } else { self.make_current() }
     }
 
     /// Makes the context current on this thread, even if other code has changed it.

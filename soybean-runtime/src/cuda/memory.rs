@@ -102,6 +102,8 @@ pub(crate) struct PinnedWords {
 
 // SAFETY: this value owns the memory.
 unsafe impl Send for PinnedWords {}
+// SAFETY: shared values only read the words or queue copies, and their callers rule out races.
+unsafe impl Sync for PinnedWords {}
 
 impl PinnedWords {
     /// Allocates zeroed words.

@@ -1,4 +1,5 @@
-//! Collectives by NCCL. One thread makes the calls of all ranks of its process.
+//! Collectives by NCCL. A thread for each rank makes its calls, as NCCL's guide recommends: ranks
+//! that connect at their first call then wait for each other on different threads.
 #![expect(unsafe_code, reason = "NCCL is a C library")]
 
 mod binding;
@@ -6,12 +7,12 @@ mod finish;
 mod unique_id;
 
 use std::{
-    cell::Cell,
     ffi::{c_int, c_void},
+    ops::Range,
     ptr,
     sync::{
         Arc,
-        atomic::{AtomicPtr, Ordering},
+        atomic::{AtomicBool, AtomicPtr, Ordering},
     },
     thread,
     time::{Duration, Instant},
@@ -38,24 +39,8 @@ pub(crate) struct CommunicatorGroup {
     /// One communicator for each GPU. NCCL writes them from its own threads during initialization.
     communicators: Vec<AtomicPtr<c_void>>,
     peers: Arc<dyn Peers>,
-    /// Time limit for a call that waits for other processes.
-    timeout: Option<Duration>,
     /// Set after an error, when the GPUs may wait for each other for ever.
-    has_failed: Cell<bool>,
-}
-
-// SAFETY: communicators may be used from any thread, one at a time.
-unsafe impl Send for CommunicatorGroup {}
-
-/// Stream and buffers of one rank in a collective.
-#[derive(Clone, Copy)]
-pub(crate) struct Participant<'a> {
-    /// Stream that the collective is queued on.
-    pub(crate) stream: &'a Stream,
-    /// Address of the send buffer.
-    pub(crate) send: u64,
-    /// Address of the receive buffer. It may equal `send` for an in-place collective.
-    pub(crate) receive: u64,
+    has_failed: AtomicBool,
 }
 
 /// Kinds of NCCL calls of `n` elements.
@@ -87,21 +72,23 @@ impl NcclOperation {
     }
 }
 
-/// A collective of a group.
+/// A rank's part of a collective.
 #[derive(Clone)]
-pub(crate) struct GroupCall<'a> {
+pub(crate) struct RankCall {
     pub(crate) operation: NcclOperation,
     /// Elements per rank, as the operation counts them.
     pub(crate) n_elements: usize,
     pub(crate) dtype: DType,
-    /// The local ranks, with the same streams in all calls of a group.
-    pub(crate) participants: Vec<Participant<'a>>,
+    /// Address of the send buffer.
+    pub(crate) send: u64,
+    /// Address of the receive buffer. It may equal `send` for an in-place collective.
+    pub(crate) receive: u64,
 }
 
 impl CommunicatorGroup {
     /// Initializes the communicators of a group of `group_size` ranks. `local` gives the ranks of
     /// this process by their rank in the group. The other processes call this at the same time.
-    /// `timeout` limits each call that waits for them.
+    /// `timeout` limits the time for which this waits for them.
     ///
     /// # Errors
     /// If NCCL is missing or cannot connect the ranks, for example if two share a GPU, or if
@@ -119,8 +106,7 @@ impl CommunicatorGroup {
             gpus: local.iter().map(|it| Arc::clone(&it.1)).collect(),
             communicators: local.iter().map(|_| AtomicPtr::new(ptr::null_mut())).collect(),
             peers: Arc::clone(peers),
-            timeout,
-            has_failed: Cell::new(false),
+            has_failed: AtomicBool::new(false),
         };
         let what = format!("connecting {:?}", group.gpus);
         group.start_group(&what)?;
@@ -132,7 +118,9 @@ impl CommunicatorGroup {
         let started: Result<Vec<NcclResult>, Error> = started.collect();
         let group_ended = group.end_group();
         let started = started?.into_iter().chain([group_ended]);
-        let checked = group.check_results(&what, started);
+        let all = (&what[..], 0..group.gpus.len());
+        let checked = group.check_results(all, started, &group.peers_within(&what, timeout));
+        let checked = checked.map_err(|error| peers.root_cause(error));
         let restored = restore_context(&group.gpus);
         checked.and(restored).and_then(|()| group.check()).map(|()| group)
     }
@@ -173,35 +161,36 @@ impl CommunicatorGroup {
         }
     }
 
-    /// Queues collectives on all local ranks, as one group of NCCL. The work is queued when this
-    /// returns.
+    /// Queues the part of one local rank of some collectives, as one group of NCCL. The work is
+    /// queued when this returns. Each rank needs a thread of its own: NCCL may wait here for the
+    /// other ranks. `keeps_waiting` is called while NCCL works in the background.
     ///
     /// # Safety
-    /// For each rank, both addresses hold the elements that [`NcclOperation`] states, on its GPU.
-    /// Nothing else uses them until the collectives complete.
-    pub(crate) unsafe fn queue(&self, calls: &[GroupCall<'_>]) -> Result<(), Error> {
+    /// Both addresses hold the elements that [`NcclOperation`] states, on the GPU of the rank and
+    /// the stream. Nothing else uses them until the collectives complete. No other thread makes
+    /// calls for this rank.
+    pub(crate) unsafe fn queue(
+        &self,
+        at: usize,
+        calls: &[RankCall],
+        stream: &Stream,
+        keeps_waiting: &dyn Fn() -> Result<(), Error>,
+    ) -> Result<(), Error> {
         let Some(first) = calls.first() else { return Ok(()) };
         let what = first.operation.name();
-        let expected = self.gpus.len();
-        if let Some(found) = calls.iter().map(|it| it.participants.len()).find(|it| *it != expected)
-        {
-            let message = format!("{what}: expected {expected} ranks, found {found}");
-            return Err(Error::new(ErrorKind::Program, message));
+        let communicator = self.communicators[at].load(Ordering::Acquire);
+        if communicator.is_null() {
+            let message = format!("{what}: expected a communicator, found that it was aborted");
+            return Err(Error::new(ErrorKind::Device, message));
         }
-        let streams: Vec<_> =
-            first.participants.iter().map(|it| it.stream.raw()).collect::<Result<_, _>>()?;
+        let raw = stream.raw()?;
         self.start_group(what)?;
-        let ranks = |call| {
-            let ranks = self.communicators().map(|it| it.1).zip(streams.iter().copied());
-            ranks.enumerate().map(move |(at, (communicator, stream))| {
-                // SAFETY: required of the caller.
-                unsafe { self.call(call, at, communicator, stream.cast()) }
-            })
-        };
-        let called = combined_result(calls.iter().flat_map(ranks));
-        let results = [called, self.end_group()].into_iter();
-        let checked = self.check_results(&format!("{what} among {:?}", self.gpus), results);
-        let restored = restore_context(&self.gpus);
+        // SAFETY: required of the caller.
+        let called = calls.iter().map(|it| unsafe { self.call(it, at, communicator, raw.cast()) });
+        let results = [combined_result(called), self.end_group()].into_iter();
+        let what = format!("{what} of {:?}", self.gpus[at]);
+        let checked = self.check_results((&what, at..at + 1), results, keeps_waiting);
+        let restored = self.gpus[at].make_current();
         checked.and(restored)
     }
 
@@ -211,14 +200,14 @@ impl CommunicatorGroup {
     /// As [`Self::queue`].
     unsafe fn call(
         &self,
-        call: &GroupCall<'_>,
+        call: &RankCall,
         at: usize,
         communicator: RawCommunicator,
         stream: *mut c_void,
     ) -> NcclResult {
-        let &GroupCall { ref operation, n_elements, dtype, ref participants } = call;
-        let participant = participants[at];
-        let (send, receive) = (pointer(participant.send), pointer(participant.receive));
+        let &RankCall { ref operation, n_elements, dtype, send, receive } = call;
+        let addresses = [send, receive];
+        let (send, receive) = (pointer(send), pointer(receive));
         let of = data_type(dtype);
         let reduced = |function: Reduce, combine| {
             let combine = reduce_op(combine);
@@ -235,13 +224,13 @@ impl CommunicatorGroup {
             NcclOperation::AllToAll => {
                 let messages = (0..self.group_size).map(|_| [n_elements; 2]);
                 // SAFETY: required of the caller.
-                unsafe { self.send_and_receive(messages, dtype, participant, communicator, stream) }
+                unsafe { self.send_and_receive(messages, dtype, addresses, communicator, stream) }
             }
             NcclOperation::Exchange(counts) => {
                 let (own, n) = (self.group_ranks[at], self.group_size);
                 let messages = (0..n).map(|peer| [counts[peer * n + own], counts[own * n + peer]]);
                 // SAFETY: required of the caller.
-                unsafe { self.send_and_receive(messages, dtype, participant, communicator, stream) }
+                unsafe { self.send_and_receive(messages, dtype, addresses, communicator, stream) }
             }
         }
     }
@@ -255,12 +244,11 @@ impl CommunicatorGroup {
         &self,
         messages: impl Iterator<Item = [usize; 2]>,
         dtype: DType,
-        participant: Participant<'_>,
+        [mut to_send, mut to_receive]: [u64; 2],
         communicator: RawCommunicator,
         stream: *mut c_void,
     ) -> NcclResult {
         let of = data_type(dtype);
-        let [mut to_send, mut to_receive] = [participant.send, participant.receive];
         combined_result(messages.zip(0..).map(|([n_sent, n_received], peer): (_, c_int)| {
             let (send, receive) = (pointer(to_send), pointer(to_receive));
             to_send += (n_sent * dtype.bytes()) as u64;
@@ -283,19 +271,22 @@ impl CommunicatorGroup {
     /// # Errors
     /// The error of a collective that was queued before.
     pub(crate) fn check(&self) -> Result<(), Error> {
-        self.is_in_progress().map(|_| ())
+        self.is_in_progress(0..self.gpus.len()).map(|_| ())
     }
 
-    /// Returns the communicators that are initialized or being initialized.
-    fn communicators(&self) -> impl Iterator<Item = (&Arc<Gpu>, RawCommunicator)> {
-        let all = self.communicators.iter().map(|it| it.load(Ordering::Acquire));
-        self.gpus.iter().zip(all).filter(|it| !it.1.is_null())
+    /// Returns the communicators of these local ranks that are initialized or being initialized.
+    fn communicators(
+        &self,
+        local: Range<usize>,
+    ) -> impl Iterator<Item = (&Arc<Gpu>, RawCommunicator)> {
+        let all = self.communicators[local.clone()].iter().map(|it| it.load(Ordering::Acquire));
+        self.gpus[local].iter().zip(all).filter(|it| !it.1.is_null())
     }
 
     /// Returns true if NCCL is working in the background, for example to connect ranks.
-    fn is_in_progress(&self) -> Result<bool, Error> {
+    fn is_in_progress(&self, local: Range<usize>) -> Result<bool, Error> {
         let mut is_in_progress = false;
-        for (gpu, communicator) in self.communicators() {
+        for (gpu, communicator) in self.communicators(local) {
             let mut found = 0;
             // SAFETY: the communicator is valid, and the result is a local variable.
             let asked = unsafe { (self.nccl.async_error)(communicator, &mut found) };
@@ -323,39 +314,45 @@ impl CommunicatorGroup {
         unsafe { (self.nccl.group_end)() }
     }
 
-    /// Checks the results of a group of calls, and waits for NCCL's work in the background. That
-    /// work may wait for other processes. Nothing may be queued behind the calls before it is done.
+    /// Checks the results of a group of calls of local ranks, and waits for NCCL's work in the
+    /// background. That work may wait for other processes. Nothing may be queued behind the calls
+    /// before it is done.
     fn check_results(
         &self,
-        what: &str,
+        (what, local): (&str, Range<usize>),
         results: impl Iterator<Item = NcclResult>,
+        keeps_waiting: &dyn Fn() -> Result<(), Error>,
     ) -> Result<(), Error> {
         match combined_result(results) {
             0 => Ok(()),
-            IN_PROGRESS => self.wait_until_idle(what, self.timeout),
+            IN_PROGRESS => {
+                while self.is_in_progress(local.clone())? {
+                    keeps_waiting()
+                        .inspect_err(|_| self.has_failed.store(true, Ordering::Relaxed))?;
+                    thread::yield_now();
+                }
+                Ok(())
+            }
             result => Err(self.error_of(what, result)),
         }
     }
 
-    /// Waits until NCCL has no work in the background, at most for this time.
-    fn wait_until_idle(&self, what: &str, limit: Option<Duration>) -> Result<(), Error> {
+    /// Returns a check that the other processes still take part, and that this takes no longer than
+    /// `limit`.
+    fn peers_within(&self, what: &str, limit: Option<Duration>) -> impl Fn() -> Result<(), Error> {
         let started = Instant::now();
-        while self.is_in_progress().map_err(|error| self.peers.root_cause(error))? {
-            self.peers.check(started).inspect_err(|_| self.has_failed.set(true))?;
-            if let Some(limit) = limit.filter(|it| started.elapsed() > *it) {
-                self.has_failed.set(true);
-                let message = format!(
-                    "{what}: expected that NCCL starts it within {limit:?}, found it in progress"
-                );
-                return Err(Error::new(ErrorKind::Device, message));
-            }
-            thread::yield_now();
+        move || {
+            self.peers.check(started)?;
+            let Some(limit) = limit.filter(|it| started.elapsed() > *it) else { return Ok(()) };
+            let message = format!(
+                "{what}: expected that NCCL starts it within {limit:?}, found it in progress"
+            );
+            Err(Error::new(ErrorKind::Device, message))
         }
-        Ok(())
     }
 
     fn error_of(&self, what: &str, result: NcclResult) -> Error {
-        self.has_failed.set(true);
+        self.has_failed.store(true, Ordering::Relaxed);
         let message = format!("{what}: NCCL: {}", self.nccl.error_text(result));
         Error::new(ErrorKind::Device, message)
     }

@@ -1,20 +1,26 @@
 //! The runs of a phase: kernel by kernel at first, then as captured graphs.
 
+use std::{sync::Arc, time::Instant};
+
 use super::{
-    device_set::{DeviceSet, PhaseEvents, StepLaunch},
+    device_set::{DeviceSet, TimingEvents},
+    launcher::Launcher,
     phase::Phase,
-    stream::{Event, Graph},
+    queue_progress::QueueProgress,
+    step_launch::{LaunchMode, PhaseTasks},
+    stream::Graph,
     unfinished::unfinished_tasks,
 };
 use crate::Error;
 
 /// A phase with its events and captured graphs.
 pub(super) struct PhaseRunner {
-    pub(super) phase: Phase,
-    events: PhaseEvents,
+    tasks: Arc<PhaseTasks>,
     has_run: bool,
-    /// True if the last step was a graph.
-    ran_graph: bool,
+    /// Start of the last step.
+    started: Instant,
+    /// Progress of the last step, unless it was a graph.
+    progress: Option<Arc<QueueProgress>>,
     /// The captured step for each slot.
     graphs: [Option<Graph>; 2],
 }
@@ -23,25 +29,25 @@ impl PhaseRunner {
     /// Creates the events of a phase.
     pub(super) fn new(devices: &DeviceSet, phase: Phase) -> Result<Self, Error> {
         let events = devices.events(&phase)?;
-        Ok(Self { phase, events, has_run: false, ran_graph: false, graphs: [None, None] })
+        let (tasks, started) = (Arc::new(PhaseTasks { phase, events }), Instant::now());
+        Ok(Self { tasks, has_run: false, started, progress: None, graphs: [None, None] })
     }
 
-    /// Queues a step kernel by kernel.
-    pub(super) fn queue(
-        &mut self,
-        devices: &DeviceSet,
-        launch: StepLaunch<'_>,
-    ) -> Result<(), Error> {
-        self.ran_graph = false;
-        devices.wait_for_batch(launch.slot)?;
-        devices.queue(&self.phase, &self.events, launch)
+    /// Returns the phase.
+    pub(super) fn phase(&self) -> &Phase {
+        &self.tasks.phase
     }
 
-    /// Describes what the last step has not finished.
+    /// Returns the start of the last step.
+    pub(super) fn started(&self) -> Instant {
+        self.started
+    }
+
+    /// Describes what the last step has not finished. All its tasks are queued.
     pub(super) fn unfinished(&self, devices: &DeviceSet) -> Result<String, Error> {
-        match self.ran_graph {
-            true => Ok("the graph of the step; without graphs its tasks are named".to_owned()),
-            false => unfinished_tasks(devices, &self.phase, &self.events),
+        match &self.progress {
+            None => Ok("the graph of the step; without graphs its tasks are named".to_owned()),
+            Some(progress) => unfinished_tasks(devices, &self.tasks, progress),
         }
     }
 
@@ -50,36 +56,56 @@ impl PhaseRunner {
         self.graphs = [None, None];
     }
 
-    /// Starts a step on the batch of a slot and records its end in `done`.
+    /// Starts a step on the batch of a slot, and queues its end.
     ///
     /// The first step is queued kernel by kernel: libraries load kernels on first use, which a
     /// capture does not allow.
     pub(super) fn run(
         &mut self,
-        devices: &DeviceSet,
+        launcher: &mut Launcher,
         slot: usize,
         uses_graphs: bool,
-        done: &Event,
     ) -> Result<(), Error> {
-        let launch = StepLaunch { slot, timing: None };
         if !uses_graphs || !self.has_run {
-            self.queue(devices, launch)?;
+            self.queue(launcher, slot, None)?;
             self.has_run = true;
-            return done.record(devices.origin_stream());
+            return Ok(());
         }
-        devices.wait_for_batch(slot)?;
         if self.graphs[slot].is_none() {
-            devices.origin_stream().begin_capture()?;
-            let queued = devices.queue(&self.phase, &self.events, launch);
-            // The capture must end even after an error.
-            let graph = devices.origin_stream().end_capture();
-            queued?;
-            self.graphs[slot] = Some(graph?);
+            self.graphs[slot] = self.launch(launcher, LaunchMode::Capture, (slot, None))?;
         }
-        self.ran_graph = true;
+        (self.started, self.progress) = (Instant::now(), None);
+        let devices = &launcher.devices;
+        devices.wait_for_batch(slot)?;
         if let Some(graph) = &self.graphs[slot] {
             graph.launch(devices.origin_stream())?;
         }
-        done.record(devices.origin_stream())
+        devices.end.record(devices.origin_stream())
+    }
+
+    /// Queues a step kernel by kernel, and then its end.
+    pub(super) fn queue(
+        &mut self,
+        launcher: &mut Launcher,
+        slot: usize,
+        timing: Option<&Arc<TimingEvents>>,
+    ) -> Result<(), Error> {
+        // These calls cannot block: no work is queued when a step starts.
+        let devices = &launcher.devices;
+        devices.wait_for_batch(slot)?;
+        devices.start.record(devices.origin_stream())?;
+        self.launch(launcher, LaunchMode::Queue, (slot, timing)).map(|_| ())
+    }
+
+    fn launch(
+        &mut self,
+        launcher: &mut Launcher,
+        mode: LaunchMode,
+        step: (usize, Option<&Arc<TimingEvents>>),
+    ) -> Result<Option<Graph>, Error> {
+        let progress = Arc::new(QueueProgress::new(launcher.devices.n_gpus()));
+        self.started = Instant::now();
+        self.progress = Some(Arc::clone(&progress));
+        launcher.launch((&self.tasks, &progress), mode, step, self.started)
     }
 }

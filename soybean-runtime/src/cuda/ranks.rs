@@ -4,10 +4,8 @@
 mod reports;
 
 use std::{
-    hint,
     sync::{Arc, Mutex},
-    thread,
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use soybean_plan::{Kernel, Program, Step, Tables};
@@ -15,11 +13,12 @@ use soybean_plan::{Kernel, Program, Step, Tables};
 use super::{
     communicators::Communicators,
     device_program::DeviceProgram,
-    device_set::{DeviceSet, StepLaunch, TrainingStep, scalars_for_host},
+    device_set::{DeviceSet, TrainingStep, scalars_for_host},
     epilogue::{Fused, fuse},
     gpu::Gpu,
     interconnect::{choose_backend, supports_graphs},
     kernels::GpuKernels,
+    launcher::Launcher,
     libraries::installation,
     local_ranks::LocalRanks,
     matmul::{CublasLt, MatmulPlan},
@@ -27,10 +26,9 @@ use super::{
     phase_runner::PhaseRunner,
     rank_context::RankContext,
     source::KernelRequests,
-    stream::Event,
 };
 use crate::{
-    Config, Error, ErrorKind, Profile, View,
+    Config, Error, Profile, View,
     abort::lock,
     counters::is_update,
     host_io::HostIo,
@@ -39,8 +37,6 @@ use crate::{
     trace::microseconds,
 };
 
-/// Time for which the host polls for the end of a step without yielding its core.
-const SPIN_TIME: Duration = Duration::from_micros(500);
 /// Why there is a phase for accumulating steps.
 const HAS_ACCUMULATING_STEPS: &str = "steps share updates, so all but the last accumulate";
 
@@ -48,21 +44,18 @@ const HAS_ACCUMULATING_STEPS: &str = "steps share updates, so all but the last a
 pub(crate) struct CudaRanks {
     seed: u64,
     uses_graphs: bool,
-    step_timeout: Option<Duration>,
     train: Vec<PhaseRunner>,
     /// Steps without an update, if several steps share one.
     accumulate: Option<PhaseRunner>,
     /// One for each entry.
     evaluate: Vec<PhaseRunner>,
-    /// End of the last step.
-    done: Event,
     host_io: Vec<HostIo>,
     /// Slot of the queued batch.
     queued: usize,
     local: LocalRanks,
     device_line: String,
     has_failed: bool,
-    devices: DeviceSet,
+    launcher: Launcher,
     device_program: DeviceProgram,
 }
 
@@ -130,7 +123,6 @@ impl CudaRanks {
         Ok(Self {
             seed: config.seed,
             uses_graphs: config.uses_graphs && supports_graphs(backend, local.ranks.len()),
-            step_timeout: config.step_timeout,
             train: train
                 .into_iter()
                 .map(|it| PhaseRunner::new(&devices, it))
@@ -140,13 +132,12 @@ impl CudaRanks {
                 .into_iter()
                 .map(|it| PhaseRunner::new(&devices, it))
                 .collect::<Result<_, _>>()?,
-            done: Event::new(&gpus[0])?,
             host_io,
             queued: 0,
             device_line: local.device_line(&gpus, backend),
+            launcher: Launcher::new(devices, &gpus, (&local.peers, config.step_timeout))?,
             local,
             has_failed: false,
-            devices,
             device_program,
         })
     }
@@ -159,20 +150,21 @@ impl CudaRanks {
                 // The queued batch stays in its slot.
                 let slot = 1 - self.queued;
                 self.fill(slot, entry, batch)?;
-                self.evaluate[entry].run(&self.devices, slot, self.uses_graphs, &self.done)?;
-                self.wait(&self.evaluate[entry])?;
+                self.evaluate[entry].run(&mut self.launcher, slot, self.uses_graphs)?;
+                self.launcher.wait(&self.evaluate[entry])?;
                 self.report_bytes(&self.evaluate[entry], slot);
-                let model = self.devices.model.clone();
+                let model = self.launcher.devices.model.clone();
                 let outputs = model.get().tables().outputs_of(entry).iter();
                 self.report_parts(&outputs.map(|it| (it.tile, it.buffer)).collect::<Vec<_>>())
             }
             Command::Fetch(range) | Command::Save(range) => {
-                let model = self.devices.model.clone();
+                let model = self.launcher.devices.model.clone();
                 self.report_parts(&range.buffers(model.get().tables()))
             }
             Command::Load { first, tensors } => {
-                let model = self.devices.model.clone();
-                let mut contexts = self.devices.contexts.iter_mut().zip(&self.host_io);
+                let model = self.launcher.devices.model.clone();
+                let contexts = &mut self.launcher.devices_mut()?.contexts;
+                let mut contexts = contexts.iter_mut().zip(&self.host_io);
                 contexts.try_for_each(|(context, host_io)| {
                     host_io.load(model.get().tables(), context, first, tensors)?;
                     self.device_program.refresh(context, first..first + tensors.len())?;
@@ -200,10 +192,10 @@ impl CudaRanks {
             }
             BatchSource::Queued { next } => (self.queued, next),
         };
-        let model = self.devices.model.clone();
+        let model = self.launcher.devices.model.clone();
         let scalars = self.host_io[0].scalars(model.get().tables(), self.seed, context);
         // SAFETY: no step is running, so no device reads the words.
-        let words = unsafe { self.devices.scalars.words_mut() };
+        let words = unsafe { self.launcher.devices_mut()?.scalars.words_mut() };
         words.iter_mut().zip(scalars).for_each(|(word, it)| *word = it.to_bits());
         let handing_over = Instant::now();
         let kind = match is_update(context.counters, model.get().tables()) {
@@ -215,15 +207,14 @@ impl CudaRanks {
             TrainingStep::Accumulating => self.accumulate.as_mut().expect(HAS_ACCUMULATING_STEPS),
         };
         match trace_from {
-            None => runner.run(&self.devices, slot, self.uses_graphs, &self.done)?,
+            None => runner.run(&mut self.launcher, slot, self.uses_graphs)?,
             Some(from) => {
-                let timing = self.devices.timing(&runner.phase)?;
+                let timing = Arc::new(self.launcher.devices.timing(runner.phase())?);
                 let queued = microseconds(from, Instant::now());
-                runner.queue(&self.devices, StepLaunch { slot, timing: Some(&timing) })?;
-                self.done.record(self.devices.origin_stream())?;
+                runner.queue(&mut self.launcher, slot, Some(&timing))?;
                 let runner = self.runner(entry, kind);
-                self.wait(runner)?;
-                self.report_spans(&runner.phase, &timing, queued)?;
+                self.launcher.wait(runner)?;
+                self.report_spans(runner.phase(), &timing, queued)?;
             }
         }
         let handing_over = handing_over.elapsed();
@@ -231,7 +222,7 @@ impl CudaRanks {
             self.queued = 1 - slot;
             self.fill(self.queued, 0, next)?;
         }
-        self.wait(self.runner(entry, kind))?;
+        self.launcher.wait(self.runner(entry, kind))?;
         self.report_numbers(entry, kind);
         self.report_bytes(self.runner(entry, kind), slot);
         for report in self.local.reports_here() {
@@ -251,54 +242,22 @@ impl CudaRanks {
     }
 
     fn fill(&mut self, slot: usize, entry: usize, batch: &[View<'_>]) -> Result<(), Error> {
-        let model = self.devices.model.clone();
-        let mut contexts = self.devices.contexts.iter_mut().zip(&self.host_io);
-        contexts.try_for_each(|(context, host_io)| {
+        let model = self.launcher.devices.model.clone();
+        let contexts = &mut self.launcher.devices_mut()?.contexts;
+        contexts.iter_mut().zip(&self.host_io).try_for_each(|(context, host_io)| {
             context.slots[slot].fill(host_io, model.get().tables(), (entry, batch))
         })
-    }
-
-    /// Waits for the end of the step that was started last.
-    fn wait(&self, runner: &PhaseRunner) -> Result<(), Error> {
-        let started = Instant::now();
-        while !self.done.is_complete()? {
-            if started.elapsed() < SPIN_TIME {
-                hint::spin_loop();
-            } else {
-                // If a peer is gone, the step never ends. The driver, NCCL and other processes
-                // report that.
-                self.devices.check()?;
-                let peers = &self.local.peers;
-                self.devices.communicators.check().map_err(|error| peers.root_cause(error))?;
-                peers.check(started)?;
-                if let Some(limit) = self.step_timeout.filter(|it| started.elapsed() > *it) {
-                    let unfinished = runner.unfinished(&self.devices)?;
-                    let message = format!(
-                        "a step: expected its end within {limit:?}, found unfinished: {unfinished}"
-                    );
-                    return Err(Error::new(ErrorKind::Device, message));
-                }
-                thread::yield_now();
-            }
-        }
-        // The end of a step on one GPU does not imply that the others succeeded.
-        self.devices.check()
-    }
-
-    /// Records a failure. Returns the error of a GPU in preference to errors that follow from it.
-    fn fail(&mut self, error: Error) -> Error {
-        self.has_failed = true;
-        let Err(failure) = self.devices.check() else { return error };
-        self.devices.contexts.iter().for_each(|it| it.gpu.abandon());
-        failure
     }
 }
 
 impl Ranks for CudaRanks {
     fn call(&mut self, command: Command<'_>) -> Result<(), Error> {
         // Other code may have made another context current on this thread.
-        self.devices.contexts[0].gpu.make_current()?;
-        self.serve(command).map_err(|error| self.fail(error))
+        self.launcher.devices.contexts[0].gpu.make_current()?;
+        self.serve(command).map_err(|error| {
+            self.has_failed = true;
+            self.launcher.fail(error)
+        })
     }
 
     fn reports(&self) -> &[Mutex<Report>] {
@@ -316,15 +275,9 @@ impl Drop for CudaRanks {
         let runners = self.train.iter_mut().chain(&mut self.accumulate).chain(&mut self.evaluate);
         runners.for_each(PhaseRunner::drop_graphs);
         if self.has_failed || self.local.peers.check(Instant::now()).is_err() {
-            self.devices.communicators.abort();
-            self.devices.settle();
+            self.launcher.abort();
         } else {
-            self.devices.communicators.close();
-        }
-        // Pending work uses device and host memory that is about to be freed. Lost GPUs return at
-        // once and keep their memory.
-        for context in &self.devices.contexts {
-            let _refused = context.gpu.synchronize();
+            self.launcher.close();
         }
     }
 }

@@ -24,6 +24,8 @@ pub(crate) enum Priority {
 // SAFETY: a stream may be used from any thread that makes its context current, as every call here
 // does.
 unsafe impl Send for Stream {}
+// SAFETY: as above; the driver synchronizes calls of several threads.
+unsafe impl Sync for Stream {}
 
 impl Stream {
     /// Creates a non-blocking stream.
@@ -126,6 +128,8 @@ pub(crate) struct Event {
 
 // SAFETY: as for streams.
 unsafe impl Send for Event {}
+// SAFETY: as for streams.
+unsafe impl Sync for Event {}
 
 impl Event {
     /// Creates an event without timing.

@@ -33,6 +33,36 @@ impl State {
         }
     }
 
+    /// Submits a task to a stream of the current context's device.
+    pub(crate) fn submit_here(&mut self, stream: u64, task: Task) -> ApiResult {
+        if self.current_device()? != self.streams[&stream].device {
+            return Err(Status::INVALID_CONTEXT);
+        }
+        self.submit(stream, task)
+    }
+
+    /// Adds work that starts when this many streams have reached it. Returns its number.
+    pub(crate) fn open_rendezvous(
+        &mut self,
+        communication: Communication,
+        n_streams: usize,
+        job: Job,
+    ) -> u64 {
+        let number = self.new_handle();
+        communication.submitted();
+        let streams = Vec::new();
+        self.rendezvous.insert(number, Rendezvous { communication, streams, n_streams, job });
+        number
+    }
+
+    /// Queues shared work on a stream.
+    pub(crate) fn join_rendezvous(&mut self, number: u64, stream: u64) -> ApiResult {
+        if let Some(rendezvous) = self.rendezvous.get_mut(&number) {
+            rendezvous.streams.push(stream);
+        }
+        self.enqueue(stream, Work::Rendezvous(number))
+    }
+
     /// Submits work that starts once all streams have reached it, followed by tasks on single
     /// streams.
     pub(crate) fn submit_rendezvous(
@@ -46,13 +76,9 @@ impl State {
             streams.iter().map(|stream| self.streams[stream].capture).collect();
         match captures.into_iter().collect::<Vec<_>>().as_slice() {
             [None] => {
-                let rendezvous = self.new_handle();
-                let streams_of_it = streams.to_vec();
-                communication.submitted();
-                self.rendezvous
-                    .insert(rendezvous, Rendezvous { communication, streams: streams_of_it, job });
+                let rendezvous = self.open_rendezvous(communication, streams.len(), job);
                 for &stream in streams {
-                    self.enqueue(stream, Work::Rendezvous(rendezvous))?;
+                    self.join_rendezvous(rendezvous, stream)?;
                 }
             }
             &[Some(number)] => {

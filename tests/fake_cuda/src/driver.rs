@@ -5,7 +5,7 @@ macro_rules! driver {
     ($(fn $name:ident($($argument:ident: $type:ty),* $(,)?) |$state:ident| $body:block)*) => {$(
         #[unsafe(no_mangle)]
         extern "C" fn $name($($argument: $type),*) -> $crate::status::Status {
-            $crate::state::call(stringify!($name), |$state: &mut $crate::state::State| -> $crate::status::ApiResult { $body })
+            $crate::launch_queue::call(stringify!($name), |$state: &mut $crate::state::State| -> $crate::status::ApiResult { $body })
         }
     )*};
 }

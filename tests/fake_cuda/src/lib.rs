@@ -15,6 +15,7 @@ mod element_type;
 mod ffi;
 mod handles;
 mod install;
+mod launch_queue;
 mod memory;
 mod module;
 mod nccl;

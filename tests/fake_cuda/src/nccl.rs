@@ -1,16 +1,17 @@
-//! NCCL for the devices of one process, driven by one thread, or of several processes of this
-//! machine.
+//! NCCL for the devices of one process, driven by one or several threads, or of several processes
+//! of this machine.
 //!
-//! At the end of a group each call is matched with its counterparts. An operation starts only after
-//! all of its streams have reached it. Without counterparts in this process a call would wait for
-//! ever with one thread, so it is rejected.
+//! At the end of a group its calls are queued. An operation starts only after all of its ranks have
+//! called it, and their streams have reached it.
 
 #![expect(unsafe_code, reason = "C finds functions by name")]
 
 mod background;
+mod captured;
 mod collective;
 mod group;
 mod remote;
+mod threads;
 
 use std::collections::BTreeSet;
 use std::ffi::{CStr, c_int};
@@ -21,6 +22,7 @@ use crate::ffi::{Address, Handle, In, Out, constant};
 use crate::handles::Handles;
 use crate::memory::MemoryKind;
 use crate::state::{lock, report_problem};
+use background::CommRank;
 use collective::{CollectiveKind, NcclType, Reduction};
 use group::{Action, Call};
 
@@ -36,6 +38,12 @@ struct Communicator {
     device: usize,
     /// True if calls wait for other ranks.
     is_blocking: bool,
+}
+
+impl Communicator {
+    const fn comm_rank(&self) -> CommRank {
+        (self.comm_id, self.rank)
+    }
 }
 
 /// `ncclResult_t`.
@@ -160,7 +168,7 @@ nccl! {
         if known.is_blocking {
             return Ok(());
         }
-        background::begin(BTreeSet::from([known.comm_id]), None, Vec::new());
+        background::begin(BTreeSet::from([known.comm_rank()]), None, Vec::new());
         Err(NcclError::in_progress())
     }
     fn ncclCommDestroy(communicator: Handle) {
@@ -175,15 +183,15 @@ nccl! {
         Ok(())
     }
     fn ncclCommGetAsyncError(communicator: Handle, status: Out<Status>) {
-        let Communicator { comm_id, device, .. } = find(communicator)?;
+        let known = find(communicator)?;
         let (fails, is_whole) = {
             let state = lock();
-            (state.settings.fail_communicators, state.check_device(device))
+            (state.settings.fail_communicators, state.check_device(known.device))
         };
         let found = match (fails, is_whole) {
             (true, _) => Status::REMOTE_ERROR,
             (false, Err(_)) => Status::UNHANDLED_CUDA_ERROR,
-            (false, Ok(())) => background::poll(comm_id),
+            (false, Ok(())) => background::poll(known.comm_rank()),
         };
         status.put(found).ok_or(NcclError::argument(NULL_RESULT))
     }
@@ -327,7 +335,7 @@ fn collective(
 /// Adds a call to the group, after checks of its stream and memory.
 fn add(communicator: Handle, stream: Handle, action: Action, ranges: &[(u64, usize)]) -> ApiResult {
     let communicator = find(communicator)?;
-    if background::is_busy(communicator.comm_id) {
+    if background::is_busy(communicator.comm_rank()) {
         return Err(NcclError::usage(c"the communicator works on something in the background"));
     }
     let stream = {

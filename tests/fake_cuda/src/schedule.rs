@@ -205,7 +205,7 @@ impl State {
             Work::Wait { event, record } => self.events.get(event).is_none_or(|event| event.completed >= *record),
             Work::Rendezvous(rendezvous) => self.rendezvous.get(rendezvous).is_none_or(|known| {
                 let is_there = |stream: &u64| matches!(self.streams.get(stream).and_then(|it| it.queue.front()), Some(Work::Rendezvous(it)) if it == rendezvous);
-                known.streams.iter().all(is_there) && known.communication.is_ready()
+                known.streams.len() == known.n_streams && known.streams.iter().all(is_there) && known.communication.is_ready()
             }),
             // An executable graph runs once at a time.
             Work::Graph { executable, .. } => {

@@ -23,6 +23,10 @@ pub(crate) struct Settings {
     /// Algorithms that cuBLASLt suggests.
     pub(crate) n_algorithms: c_int,
     pub(crate) skip_wait: Option<u64>,
+    /// Pieces of work for which a stream has room.
+    pub(crate) queue_length: Option<usize>,
+    /// True if all calls for a device wait while a launch waits for room.
+    pub(crate) queue_locks: bool,
     /// True if communicators report an asynchronous error.
     pub(crate) fail_communicators: bool,
     /// Folder through which ranks of several processes communicate.
@@ -46,6 +50,8 @@ impl Settings {
             planted_faults: planted_faults(),
             n_algorithms: number("SOYBEAN_FAKE_ALGORITHMS").unwrap_or(1),
             skip_wait: number("SOYBEAN_FAKE_SKIP_WAIT"),
+            queue_length: number("SOYBEAN_FAKE_QUEUE"),
+            queue_locks: number::<u8>("SOYBEAN_FAKE_QUEUE_LOCKS").is_some(),
             fail_communicators: number::<u8>("SOYBEAN_FAKE_NCCL_ERROR").is_some(),
             nccl_folder: env::var_os("SOYBEAN_FAKE_NCCL_FOLDER").map(PathBuf::from),
             cudnn_status: number("SOYBEAN_FAKE_CUDNN_STATUS"),

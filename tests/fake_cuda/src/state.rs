@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::{Write, stderr};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+use std::thread::ThreadId;
 use std::{fs, process};
 
 use crate::capture::{Capture, Captured};
@@ -40,6 +41,8 @@ pub(crate) struct State {
     pub(crate) policy: SchedulePolicy,
     n_waits: u64,
     next_handle: u64,
+    /// Threads that wait for room in a launch queue, by device.
+    pub(crate) waiting_threads: BTreeMap<usize, ThreadId>,
 }
 
 #[derive(Debug, Default)]
@@ -84,7 +87,9 @@ pub(crate) struct Event {
 /// Work that starts when several streams have reached it.
 pub(crate) struct Rendezvous {
     pub(crate) communication: Communication,
+    /// The streams that it is queued on so far, and the number of all.
     pub(crate) streams: Vec<u64>,
+    pub(crate) n_streams: usize,
     pub(crate) job: Job,
 }
 
@@ -107,16 +112,6 @@ thread_local! {
 /// Locks the state.
 pub(crate) fn lock() -> MutexGuard<'static, State> {
     STATE.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Runs a function of the driver API.
-pub(crate) fn call(name: &'static str, body: impl FnOnce(&mut State) -> ApiResult) -> Status {
-    let mut state = lock();
-    state.count(name);
-    match body(&mut state) {
-        Ok(()) => Status::SUCCESS,
-        Err(status) => status,
-    }
 }
 
 static N_PROBLEMS: AtomicU64 = AtomicU64::new(0);
@@ -160,6 +155,7 @@ impl State {
             clock: 0,
             n_waits: 0,
             next_handle: 0x10_0000,
+            waiting_threads: BTreeMap::new(),
             settings,
         };
         for device in 0..state.settings.devices.len() {

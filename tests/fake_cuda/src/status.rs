@@ -9,6 +9,11 @@ use crate::ffi::{Address, constant};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Status(pub(crate) u32);
 
+impl Status {
+    /// No result of CUDA: the call goes on when another one has made room.
+    pub(crate) const WAITS: Self = Self(u32::MAX);
+}
+
 /// Result of a driver function.
 pub(crate) type ApiResult<T = ()> = Result<T, Status>;
 

@@ -57,7 +57,7 @@ impl FromStr for PlantedFault {
 /// The action of a task, which may run several times in a graph.
 pub(crate) type Job = Arc<dyn Fn(&mut Machine) -> Result<(), DeviceError> + Send + Sync>;
 
-/// Polled condition for work that waits for other processes.
+/// Polled condition for work that waits for other ranks.
 pub(crate) type Ready = Arc<dyn Fn() -> bool + Send + Sync>;
 
 /// Action at each submission of work.
@@ -114,8 +114,10 @@ pub(crate) struct Node {
 #[derive(Clone)]
 pub(crate) struct Communication {
     pub(crate) comm_id: u64,
-    /// Returns true if ranks of other processes are ready, for work that involves them.
+    /// Returns true if the other ranks are ready, for work that is on one rank's stream.
     pub(crate) is_ready: Option<Ready>,
+    /// True if other ranks are in other processes.
+    pub(crate) spans_processes: bool,
     /// Called once for each time that the work is submitted: at once, or by each launch of the
     /// graph that captured it.
     pub(crate) on_submit: Option<OnSubmit>,
@@ -150,15 +152,20 @@ impl fmt::Debug for Task {
 impl Communication {
     /// Describes work among ranks of this process.
     pub(crate) const fn local(comm_id: u64) -> Self {
-        Self { comm_id, is_ready: None, on_submit: None }
+        Self { comm_id, is_ready: None, spans_processes: false, on_submit: None }
+    }
+
+    /// Describes a rank's part of work among ranks of this process.
+    pub(crate) fn among_threads(comm_id: u64, is_ready: Ready) -> Self {
+        Self { is_ready: Some(is_ready), ..Self::local(comm_id) }
     }
 
     /// Returns true if the work waits for other processes.
     pub(crate) fn is_shared(&self) -> bool {
-        self.is_ready.is_some()
+        self.spans_processes
     }
 
-    /// Returns true if the other processes are ready, or none is involved.
+    /// Returns true if the ranks that the work waits for are ready.
     pub(crate) fn is_ready(&self) -> bool {
         self.is_ready.as_ref().is_none_or(|is_ready| is_ready())
     }

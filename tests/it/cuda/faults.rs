@@ -91,6 +91,38 @@ fn a_kernel_that_hangs_on_the_only_gpu() {
     });
 }
 
+// Launch queues are full long before a step is queued. The thread that watches does not launch, so
+// a hang ends with an error even then.
+
+#[test]
+fn a_kernel_that_hangs_among_collectives_while_queues_are_full() {
+    let test = "cuda::faults::a_kernel_that_hangs_among_collectives_while_queues_are_full";
+    let settings = [("SOYBEAN_FAKE_QUEUE", "8")];
+    on_virtual_gpus(test, &settings, |machine| hangs(machine, false, "rank"));
+}
+
+#[test]
+fn a_kernel_that_hangs_among_copies_while_queues_are_full() {
+    let test = "cuda::faults::a_kernel_that_hangs_among_copies_while_queues_are_full";
+    let settings = [("SOYBEAN_FAKE_QUEUE", "8"), ("SOYBEAN_FAKE_DEVICES", "3")];
+    on_virtual_gpus(test, &settings, |machine| hangs(machine, false, "rank"));
+}
+
+#[test]
+fn a_kernel_that_hangs_on_the_only_gpu_while_its_queue_is_full() {
+    let test = "cuda::faults::a_kernel_that_hangs_on_the_only_gpu_while_its_queue_is_full";
+    let settings = [("SOYBEAN_FAKE_QUEUE", "8"), ("SOYBEAN_FAKE_DEVICES", "1")];
+    on_virtual_gpus(test, &settings, |machine| hangs(machine, false, "the start of "));
+}
+
+/// The driver answers no question while a launch waits. What is being queued is named then.
+#[test]
+fn a_kernel_that_hangs_in_a_driver_that_does_not_answer() {
+    let test = "cuda::faults::a_kernel_that_hangs_in_a_driver_that_does_not_answer";
+    let settings = [("SOYBEAN_FAKE_QUEUE", "8"), ("SOYBEAN_FAKE_QUEUE_LOCKS", "1")];
+    on_virtual_gpus(test, &settings, |machine| hangs(machine, false, "the start of "));
+}
+
 #[test]
 fn no_device() {
     check_error("cuda::faults::no_device", &[("SOYBEAN_FAKE_DEVICES", "0")], &["expected a GPU"]);

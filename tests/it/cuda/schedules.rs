@@ -58,6 +58,24 @@ fn digits_on_three_gpus() {
     });
 }
 
+/// Threads that wait for room in their launch queues do not wait for each other in a circle.
+#[test]
+fn digits_with_short_launch_queues() {
+    let settings = [("SOYBEAN_FAKE_QUEUE", "8")];
+    on_virtual_gpus("cuda::schedules::digits_with_short_launch_queues", &settings, |machine| {
+        trains_as_on_the_cpu::<digits::Network>(machine, 0..N_SEEDS);
+    });
+}
+
+#[test]
+fn digits_on_three_gpus_with_short_launch_queues() {
+    let test = "cuda::schedules::digits_on_three_gpus_with_short_launch_queues";
+    let settings = [("SOYBEAN_FAKE_QUEUE", "8"), ("SOYBEAN_FAKE_DEVICES", "3")];
+    on_virtual_gpus(test, &settings, |machine| {
+        trains_as_on_the_cpu::<digits::Network>(machine, 0..10);
+    });
+}
+
 #[test]
 fn cnn_digits_on_eight_gpus() {
     on_virtual_gpus("cuda::schedules::cnn_digits_on_eight_gpus", &[], |machine| {

@@ -3,7 +3,7 @@
 
 use std::{
     ffi::c_void,
-    mem,
+    ptr,
     sync::{
         atomic::{AtomicPtr, Ordering},
         mpsc,
@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use super::{CommunicatorGroup, binding::IN_PROGRESS, combined_result, restore_context};
+use super::{CommunicatorGroup, combined_result, restore_context};
 use crate::Error;
 
 /// Time limit for `ncclCommFinalize`.
@@ -23,8 +23,9 @@ const ABORT_TIMEOUT: Duration = Duration::from_secs(5);
 impl CommunicatorGroup {
     /// Finalizes and destroys the communicators after their work is complete. Communicators that do
     /// not work are left for `drop`, which aborts them.
-    pub(crate) fn close(&mut self) {
-        if self.has_failed.get() || self.check().is_err() || self.finalize().is_err() {
+    pub(crate) fn close(&self) {
+        let has_failed = self.has_failed.load(Ordering::Relaxed);
+        if has_failed || self.check().is_err() || self.finalize().is_err() {
             return;
         }
         for communicator in self.take() {
@@ -35,35 +36,13 @@ impl CommunicatorGroup {
         let _refused = restore_context(&self.gpus);
     }
 
-    /// Removes the communicators that are initialized or being initialized.
-    fn take(&mut self) -> Vec<AtomicPtr<c_void>> {
-        let is_made = |it: &AtomicPtr<c_void>| !it.load(Ordering::Acquire).is_null();
-        mem::take(&mut self.communicators).into_iter().filter(is_made).collect()
-    }
-
-    /// Finalizes the communicators, possibly together with other processes.
-    fn finalize(&self) -> Result<(), Error> {
-        let Some(calls) = self.nccl.non_blocking else { return Ok(()) };
-        let what = "the end of communication";
-        // In one group, since the ranks of a machine may wait for each other.
-        self.start_group(what)?;
-        // SAFETY: the communicator is valid.
-        let started = self.communicators().map(|(_, it)| unsafe { (calls.finalize)(it) });
-        let started = combined_result(started);
-        match combined_result([started, self.end_group()].into_iter()) {
-            0 => Ok(()),
-            IN_PROGRESS => self.wait_until_idle(what, Some(FINALIZE_TIMEOUT)),
-            result => Err(self.error_of(what, result)),
-        }
-    }
-}
-
-impl Drop for CommunicatorGroup {
-    /// Aborts the remaining communicators. Without that they would wait for peers that have failed.
+    /// Aborts the communicators that are left. Without that they would wait for peers that have
+    /// failed.
     ///
     /// NCCL may wait here for a GPU that no longer responds, so a thread makes the calls, and is
-    /// left behind after a while. No other thread uses the communicators then, as NCCL requires.
-    fn drop(&mut self) {
+    /// left behind after a while. Another thread uses a communicator then only if it is blocked in
+    /// NCCL or the driver, from where the abort may free it.
+    pub(crate) fn abort(&self) {
         let (nccl, left) = (self.nccl, self.take());
         if left.is_empty() {
             return;
@@ -80,5 +59,30 @@ impl Drop for CommunicatorGroup {
         if thread::Builder::new().name("abort NCCL".to_owned()).spawn(abort).is_ok() {
             let _late = receiver.recv_timeout(ABORT_TIMEOUT);
         }
+    }
+
+    /// Removes the communicators that are initialized or being initialized.
+    fn take(&self) -> Vec<AtomicPtr<c_void>> {
+        let taken = self.communicators.iter().map(|it| it.swap(ptr::null_mut(), Ordering::AcqRel));
+        taken.filter(|it| !it.is_null()).map(AtomicPtr::new).collect()
+    }
+
+    /// Finalizes the communicators, possibly together with other processes.
+    fn finalize(&self) -> Result<(), Error> {
+        let Some(calls) = self.nccl.non_blocking else { return Ok(()) };
+        let (what, all) = ("the end of communication", 0..self.gpus.len());
+        // In one group, since the ranks of a machine may wait for each other.
+        self.start_group(what)?;
+        let communicators = self.communicators(all.clone());
+        // SAFETY: the communicator is valid.
+        let started = communicators.map(|(_, it)| unsafe { (calls.finalize)(it) });
+        let results = [combined_result(started), self.end_group()].into_iter();
+        self.check_results((what, all), results, &self.peers_within(what, Some(FINALIZE_TIMEOUT)))
+    }
+}
+
+impl Drop for CommunicatorGroup {
+    fn drop(&mut self) {
+        self.abort();
     }
 }

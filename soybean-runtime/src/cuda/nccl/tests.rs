@@ -30,6 +30,17 @@ fn encoded(dtype: DType, values: &[i16]) -> Vec<u8> {
     values.iter().flat_map(bytes).collect()
 }
 
+/// Queues the calls of each rank on a thread of its own.
+fn queue(group: &CommunicatorGroup, calls: &[Vec<RankCall>], streams: &[Stream]) {
+    thread::scope(|scope| {
+        for (rank, (calls, stream)) in calls.iter().zip(streams).enumerate() {
+            // SAFETY: the callers give buffers with the elements, and free them after the streams
+            // have finished.
+            scope.spawn(move || unsafe { group.queue(rank, calls, stream, &|| Ok(())) }.unwrap());
+        }
+    });
+}
+
 /// Runs a group of `n_calls` equal collectives twice on ranks that send `n_given` and receive
 /// `n_received` elements in each.
 fn check(
@@ -51,19 +62,14 @@ fn check(
             let given = encoded(dtype, &given(participant, n_given));
             memory.write(0, &given.repeat(n_calls)).unwrap();
         }
-        let call = |number: usize| {
+        let call = |rank: usize, number: usize| {
             let at = |memory: &DeviceMemory, n: usize| memory.address(number * n * dtype.bytes());
-            let participant = |rank: usize| Participant {
-                stream: &streams[rank],
-                send: at(&send[rank], n_given),
-                receive: at(&receive[rank], n_received),
-            };
-            let participants = (0..N_RANKS).map(participant).collect();
-            GroupCall { operation: operation.clone(), n_elements: N_ELEMENTS, dtype, participants }
+            let (send, receive) = (at(&send[rank], n_given), at(&receive[rank], n_received));
+            RankCall { operation: operation.clone(), n_elements: N_ELEMENTS, dtype, send, receive }
         };
-        let calls: Vec<GroupCall<'_>> = (0..n_calls).map(call).collect();
-        // SAFETY: the buffers have the elements, and are freed after the streams have finished.
-        (0..2).for_each(|_| unsafe { group.queue(&calls) }.unwrap());
+        let calls = |rank: usize| (0..n_calls).map(|it| call(rank, it)).collect();
+        let calls: Vec<Vec<RankCall>> = (0..N_RANKS).map(calls).collect();
+        (0..2).for_each(|_| queue(&group, &calls, &streams));
         group.check().unwrap();
         for (participant, memory) in receive.iter().enumerate() {
             streams[participant].synchronize().unwrap();
@@ -140,12 +146,6 @@ fn invalid_groups_are_rejected() {
         let error = group(&twice).err().expect("a GPU is not its own peer");
         assert_eq!(error.kind(), ErrorKind::Device);
         assert!(error.to_string().starts_with("connecting [GPU 0"), "{error}");
-        let group = group(&gpus).unwrap();
-        let (operation, dtype) = (NcclOperation::AllGather, DType::F32);
-        let call = GroupCall { operation, n_elements: 1, dtype, participants: Vec::new() };
-        // SAFETY: nothing is queued, since there are too few ranks.
-        let error = unsafe { group.queue(&[call]) }.unwrap_err();
-        assert_eq!(error.to_string(), "all-gather: expected 2 ranks, found 0");
     });
 }
 
@@ -159,6 +159,37 @@ fn asynchronous_errors_are_detected() {
     });
 }
 
+/// Returns a rank's part of a sum in place.
+fn sum(buffer: &DeviceMemory) -> RankCall {
+    let operation = NcclOperation::AllReduce(Combine::Sum);
+    let (send, receive) = (buffer.address(0), buffer.address(0));
+    RankCall { operation, n_elements: N_ELEMENTS, dtype: DType::F32, send, receive }
+}
+
+#[test]
+fn an_abort_ends_a_call_that_waits_for_a_rank() {
+    let test = "cuda::nccl::tests::an_abort_ends_a_call_that_waits_for_a_rank";
+    on_virtual_gpus(test, &[], |_| {
+        let gpus = gpus(2);
+        let group = group(&gpus).unwrap();
+        let stream = Stream::new(&gpus[0], Priority::High).unwrap();
+        let buffer = DeviceMemory::zeroed(&gpus[0], 4 * N_ELEMENTS, "a buffer").unwrap();
+        thread::scope(|scope| {
+            // SAFETY: the buffer has the elements, and is freed after the stream has finished.
+            let call = || unsafe { group.queue(0, &[sum(&buffer)], &stream, &|| Ok(())) };
+            let call = scope.spawn(call);
+            thread::sleep(Duration::from_millis(50));
+            assert!(!call.is_finished(), "the other rank makes no call");
+            group.abort();
+            let error = call.join().unwrap().unwrap_err().to_string();
+            assert!(error.starts_with("all-reduce of GPU 0") && error.contains("NCCL"), "{error}");
+        });
+        // SAFETY: as above.
+        let error = unsafe { group.queue(0, &[sum(&buffer)], &stream, &|| Ok(())) }.unwrap_err();
+        assert!(error.to_string().ends_with("found that it was aborted"), "{error}");
+    });
+}
+
 #[test]
 fn calls_within_a_process_return_when_they_are_queued() {
     let test = "cuda::nccl::tests::calls_within_a_process_return_when_they_are_queued";
@@ -169,17 +200,10 @@ fn calls_within_a_process_return_when_they_are_queued() {
         let streams: Vec<Stream> = gpus.iter().map(stream).collect();
         let memory = |gpu| DeviceMemory::zeroed(gpu, 4 * N_ELEMENTS, "a buffer").unwrap();
         let buffers: Vec<DeviceMemory> = gpus.iter().map(memory).collect();
-        let participant = |(stream, buffer): (_, &DeviceMemory)| {
-            let address = buffer.address(0);
-            Participant { stream, send: address, receive: address }
-        };
-        let participants = streams.iter().zip(&buffers).map(participant).collect();
-        let operation = NcclOperation::AllReduce(Combine::Sum);
-        let (n_elements, dtype) = (N_ELEMENTS, DType::F32);
-        let calls = [GroupCall { operation, n_elements, dtype, participants }];
+        let call = |buffer: &DeviceMemory| vec![sum(buffer)];
+        let calls: Vec<Vec<RankCall>> = buffers.iter().map(call).collect();
         let n_before = machine.n_calls("ncclCommGetAsyncError");
-        // SAFETY: the buffers have the elements, and are freed after the streams have finished.
-        (0..3).for_each(|_| unsafe { group.queue(&calls) }.unwrap());
+        (0..3).for_each(|_| queue(&group, &calls, &streams));
         // NCCL was not asked whether it had queued the calls.
         assert_eq!(machine.n_calls("ncclCommGetAsyncError"), n_before);
         streams.iter().for_each(|it| it.synchronize().unwrap());

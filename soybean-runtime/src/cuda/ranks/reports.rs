@@ -19,13 +19,13 @@ use crate::{
 impl CudaRanks {
     /// Reports the loss and the norm of the gradients of a step.
     pub(super) fn report_numbers(&self, entry: usize, kind: TrainingStep) {
-        let reported = scalars_for_host(self.devices.model.get().tables(), entry, kind);
+        let reported = scalars_for_host(self.launcher.devices.model.get().tables(), entry, kind);
         let number = |(_, word): &(BufferId, PinnedWords)| {
             // SAFETY: the step has ended, so no device writes the word.
             let word = unsafe { word.words() }.first().copied();
             word.map_or(f32::NAN, f32::from_bits)
         };
-        let scalars = self.devices.host_scalars.iter();
+        let scalars = self.launcher.devices.host_scalars.iter();
         let mut numbers = scalars.filter(|it| reported.contains(&it.0)).map(number);
         // Rank 0 has the scalars, in whichever process it runs.
         let Some(report) = self.local.ranks.contains(&0).then(|| &self.local.reports[0]) else {
@@ -39,18 +39,18 @@ impl CudaRanks {
     /// Reports the bytes of a step on the batch of a slot. The ranks may have the next batch
     /// already, in the other slot.
     pub(super) fn report_bytes(&self, runner: &PhaseRunner, slot: usize) {
-        for (rank, context) in self.local.ranks.clone().zip(&self.devices.contexts) {
+        for (rank, context) in self.local.ranks.clone().zip(&self.launcher.devices.contexts) {
             let mut report = lock(&self.local.reports[rank]);
-            report.moved_bytes = runner.phase.received[rank];
+            report.moved_bytes = runner.phase().received[rank];
             report.fed_bytes = context.slots[slot].fed_bytes;
         }
     }
 
     /// Reports the local parts of tensors.
     pub(super) fn report_parts(&mut self, tensors: &[(Tile, BufferId)]) -> Result<(), Error> {
-        let model = self.devices.model.clone();
+        let model = self.launcher.devices.model.clone();
         let tables = model.get().tables();
-        let contexts = self.devices.contexts.iter_mut();
+        let contexts = self.launcher.devices_mut()?.contexts.iter_mut();
         for ((context, host_io), report) in
             contexts.zip(&self.host_io).zip(self.local.reports_here())
         {

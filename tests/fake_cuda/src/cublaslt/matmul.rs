@@ -108,7 +108,7 @@ impl Matmul {
             return Err(Status::INVALID_VALUE);
         }
         state
-            .submit(stream, Task::new(device, move |machine| self.run(&machine.memory)))
+            .submit_here(stream, Task::new(device, move |machine| self.run(&machine.memory)))
             .map_err(|_| Status::EXECUTION_FAILED)
     }
 

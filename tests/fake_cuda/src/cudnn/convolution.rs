@@ -119,7 +119,7 @@ impl Convolution {
             return Err(Status::BAD_PARAM);
         }
         state
-            .submit(stream, Task::new(device, move |machine| self.run(&machine.memory)))
+            .submit_here(stream, Task::new(device, move |machine| self.run(&machine.memory)))
             .map_err(|_| Status::EXECUTION_FAILED)
     }
 

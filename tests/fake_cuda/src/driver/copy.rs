@@ -96,7 +96,7 @@ fn from_host(state: &mut State, to: u64, from: u64, n_bytes: usize, stream: u64)
     }
     state.refuse_in_capture(stream)?;
     let bytes = host_bytes(from, n_bytes).ok_or(Status::INVALID_VALUE)?;
-    state.submit(stream, Task::new(device, move |machine| machine.memory.write(to, &bytes)))
+    state.submit_here(stream, Task::new(device, move |machine| machine.memory.write(to, &bytes)))
 }
 
 fn to_host(state: &mut State, to: u64, from: u64, n_bytes: usize, stream: u64) -> ApiResult {
@@ -122,7 +122,10 @@ fn between(state: &mut State, to: u64, from: u64, n_bytes: usize, stream: u64) -
 
 fn copy(state: &mut State, to: u64, from: u64, n_bytes: usize, stream: u64) -> ApiResult {
     let device = state.streams[&stream].device;
-    state.submit(stream, Task::new(device, move |machine| machine.memory.copy(to, from, n_bytes)))
+    state.submit_here(
+        stream,
+        Task::new(device, move |machine| machine.memory.copy(to, from, n_bytes)),
+    )
 }
 
 fn fill<T: crate::memory::Plain + Send + Sync + 'static>(
@@ -138,7 +141,7 @@ fn fill<T: crate::memory::Plain + Send + Sync + 'static>(
         return Err(Status::INVALID_VALUE);
     }
     check(state, to, n_bytes, &[device])?;
-    state.submit(
+    state.submit_here(
         stream,
         Task::new(device, move |machine| machine.memory.write(to, &vec![value; count])),
     )

@@ -118,8 +118,9 @@ driver! {
         let pointers = pointers.ok_or(Status::INVALID_VALUE)?;
         let mut devices: Vec<usize> = state.devices[device].peers.iter().copied().collect();
         devices.push(device);
+        state.wait_for_room(stream)?;
         let launch = Launch { function, grid, block, shared_bytes, pointers, devices };
-        state.submit(stream, Task::new(device, move |machine| launch.run(machine)))
+        state.submit_here(stream, Task::new(device, move |machine| launch.run(machine)))
     }
 }
 

@@ -9,9 +9,12 @@ use super::remote::RemoteGroup;
 use super::{NcclError, Status};
 use crate::state::lock;
 
+/// A communicator and one of its ranks.
+pub(super) type CommRank = (u64, usize);
+
 /// An operation in the background.
 struct Pending {
-    comm_ids: BTreeSet<u64>,
+    ranks: BTreeSet<CommRank>,
     /// Number of polls until it may complete.
     n_polls: u64,
     /// The ranks that are joining.
@@ -22,8 +25,8 @@ struct Pending {
 #[derive(Default)]
 struct Background {
     pending: Vec<Pending>,
-    /// Communicators with an error.
-    failed: Vec<(u64, Status)>,
+    /// Ranks with an error.
+    failed: Vec<(CommRank, Status)>,
 }
 
 static ALL: Mutex<Background> = Mutex::new(Background { pending: Vec::new(), failed: Vec::new() });
@@ -32,30 +35,34 @@ fn all() -> MutexGuard<'static, Background> {
     ALL.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Starts an operation for these communicators.
-pub(super) fn begin(comm_ids: BTreeSet<u64>, joining: Option<Arc<RemoteGroup>>, calls: Vec<Call>) {
+/// Starts an operation for these ranks.
+pub(super) fn begin(
+    ranks: BTreeSet<CommRank>,
+    joining: Option<Arc<RemoteGroup>>,
+    calls: Vec<Call>,
+) {
     let n_polls = lock().machine.random.below(4);
-    all().pending.push(Pending { comm_ids, n_polls, joining, calls });
+    all().pending.push(Pending { ranks, n_polls, joining, calls });
 }
 
 /// Defers the calls of a group. NCCL does so for each group of non-blocking communicators.
 pub(super) fn defer(calls: Vec<Call>) {
-    let comm_ids = calls.iter().map(|call| call.communicator.comm_id).collect();
-    begin(comm_ids, None, calls);
+    let ranks = calls.iter().map(|call| call.communicator.comm_rank()).collect();
+    begin(ranks, None, calls);
 }
 
-/// Returns true if an operation of a communicator is in progress.
-pub(super) fn is_busy(comm_id: u64) -> bool {
-    all().pending.iter().any(|it| it.comm_ids.contains(&comm_id))
+/// Returns true if an operation of a rank is in progress.
+pub(super) fn is_busy(rank: CommRank) -> bool {
+    all().pending.iter().any(|it| it.ranks.contains(&rank))
 }
 
-/// Advances the operation of a communicator and returns its state.
-pub(super) fn poll(comm_id: u64) -> Status {
+/// Advances the operation of a rank and returns its state.
+pub(super) fn poll(rank: CommRank) -> Status {
     let mut background = all();
-    if let Some((_, status)) = background.failed.iter().find(|it| it.0 == comm_id) {
+    if let Some((_, status)) = background.failed.iter().find(|it| it.0 == rank) {
         return *status;
     }
-    let Some(at) = background.pending.iter().position(|it| it.comm_ids.contains(&comm_id)) else {
+    let Some(at) = background.pending.iter().position(|it| it.ranks.contains(&rank)) else {
         return Status::SUCCESS;
     };
     let pending = &mut background.pending[at];
@@ -73,7 +80,7 @@ pub(super) fn poll(comm_id: u64) -> Status {
     match submit_calls(&calls) {
         Ok(()) => Status::SUCCESS,
         Err(NcclError(status, _)) => {
-            all().failed.push((comm_id, status));
+            all().failed.push((rank, status));
             status
         }
     }
@@ -81,5 +88,5 @@ pub(super) fn poll(comm_id: u64) -> Status {
 
 /// Drops the operations of a communicator.
 pub(super) fn abandon(comm_id: u64) {
-    all().pending.retain(|it| !it.comm_ids.contains(&comm_id));
+    all().pending.retain(|it| it.ranks.iter().all(|(of_rank, _)| *of_rank != comm_id));
 }

@@ -32,7 +32,7 @@ pub(super) enum CollectiveKind {
 }
 
 /// A collective as a rank calls it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct CollectiveCall {
     pub(super) kind: CollectiveKind,
     pub(super) dtype: NcclType,

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::collective::CollectiveCall;
-use super::group::{Action, Call, Results, submit, write_result};
+use super::group::{Action, Call, Results, submit, submit_task, write_result};
 use super::{ApiResult, NcclError, Status};
 use crate::state::{lock, report_problem};
 use crate::status::{self, DeviceError};
@@ -113,11 +113,6 @@ fn joined(rank: usize) -> String {
 }
 
 impl RemoteGroup {
-    /// Returns the number of local ranks.
-    pub(super) fn n_here(&self) -> usize {
-        self.here.len()
-    }
-
     /// Returns true if all ranks have joined.
     pub(super) fn is_joined(&self) -> ApiResult<bool> {
         let mut devices = BTreeSet::new();
@@ -222,7 +217,7 @@ impl RemoteGroup {
     }
 
     /// Submits the messages of a rank in a group. A send waits for its receive, as NCCL permits.
-    pub(super) fn submit_messages(self: &Arc<Self>, calls: &[&Call]) -> ApiResult {
+    pub(super) fn submit_messages(self: &Arc<Self>, calls: &[Call]) -> ApiResult {
         let (rank, device) = (calls[0].communicator.rank, calls[0].communicator.device);
         let (mut files, mut sizes) = (Vec::new(), Vec::new());
         let (mut after, results) = (Vec::new(), Results::default());
@@ -255,7 +250,7 @@ impl RemoteGroup {
         }
         let awaited = Awaited { reader: rank, files, numbers: Arc::default() };
         let communication =
-            self.communication(calls[0], &awaited, move |at, entry| entry.len() == sizes[at]);
+            self.communication(&calls[0], &awaited, move |at, entry| entry.len() == sizes[at]);
         let (remote, all) = (Arc::clone(self), results);
         let job: Job = Arc::new(move |_: &mut Machine| {
             let taken: Vec<Vec<u8>> = awaited.entries().iter().map(|it| remote.take(it)).collect();
@@ -301,14 +296,10 @@ impl RemoteGroup {
         Communication {
             comm_id: call.communicator.comm_id,
             is_ready: Some(Arc::new(is_ready)),
+            spans_processes: true,
             on_submit: Some(Arc::new(on_submit)),
         }
     }
-}
-
-fn submit_task(stream: u64, task: Task) -> ApiResult {
-    let refused = |_| NcclError(Status::UNHANDLED_CUDA_ERROR, c"the stream refuses the operation");
-    lock().submit(stream, task).map_err(refused)
 }
 
 impl Reader {

@@ -88,6 +88,7 @@ fn capture(
     first.launch_twice(y, x).unwrap();
     second.compute.wait(&first.compute.record_event(None).unwrap()).unwrap();
     let contexts = (second.context.cu_ctx(), first.context.cu_ctx());
+    second.context.bind_to_thread().unwrap();
     // SAFETY: both allocations have that many bytes.
     unsafe {
         result::memcpy_peer_async(
@@ -133,6 +134,7 @@ fn one_graph_spans_two_devices() {
         for seed in 0..50 {
             control.reset(seed);
             let value = 1.0 + seed as f32;
+            devices[0].context.bind_to_thread().unwrap();
             // SAFETY: the allocation has that many numbers.
             unsafe {
                 result::memcpy_htod_async(blocks[0], &[value; N], devices[0].compute.cu_stream())
@@ -153,6 +155,23 @@ fn one_graph_spans_two_devices() {
         }
         // SAFETY: it has completed.
         unsafe { result::graph::exec_destroy(executable) }.unwrap();
+    });
+}
+
+#[test]
+fn launches_need_a_current_context() {
+    with_devices(&[("SOYBEAN_FAKE_DEVICES", "2")], |_| {
+        let devices = [Device::new(0), Device::new(1)];
+        let (x, y) = (devices[0].block(N), devices[0].block(N));
+        let copy = || {
+            let stream = devices[0].compute.cu_stream();
+            // SAFETY: both allocations have that many numbers.
+            unsafe { result::memcpy_dtod_async(address(&y), address(&x), 4 * N, stream) }
+        };
+        devices[0].context.bind_to_thread().unwrap();
+        copy().unwrap();
+        devices[1].context.bind_to_thread().unwrap();
+        assert_eq!(copy().unwrap_err().0, CUresult::CUDA_ERROR_INVALID_CONTEXT);
     });
 }
 

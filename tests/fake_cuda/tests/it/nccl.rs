@@ -2,6 +2,7 @@
 
 use std::ffi::{CStr, c_void};
 use std::sync::Arc;
+use std::thread;
 
 use cudarc::driver::sys::{CUresult, CUstreamCaptureMode, cuGraphInstantiateWithFlags};
 use cudarc::driver::{CudaContext, CudaSlice, CudaStream, DevicePtr, result};
@@ -20,6 +21,9 @@ struct Rank {
     send: CudaSlice<f32>,
     receive: CudaSlice<f32>,
 }
+
+// SAFETY: each rank is used by one thread at a time.
+unsafe impl Sync for Rank {}
 
 fn pointer(memory: &CudaSlice<f32>) -> *mut c_void {
     memory.device_ptr(memory.stream()).0 as *mut c_void
@@ -67,6 +71,13 @@ fn ranks() -> Vec<Rank> {
 }
 
 impl Rank {
+    /// Queues a copy of numbers to the send buffer.
+    fn write(&self, from: &[f32]) {
+        let (to, stream) = (pointer(&self.send) as u64, self.stream.cu_stream());
+        // SAFETY: the allocation has that many numbers.
+        unsafe { result::memcpy_htod_async(to, from, stream) }.unwrap();
+    }
+
     fn all_reduce(&self, reduction: Reduction) -> Status {
         let stream = self.stream.cu_stream().cast();
         // SAFETY: both allocations have that many numbers.
@@ -167,15 +178,7 @@ impl Rank {
 fn together(ranks: &[Rank], seed: u64, call: impl Fn(usize, &Rank)) -> Vec<Vec<f32>> {
     for (number, rank) in ranks.iter().enumerate() {
         rank.context.bind_to_thread().unwrap();
-        // SAFETY: the allocation has that many numbers.
-        unsafe {
-            result::memcpy_htod_async(
-                pointer(&rank.send) as u64,
-                &sent(number, RANKS * N, seed),
-                rank.stream.cu_stream(),
-            )
-        }
-        .unwrap();
+        rank.write(&sent(number, RANKS * N, seed));
     }
     start();
     ranks.iter().enumerate().for_each(|(number, rank)| call(number, rank));
@@ -228,6 +231,47 @@ fn collectives_are_right_under_every_schedule() {
                     .enumerate()
                     .all(|(rank, it)| it[..N] == sent((rank + RANKS - 1) % RANKS, N, seed))
             );
+        }
+    });
+}
+
+/// Each rank has a thread, which queues messages to neighbors and sums of all.
+#[test]
+fn several_threads_call_for_their_ranks() {
+    with_devices(&[], |control| {
+        for seed in 0..10 {
+            control.reset(seed);
+            let ranks = ranks();
+            thread::scope(|scope| {
+                for (number, rank) in ranks.iter().enumerate() {
+                    scope.spawn(move || {
+                        rank.context.bind_to_thread().unwrap();
+                        for round in 0..3 {
+                            rank.write(&sent(number, RANKS * N, seed + round));
+                            start();
+                            rank.shift(number);
+                            end().result().unwrap();
+                            // What came from the previous rank is sent on.
+                            let (to, from) = (pointer(&rank.send), pointer(&rank.receive));
+                            let (to, from, n_bytes) = (to as u64, from as u64, 4 * N);
+                            let stream = rank.stream.cu_stream();
+                            // SAFETY: both allocations have that many numbers.
+                            unsafe { result::memcpy_dtod_async(to, from, n_bytes, stream) }
+                                .unwrap();
+                            rank.all_reduce(Reduction::ncclSum).result().unwrap();
+                        }
+                    });
+                }
+            });
+            let sums: Vec<f32> =
+                (0..N).map(|place| reduced(place, seed + 2, |a, b| a + b)).collect();
+            for (number, rank) in ranks.iter().enumerate() {
+                let found =
+                    [&rank.receive, &rank.send].map(|it| rank.stream.clone_dtoh(it).unwrap());
+                assert_eq!(found[0][..N], sums);
+                assert_eq!(found[1][..N], sent((number + RANKS - 1) % RANKS, N, seed + 2));
+            }
+            assert_eq!(control.n_complaints(), 0);
         }
     });
 }
@@ -295,7 +339,7 @@ fn collectives_can_be_captured() {
 }
 
 #[test]
-fn calls_without_counterparts_are_rejected() {
+fn calls_that_do_not_fit_are_rejected() {
     with_devices(&[], |control| {
         let ranks = ranks();
         let last_error = || {
@@ -304,14 +348,17 @@ fn calls_without_counterparts_are_rejected() {
             // SAFETY: the text is static.
             unsafe { CStr::from_ptr(text) }.to_str().unwrap()
         };
-        assert_eq!(ranks[0].all_reduce(Reduction::ncclSum), Status::ncclInvalidUsage);
-        assert!(last_error().contains("wait for ever"));
-        start();
-        ranks.iter().enumerate().for_each(|(number, rank)| {
-            let _ =
-                if number == 1 { rank.all_gather() } else { rank.all_reduce(Reduction::ncclSum) };
+        // After the first sum of all ranks, none waits for others on the host.
+        together(&ranks, 0, |_, rank| {
+            rank.all_reduce(Reduction::ncclSum).result().unwrap();
         });
-        assert_eq!(end(), Status::ncclInvalidUsage);
+        assert_eq!(ranks[0].all_reduce(Reduction::ncclSum), Status::ncclSuccess);
+        assert_eq!(ranks[1].all_reduce(Reduction::ncclSum), Status::ncclInvalidUsage);
+        assert!(last_error().contains("one after another"));
+        assert_eq!(control.n_complaints(), 1);
+        let all_gather = || ranks[2].all_gather();
+        let on_another_thread = thread::scope(|scope| scope.spawn(all_gather).join().unwrap());
+        assert_eq!(on_another_thread, Status::ncclInvalidUsage);
         assert!(last_error().contains("different calls"));
         let stream = ranks[1].stream.cu_stream().cast();
         // SAFETY: the stream belongs to another device, so nothing is done.
