@@ -7,6 +7,7 @@
 #![expect(unsafe_code, reason = "cuDNN is a C library")]
 
 mod algorithm;
+mod autotune;
 mod descriptor;
 mod result_conversion;
 
@@ -64,13 +65,22 @@ impl Drop for Cudnn {
     }
 }
 
-/// A convolution of a program with its descriptors and algorithm.
+/// A convolution of a program with its descriptors and algorithms.
 pub(crate) struct ConvolutionPlan {
     descriptors: Descriptors,
-    algorithm: Algorithm,
-    /// Workspace of the algorithm alone.
-    algorithm_bytes: usize,
+    /// Algorithms within the limits, in cuDNN's order, and the number of the one to run.
+    candidates: Vec<Candidate>,
+    chosen: usize,
     conversion: Option<ResultConversion>,
+}
+
+/// An algorithm for a convolution.
+#[derive(Clone, Copy, Debug)]
+struct Candidate {
+    algorithm: Algorithm,
+    math: Math,
+    /// Workspace of the algorithm alone.
+    workspace_bytes: usize,
 }
 
 // SAFETY: this value owns its descriptors.
@@ -131,24 +141,25 @@ impl ConvolutionPlan {
             results: TensorDescriptor::new(dtype, layout, results)?,
             convolution: ConvolutionDescriptor::new(convolution, math)?,
         };
+        let mut candidates = Vec::new();
         for (algorithm, suited) in Algorithm::ranked(cudnn.raw, convolution.form, &descriptors)? {
             if math == Math::CUDNN_FMA_MATH && algorithm.transforms_numbers() {
                 continue;
             }
             // An algorithm must not lower the precision that was asked for.
-            if math != Math::CUDNN_FMA_MATH {
-                descriptors.convolution.set_math(suited)?;
-            }
+            let math = if math == Math::CUDNN_FMA_MATH { math } else { suited };
+            descriptors.convolution.set_math(math)?;
             match algorithm.workspace_bytes(cudnn.raw, &descriptors) {
-                Ok(algorithm_bytes) if algorithm_bytes <= max_bytes => {
-                    return Ok(Some(Self { descriptors, algorithm, algorithm_bytes, conversion }));
+                Ok(workspace_bytes) if workspace_bytes <= max_bytes => {
+                    candidates.push(Candidate { algorithm, math, workspace_bytes });
                 }
                 Ok(_) => {}
                 Err(error) if is_refusal(error) => {}
                 Err(error) => return Err(error),
             }
         }
-        Ok(None)
+        let is_possible = !candidates.is_empty();
+        Ok(is_possible.then_some(Self { descriptors, candidates, chosen: 0, conversion }))
     }
 
     /// Returns the conversion of the result that follows [`Self::run`].
@@ -163,7 +174,7 @@ impl ConvolutionPlan {
 
     /// Returns the workspace in bytes of [`Self::run`] and of the conversion.
     pub(crate) fn workspace_bytes(&self) -> usize {
-        self.converted_bytes() + self.algorithm_bytes
+        self.converted_bytes() + self.candidates[self.chosen].workspace_bytes
     }
 
     fn converted_bytes(&self) -> usize {
@@ -181,22 +192,40 @@ impl ConvolutionPlan {
         &self,
         cudnn: &Cudnn,
         stream: &Stream,
+        operands: [u64; 3],
+        workspace: u64,
+    ) -> Result<(), Error> {
+        // SAFETY: required of the caller.
+        unsafe { self.run_candidate(self.chosen, cudnn, stream, operands, workspace) }
+    }
+
+    /// Queues the convolution by the algorithm of this number.
+    ///
+    /// # Safety
+    /// As [`Self::run`], with the workspace of that algorithm.
+    unsafe fn run_candidate(
+        &self,
+        number: usize,
+        cudnn: &Cudnn,
+        stream: &Stream,
         [left, right, result]: [u64; 3],
         workspace: u64,
     ) -> Result<(), Error> {
+        let Candidate { algorithm, math, workspace_bytes } = self.candidates[number];
         let refused = |error| cudnn_error("a convolution", error);
         let raw = stream.raw()?;
         // SAFETY: both handles are alive.
         unsafe { sys::cudnnSetStream(cudnn.raw, raw.cast()) }.result().map_err(refused)?;
+        self.descriptors.convolution.set_math(math).map_err(refused)?;
         let pointers = TensorPointers {
             left: left as *const _,
             right: right as *const _,
             result: result as *mut _,
             workspace: (workspace + self.converted_bytes() as u64) as *mut _,
-            workspace_bytes: self.algorithm_bytes,
+            workspace_bytes,
         };
         // SAFETY: required of the caller.
-        unsafe { self.algorithm.run(cudnn.raw, &self.descriptors, pointers) }.map_err(refused)
+        unsafe { algorithm.run(cudnn.raw, &self.descriptors, pointers) }.map_err(refused)
     }
 }
 

@@ -88,8 +88,9 @@ impl GpuKernels {
         autotunes: bool,
     ) -> Result<Vec<Self>, Error> {
         let versions = || {
-            let [major, minor, patch] = installation().cublaslt()?.version;
-            Ok(format!("driver {:?}, cuBLASLt {major}.{minor}.{patch}", installation().driver()))
+            let (cublaslt, cudnn) = (installation().cublaslt()?, installation().cudnn().ok());
+            let (driver, cudnn) = (installation().driver(), cudnn.map(|it| it.version));
+            Ok(format!("driver {driver:?}, cuBLASLt {:?}, cuDNN {cudnn:?}", cublaslt.version))
         };
         let mut choices = autotunes.then(|| Ok(Choices::read(&versions()?))).transpose()?;
         let mut compiler = Compiler::default();
@@ -223,7 +224,10 @@ impl LibraryCall {
             (Kernel::Convolve(convolution), Some(cudnn)) => {
                 let max_workspace_bytes = requests.max_workspace_bytes;
                 let limits = ConvolutionLimits { precision, max_workspace_bytes };
-                let plan = ConvolutionPlan::new(cudnn, convolution, types, limits)?;
+                let mut plan = ConvolutionPlan::new(cudnn, convolution, types, limits)?;
+                if let (Some(plan), Some(tuner)) = (&mut plan, tuner) {
+                    plan.autotune(cudnn, tuner, convolution, types)?;
+                }
                 Ok(plan.map(|it| Self::Convolution(Box::new(it))))
             }
             _ => Ok(None),

@@ -74,12 +74,29 @@ impl Convolution {
             && self.tensors[1].extents[2..] == [3, 3]
             && self.descriptor.stride == [1, 1]
             && self.descriptor.dilation == [1, 1];
-        let (plain, transformed): (&[u32], u32) = match self.direction {
-            Direction::Forward => (&[1, 0], 6),
-            Direction::BackwardData => (&[0, 1], 4),
-            Direction::BackwardFilter => (&[0, 3, 1], 5),
+        let (plain, winograd, fourier): (&[u32], u32, u32) = match self.direction {
+            Direction::Forward => (&[1, 0], 6, 4),
+            Direction::BackwardData => (&[0, 1], 4, 2),
+            Direction::BackwardFilter => (&[0, 3, 1], 5, 2),
         };
-        is_transformable.then_some(transformed).into_iter().chain(plain.iter().copied()).collect()
+        let winograd = is_transformable.then_some(winograd);
+        let fourier = self.has_fourier_transform().then_some(fourier);
+        winograd.into_iter().chain(plain.iter().copied()).chain(fourier).collect()
+    }
+
+    /// Returns true for the convolutions that cuDNN's documentation allows for its FFT.
+    fn has_fourier_transform(&self) -> bool {
+        let [x, w, y] = &self.tensors;
+        let ConvolutionDescriptor { padding, stride, dilation, .. } = self.descriptor;
+        let is_channels_first =
+            |it: &TensorDescriptor| it.strides[3] == 1 && it.strides[2] == it.extents[3];
+        let is_small = (0..2).all(|axis| {
+            let is_inside = padding[axis] < w.extents[2 + axis];
+            is_inside && x.extents[2 + axis] + 2 * padding[axis] <= 256
+        });
+        let is_dense = stride == [1, 1] && dilation == [1, 1];
+        let is_known = x.dtype == ElementType::F32 && is_channels_first(x) && is_channels_first(y);
+        is_known && is_dense && is_small
     }
 
     pub(super) fn is_deterministic(&self, algorithm: u32) -> bool {
