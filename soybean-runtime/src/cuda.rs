@@ -34,6 +34,7 @@ mod nccl;
 pub(crate) mod peers;
 mod phase;
 mod phase_runner;
+mod product_fuser;
 mod rank_context;
 mod ranks;
 mod recorder;

@@ -3,7 +3,7 @@
 
 use soybean_plan::{Convolution, ConvolutionForm, DType};
 
-use super::{ConvolutionPlan, Cudnn, extents};
+use super::{ConvolutionOperands, ConvolutionPlan, Cudnn, extents};
 use crate::{
     Error,
     cuda::{autotune::Autotuner, stream::Stream},
@@ -24,8 +24,9 @@ impl ConvolutionPlan {
         let kernel = format!("{convolution:?} {types:?} {:?}", self.candidates);
         let run = |number: usize, stream: &Stream, blocks: &[u64]| {
             let &[left, right, result, workspace] = blocks else { return Ok(()) };
+            let operands = ConvolutionOperands { left, right, result, bias: 0 };
             // SAFETY: the blocks are as large as the operands, and nothing else uses them.
-            unsafe { self.run_candidate(number, cudnn, stream, [left, right, result], workspace) }
+            unsafe { self.run_candidate(number, cudnn, stream, operands, workspace) }
         };
         let blocks = [left, right, result, self.converted_bytes() + workspace];
         self.chosen = tuner.fastest(&kernel, self.candidates.len(), &blocks, run)?;
