@@ -36,6 +36,7 @@ mod nccl;
 pub(crate) mod peers;
 mod phase;
 mod phase_runner;
+mod product_fuser;
 mod queue_progress;
 mod rank_context;
 mod ranks;

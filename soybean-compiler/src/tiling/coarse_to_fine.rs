@@ -128,12 +128,15 @@ impl<'a> CoarseToFine<'a> {
             Depth::Assignment => &of_baseline,
             Depth::Proof => &self.budget,
         };
+        let granted = budget.granted(self.coarse_work, ORBITS_PART);
         let options = Options {
             gap: self.negligible(start.map_or(0, |it| it.cost)),
-            ..Options::with_work(budget.granted(self.coarse_work, ORBITS_PART))
+            ..Options::with_work(granted)
         };
         let found = solve(&costs, from.as_deref(), options);
-        budget.spend(found.work);
+        // The last step of a search can exceed what was granted by far. The work of the refinement,
+        // which finds better plans, is not taken for that.
+        budget.spend(found.work.min(granted));
         let mut refinement = Refinement {
             parent: self,
             budget,

@@ -104,7 +104,7 @@ fn images_are_copied_at_the_ends_of_a_network() {
 }
 
 /// Plans for 8 devices move no more bytes than with channels first. The search of ResNet-50 is not
-/// exhaustive with either layout, and its plans differ by up to 4 %.
+/// exhaustive with either layout, and its plans differ by 0.1 %.
 #[test]
 fn plans_move_as_many_bytes() {
     let models: [(&str, Model); 6] = [
@@ -124,7 +124,7 @@ fn plans_move_as_many_bytes() {
             };
             let last = bytes(channels_last(network.clone(), precision));
             let first = bytes(network.clone());
-            let most = if name == "resnet50" { first * 104 / 100 } else { first };
+            let most = if name == "resnet50" { first * 1002 / 1000 } else { first };
             assert!(last <= most, "{name} in {precision}: {last} bytes, {first} before");
         }
     }

@@ -7,7 +7,9 @@
 #![expect(unsafe_code, reason = "cuDNN is a C library")]
 
 mod algorithm;
+mod autotune;
 mod descriptor;
+mod epilogue;
 mod result_conversion;
 
 use std::sync::Arc;
@@ -15,13 +17,18 @@ use std::sync::Arc;
 use soybean_codegen::Address;
 use soybean_plan::{Convolution, ConvolutionForm, DType, Precision};
 
-pub(crate) use self::result_conversion::ResultConversion;
 use self::{
     algorithm::{Algorithm, Descriptors, TensorPointers},
     descriptor::{ConvolutionDescriptor, FilterDescriptor, TensorDescriptor},
+    epilogue::ConvolutionEpilogue,
+};
+pub(crate) use self::{
+    epilogue::{epilogue_map, takes_epilogue},
+    result_conversion::ResultConversion,
 };
 use super::{
     cudnn::{self as sys, CudnnError, cudnnMathType_t as Math},
+    epilogue::Epilogue,
     gpu::Gpu,
     libraries::installation,
     stream::Stream,
@@ -64,13 +71,42 @@ impl Drop for Cudnn {
     }
 }
 
-/// A convolution of a program with its descriptors and algorithm.
+/// A convolution of a program with its descriptors and algorithms.
 pub(crate) struct ConvolutionPlan {
     descriptors: Descriptors,
-    algorithm: Algorithm,
-    /// Workspace of the algorithm alone.
-    algorithm_bytes: usize,
+    /// Algorithms within the limits, in cuDNN's order, and the number of the one to run.
+    candidates: Vec<Candidate>,
+    chosen: usize,
+    epilogue: Option<ConvolutionEpilogue>,
     conversion: Option<ResultConversion>,
+}
+
+/// Device addresses of the operands of a convolution, in the order of the kernel's operands.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ConvolutionOperands {
+    pub(crate) left: u64,
+    pub(crate) right: u64,
+    /// The place that [`ConvolutionPlan::result`] gives.
+    pub(crate) result: u64,
+    /// The bias of the epilogue, or 0.
+    pub(crate) bias: u64,
+}
+
+/// What is left to do after a convolution that has been queued.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Remaining {
+    Nothing,
+    /// The conversion of the result, or the epilogue, if the plan has one of them.
+    Operations,
+}
+
+/// An algorithm for a convolution.
+#[derive(Clone, Copy, Debug)]
+struct Candidate {
+    algorithm: Algorithm,
+    math: Math,
+    /// Workspace of the algorithm alone.
+    workspace_bytes: usize,
 }
 
 // SAFETY: this value owns its descriptors.
@@ -94,6 +130,7 @@ impl ConvolutionPlan {
         cudnn: &Cudnn,
         convolution: &Convolution,
         types: [DType; 3],
+        epilogue: Epilogue,
         limits: ConvolutionLimits,
     ) -> Result<Option<Self>, Error> {
         cudnn.gpu.bind()?;
@@ -101,7 +138,7 @@ impl ConvolutionPlan {
         let Some(compute_type) = usual.and_then(|it| compute_type(it.form, types)) else {
             return Ok(None);
         };
-        match Self::with(cudnn, convolution, [compute_type, types[2]], limits) {
+        match Self::with(cudnn, convolution, [compute_type, types[2]], epilogue, limits) {
             Ok(plan) => Ok(plan),
             // A generated kernel computes the convolution.
             Err(error) if is_refusal(error) => Ok(None),
@@ -113,6 +150,7 @@ impl ConvolutionPlan {
         cudnn: &Cudnn,
         convolution: &Convolution,
         [dtype, result]: [DType; 2],
+        epilogue: Epilogue,
         limits: ConvolutionLimits,
     ) -> Result<Option<Self>, CudnnError> {
         let (layout, math) = (convolution.layout, math(dtype, limits.precision));
@@ -131,24 +169,31 @@ impl ConvolutionPlan {
             results: TensorDescriptor::new(dtype, layout, results)?,
             convolution: ConvolutionDescriptor::new(convolution, math)?,
         };
+        let mut candidates = Vec::new();
         for (algorithm, suited) in Algorithm::ranked(cudnn.raw, convolution.form, &descriptors)? {
             if math == Math::CUDNN_FMA_MATH && algorithm.transforms_numbers() {
                 continue;
             }
             // An algorithm must not lower the precision that was asked for.
-            if math != Math::CUDNN_FMA_MATH {
-                descriptors.convolution.set_math(suited)?;
-            }
+            let math = if math == Math::CUDNN_FMA_MATH { math } else { suited };
+            descriptors.convolution.set_math(math)?;
             match algorithm.workspace_bytes(cudnn.raw, &descriptors) {
-                Ok(algorithm_bytes) if algorithm_bytes <= max_bytes => {
-                    return Ok(Some(Self { descriptors, algorithm, algorithm_bytes, conversion }));
+                Ok(workspace_bytes) if workspace_bytes <= max_bytes => {
+                    candidates.push(Candidate { algorithm, math, workspace_bytes });
                 }
                 Ok(_) => {}
                 Err(error) if is_refusal(error) => {}
                 Err(error) => return Err(error),
             }
         }
-        Ok(None)
+        if candidates.is_empty() {
+            return Ok(None);
+        }
+        let epilogue = match epilogue.is_plain() {
+            true => None,
+            false => ConvolutionEpilogue::new(convolution, dtype, epilogue.function, &candidates)?,
+        };
+        Ok(Some(Self { descriptors, candidates, chosen: 0, epilogue, conversion }))
     }
 
     /// Returns the conversion of the result that follows [`Self::run`].
@@ -163,15 +208,17 @@ impl ConvolutionPlan {
 
     /// Returns the workspace in bytes of [`Self::run`] and of the conversion.
     pub(crate) fn workspace_bytes(&self) -> usize {
-        self.converted_bytes() + self.algorithm_bytes
+        let of_epilogue = self.epilogue.iter().map(|it| it.candidate);
+        let used = of_epilogue.chain([self.chosen]);
+        let largest = used.map(|it| self.candidates[it].workspace_bytes).max().unwrap_or(0);
+        self.converted_bytes() + largest
     }
 
     fn converted_bytes(&self) -> usize {
         self.conversion.as_ref().map_or(0, ResultConversion::workspace_bytes)
     }
 
-    /// Queues the convolution. The operands are in the order of the kernel's operands, the result
-    /// at the place that [`Self::result`] gives.
+    /// Queues the convolution, with its epilogue if cuDNN does not refuse it.
     ///
     /// # Safety
     /// The plan was made with this handle, and the stream belongs to the same GPU. Until the
@@ -181,22 +228,65 @@ impl ConvolutionPlan {
         &self,
         cudnn: &Cudnn,
         stream: &Stream,
-        [left, right, result]: [u64; 3],
+        operands: ConvolutionOperands,
+        workspace: u64,
+    ) -> Result<Remaining, Error> {
+        if let Some(epilogue) = self.epilogue.as_ref().filter(|it| !it.is_refused()) {
+            let pointers = self.prepared(epilogue.candidate, cudnn, stream, operands, workspace)?;
+            // SAFETY: required of the caller.
+            match unsafe { epilogue.run(cudnn.raw, &self.descriptors, pointers) } {
+                Ok(()) => return Ok(Remaining::Nothing),
+                Err(error) if is_refusal(error) => epilogue.refuse(),
+                Err(error) => return Err(cudnn_error("a convolution with a bias", error)),
+            }
+        }
+        // SAFETY: required of the caller.
+        unsafe { self.run_candidate(self.chosen, cudnn, stream, operands, workspace) }?;
+        Ok(Remaining::Operations)
+    }
+
+    /// Queues the convolution without its epilogue, by the algorithm of this number.
+    ///
+    /// # Safety
+    /// As [`Self::run`], with the workspace of that algorithm.
+    unsafe fn run_candidate(
+        &self,
+        number: usize,
+        cudnn: &Cudnn,
+        stream: &Stream,
+        operands: ConvolutionOperands,
         workspace: u64,
     ) -> Result<(), Error> {
-        let refused = |error| cudnn_error("a convolution", error);
+        let pointers = self.prepared(number, cudnn, stream, operands, workspace)?;
+        let algorithm = self.candidates[number].algorithm;
+        // SAFETY: required of the caller.
+        unsafe { algorithm.run(cudnn.raw, &self.descriptors, pointers) }
+            .map_err(|error| cudnn_error("a convolution", error))
+    }
+
+    /// Prepares the handle and the descriptors for an algorithm. Returns the pointers for it.
+    fn prepared(
+        &self,
+        number: usize,
+        cudnn: &Cudnn,
+        stream: &Stream,
+        ConvolutionOperands { left, right, result, bias }: ConvolutionOperands,
+        workspace: u64,
+    ) -> Result<TensorPointers, Error> {
+        let Candidate { math, workspace_bytes, .. } = self.candidates[number];
+        let refused = |error| cudnn_error("preparing a convolution", error);
         let raw = stream.raw()?;
         // SAFETY: both handles are alive.
         unsafe { sys::cudnnSetStream(cudnn.raw, raw.cast()) }.result().map_err(refused)?;
-        let pointers = TensorPointers {
+        self.descriptors.convolution.set_math(math).map_err(refused)?;
+        Ok(TensorPointers {
             left: left as *const _,
             right: right as *const _,
+            bias: bias as *const _,
             result: result as *mut _,
             workspace: (workspace + self.converted_bytes() as u64) as *mut _,
-            workspace_bytes: self.algorithm_bytes,
-        };
-        // SAFETY: required of the caller.
-        unsafe { self.algorithm.run(cudnn.raw, &self.descriptors, pointers) }.map_err(refused)
+            workspace_bytes,
+        })
     }
 }
 

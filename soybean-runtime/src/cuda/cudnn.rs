@@ -14,9 +14,10 @@ use std::{
 
 use cudarc::cudnn::sys;
 pub(super) use cudarc::cudnn::sys::{
-    cudaStream_t, cudnnConvolutionBwdDataAlgo_t, cudnnConvolutionBwdFilterAlgo_t,
-    cudnnConvolutionDescriptor_t, cudnnConvolutionFwdAlgo_t, cudnnConvolutionMode_t,
-    cudnnDataType_t, cudnnDeterminism_t, cudnnFilterDescriptor_t, cudnnHandle_t, cudnnMathType_t,
+    cudaStream_t, cudnnActivationDescriptor_t, cudnnActivationMode_t,
+    cudnnConvolutionBwdDataAlgo_t, cudnnConvolutionBwdFilterAlgo_t, cudnnConvolutionDescriptor_t,
+    cudnnConvolutionFwdAlgo_t, cudnnConvolutionMode_t, cudnnDataType_t, cudnnDeterminism_t,
+    cudnnFilterDescriptor_t, cudnnHandle_t, cudnnMathType_t, cudnnNanPropagation_t,
     cudnnTensorDescriptor_t, cudnnTensorFormat_t,
 };
 
@@ -137,6 +138,12 @@ functions! {
     );
     fn cudnnSetConvolutionGroupCount(convolution: cudnnConvolutionDescriptor_t, groups: c_int);
     fn cudnnSetConvolutionMathType(convolution: cudnnConvolutionDescriptor_t, math: cudnnMathType_t);
+    fn cudnnCreateActivationDescriptor(activation: *mut cudnnActivationDescriptor_t);
+    fn cudnnDestroyActivationDescriptor(activation: cudnnActivationDescriptor_t);
+    fn cudnnSetActivationDescriptor(
+        activation: cudnnActivationDescriptor_t, mode: cudnnActivationMode_t,
+        of_nan: cudnnNanPropagation_t, coefficient: f64,
+    );
     fn cudnnGetConvolutionForwardAlgorithm_v7(
         handle: cudnnHandle_t, images: cudnnTensorDescriptor_t, filters: cudnnFilterDescriptor_t,
         convolution: cudnnConvolutionDescriptor_t, results: cudnnTensorDescriptor_t,
@@ -173,6 +180,17 @@ functions! {
         filters: cudnnFilterDescriptor_t, filter_data: *const c_void,
         convolution: cudnnConvolutionDescriptor_t, algorithm: cudnnConvolutionFwdAlgo_t,
         workspace: *mut c_void, workspace_bytes: usize, beta: *const c_void,
+        results: cudnnTensorDescriptor_t, result_data: *mut c_void,
+    );
+    fn cudnnConvolutionBiasActivationForward(
+        handle: cudnnHandle_t, alpha: *const c_void,
+        images: cudnnTensorDescriptor_t, image_data: *const c_void,
+        filters: cudnnFilterDescriptor_t, filter_data: *const c_void,
+        convolution: cudnnConvolutionDescriptor_t, algorithm: cudnnConvolutionFwdAlgo_t,
+        workspace: *mut c_void, workspace_bytes: usize, beta: *const c_void,
+        addends: cudnnTensorDescriptor_t, addend_data: *const c_void,
+        bias: cudnnTensorDescriptor_t, bias_data: *const c_void,
+        activation: cudnnActivationDescriptor_t,
         results: cudnnTensorDescriptor_t, result_data: *mut c_void,
     );
     fn cudnnConvolutionBackwardData(
@@ -213,7 +231,11 @@ mod tests {
             cudnnConvolutionMode_t: CUDNN_CROSS_CORRELATION;
             cudnnMathType_t: CUDNN_DEFAULT_MATH CUDNN_TENSOR_OP_MATH CUDNN_FMA_MATH;
             cudnnDeterminism_t: CUDNN_NON_DETERMINISTIC CUDNN_DETERMINISTIC;
-            cudnnConvolutionFwdAlgo_t: CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_GEMM;
+            cudnnActivationMode_t: CUDNN_ACTIVATION_RELU CUDNN_ACTIVATION_IDENTITY;
+            cudnnNanPropagation_t: CUDNN_NOT_PROPAGATE_NAN;
+            cudnnConvolutionFwdAlgo_t:
+                CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_GEMM
+                CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM;
             cudnnConvolutionBwdDataAlgo_t: CUDNN_CONVOLUTION_BWD_DATA_ALGO_1;
             cudnnConvolutionBwdFilterAlgo_t: CUDNN_CONVOLUTION_BWD_FILTER_ALGO_1;
         }

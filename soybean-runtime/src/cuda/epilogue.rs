@@ -1,5 +1,5 @@
-//! Epilogues of matrix products: elementwise functions that a product applies before it writes its
-//! result.
+//! Epilogues of matrix products and convolutions: elementwise functions that a product applies
+//! before it writes its result.
 
 mod fuse;
 mod pattern;
@@ -10,7 +10,7 @@ use soybean_plan::{DType, Precision};
 pub(crate) use self::{
     fuse::{Rounded, fuse},
     pattern::bias_of,
-    steps::{Fused, FusedMatmul, FusedStep, Location},
+    steps::{Fused, FusedProduct, FusedStep, Location},
 };
 
 /// An elementwise function of a product's result, and a bias vector along its columns.

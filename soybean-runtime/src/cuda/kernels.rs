@@ -9,7 +9,7 @@ use soybean_plan::Kernel;
 use super::{
     autotune::{Autotuner, Choices},
     compile::Compiler,
-    convolution::{ConvolutionLimits, ConvolutionPlan, Cudnn},
+    convolution::{ConvolutionLimits, ConvolutionOperands, ConvolutionPlan, Cudnn, Remaining},
     gpu::Gpu,
     libraries::installation,
     matmul::{self, CublasLt, MatmulPlan},
@@ -31,8 +31,8 @@ pub(crate) struct GpuKernels {
     workspace_bytes: usize,
 }
 
-/// A kernel call: the library call, if there is one, and the operations after it. Without a library
-/// call, the operations do all the work.
+/// A kernel call: the library call, if there is one, and the operations for what it leaves. Without
+/// a library call, the operations do all the work.
 struct PreparedCall {
     library_call: Option<LibraryCall>,
     operations: Vec<DeviceOperation>,
@@ -88,8 +88,9 @@ impl GpuKernels {
         autotunes: bool,
     ) -> Result<Vec<Self>, Error> {
         let versions = || {
-            let [major, minor, patch] = installation().cublaslt()?.version;
-            Ok(format!("driver {:?}, cuBLASLt {major}.{minor}.{patch}", installation().driver()))
+            let (cublaslt, cudnn) = (installation().cublaslt()?, installation().cudnn().ok());
+            let (driver, cudnn) = (installation().driver(), cudnn.map(|it| it.version));
+            Ok(format!("driver {driver:?}, cuBLASLt {:?}, cuDNN {cudnn:?}", cublaslt.version))
         };
         let mut choices = autotunes.then(|| Ok(Choices::read(&versions()?))).transpose()?;
         let mut compiler = Compiler::default();
@@ -119,9 +120,9 @@ impl GpuKernels {
             let made = LibraryCall::new(&cublaslt, cudnn.as_ref(), requests, call, tuner.as_mut())?;
             library_call.push(made);
         }
-        let parts = library_call
-            .iter()
-            .map(|it| it.as_ref().map_or(GeneratedPart::WholeKernel, LibraryCall::generated_part));
+        let parts = library_call.iter().zip(requests.calls).map(|(made, call)| {
+            made.as_ref().map_or(GeneratedPart::WholeKernel, |it| it.generated_part(call))
+        });
         let parts: Vec<GeneratedPart<'_>> = parts.collect();
         let ModelSource { text, made } = ModelSource::new(requests, &parts)?;
         let module = Module::new(gpu, compiler.cubin(&text, &gpu.architecture())?)?;
@@ -163,7 +164,10 @@ impl GpuKernels {
         let PreparedCall { library_call, operations } = &self.calls[call];
         if let Some(library_call) = library_call {
             // SAFETY: required of the caller.
-            unsafe { library_call.run(self, stream, operands) }?;
+            let remaining = unsafe { library_call.run(self, stream, operands) }?;
+            if remaining == Remaining::Nothing {
+                return Ok(());
+            }
         }
         for operation in operations {
             // SAFETY: required of the caller.
@@ -223,7 +227,11 @@ impl LibraryCall {
             (Kernel::Convolve(convolution), Some(cudnn)) => {
                 let max_workspace_bytes = requests.max_workspace_bytes;
                 let limits = ConvolutionLimits { precision, max_workspace_bytes };
-                let plan = ConvolutionPlan::new(cudnn, convolution, types, limits)?;
+                let mut plan =
+                    ConvolutionPlan::new(cudnn, convolution, types, call.epilogue, limits)?;
+                if let (Some(plan), Some(tuner)) = (&mut plan, tuner) {
+                    plan.autotune(cudnn, tuner, convolution, types)?;
+                }
                 Ok(plan.map(|it| Self::Convolution(Box::new(it))))
             }
             _ => Ok(None),
@@ -231,10 +239,13 @@ impl LibraryCall {
     }
 
     /// Returns the part of the call that is generated as source.
-    fn generated_part(&self) -> GeneratedPart<'_> {
+    fn generated_part(&self, call: &KernelCall) -> GeneratedPart<'_> {
         match self {
             Self::Matmul(_) => GeneratedPart::Conversion(None),
-            Self::Convolution(it) => GeneratedPart::Conversion(it.conversion()),
+            Self::Convolution(it) if call.epilogue.is_plain() => {
+                GeneratedPart::Conversion(it.conversion())
+            }
+            Self::Convolution(_) => GeneratedPart::Epilogue,
         }
     }
 
@@ -254,7 +265,7 @@ impl LibraryCall {
         }
     }
 
-    /// Queues the library call on a stream.
+    /// Queues the library call on a stream. Returns what it leaves to the generated part.
     ///
     /// # Safety
     /// As [`GpuKernels::run`].
@@ -263,7 +274,7 @@ impl LibraryCall {
         kernels: &GpuKernels,
         stream: &Stream,
         operands: KernelOperands<'_>,
-    ) -> Result<(), Error> {
+    ) -> Result<Remaining, Error> {
         let [left, right, result] = self.operands();
         let [left, right, result] =
             [operands.address(left)?, operands.address(right)?, operands.address(result)?];
@@ -272,11 +283,14 @@ impl LibraryCall {
                 let (bias, aux) = (operands.bias, operands.aux);
                 let at = matmul::MatmulOperands { left, right, result, bias, aux };
                 // SAFETY: required of the caller.
-                unsafe { matmul.run(&kernels.cublaslt, stream, at, operands.workspace) }
+                unsafe { matmul.run(&kernels.cublaslt, stream, at, operands.workspace) }?;
+                Ok(Remaining::Nothing)
             }
             (Self::Convolution(plan), Some(cudnn)) => {
+                let bias = operands.inputs.get(2).copied().unwrap_or(0);
+                let at = ConvolutionOperands { left, right, result, bias };
                 // SAFETY: required of the caller.
-                unsafe { plan.run(cudnn, stream, [left, right, result], operands.workspace) }
+                unsafe { plan.run(cudnn, stream, at, operands.workspace) }
             }
             (Self::Convolution(_), None) => {
                 Err(Error::new(ErrorKind::Program, "expected cuDNN, with which the plan was made"))

@@ -1,13 +1,15 @@
 //! The tasks that a step queues for each rank, found without a GPU.
 //!
-//! Fusion asks cuBLASLt what it supports; here NVIDIA's documentation answers. cuDNN is left out:
-//! generated kernels compute convolutions, and ranks read the memory of their peers.
+//! Fusion asks cuBLASLt what it supports; here NVIDIA's documentation answers. A convolution counts
+//! as one launch if cuDNN adds its bias, and as those of the generated kernel otherwise. Ranks read
+//! the memory of their peers.
 
 use soybean_codegen as codegen;
 use soybean_plan::{BufferId, DType, Kernel, Mode};
 
 use super::{
     collective::{CollectiveOperation, CommunicationBackend},
+    convolution::takes_epilogue,
     device_program::DeviceProgram,
     device_set::{TrainingStep, scalars_for_host},
     epilogue::{Epilogue, fuse},
@@ -49,9 +51,14 @@ pub fn queued_tasks(model: &dyn Model, entry: usize) -> Result<Vec<QueuedTask>, 
     let steps = if is_trained { &program.train[entry] } else { &program.evaluate[entry] };
     let mut builder = PhaseBuilder::new(tables, kernels, CommunicationBackend::PeerAccess);
     let steps = builder.fuse_rows(steps);
-    let fused = fuse(&steps, kernels, tables, copies, &mut |kernel, types, epilogue| {
-        let Some(Kernel::Contract(contraction)) = kernels.get(kernel) else { return false };
-        n_documented_calls(contraction, types, tables.precision, epilogue).is_some()
+    let fused = fuse(&steps, kernels, tables, copies, &mut |kernel, types, epilogue| match kernels
+        .get(kernel)
+    {
+        Some(Kernel::Contract(it)) => {
+            n_documented_calls(it, types, tables.precision, epilogue).is_some()
+        }
+        Some(Kernel::Convolve(it)) => takes_epilogue(it, types, epilogue),
+        _ => false,
     });
     let scalars = match is_trained {
         true => scalars_for_host(tables, entry, TrainingStep::Updating),
@@ -100,6 +107,9 @@ fn n_launches(builder: &PhaseBuilder<'_>, call: &KernelCall) -> Result<usize, Er
             n_documented_calls(contraction, [left, right, result], precision, *epilogue)
     {
         return Ok(n_calls);
+    }
+    if matches!(kernel, Kernel::Convolve(_)) && !epilogue.is_plain() {
+        return Ok(1);
     }
     let what = codegen::Call { kernel, inputs, results, precision };
     let made = (*epilogue == Epilogue::default()).then(|| codegen::generate(&what, "k"));

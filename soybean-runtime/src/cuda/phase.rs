@@ -11,7 +11,7 @@ use super::{
     collective::{
         CollectiveBuilder, CollectiveOperation, CollectiveTask, CommunicationBackend, joined,
     },
-    epilogue::{Epilogue, Fused, FusedMatmul, FusedStep, Location},
+    epilogue::{Epilogue, Fused, FusedProduct, FusedStep, Location},
     rank_context::{RankMemorySizes, aux_offset},
     source::KernelCall,
 };
@@ -175,7 +175,7 @@ impl<'a> PhaseBuilder<'a> {
         for step in &fused.steps {
             match step {
                 FusedStep::Plain(step) => self.queue(step, &mut queue)?,
-                FusedStep::Matmul(matmul) => self.queue_matmul(matmul, &slots, &mut queue)?,
+                FusedStep::Product(product) => self.queue_product(product, &slots, &mut queue)?,
                 FusedStep::Round { input, slot } => {
                     self.queue_rounding(*input, &slots[*slot], &mut queue)?;
                 }
@@ -229,9 +229,9 @@ impl<'a> PhaseBuilder<'a> {
         Ok(())
     }
 
-    fn queue_matmul(
+    fn queue_product(
         &mut self,
-        matmul: &FusedMatmul,
+        product: &FusedProduct,
         slots: &[Range<usize>],
         queue: &mut TaskQueue,
     ) -> Result<(), Error> {
@@ -243,23 +243,30 @@ impl<'a> PhaseBuilder<'a> {
                 })
                 .transpose()
         };
-        let (bias, aux) = (find(matmul.bias)?, find(matmul.aux)?);
-        let (inputs, results) = (self.ranges(&matmul.inputs)?, vec![self.range(matmul.result)?]);
+        let (mut bias, aux) = (find(product.bias)?, find(product.aux)?);
+        let (mut inputs, results) =
+            (self.ranges(&product.inputs)?, vec![self.range(product.result)?]);
+        let mut types = self.types(&product.inputs);
+        if matches!(self.kernels[product.kernel], Kernel::Convolve(_)) {
+            // Convolutions only read their bias, as a third operand.
+            inputs.extend(bias.take());
+            types.extend(product.epilogue.bias);
+        }
         let call = KernelCall {
-            kernel: matmul.kernel,
-            inputs: self.types(&matmul.inputs),
-            results: self.types(&[matmul.result]),
-            epilogue: matmul.epilogue,
+            kernel: product.kernel,
+            inputs: types,
+            results: self.types(&[product.result]),
+            epilogue: product.epilogue,
         };
         let mut run = self.run(call, &inputs, &results);
         run.bias = bias.as_ref().map(|it| it.start);
         run.aux = aux.as_ref().map(|it| it.start);
-        // Bias and auxiliary buffer are read or written depending on the epilogue. Both count as
-        // both.
+        // Bias and auxiliary buffer of a matrix product are read or written depending on the
+        // epilogue. Both count as both.
         let besides = || bias.iter().chain(&aux).cloned();
         let reads = inputs.into_iter().chain(besides()).collect();
         let writes = results.into_iter().chain(besides()).collect();
-        let label = self.label(matmul.kernel, Some(matmul.result))?;
+        let label = self.label(product.kernel, Some(product.result))?;
         queue.push(label, compute(reads, writes), Action::Kernel(run));
         Ok(())
     }

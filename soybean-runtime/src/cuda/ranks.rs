@@ -8,22 +8,21 @@ use std::{
     time::Instant,
 };
 
-use soybean_plan::{Kernel, Program, Step, Tables};
+use soybean_plan::{Program, Step, Tables};
 
 use super::{
     communicators::Communicators,
     device_program::DeviceProgram,
     device_set::{DeviceSet, TrainingStep, scalars_for_host},
-    epilogue::{Fused, fuse},
     gpu::Gpu,
     interconnect::{choose_backend, supports_graphs},
     kernels::GpuKernels,
     launcher::Launcher,
     libraries::installation,
     local_ranks::LocalRanks,
-    matmul::{CublasLt, MatmulPlan},
     phase::{Phase, PhaseBuilder},
     phase_runner::PhaseRunner,
+    product_fuser::ProductFuser,
     rank_context::RankContext,
     source::KernelRequests,
 };
@@ -88,7 +87,7 @@ impl CudaRanks {
         let (tables, kernels) = (model.get().tables(), model.get().kernels());
         let backend = choose_backend(&gpus, local.ranks.len(), local.peers.as_ref())?;
         let mut builder = PhaseBuilder::new(tables, kernels, backend);
-        let mut fuser = MatmulFuser::new(&gpus[0], &device_program)?;
+        let mut fuser = ProductFuser::new(&gpus[0], &device_program)?;
         let train = training_phases(&device_program.program, &mut builder, &mut fuser)?;
         let accumulate = accumulating_phase(&device_program.program, &mut builder, &mut fuser)?;
         let evaluate = evaluation_phases(&device_program.program, &mut builder, &mut fuser)?;
@@ -286,7 +285,7 @@ impl Drop for CudaRanks {
 fn training_phases(
     program: &Program,
     builder: &mut PhaseBuilder<'_>,
-    fuser: &mut MatmulFuser<'_>,
+    fuser: &mut ProductFuser<'_>,
 ) -> Result<Vec<Phase>, Error> {
     let tables = &program.tables;
     let mut phase = |entry: usize| {
@@ -302,7 +301,7 @@ fn training_phases(
 fn accumulating_phase(
     program: &Program,
     builder: &mut PhaseBuilder<'_>,
-    fuser: &mut MatmulFuser<'_>,
+    fuser: &mut ProductFuser<'_>,
 ) -> Result<Option<Phase>, Error> {
     let tables = &program.tables;
     if tables.accumulate_loss.is_none() {
@@ -317,33 +316,11 @@ fn accumulating_phase(
 fn evaluation_phases(
     program: &Program,
     builder: &mut PhaseBuilder<'_>,
-    fuser: &mut MatmulFuser<'_>,
+    fuser: &mut ProductFuser<'_>,
 ) -> Result<Vec<Phase>, Error> {
     let phase = |steps: &Vec<Step>| {
         let steps = builder.fuse_rows(steps);
         builder.phase(&fuser.fuse(&steps), &[])
     };
     program.evaluate.iter().map(phase).collect()
-}
-
-/// Fusion of products with their epilogues, as far as cuBLASLt supports them.
-struct MatmulFuser<'a> {
-    lt: CublasLt,
-    program: &'a DeviceProgram,
-}
-
-impl<'a> MatmulFuser<'a> {
-    fn new(gpu: &Arc<Gpu>, program: &'a DeviceProgram) -> Result<Self, Error> {
-        Ok(Self { lt: CublasLt::new(gpu)?, program })
-    }
-
-    fn fuse(&mut self, steps: &[Step]) -> Fused {
-        let Self { lt, program: DeviceProgram { program, copies, .. } } = self;
-        let (tables, kernels) = (&program.tables, &program.kernels);
-        fuse(steps, kernels, tables, copies, &mut |kernel, types, epilogue| {
-            let Some(Kernel::Contract(contraction)) = kernels.get(kernel) else { return false };
-            let product = MatmulPlan::new(lt, contraction, types, tables.precision, epilogue);
-            product.is_ok_and(|it| it.is_some())
-        })
-    }
 }

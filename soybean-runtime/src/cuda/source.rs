@@ -6,7 +6,7 @@ use soybean_plan::{DType, Kernel, Precision, Step};
 use super::{
     collective::CommunicationBackend,
     compile::cubin,
-    convolution::ResultConversion,
+    convolution::{ResultConversion, epilogue_map},
     device_program::DeviceProgram,
     epilogue::{Epilogue, Fused, FusedStep},
     phase::PhaseBuilder,
@@ -19,7 +19,7 @@ pub(crate) struct KernelCall {
     pub(crate) kernel: usize,
     pub(crate) inputs: Vec<DType>,
     pub(crate) results: Vec<DType>,
-    /// Epilogue of a product.
+    /// Epilogue of a product. Convolutions have its bias as their third input.
     pub(crate) epilogue: Epilogue,
 }
 
@@ -41,6 +41,8 @@ pub(crate) enum GeneratedPart<'a> {
     WholeKernel,
     /// The conversion of a library call's result, if it needs one.
     Conversion(Option<&'a ResultConversion>),
+    /// The epilogue of a convolution, in case that the library refuses it.
+    Epilogue,
 }
 
 /// Operations that are generated for a call.
@@ -68,66 +70,105 @@ impl ModelSource {
         let text = [prelude(), &movement::text(requests.transfers)].concat();
         let mut this = Self { text, made: Vec::new() };
         for (number, (call, part)) in requests.calls.iter().zip(parts).enumerate() {
+            let prefix = format!("k{number}_");
             let made = match *part {
-                GeneratedPart::WholeKernel => {
-                    let Generated { text, operations, workspace_bytes } =
-                        generate(requests, call, number)?;
-                    this.text.push_str(&text);
-                    GeneratedCall { operations, workspace_bytes }
-                }
-                GeneratedPart::Conversion(None) => GeneratedCall::default(),
+                GeneratedPart::WholeKernel => generate(requests, call, &prefix)?,
+                GeneratedPart::Conversion(None) => Generated::default(),
                 GeneratedPart::Conversion(Some(conversion)) => {
-                    let made = generate_conversion(conversion, &format!("k{number}_"))?;
-                    this.text.push_str(&made.text);
-                    let operations = made.operations.into_iter().map(redirected).collect();
-                    GeneratedCall { operations, workspace_bytes: 0 }
+                    generate_conversion(conversion, &prefix)?
                 }
+                GeneratedPart::Epilogue => generate_epilogue(requests, call, &prefix)?,
             };
+            let Generated { text, operations, workspace_bytes } = made;
+            this.text.push_str(&text);
+            let made = GeneratedCall { operations, workspace_bytes };
             this.made.push(made);
         }
         Ok(this)
     }
 }
 
+/// Generates the conversion of a result from the place at which the library call left it.
 fn generate_conversion(conversion: &ResultConversion, prefix: &str) -> Result<Generated, Error> {
     let kernel = Kernel::Permute(conversion.permutation);
     let (inputs, results) = conversion.types.split_at(1);
     // Copies compute no products, so the precision does not matter.
     let call = codegen::Call { kernel: &kernel, inputs, results, precision: Precision::F32 };
-    codegen::generate(&call, prefix).ok_or_else(|| {
+    let made = codegen::generate(&call, prefix).ok_or_else(|| {
         let message = format!("expected a copy that GPUs can make, found {conversion:?}");
         Error::new(ErrorKind::Program, message)
-    })
-}
-
-/// Replaces the source of a conversion by the place at which the library call left the result.
-fn redirected(operation: Operation) -> Operation {
-    let redirect = |address| match address {
+    })?;
+    Ok(redirected(made, |address| match address {
         Address::Input(_) => ResultConversion::FROM,
         Address::Result(_) | Address::Scalars | Address::Workspace(_) => address,
+    }))
+}
+
+/// Generates the epilogue of a convolution, in the place of its result.
+fn generate_epilogue(
+    requests: &KernelRequests<'_>,
+    call: &KernelCall,
+    prefix: &str,
+) -> Result<Generated, Error> {
+    let (kernel, Epilogue { function, bias }) = (&requests.kernels[call.kernel], call.epilogue);
+    let (Kernel::Convolve(convolution), Some(bias)) = (kernel, bias) else {
+        return Err(no_kernel(requests, call));
     };
-    match operation {
-        Operation::Launch(mut launch) => {
-            launch.arguments = launch.arguments.into_iter().map(redirect).collect();
-            Operation::Launch(launch)
-        }
-        Operation::Fill { target, n_bytes, value } => {
-            Operation::Fill { target: redirect(target), n_bytes, value }
+    let map = Kernel::Map(epilogue_map(convolution, function));
+    let (results, precision) = (&call.results[..], requests.precision);
+    let inputs = &[results[0], bias];
+    let what = codegen::Call { kernel: &map, inputs, results, precision };
+    let made = codegen::generate(&what, &format!("{prefix}epilogue_"));
+    let made = made.ok_or_else(|| no_kernel(requests, call))?;
+    Ok(redirected(made, |address| match address {
+        Address::Input(0) => Address::Result(0),
+        Address::Input(_) => Address::Input(2),
+        Address::Result(_) | Address::Scalars | Address::Workspace(_) => address,
+    }))
+}
+
+/// Replaces the addresses of all operations.
+fn redirected(mut made: Generated, redirect: impl Fn(Address) -> Address) -> Generated {
+    for operation in &mut made.operations {
+        match operation {
+            Operation::Launch(launch) => {
+                launch.arguments.iter_mut().for_each(|it| *it = redirect(*it));
+            }
+            Operation::Fill { target, .. } => *target = redirect(*target),
         }
     }
+    made
 }
 
 fn generate(
     requests: &KernelRequests<'_>,
     call: &KernelCall,
-    number: usize,
+    prefix: &str,
 ) -> Result<Generated, Error> {
     let kernel = &requests.kernels[call.kernel];
-    let (inputs, results, precision) = (&call.inputs[..], &call.results[..], requests.precision);
+    let (results, precision) = (&call.results[..], requests.precision);
+    let is_plain = call.epilogue.is_plain();
+    let (inputs, epilogue) = match kernel {
+        Kernel::Convolve(_) if !is_plain => {
+            (&call.inputs[..2], Some(generate_epilogue(requests, call, prefix)?))
+        }
+        // The library of one GPU may support an epilogue that another lacks.
+        _ if !is_plain => return Err(no_kernel(requests, call)),
+        _ => (&call.inputs[..], None),
+    };
     let what = codegen::Call { kernel, inputs, results, precision };
-    // The library of one GPU may support an epilogue that another lacks.
-    let made = call.epilogue.is_plain().then(|| codegen::generate(&what, &format!("k{number}_")));
-    made.flatten().ok_or_else(|| match kernel {
+    let made = codegen::generate(&what, prefix);
+    let mut made = made.ok_or_else(|| no_kernel(requests, call))?;
+    if let Some(epilogue) = epilogue {
+        made.text.push_str(&epilogue.text);
+        made.operations.extend(epilogue.operations);
+    }
+    Ok(made)
+}
+
+/// Returns the error for a call that has no kernel on GPUs.
+fn no_kernel(requests: &KernelRequests<'_>, call: &KernelCall) -> Error {
+    match &requests.kernels[call.kernel] {
         Kernel::Custom(it) if it.cuda.is_none() => Error::new(
             ErrorKind::Operator,
             format!(
@@ -136,13 +177,13 @@ fn generate(
                 it.name
             ),
         ),
-        _ => {
-            let (kind, number) = (kernel.kind(), call.kernel);
+        kernel => {
+            let (kind, number, inputs) = (kernel.kind(), call.kernel, &call.inputs);
             let message =
                 format!("{kind} {number}: expected a kernel that GPUs can run on {inputs:?}");
             Error::new(ErrorKind::Program, message)
         }
-    })
+    }
 }
 
 /// The machine code of a model's kernels.

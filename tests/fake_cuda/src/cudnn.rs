@@ -10,13 +10,14 @@ use std::ffi::{CStr, c_int};
 use crate::ffi::{Address, Handle, In, Out, constant};
 use crate::handles::Handles;
 use crate::state::lock;
-use convolution::{Convolution, Direction};
-use descriptor::{ConvolutionDescriptor, TensorDescriptor};
+use convolution::{Convolution, Direction, Epilogue};
+use descriptor::{ActivationDescriptor, ConvolutionDescriptor, TensorDescriptor};
 
 /// The stream of each library handle. 0 is the null stream.
 static LIBRARIES: Handles<Handle> = Handles::new();
 /// Descriptors of tensors and filters. A filter's extents begin with outputs and inputs.
 static TENSORS: Handles<Option<TensorDescriptor>> = Handles::new();
+static ACTIVATIONS: Handles<Option<ActivationDescriptor>> = Handles::new();
 static CONVOLUTIONS: Handles<Option<ConvolutionDescriptor>> = Handles::new();
 
 /// `cudnnStatus_t` of version 9.
@@ -97,6 +98,12 @@ cudnn! {
     fn cudnnSetFilter4dDescriptor(filter: Handle, number: u32, format: u32, k: c_int, c: c_int, h: c_int, w: c_int) {
         set_tensor(filter, TensorDescriptor::new(number, format, [k, c, h, w])?)
     }
+    fn cudnnCreateActivationDescriptor(activation: Out<Handle>) { activation.put(ACTIVATIONS.add(None)).ok_or(Status::BAD_PARAM) }
+    fn cudnnDestroyActivationDescriptor(activation: Handle) { ACTIVATIONS.remove(activation).map(|_| ()).ok_or(Status::BAD_PARAM) }
+    fn cudnnSetActivationDescriptor(activation: Handle, mode: u32, of_nan: u32, _coefficient: f64) {
+        let made = ActivationDescriptor::new(mode, of_nan)?;
+        ACTIVATIONS.change(activation, |known| *known = Some(made)).ok_or(Status::BAD_PARAM)
+    }
     fn cudnnCreateConvolutionDescriptor(descriptor: Out<Handle>) { descriptor.put(CONVOLUTIONS.add(None)).ok_or(Status::BAD_PARAM) }
     fn cudnnDestroyConvolutionDescriptor(descriptor: Handle) { CONVOLUTIONS.remove(descriptor).map(|_| ()).ok_or(Status::BAD_PARAM) }
     fn cudnnSetConvolution2dDescriptor(
@@ -150,6 +157,23 @@ cudnn! {
         workspace: u64, workspace_bytes: usize, beta: In<f32>, y: Handle, y_data: u64,
     ) {
         let convolution = convolution(Direction::Forward, [x, w, y], descriptor)?;
+        run(library, convolution, [x_data, w_data, y_data], [alpha, beta], algorithm, (workspace, workspace_bytes))
+    }
+    fn cudnnConvolutionBiasActivationForward(
+        library: Handle, alpha: In<f32>, x: Handle, x_data: u64, w: Handle, w_data: u64, descriptor: Handle, algorithm: u32,
+        workspace: u64, workspace_bytes: usize, beta: In<f32>, z: Handle, z_data: u64, bias: Handle, bias_data: u64,
+        activation: Handle, y: Handle, y_data: u64,
+    ) {
+        let tensor = |handle: Handle| TENSORS.get(handle).flatten().ok_or(Status::BAD_PARAM);
+        let activation = ACTIVATIONS.get(activation).flatten().ok_or(Status::BAD_PARAM)?;
+        let mut convolution = convolution(Direction::Forward, [x, w, y], descriptor)?;
+        if tensor(z)? != tensor(y)? || x_data == y_data || x_data == z_data {
+            return Err(Status::BAD_PARAM);
+        }
+        if lock().settings.refuses_activations {
+            return Err(Status::NOT_SUPPORTED);
+        }
+        convolution.epilogue = Some(Epilogue::new(activation, (tensor(w)?, tensor(bias)?), algorithm, [bias_data, z_data])?);
         run(library, convolution, [x_data, w_data, y_data], [alpha, beta], algorithm, (workspace, workspace_bytes))
     }
     fn cudnnConvolutionBackwardData(

@@ -33,6 +33,8 @@ pub(crate) struct Settings {
     pub(crate) nccl_folder: Option<PathBuf>,
     /// Status of cuDNN's start instead of success.
     pub(crate) cudnn_status: Option<u32>,
+    /// True if cuDNN refuses convolutions with an activation.
+    pub(crate) refuses_activations: bool,
     /// Folder for the numbers of calls of each process.
     pub(crate) calls_folder: Option<PathBuf>,
 }
@@ -55,6 +57,7 @@ impl Settings {
             fail_communicators: number::<u8>("SOYBEAN_FAKE_NCCL_ERROR").is_some(),
             nccl_folder: env::var_os("SOYBEAN_FAKE_NCCL_FOLDER").map(PathBuf::from),
             cudnn_status: number("SOYBEAN_FAKE_CUDNN_STATUS"),
+            refuses_activations: number::<u8>("SOYBEAN_FAKE_NO_ACTIVATIONS").is_some(),
             calls_folder: env::var_os("SOYBEAN_FAKE_CALLS").map(PathBuf::from),
         }
     }

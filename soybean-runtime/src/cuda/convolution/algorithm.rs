@@ -32,6 +32,8 @@ pub(super) enum Algorithm {
 pub(super) struct TensorPointers {
     pub(super) left: *const c_void,
     pub(super) right: *const c_void,
+    /// The bias of an epilogue, or null.
+    pub(super) bias: *const c_void,
     pub(super) result: *mut c_void,
     pub(super) workspace: *mut c_void,
     pub(super) workspace_bytes: usize,
@@ -197,7 +199,7 @@ impl Algorithm {
         let Descriptors { images, filters, results, convolution } = descriptors;
         let (images, filters, results, convolution) =
             (images.raw(), filters.raw(), results.raw(), convolution.raw());
-        let TensorPointers { left, right, result, workspace, workspace_bytes } = pointers;
+        let TensorPointers { left, right, bias: _, result, workspace, workspace_bytes } = pointers;
         let queued = match self {
             // SAFETY: required of the caller.
             Self::Forward(it) => unsafe {

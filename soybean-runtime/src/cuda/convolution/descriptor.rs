@@ -1,4 +1,4 @@
-//! Descriptors of cuDNN for tensors, filters and convolutions, destroyed on drop.
+//! Descriptors of cuDNN for tensors, filters, convolutions and activations, destroyed on drop.
 #![expect(unsafe_code, reason = "cuDNN is a C library")]
 
 use std::ffi::c_int;
@@ -41,6 +41,8 @@ descriptions! {
     TensorDescriptor(sys::cudnnTensorDescriptor_t) = cudnnCreateTensorDescriptor, cudnnDestroyTensorDescriptor;
     /// Dense filters. Extents are filters, channels, height and width in every layout.
     FilterDescriptor(sys::cudnnFilterDescriptor_t) = cudnnCreateFilterDescriptor, cudnnDestroyFilterDescriptor;
+    /// The function that follows a convolution and the addition of its bias.
+    ActivationDescriptor(sys::cudnnActivationDescriptor_t) = cudnnCreateActivationDescriptor, cudnnDestroyActivationDescriptor;
     /// Padding, strides, dilation and groups of a convolution.
     ConvolutionDescriptor(sys::cudnnConvolutionDescriptor_t) = cudnnCreateConvolutionDescriptor, cudnnDestroyConvolutionDescriptor;
 }
@@ -112,6 +114,17 @@ impl ConvolutionDescriptor {
     pub(super) fn set_math(&self, math: Math) -> Result<(), CudnnError> {
         // SAFETY: the descriptor is valid.
         unsafe { sys::cudnnSetConvolutionMathType(self.0, math) }.result()
+    }
+}
+
+impl ActivationDescriptor {
+    pub(super) fn new(mode: sys::cudnnActivationMode_t) -> Result<Self, CudnnError> {
+        let activation = Self::empty()?;
+        // With convolutions, cuDNN has no activation that propagates NaN.
+        let of_nan = sys::cudnnNanPropagation_t::CUDNN_NOT_PROPAGATE_NAN;
+        // SAFETY: the descriptor is valid.
+        let set = unsafe { sys::cudnnSetActivationDescriptor(activation.0, mode, of_nan, 0.0) };
+        set.result().map(|()| activation)
     }
 }
 

@@ -2,6 +2,8 @@
 //! loops.
 #![expect(unsafe_code, reason = "convolutions run on raw memory")]
 
+mod epilogues;
+
 use soybean_fake_cuda::virtual_gpus::on_virtual_gpus;
 use soybean_plan::{ImageLayout, Kernel, KernelDescriptor};
 
@@ -195,7 +197,7 @@ fn plan(
 ) -> Option<ConvolutionPlan> {
     let cudnn = Cudnn::new(&gpus(1)[0]).unwrap();
     let limits = ConvolutionLimits { precision, max_workspace_bytes };
-    ConvolutionPlan::new(&cudnn, convolution, *types, limits).unwrap()
+    ConvolutionPlan::new(&cudnn, convolution, *types, Epilogue::default(), limits).unwrap()
 }
 
 /// Plain, strided, grouped, depthwise, one-dimensional and wide convolutions, in both layouts.
@@ -272,7 +274,11 @@ fn single_precision_takes_no_transforms() {
             let case = (Convolution { form, ..PLAIN }, types);
             for (precision, may_transform) in [(Precision::F32, false), (Precision::Tf32, true)] {
                 let plan = plan(&case, precision, MAX_WORKSPACE_BYTES).unwrap();
-                assert_eq!(plan.algorithm.transforms_numbers(), may_transform, "{form:?}");
+                assert_eq!(
+                    plan.candidates[0].algorithm.transforms_numbers(),
+                    may_transform,
+                    "{form:?}"
+                );
             }
         }
     });

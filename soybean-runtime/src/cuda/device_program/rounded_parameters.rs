@@ -9,7 +9,9 @@ use std::{
     collections::{BTreeMap, BTreeSet},
 };
 
-use soybean_plan::{Buffer, BufferId, DType, Kernel, Map, Program, ScalarProgram, Step, Tables};
+use soybean_plan::{
+    Buffer, BufferId, DType, ImageLayout, Kernel, Map, Program, ScalarProgram, Step, Tables,
+};
 
 use super::super::epilogue::{Rounded, bias_of};
 
@@ -68,7 +70,11 @@ fn rounded_biases(program: &Program) -> BTreeSet<BufferId> {
     let parameters = parameters(program);
     let mut biases = BTreeSet::new();
     for steps in phases(program) {
-        let is_product = |it: &&Step| matches!(program.kernels[it.kernel], Kernel::Contract(_));
+        let is_product = |it: &&Step| match &program.kernels[it.kernel] {
+            Kernel::Contract(_) => true,
+            Kernel::Convolve(it) => it.layout == ImageLayout::ChannelsLast,
+            _ => false,
+        };
         let products: BTreeSet<BufferId> =
             steps.iter().filter(is_product).flat_map(|it| it.results.iter().copied()).collect();
         for step in steps {

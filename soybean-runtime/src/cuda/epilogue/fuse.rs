@@ -1,4 +1,5 @@
-//! Fusion of products with the maps that follow them.
+//! Fusion of products with the maps that follow them. Convolutions whose channels come last are
+//! products here: each pixel of their result is a row.
 //!
 //! A fused step runs in one place of the program, where its parts ran in several, and buffers share
 //! memory over time. A product is therefore fused only under two conditions. Nothing else reads its
@@ -11,16 +12,17 @@ mod operand_sums;
 use std::{collections::BTreeMap, ops::Range};
 
 use soybean_plan::{
-    BufferId, Combine, Contraction, DType, Instruction, Kernel, Map, Step, Tables, overlaps,
+    BufferId, Combine, Contraction, ConvolutionForm, DType, ImageLayout, Instruction, Kernel, Map,
+    Step, Tables, overlaps,
 };
 
 use super::{
     Epilogue, Function,
     pattern::{Pattern, is_along_columns, is_dense, pattern},
-    steps::{Fused, FusedMatmul, FusedStep, Location, buffer},
+    steps::{Fused, FusedProduct, FusedStep, Location, buffer},
 };
 
-/// Returns true if a product with this contraction, these types and this epilogue is supported.
+/// Returns true if a product by this kernel with these types and this epilogue is supported.
 pub(crate) type CanFuse<'a> = &'a mut dyn FnMut(usize, [DType; 3], Epilogue) -> bool;
 
 /// The buffers of parameters, each with a buffer that holds the same, rounded to `bf16`.
@@ -64,7 +66,7 @@ struct Chain {
     map: usize,
     kernel: usize,
     inputs: [BufferId; 2],
-    /// Result of the contraction.
+    /// Result of the product without its epilogue.
     intermediate: BufferId,
     result: BufferId,
     rows: usize,
@@ -72,17 +74,16 @@ struct Chain {
     pattern: Pattern,
     /// Inputs of the map.
     map_inputs: Vec<BufferId>,
-    /// All steps that read the result of the contraction.
+    /// All steps that read it.
     readers: Vec<usize>,
 }
 
 impl Fuser<'_> {
-    /// Returns the chain that starts with the contraction at this place, if a map follows that a
+    /// Returns the chain that starts with the product at this place, if a map follows that a
     /// product can compute.
     fn chain(&self, product: usize) -> Option<Chain> {
         let FusedStep::Plain(step) = &self.fused.steps[product] else { return None };
-        let Kernel::Contract(contraction) = self.kernels.get(step.kernel)? else { return None };
-        let (rows, columns) = dense_matrix(contraction)?;
+        let (rows, columns) = dense_matrix(self.kernels.get(step.kernel)?)?;
         let (&[left, right], &[intermediate]) = (&step.inputs[..], &step.results[..]) else {
             return None;
         };
@@ -132,7 +133,7 @@ impl Fuser<'_> {
     }
 
     /// Returns the product in a supported form: unchanged, or with a rounded bias.
-    fn supported_variant(&mut self, product: &FusedMatmul) -> Option<FusedMatmul> {
+    fn supported_variant(&mut self, product: &FusedProduct) -> Option<FusedProduct> {
         if self.can_compute(product) {
             return Some(product.clone());
         }
@@ -144,7 +145,7 @@ impl Fuser<'_> {
     }
 
     /// Inserts a forward product, after the rounding of its bias if there is no rounded copy.
-    fn insert_forward(&mut self, place: usize, chain: &Chain, mut product: FusedMatmul) {
+    fn insert_forward(&mut self, place: usize, chain: &Chain, mut product: FusedProduct) {
         let mut round = None;
         if let Some(input) = buffer(product.bias)
             && product.epilogue.bias != Some(self.dtype(input))
@@ -157,7 +158,8 @@ impl Fuser<'_> {
                 round = Some(FusedStep::Round { input, slot });
             }
         }
-        let steps: Vec<FusedStep> = round.into_iter().chain([FusedStep::Matmul(product)]).collect();
+        let steps: Vec<FusedStep> =
+            round.into_iter().chain([FusedStep::Product(product)]).collect();
         self.replace(place, &[chain.product, chain.map], &steps);
     }
 
@@ -196,7 +198,7 @@ impl Fuser<'_> {
     }
 
     /// Fuses a function and its gradient, which share an auxiliary buffer.
-    fn fuse_both(&mut self, forward: &Chain, product: &FusedMatmul, chain: &Chain) -> Option<()> {
+    fn fuse_both(&mut self, forward: &Chain, product: &FusedProduct, chain: &Chain) -> Option<()> {
         // The map must be the only reader of a product that is not written any more. For gelu, the
         // auxiliary output replaces the product, which the gradient may read too.
         let has_no_other_readers =
@@ -215,7 +217,7 @@ impl Fuser<'_> {
                 (Function::GeluAux, Function::GeluGradient, buffer)
             }
         };
-        let mut product = FusedMatmul { aux: Some(aux), ..product.clone() };
+        let mut product = FusedProduct { aux: Some(aux), ..product.clone() };
         product.epilogue.function = function;
         let mut back = chain.product(gradient, None, self.tables);
         back.aux = Some(aux);
@@ -242,7 +244,7 @@ impl Fuser<'_> {
             parts.push(at);
         }
         // The later product first, so that the place of the earlier one does not change.
-        self.replace(place_back, &parts, &[FusedStep::Matmul(back)]);
+        self.replace(place_back, &parts, &[FusedStep::Product(back)]);
         self.insert_forward(place, forward, supported_variant);
         Some(())
     }
@@ -252,14 +254,14 @@ impl Fuser<'_> {
     fn bias_gradient(
         &mut self,
         chain: &Chain,
-        product: &FusedMatmul,
+        product: &FusedProduct,
         place: usize,
     ) -> Option<(usize, BufferId)> {
         let later = chain.map + 1..self.fused.steps.len();
         let found = later.into_iter().find_map(|at| Some((at, self.sum_of_rows(at, chain)?)));
         let (at, buffer) = found?;
         let (sum, result) = (self.range(buffer), self.range(product.result));
-        let is_apart = FusedStep::Matmul(product.clone())
+        let is_apart = FusedStep::Product(product.clone())
             .inputs()
             .iter()
             .all(|it| !overlaps(&sum, &self.range(*it)));
@@ -291,16 +293,16 @@ impl Fuser<'_> {
         is_sum.then_some(sum)
     }
 
-    fn can_compute(&mut self, product: &FusedMatmul) -> bool {
+    fn can_compute(&mut self, product: &FusedProduct) -> bool {
         let [left, right] = product.inputs;
         let types = [left, right, product.result].map(|it| self.dtype(it));
         (self.can)(product.kernel, types, product.epilogue)
     }
 
-    /// Returns a place intermediate the contraction and the map at which the fused product is
+    /// Returns a place between the product and the map at which the fused product is
     /// equivalent to both.
-    fn place(&self, chain: &Chain, product: &FusedMatmul) -> Option<usize> {
-        let step = FusedStep::Matmul(product.clone());
+    fn place(&self, chain: &Chain, product: &FusedProduct) -> Option<usize> {
+        let step = FusedStep::Product(product.clone());
         let ranges = |buffers: Vec<BufferId>| -> Vec<Range<usize>> {
             buffers.into_iter().map(|it| self.range(it)).collect()
         };
@@ -344,20 +346,31 @@ impl Chain {
         }
     }
 
-    fn product(&self, function: Function, bias: Option<BufferId>, tables: &Tables) -> FusedMatmul {
+    fn product(&self, function: Function, bias: Option<BufferId>, tables: &Tables) -> FusedProduct {
         let dtype = bias.map(|it| tables.buffers[it].dtype);
         let epilogue = Epilogue { function, bias: dtype };
         let (kernel, inputs, result) = (self.kernel, self.inputs, self.result);
         let bias = bias.map(Location::Buffer);
-        FusedMatmul { kernel, inputs, result, epilogue, bias, aux: None }
+        FusedProduct { kernel, inputs, result, epilogue, bias, aux: None }
     }
 }
 
-/// Returns rows and columns of a contraction whose result is one dense row-major matrix.
-fn dense_matrix(contraction: &Contraction) -> Option<(usize, usize)> {
-    let Contraction { batch, rows, columns, result, .. } = contraction;
-    let is_dense = (*rows == 1 || result.row == *columns) && (*columns == 1 || result.column == 1);
-    (batch.n_elements() == 1 && is_dense).then_some((*rows, *columns))
+/// Returns rows and columns of a product whose result is one dense row-major matrix.
+fn dense_matrix(kernel: &Kernel) -> Option<(usize, usize)> {
+    match kernel {
+        Kernel::Contract(Contraction { batch, rows, columns, result, .. }) => {
+            let is_dense =
+                (*rows == 1 || result.row == *columns) && (*columns == 1 || result.column == 1);
+            (batch.n_elements() == 1 && is_dense).then_some((*rows, *columns))
+        }
+        Kernel::Convolve(it) => {
+            let is_matrix =
+                it.form == ConvolutionForm::Forward && it.layout == ImageLayout::ChannelsLast;
+            let [height, width] = it.result;
+            is_matrix.then_some((it.batch * height * width, it.groups * it.filters))
+        }
+        _ => None,
+    }
 }
 
 /// Returns true if the map's inputs have the layout of the pattern: dense matrices, and a bias

@@ -10,7 +10,7 @@ pub(crate) enum FusedStep {
     /// A recorded step.
     Plain(Step),
     /// A product with its epilogue.
-    Matmul(FusedMatmul),
+    Product(FusedProduct),
     /// Rounding of an `f32` vector to `bf16` in a slot, for the product that follows.
     Round {
         /// The vector.
@@ -20,10 +20,10 @@ pub(crate) enum FusedStep {
     },
 }
 
-/// A product with an epilogue.
+/// A matrix product or a convolution, with an epilogue.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct FusedMatmul {
-    /// Index of the contraction.
+pub(crate) struct FusedProduct {
+    /// Index of the contraction or convolution.
     pub(crate) kernel: usize,
     /// Left and right operand.
     pub(crate) inputs: [BufferId; 2],
@@ -60,7 +60,7 @@ impl FusedStep {
     pub(crate) fn inputs(&self) -> Vec<BufferId> {
         match self {
             Self::Plain(step) => step.inputs.clone(),
-            Self::Matmul(it) => it.inputs.into_iter().chain(it.extra_inputs()).collect(),
+            Self::Product(it) => it.inputs.into_iter().chain(it.extra_inputs()).collect(),
             Self::Round { input, .. } => vec![*input],
         }
     }
@@ -69,7 +69,7 @@ impl FusedStep {
     pub(crate) fn results(&self) -> Vec<BufferId> {
         match self {
             Self::Plain(step) => step.results.clone(),
-            Self::Matmul(it) => {
+            Self::Product(it) => {
                 let written = buffer(it.bias).filter(|_| it.is_gradient());
                 let aux = buffer(it.aux).filter(|_| !it.is_gradient());
                 [Some(it.result), written, aux].into_iter().flatten().collect()
@@ -79,7 +79,7 @@ impl FusedStep {
     }
 }
 
-impl FusedMatmul {
+impl FusedProduct {
     /// Returns whether the epilogue writes its bias and reads its auxiliary buffer, as gradients
     /// do.
     pub(super) fn is_gradient(&self) -> bool {

@@ -1,7 +1,7 @@
 //! `y[n, k, p, q] = sum over c, r, s of x[n, c, p u + r d - pad, q u + s d - pad] w[k, c, r, s]`,
-//! and its gradients.
+//! its gradients, and `max(alpha y + beta z[n, k, p, q] + b[k], 0)`.
 
-use super::descriptor::{ConvolutionDescriptor, TensorDescriptor};
+use super::descriptor::{ActivationDescriptor, ConvolutionDescriptor, TensorDescriptor};
 use super::{ApiResult, Status};
 use crate::element_type::{ElementType, rounded_to_tf32};
 use crate::ffi::Handle;
@@ -29,6 +29,39 @@ pub(super) struct Convolution {
     /// Factors of the sum and of the previous content.
     pub(super) scales: [f32; 2],
     pub(super) workspace: (u64, usize),
+    pub(super) epilogue: Option<Epilogue>,
+}
+
+/// The bias, the addend and the activation after a convolution.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Epilogue {
+    is_relu: bool,
+    bias: u64,
+    /// A tensor in place of the previous content.
+    addend: u64,
+}
+
+impl Epilogue {
+    /// Checks what cuDNN's documentation demands of filters, bias and algorithm.
+    pub(super) fn new(
+        activation: ActivationDescriptor,
+        (filters, of_bias): (TensorDescriptor, TensorDescriptor),
+        algorithm: u32,
+        [bias, addend]: [u64; 2],
+    ) -> ApiResult<Self> {
+        let ActivationDescriptor { mode, of_nan } = activation;
+        if of_bias.extents != [1, filters.extents[0], 1, 1] {
+            return Err(Status::BAD_PARAM);
+        }
+        let is_relu = mode == ActivationDescriptor::RELU;
+        // Only the implicit product with precomputed indices bypasses the activation.
+        let is_known = is_relu || (mode == ActivationDescriptor::IDENTITY && algorithm == 1);
+        let is_dense = of_bias.dtype == filters.dtype && of_bias.strides[1] == 1;
+        if !is_known || !is_dense || of_nan != 0 {
+            return Err(Status::NOT_SUPPORTED);
+        }
+        Ok(Self { is_relu, bias, addend })
+    }
 }
 
 /// `CUDNN_FMA_MATH`: no conversion of operands.
@@ -64,6 +97,7 @@ impl Convolution {
             data: [0; 3],
             scales: [1.0, 0.0],
             workspace: (0, 0),
+            epilogue: None,
         })
     }
 
@@ -74,12 +108,29 @@ impl Convolution {
             && self.tensors[1].extents[2..] == [3, 3]
             && self.descriptor.stride == [1, 1]
             && self.descriptor.dilation == [1, 1];
-        let (plain, transformed): (&[u32], u32) = match self.direction {
-            Direction::Forward => (&[1, 0], 6),
-            Direction::BackwardData => (&[0, 1], 4),
-            Direction::BackwardFilter => (&[0, 3, 1], 5),
+        let (plain, winograd, fourier): (&[u32], u32, u32) = match self.direction {
+            Direction::Forward => (&[1, 0], 6, 4),
+            Direction::BackwardData => (&[0, 1], 4, 2),
+            Direction::BackwardFilter => (&[0, 3, 1], 5, 2),
         };
-        is_transformable.then_some(transformed).into_iter().chain(plain.iter().copied()).collect()
+        let winograd = is_transformable.then_some(winograd);
+        let fourier = self.has_fourier_transform().then_some(fourier);
+        winograd.into_iter().chain(plain.iter().copied()).chain(fourier).collect()
+    }
+
+    /// Returns true for the convolutions that cuDNN's documentation allows for its FFT.
+    fn has_fourier_transform(&self) -> bool {
+        let [x, w, y] = &self.tensors;
+        let ConvolutionDescriptor { padding, stride, dilation, .. } = self.descriptor;
+        let is_channels_first =
+            |it: &TensorDescriptor| it.strides[3] == 1 && it.strides[2] == it.extents[3];
+        let is_small = (0..2).all(|axis| {
+            let is_inside = padding[axis] < w.extents[2 + axis];
+            is_inside && x.extents[2 + axis] + 2 * padding[axis] <= 256
+        });
+        let is_dense = stride == [1, 1] && dilation == [1, 1];
+        let is_known = x.dtype == ElementType::F32 && is_channels_first(x) && is_channels_first(y);
+        is_known && is_dense && is_small
     }
 
     pub(super) fn is_deterministic(&self, algorithm: u32) -> bool {
@@ -113,8 +164,12 @@ impl Convolution {
         };
         let (workspace, workspace_bytes) = self.workspace;
         let alignment = self.tensors[0].dtype.n_bytes();
-        let are_there =
-            self.data.iter().all(|&data| is_there(data, 0) && data.is_multiple_of(alignment));
+        let extra = self.epilogue.iter().flat_map(|it| [it.bias, it.addend]);
+        let are_there = self
+            .data
+            .into_iter()
+            .chain(extra)
+            .all(|data| is_there(data, 0) && data.is_multiple_of(alignment));
         if !are_there || (workspace_bytes > 0 && !is_there(workspace, workspace_bytes)) {
             return Err(Status::BAD_PARAM);
         }
@@ -136,7 +191,9 @@ impl Convolution {
         let mut values = [Vec::new(), Vec::new(), Vec::new()];
         let mut stored = Vec::new();
         for (number, values) in values.iter_mut().enumerate() {
-            let elements = self.tensors[number].read(memory, self.data[number])?;
+            let addend = self.epilogue.filter(|_| number == output).map(|it| it.addend);
+            let place = addend.unwrap_or(self.data[number]);
+            let elements = self.tensors[number].read(memory, place)?;
             *values = self.places(number).map(|place| elements[place]).collect();
             if number == output {
                 values.fill(0.0);
@@ -228,13 +285,19 @@ impl Convolution {
         sums: &[f32],
         mut stored: Vec<f32>,
     ) -> Result<(), DeviceError> {
-        let [alpha, beta] = self.scales;
-        for (place, sum) in self.places(output).zip(sums) {
+        let ([alpha, beta], dtype) = (self.scales, self.tensors[output].dtype);
+        let n_channels = self.tensors[output].extents[1];
+        let bias = self.epilogue.map(|it| dtype.read(memory, it.bias, n_channels)).transpose()?;
+        let is_relu = self.epilogue.is_some_and(|it| it.is_relu);
+        for (position, (place, sum)) in self.places(output).zip(sums).enumerate() {
             // The previous content may be NaN if it is not used.
             let before = if beta == 0.0 { 0.0 } else { beta * stored[place] };
-            stored[place] = alpha * sum + before;
+            let biased = bias.as_ref().map_or(0.0, |it| it[position % n_channels]);
+            let value = alpha * sum + before + biased;
+            // Like cuDNN's, this ReLU does not propagate NaN.
+            stored[place] = if is_relu { value.max(0.0) } else { value };
         }
-        self.tensors[output].dtype.write(memory, self.data[output], &stored)
+        dtype.write(memory, self.data[output], &stored)
     }
 }
 

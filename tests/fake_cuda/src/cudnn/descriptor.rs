@@ -1,4 +1,4 @@
-//! Descriptors of tensors and convolutions.
+//! Descriptors of tensors, convolutions and activations.
 
 use std::ffi::c_int;
 
@@ -26,6 +26,15 @@ pub(super) struct ConvolutionDescriptor {
     pub(super) groups: usize,
     /// `cudnnMathType_t`.
     pub(super) mathematics: u32,
+}
+
+/// The function after a convolution.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ActivationDescriptor {
+    /// `cudnnActivationMode_t`.
+    pub(super) mode: u32,
+    /// `cudnnNanPropagation_t`.
+    pub(super) of_nan: u32,
 }
 
 impl TensorDescriptor {
@@ -66,6 +75,17 @@ impl TensorDescriptor {
     /// Reads all elements from the first to the last, including gaps.
     pub(super) fn read(&self, memory: &Memory, data: u64) -> Result<Vec<f32>, DeviceError> {
         self.dtype.read(memory, data, self.span())
+    }
+}
+
+impl ActivationDescriptor {
+    /// `CUDNN_ACTIVATION_RELU`.
+    pub(super) const RELU: u32 = 1;
+    /// `CUDNN_ACTIVATION_IDENTITY`.
+    pub(super) const IDENTITY: u32 = 5;
+
+    pub(super) fn new(mode: u32, of_nan: u32) -> ApiResult<Self> {
+        if mode > 6 || of_nan > 1 { Err(Status::BAD_PARAM) } else { Ok(Self { mode, of_nan }) }
     }
 }
 

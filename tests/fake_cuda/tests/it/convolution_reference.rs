@@ -240,6 +240,10 @@ impl Library {
         Self { workspace: stream.alloc_zeros(WORKSPACE_BYTES).unwrap(), stream, handle }
     }
 
+    pub(crate) fn workspace_pointer(&self) -> *mut c_void {
+        self.workspace.device_ptr(&self.stream).0 as *mut c_void
+    }
+
     /// Computes one of the three tensors from the others, with factors 2 for the sum and 0.5 for
     /// the previous content.
     pub(crate) fn run(&self, direction: Direction, tensors: [&Tensor; 3], case: &Case) -> Status {
@@ -249,7 +253,7 @@ impl Library {
             tensors: [(x.tensor_descriptor(), x.pointer()), (y.tensor_descriptor(), y.pointer())],
             filters: (w.filter_descriptor(), w.pointer()),
             descriptor: convolution_descriptor(case, Mathematics::CUDNN_FMA_MATH),
-            workspace: self.workspace.device_ptr(&self.stream).0 as *mut c_void,
+            workspace: self.workspace_pointer(),
         };
         match direction {
             Direction::Forward => call.forward(),

@@ -2,14 +2,18 @@
 
 use cudarc::cudnn::sys;
 use cudarc::cudnn::sys::{
-    cudnnDataType_t as Type, cudnnMathType_t as Mathematics, cudnnStatus_t as Status,
+    cudnnActivationMode_t as Mode, cudnnConvolutionFwdAlgo_t as Algorithm, cudnnDataType_t as Type,
+    cudnnMathType_t as Mathematics, cudnnNanPropagation_t as Nan, cudnnStatus_t as Status,
     cudnnTensorFormat_t as Format,
 };
 
 use crate::child_process::with_devices;
 use crate::convolution_reference::{
-    CASES, Case, Direction, Library, Tensor, convolution_descriptor, count, numbers,
+    ALPHA, BETA, CASES, Case, Direction, Library, Tensor, WORKSPACE_BYTES, convolution_descriptor,
+    count, numbers, scale,
 };
+
+const PRECOMPUTED: Algorithm = Algorithm::CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM;
 
 #[test]
 fn convolutions_and_gradients_are_right() {
@@ -99,11 +103,11 @@ fn algorithms_report_their_properties() {
             )
         };
         asked.result().unwrap();
-        assert_eq!(n_found, 4);
-        // Winograd's transforms come first.
-        let determinism: Vec<_> = found.iter().take(4).map(|it| it.determinism as u32).collect();
-        assert_eq!(determinism, [1, 0, 0, 1]);
-        assert!(found.iter().take(4).is_sorted_by(|one, other| one.time < other.time));
+        assert_eq!(n_found, 5);
+        // Winograd's transforms come first, and Fourier's last.
+        let determinism: Vec<_> = found.iter().take(5).map(|it| it.determinism as u32).collect();
+        assert_eq!(determinism, [1, 0, 0, 1, 1]);
+        assert!(found.iter().take(5).is_sorted_by(|one, other| one.time < other.time));
         let mut n_bytes = 0;
         // SAFETY: all descriptors are valid.
         let size = unsafe {
@@ -125,5 +129,112 @@ fn algorithms_report_their_properties() {
             library.run(Direction::Forward, [&x, &w, &y], &wrong),
             Status::CUDNN_STATUS_BAD_PARAM
         );
+    });
+}
+
+/// Runs a convolution with a bias and an activation.
+fn run_with_bias(
+    library: &Library,
+    [x, w, bias, y]: [&Tensor; 4],
+    case: &Case,
+    (mode, of_nan): (Mode, Nan),
+    algorithm: Algorithm,
+) -> Status {
+    let mut activation = std::ptr::null_mut();
+    // SAFETY: the result is a local variable.
+    unsafe { sys::cudnnCreateActivationDescriptor(&raw mut activation) }.result().unwrap();
+    // SAFETY: it was just created.
+    unsafe { sys::cudnnSetActivationDescriptor(activation, mode, of_nan, 0.0) }.result().unwrap();
+    let results = y.tensor_descriptor();
+    // SAFETY: all tensors match their descriptors.
+    unsafe {
+        sys::cudnnConvolutionBiasActivationForward(
+            library.handle,
+            scale(&ALPHA),
+            x.tensor_descriptor(),
+            x.pointer(),
+            w.filter_descriptor(),
+            w.pointer(),
+            convolution_descriptor(case, Mathematics::CUDNN_FMA_MATH),
+            algorithm,
+            library.workspace_pointer(),
+            WORKSPACE_BYTES,
+            scale(&BETA),
+            results,
+            y.pointer(),
+            bias.tensor_descriptor(),
+            bias.pointer(),
+            activation,
+            results,
+            y.pointer(),
+        )
+    }
+}
+
+/// Returns images, filters, bias and results of a case.
+fn tensors_with_bias(library: &Library, case: &Case, format: Format) -> [(Tensor, Vec<f32>); 4] {
+    let bias = [1, case.filters[0], 1, 1];
+    [
+        (1, format, case.images),
+        (2, format, case.filters),
+        (3, Format::CUDNN_TENSOR_NCHW, bias),
+        (4, format, case.results()),
+    ]
+    .map(|(seed, format, extents)| {
+        let values = numbers(count(extents), seed);
+        let number = Type::CUDNN_DATA_FLOAT;
+        (Tensor::new(&library.stream, number, format, extents, &values), values)
+    })
+}
+
+#[test]
+fn biases_and_activations_follow_convolutions() {
+    with_devices(&[], |_| {
+        let library = Library::new();
+        for case in &CASES {
+            for (format, mode) in [
+                (Format::CUDNN_TENSOR_NHWC, Mode::CUDNN_ACTIVATION_RELU),
+                (Format::CUDNN_TENSOR_NCHW, Mode::CUDNN_ACTIVATION_RELU),
+                (Format::CUDNN_TENSOR_NHWC, Mode::CUDNN_ACTIVATION_IDENTITY),
+            ] {
+                let tensors = tensors_with_bias(&library, case, format);
+                let [x, w, bias, y] = tensors.each_ref().map(|it| &it.1);
+                let n_pixels = y.len() / (case.images[0] as usize * bias.len());
+                let before = |(at, it): (usize, &f32)| 0.5 * it + bias[at / n_pixels % bias.len()];
+                let mut expected: Vec<f32> = y.iter().enumerate().map(before).collect();
+                case.for_each_product(|at_x, at_w, at_y| expected[at_y] += 2.0 * x[at_x] * w[at_w]);
+                let made = tensors.each_ref().map(|it| &it.0);
+                let activation = (mode, Nan::CUDNN_NOT_PROPAGATE_NAN);
+                run_with_bias(&library, made, case, activation, PRECOMPUTED).result().unwrap();
+                for (found, sum) in made[3].read(&library.stream).iter().zip(&expected) {
+                    let is_relu = mode == Mode::CUDNN_ACTIVATION_RELU;
+                    let expected = if is_relu { sum.max(0.0) } else { *sum };
+                    assert!((found - expected).abs() <= 1e-5, "{found}, not {expected}");
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn activations_have_the_limits_of_the_documentation() {
+    with_devices(&[], |_| {
+        let (library, case) = (Library::new(), CASES[0]);
+        let tensors = tensors_with_bias(&library, &case, Format::CUDNN_TENSOR_NHWC);
+        let [x, w, bias, y] = tensors.each_ref().map(|it| &it.0);
+        let status = |bias: &Tensor, mode, of_nan, algorithm| {
+            run_with_bias(&library, [x, w, bias, y], &case, (mode, of_nan), algorithm)
+        };
+        let (relu, not) = (Mode::CUDNN_ACTIVATION_RELU, Nan::CUDNN_NOT_PROPAGATE_NAN);
+        let simple = Algorithm::CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_GEMM;
+        assert_eq!(status(bias, relu, not, simple), Status::CUDNN_STATUS_SUCCESS);
+        for (mode, of_nan, algorithm) in [
+            (Mode::CUDNN_ACTIVATION_IDENTITY, not, simple),
+            (Mode::CUDNN_ACTIVATION_TANH, not, PRECOMPUTED),
+            (relu, Nan::CUDNN_PROPAGATE_NAN, PRECOMPUTED),
+        ] {
+            assert_eq!(status(bias, mode, of_nan, algorithm), Status::CUDNN_STATUS_NOT_SUPPORTED);
+        }
+        assert_eq!(status(y, relu, not, PRECOMPUTED), Status::CUDNN_STATUS_BAD_PARAM);
     });
 }

@@ -9,7 +9,7 @@ use super::{
     super::{
         Epilogue, Function,
         pattern::{is_along_columns, is_dense},
-        steps::{FusedMatmul, FusedStep, Location},
+        steps::{FusedProduct, FusedStep, Location},
     },
     Fuser,
 };
@@ -55,7 +55,7 @@ impl Fuser<'_> {
                 self.is_unchanged(sum.operand, between)
             })
             .filter_map(|at| Some((at, self.product_with(at, sum)?)));
-        let products: Vec<(usize, FusedMatmul)> = products.collect();
+        let products: Vec<(usize, FusedProduct)> = products.collect();
         let (place, parts, product) = products.into_iter().find_map(|(at, product)| {
             let place = self.place_of_both(at, sum.step)?;
             (self.is_apart(&product) && self.can_compute(&product)).then_some((
@@ -64,13 +64,13 @@ impl Fuser<'_> {
                 product,
             ))
         })?;
-        self.replace(place, &parts, &[FusedStep::Matmul(product)]);
+        self.replace(place, &parts, &[FusedStep::Product(product)]);
         Some(())
     }
 
     /// Returns the product at this step with the sum as its epilogue, if the sum is one of its
     /// operands along the depth.
-    fn product_with(&self, at: usize, sum: &SumOfRows) -> Option<FusedMatmul> {
+    fn product_with(&self, at: usize, sum: &SumOfRows) -> Option<FusedProduct> {
         let FusedStep::Plain(step) = &self.fused.steps[at] else { return None };
         let Kernel::Contract(contraction) = self.kernels.get(step.kernel)? else { return None };
         let (&[left, right], &[result]) = (&step.inputs[..], &step.results[..]) else {
@@ -93,7 +93,7 @@ impl Fuser<'_> {
         };
         let epilogue = Epilogue { function, bias: Some(self.dtype(sum.sum)) };
         let (kernel, inputs, bias) = (step.kernel, [left, right], Some(Location::Buffer(sum.sum)));
-        (batch.n_elements() == 1).then_some(FusedMatmul {
+        (batch.n_elements() == 1).then_some(FusedProduct {
             kernel,
             inputs,
             result,
@@ -124,8 +124,8 @@ impl Fuser<'_> {
     }
 
     /// Returns whether what a product writes is apart from all else that it writes or reads.
-    fn is_apart(&self, product: &FusedMatmul) -> bool {
-        let step = FusedStep::Matmul(product.clone());
+    fn is_apart(&self, product: &FusedProduct) -> bool {
+        let step = FusedStep::Product(product.clone());
         let (reads, writes) = (step.inputs(), step.results());
         let range = |it: &BufferId| self.range(*it);
         writes.iter().enumerate().all(|(number, one)| {

@@ -4,7 +4,7 @@ mod formulas;
 mod interpreter;
 mod perceptron;
 
-use soybean_plan::{DType, Kernel};
+use soybean_plan::{Convolution, DType, Kernel};
 
 use self::{
     interpreter::{Interpreter, text},
@@ -189,12 +189,68 @@ fn bias_gradients_move_into_the_gradients_of_weights() {
         };
         let fused = fused(&model, &mut |_, _, epilogue| is_sum(&epilogue));
         check(&model, &fused);
-        let n = fused.steps.iter().filter(|it| matches!(it, FusedStep::Matmul(_))).count();
+        let n = fused.steps.iter().filter(|it| matches!(it, FusedStep::Product(_))).count();
         assert!(seed != 0 || n == 3, "{n}");
         n_fused += n;
     }
     // Most of the three of each model.
     assert!(n_fused > 24 * 2, "{n_fused}");
+}
+
+/// Replaces the products of the forward pass by convolutions of one pixel, with channels last.
+fn with_convolutions(mut model: Perceptron) -> Perceptron {
+    for at in 0..model.kernels.len() {
+        let is_forward = model.steps[..6].iter().any(|it| it.kernel == at);
+        let Kernel::Contract(contraction) = &model.kernels[at] else { continue };
+        let Contraction { rows, columns, depth, .. } = *contraction;
+        let convolution = Convolution {
+            form: ConvolutionForm::Forward,
+            batch: rows,
+            groups: 1,
+            channels: depth,
+            filters: columns,
+            image: [1; 2],
+            window: [1; 2],
+            result: [1; 2],
+            stride: [1; 2],
+            padding: [0; 2],
+            dilation: [1; 2],
+            layout: ImageLayout::ChannelsLast,
+        };
+        if is_forward {
+            model.kernels[at] = convolution.into();
+        }
+    }
+    model
+}
+
+#[test]
+fn convolutions_take_a_bias_and_relu() {
+    let new = || with_convolutions(Perceptron::new(Activation::Relu, true));
+    let kernels = new().kernels;
+    let mut can = |kernel: usize, _: [DType; 3], it: Epilogue| {
+        let is_simple = matches!(it.function, Function::Identity | Function::Relu);
+        matches!(kernels[kernel], Kernel::Contract(_)) || is_simple && it.bias.is_some()
+    };
+    let model = new().with_compiled_offsets();
+    let fused = fused(&model, &mut can);
+    check(&model, &fused);
+    let lines = text(&fused, &model.kernels);
+    assert_eq!(
+        lines[..3],
+        [
+            "b10 = convolution (b0, b2) relu + b3",
+            "b12 = convolution (b10, b4) relu + b5",
+            "b14 = convolution (b12, b6) identity + b7",
+        ]
+    );
+    // The gradient of relu reads its result.
+    assert!(!lines.iter().any(|it| it.contains("relu-gradient")), "{lines:#?}");
+    for seed in 0..12 {
+        let model = new().with_random_offsets(seed);
+        let fused = fuse(&model.steps, &model.kernels, &model.tables, &Rounded::new(), &mut can);
+        check(&model, &fused);
+    }
 }
 
 #[test]
@@ -219,7 +275,7 @@ fn steps_keep_their_meaning_in_all_memory_plans() {
             Perceptron::new(activation, seed % 3 > 0).shuffled(seed).with_random_offsets(seed);
         let fused = fused(&model, &mut allow_all);
         check(&model, &fused);
-        n_fused += fused.steps.iter().filter(|it| matches!(it, FusedStep::Matmul(_))).count();
+        n_fused += fused.steps.iter().filter(|it| matches!(it, FusedStep::Product(_))).count();
     }
     // Most of the five of each model.
     assert!(n_fused > 24 * 3, "{n_fused}");

@@ -1,11 +1,11 @@
 //! Interpreter of steps, fused or not, in double precision.
 
 use soybean_plan::{
-    Binary, BufferId, Combine, Contraction, Instruction, Kernel, Map, ScalarProgram, Shape,
-    Strides, Tables, Unary,
+    Binary, BufferId, Combine, Contraction, Instruction, Kernel, KernelDescriptor, Map,
+    ScalarProgram, Shape, Strides, Tables, Unary,
 };
 
-use super::super::{Function, Fused, FusedMatmul, FusedStep, Location};
+use super::super::{Function, Fused, FusedProduct, FusedStep, Location};
 
 /// Memory of one rank. One word stands for two bytes, so that a `bf16` takes one word and an `f32`
 /// two. Overwritten words become NaN.
@@ -44,6 +44,7 @@ impl<'a> Interpreter<'a> {
                 let inputs: Vec<Vec<f64>> = step.inputs.iter().map(|it| self.read(*it)).collect();
                 let result = match &self.kernels[step.kernel] {
                     Kernel::Contract(it) => product(it, &inputs[0], &inputs[1]),
+                    Kernel::Convolve(it) => it.evaluate(&[&inputs[0], &inputs[1]], &[]).remove(0),
                     Kernel::Map(it) => map(it, &inputs),
                     Kernel::Reduce(it) => {
                         assert_eq!(it.combine, Combine::Sum);
@@ -59,7 +60,7 @@ impl<'a> Interpreter<'a> {
                 };
                 self.write(step.results[0], &result);
             }
-            FusedStep::Matmul(it) => self.run_matmul(it),
+            FusedStep::Product(it) => self.run_product(it),
             FusedStep::Round { input, slot } => {
                 let vector = self.read(*input);
                 self.slots[*slot][..vector.len()].copy_from_slice(&vector);
@@ -67,18 +68,20 @@ impl<'a> Interpreter<'a> {
         }
     }
 
-    fn run_matmul(&mut self, step: &FusedMatmul) {
-        let Kernel::Contract(contraction) = &self.kernels[step.kernel] else {
-            unreachable!("a contraction")
-        };
+    fn run_product(&mut self, step: &FusedProduct) {
         // A device may write parts of the result before it has read all operands.
-        for buffer in FusedStep::Matmul(step.clone()).results() {
+        for buffer in FusedStep::Product(step.clone()).results() {
             let n_elements = self.tables.buffers[buffer].n_elements;
             self.write(buffer, &vec![f64::NAN; n_elements]);
         }
         let [left, right] = step.inputs.map(|it| self.read(it));
-        let mut result = product(contraction, &left, &right);
-        let columns = contraction.columns;
+        let (mut result, columns) = match &self.kernels[step.kernel] {
+            Kernel::Contract(it) => (product(it, &left, &right), it.columns),
+            Kernel::Convolve(it) => {
+                (it.evaluate(&[&left, &right], &[]).remove(0), it.groups * it.filters)
+            }
+            other => unreachable!("no {}", other.kind()),
+        };
         if let (Some(bias), false) = (step.bias, step.is_gradient()) {
             let bias = self.read_location(bias);
             result.iter_mut().enumerate().for_each(|(at, it)| *it += bias[at % columns]);
@@ -106,7 +109,9 @@ impl<'a> Interpreter<'a> {
         if let (Some(aux), false) = (step.aux, step.is_gradient()) {
             self.replace(aux, &given);
         }
-        if let (Some(bias), true) = (step.bias, step.is_gradient()) {
+        if let (Some(bias), true, Kernel::Contract(contraction)) =
+            (step.bias, step.is_gradient(), &self.kernels[step.kernel])
+        {
             let Contraction { rows, depth, left: of_left, right: of_right, .. } = contraction;
             let terms = |line: usize| -> Vec<f64> {
                 let along = |values: &[f64], start: usize, stride: usize| {
@@ -235,7 +240,7 @@ pub(super) fn text(fused: &Fused, kernels: &[Kernel]) -> Vec<String> {
             format!("{} = {kind} ({})", names(step.results.clone()), names(step.inputs.clone()))
         }
         FusedStep::Round { input, slot } => format!("slot {slot} = round b{input}"),
-        FusedStep::Matmul(it) => {
+        FusedStep::Product(it) => {
             let function = match it.epilogue.function {
                 Function::Identity => "identity",
                 Function::Relu => "relu",
@@ -258,7 +263,11 @@ pub(super) fn text(fused: &Fused, kernels: &[Kernel]) -> Vec<String> {
                 None => String::new(),
             };
             let (results, inputs) = (names(step.results()), names(it.inputs.to_vec()));
-            format!("{results} = matmul ({inputs}) {function}{bias}{aux}")
+            let kind = match &kernels[it.kernel] {
+                Kernel::Contract(_) => "matmul",
+                other => other.kind(),
+            };
+            format!("{results} = {kind} ({inputs}) {function}{bias}{aux}")
         }
     };
     fused.steps.iter().map(line).collect()
