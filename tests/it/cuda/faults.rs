@@ -112,7 +112,7 @@ fn a_kernel_that_hangs_among_copies_while_queues_are_full() {
 fn a_kernel_that_hangs_on_the_only_gpu_while_its_queue_is_full() {
     let test = "cuda::faults::a_kernel_that_hangs_on_the_only_gpu_while_its_queue_is_full";
     let settings = [("SOYBEAN_FAKE_QUEUE", "8"), ("SOYBEAN_FAKE_DEVICES", "1")];
-    on_virtual_gpus(test, &settings, |machine| hangs(machine, false, "the start of "));
+    on_virtual_gpus(test, &settings, |machine| hangs(machine, false, "rank"));
 }
 
 /// The driver answers no question while a launch waits. What is being queued is named then.
