@@ -305,6 +305,9 @@ impl Writer<'_> {
         text.line(format!("constexpr float LOG_SCALE = {by_power};"));
         let by_e = constant(std::f64::consts::LOG2_E);
         text.line(format!("constexpr float LOG_OF_E = {by_e};"));
+        // The elements of a head number at most 2^31, but those between its rows may be more.
+        let is_dense = self.alternating().iter().all(|it| it.1 == 1);
+        text.line(format!("typedef {} Offset;", if is_dense { "int" } else { "long long" }));
         self.types(text);
         let score = self.it.score.as_ref();
         write_function(text, "score_function", score.map(|it| &it.score));

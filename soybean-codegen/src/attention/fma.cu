@@ -42,7 +42,7 @@ __device__ __forceinline__ void load_tile(float* tile, const Element* from, int 
   for (int i = threadIdx.x; i < ROWS * GROUPS; i += THREADS) {
     int row = i / GROUPS, column = i % GROUPS * 4;
     bool is_inside = first + row < n_rows;
-    float4 x = is_inside ? four<LENGTH>(from + (long long)(first + row) * ROW, column) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    float4 x = is_inside ? four<LENGTH>(from + (Offset)(first + row) * ROW, column) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
     *(float4*)(tile + row * STRIDE + column) = x;
   }
 }
@@ -151,7 +151,7 @@ __device__ __forceinline__ void put_sums(Element* to, int first, int n_rows, con
       float x[4];
 #pragma unroll
       for (int i = 0; i < 4; ++i) x[i] = sums[r][g][i] * factor[r];
-      put_four<LENGTH>(to + (long long)row * ROW, 4 * thread_column() + g * 4 * SIDE, x);
+      put_four<LENGTH>(to + (Offset)row * ROW, 4 * thread_column() + g * 4 * SIDE, x);
     }
   }
 }

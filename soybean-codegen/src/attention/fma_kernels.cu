@@ -106,7 +106,7 @@ __device__ __forceinline__ void statistics(const Query* query, const Key* key, c
 #pragma unroll
     for (int g = 0; g < WIDTH_GROUPS; ++g) {
       if (!is_inside || !has_columns<WIDTH>(g)) continue;
-      float4 slope = four<WIDTH>(gradient_of(gradient, head) + (long long)row * GRADIENT_ROW, 4 * thread_column() + 4 * SIDE * g);
+      float4 slope = four<WIDTH>(gradient_of(gradient, head) + (Offset)row * GRADIENT_ROW, 4 * thread_column() + 4 * SIDE * g);
       dot_four(product, slope, make_float4(rows.sums[r][g][0], rows.sums[r][g][1], rows.sums[r][g][2], rows.sums[r][g][3]));
     }
     product = over_row<soybean_sum>(product);

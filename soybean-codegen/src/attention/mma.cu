@@ -63,7 +63,7 @@ __device__ __forceinline__ void fetch(unsigned* tile, const Element* from, int f
   int row = threadIdx.x / CHUNKS, chunk = threadIdx.x % CHUNKS, column = chunk * 4 * PER_WORD;
   if (THREADS % CHUNKS != 0 && row >= AT_ONCE) return;
   tile += row * STRIDE + chunk * 4;
-  from += (long long)(first + row) * ROW;
+  from += (Offset)(first + row) * ROW;
 #pragma unroll(ARE_WORDS ? 64 : 4)
   for (int n = 0; n < ROWS; n += AT_ONCE) {
     if (ROWS % AT_ONCE != 0 && n + row >= ROWS) return;
@@ -196,7 +196,7 @@ __device__ __forceinline__ void put_sums(Element* to, int first, int n_rows, con
 #pragma unroll
       for (int n = 0; n < TILES; ++n) {
         float x = sums[m][n][2 * half] * factor[m][half], y = sums[m][n][2 * half + 1] * factor[m][half];
-        put_pair<LENGTH>(to + (long long)row * ROW, n * 8 + 2 * place(), x, y);
+        put_pair<LENGTH>(to + (Offset)row * ROW, n * 8 + 2 * place(), x, y);
       }
     }
   }

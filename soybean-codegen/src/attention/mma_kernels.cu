@@ -158,7 +158,7 @@ __device__ __forceinline__ void statistics(const Query* query, const Key* key, c
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       int row = first + warp_row() + m * 16 + half * 8 + group();
-      const Gradient* slopes = gradient_of(gradient, head) + (long long)row * GRADIENT_ROW;
+      const Gradient* slopes = gradient_of(gradient, head) + (Offset)row * GRADIENT_ROW;
       float product = 0.0f;
 #pragma unroll
       for (int n = 0; n < WIDTH_TILES; ++n) {

@@ -23,9 +23,8 @@ struct Row {
     per_product: f64,
 }
 
-/// Returns attention of whole tiles, as of a large model in bf16, between products whose rows have
-/// 12 heads.
-fn case(form: AttentionForm, side: usize, is_causal: bool) -> Case {
+/// Returns attention of whole tiles, as of a large model in bf16.
+fn case(form: AttentionForm, side: usize, is_causal: bool, layout: AttentionLayout) -> Case {
     let it = Attention {
         form,
         heads: 96,
@@ -42,7 +41,7 @@ fn case(form: AttentionForm, side: usize, is_causal: bool) -> Case {
         bias: None,
         pairs: 0,
         scale: 0.125,
-        layout: AttentionLayout { operands: [12; 4], results: [12; 3] },
+        layout,
     };
     let nothing = |dtype| Data { dtype, numbers: Vec::new() };
     let inputs = it.input_lengths().into_iter().map(|_| nothing(DType::Bf16));
@@ -91,13 +90,22 @@ fn attention_has_few_instructions_for_each_product() {
         return eprintln!("skipped: no NVRTC, no nvdisasm, or no python3");
     };
     let forms = [AttentionForm::Forward, AttentionForm::Gradient];
-    let of_side = |side| forms.map(|form| [false, true].map(|it| case(form, side, it)));
-    let cases: Vec<Case> = [64, 128, 256].into_iter().flat_map(of_side).flatten().collect();
+    // One head after another, and between products whose rows have 12 heads.
+    let layouts =
+        [AttentionLayout::HEADS_FIRST, AttentionLayout { operands: [12; 4], results: [12; 3] }];
+    let mut cases = Vec::new();
+    for (side, layout) in
+        [64, 128, 256].into_iter().flat_map(|it| layouts.map(|layout| (it, layout)))
+    {
+        for form in forms {
+            cases.extend([false, true].map(|it| case(form, side, it, layout)));
+        }
+    }
     for architecture in ["sm_80", "sm_90"] {
         let (_, cubin) = compiler.compile(&device::text(&cases), architecture).unwrap();
         let rows = rows(&cubin, architecture, &disassembler);
         // Gradients of large keys and values have a function each.
-        assert_eq!(rows.len(), 2 * (1 + 3 + 1 + 3 + 1 + 4), "{rows:?}");
+        assert_eq!(rows.len(), 4 * (1 + 3 + 1 + 3 + 1 + 4), "{rows:?}");
         for row in rows {
             let what = format!("{architecture}: {row:?}");
             assert_eq!([row.n_stack_bytes, row.n_spills], [0; 2], "{what}");
