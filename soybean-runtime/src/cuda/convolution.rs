@@ -92,7 +92,7 @@ pub(crate) struct ConvolutionOperands {
     pub(crate) bias: u64,
 }
 
-/// What is left to do after a convolution that has been queued.
+/// The operations that a queued convolution leaves to its caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Remaining {
     Nothing,

@@ -27,7 +27,7 @@ pub(super) struct PhaseTasks {
     pub(super) events: PhaseEvents,
 }
 
-/// What becomes of the tasks of a step.
+/// How the tasks of a step are queued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LaunchMode {
     /// The thread of each GPU queues the tasks of its ranks.

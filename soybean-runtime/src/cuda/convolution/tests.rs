@@ -102,20 +102,30 @@ fn check(cases: &[Case], precision: Precision) {
         epilogue: Epilogue::default(),
     };
     let calls: Vec<KernelCall> = cases.iter().enumerate().map(call).collect();
-    let requests = KernelRequests {
-        kernels: &kernels,
-        precision,
-        calls: &calls,
-        transfers: &[],
-        max_workspace_bytes: MAX_WORKSPACE_BYTES,
-    };
-    let kernels = GpuKernels::new(gpu, &mut Compiler::default(), &requests, None).unwrap();
+    let kernels = compiled(gpu, &kernels, &calls, precision);
     let stream = Stream::new(gpu, Priority::Normal).unwrap();
     let workspace = DeviceMemory::zeroed(gpu, kernels.workspace_bytes(), "the workspace").unwrap();
     for (call, case) in cases.iter().enumerate() {
         workspace.write(0, &vec![0xff_u8; kernels.workspace_bytes()]).unwrap();
         run(&kernels, call, &stream, &workspace, case, precision);
     }
+}
+
+/// Makes the kernels of these calls.
+fn compiled(
+    gpu: &Arc<Gpu>,
+    kernels: &[Kernel],
+    calls: &[KernelCall],
+    precision: Precision,
+) -> GpuKernels {
+    let requests = KernelRequests {
+        kernels,
+        precision,
+        calls,
+        transfers: &[],
+        max_workspace_bytes: MAX_WORKSPACE_BYTES,
+    };
+    GpuKernels::new(gpu, &mut Compiler::default(), &requests, None).unwrap()
 }
 
 /// Runs a case and compares it with plain loops.

@@ -51,14 +51,7 @@ fn check(dtype: DType, precision: Precision) -> u64 {
     let functions = [Function::Identity, Function::Relu];
     let calls = functions.iter().flat_map(|it| (0..kernels.len()).map(|kernel| call(*it, kernel)));
     let calls: Vec<KernelCall> = calls.collect();
-    let requests = KernelRequests {
-        kernels: &kernels,
-        precision,
-        calls: &calls,
-        transfers: &[],
-        max_workspace_bytes: MAX_WORKSPACE_BYTES,
-    };
-    let made = GpuKernels::new(gpu, &mut Compiler::default(), &requests, None).unwrap();
+    let made = compiled(gpu, &kernels, &calls, precision);
     let stream = Stream::new(gpu, Priority::Normal).unwrap();
     let workspace = DeviceMemory::zeroed(gpu, made.workspace_bytes(), "the workspace").unwrap();
     for (number, call) in calls.iter().enumerate() {
