@@ -270,7 +270,8 @@ pub use soybean_macros::{constant, layer, operator};
 pub use soybean_plan as plan;
 pub use soybean_runtime as runtime;
 pub use soybean_runtime::{
-    Array, Config, Counters, Device, Error, Evaluation, Process, Trace, checkpoint, data, weights,
+    Array, Config, Counters, Device, Error, Evaluation, MemoryBesidePlan, Process, Trace,
+    checkpoint, data, weights,
 };
 
 pub use eager::Tensor;

@@ -4,7 +4,7 @@ use std::{fmt, marker::PhantomData, path::Path, process::ExitCode};
 
 use soybean_plan::{Mode, Plan};
 use soybean_runtime::{
-    self as runtime, Array, Config, Error,
+    self as runtime, Array, Config, Error, MemoryBesidePlan,
     weights::{Loaded, Mapping},
 };
 
@@ -106,6 +106,12 @@ impl<N: Network> Predictor<N> {
     /// Returns one line about the devices in use.
     pub fn device_line(&self) -> String {
         self.inner.device_line()
+    }
+
+    /// Returns the memory that a rank has on its GPU beside the plan, the largest of this process.
+    /// It is 0 on the CPU.
+    pub fn memory_beside_plan(&self) -> MemoryBesidePlan {
+        self.inner.memory_beside_plan()
     }
 
     /// Runs the command line of the model: `plan` (the default), `check`, `bench` and `devices`,

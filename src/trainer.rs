@@ -12,7 +12,7 @@ use std::{
 
 use soybean_plan::{Mode, Plan};
 use soybean_runtime::{
-    self as runtime, Array, Config, Counters, Error, Evaluation, Trace,
+    self as runtime, Array, Config, Counters, Error, Evaluation, MemoryBesidePlan, Trace,
     checkpoint::{Checkpoint, Checkpoints, Progress},
     data::Dataset,
     weights::{self, Loaded, Mapping},
@@ -361,6 +361,13 @@ impl<N: Network> Trainer<N> {
     /// Returns one line about the devices in use.
     pub fn device_line(&self) -> String {
         self.inner.device_line()
+    }
+
+    /// Returns the memory that a rank has on its GPU beside the plan, the largest of this process.
+    /// It is 0 on the CPU.
+    #[must_use]
+    pub fn memory_beside_plan(&self) -> MemoryBesidePlan {
+        self.inner.memory_beside_plan()
     }
 
     /// Runs the command line of the model: `train` (the default), `plan`, `check`, `bench` and

@@ -22,6 +22,7 @@ mod initial_values;
 mod inspection;
 #[cfg(feature = "cuda")]
 mod launch_summary;
+mod memory_beside_plan;
 mod model;
 mod movement;
 mod prediction;
@@ -47,6 +48,7 @@ pub use evaluation::Evaluation;
 pub use inspection::NonFiniteTensor;
 #[cfg(feature = "cuda")]
 pub use launch_summary::{LaunchRow, LaunchSummary};
+pub use memory_beside_plan::MemoryBesidePlan;
 pub use model::Model;
 pub use predictor::Predictor;
 pub use processes::Process;

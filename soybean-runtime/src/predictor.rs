@@ -5,7 +5,7 @@ use std::{path::Path, sync::Arc};
 use soybean_plan::Mode;
 
 use crate::{
-    Array, Config, Error, Model, Trainer, View,
+    Array, Config, Error, MemoryBesidePlan, Model, Trainer, View,
     model::AnyModel,
     weights::{self, Loaded, Mapping},
 };
@@ -102,5 +102,12 @@ impl Predictor {
     #[must_use]
     pub fn device_line(&self) -> String {
         self.inner.device_line()
+    }
+
+    /// Returns the memory that a rank has on its GPU beside the plan, the largest of this process.
+    /// It is 0 on the CPU.
+    #[must_use]
+    pub fn memory_beside_plan(&self) -> MemoryBesidePlan {
+        self.inner.memory_beside_plan()
     }
 }

@@ -3,8 +3,8 @@
 use std::{ops::Range, sync::Mutex, time::Instant};
 
 use crate::{
-    Counters, Error, Process, Profile, View, inspection::Inspection, state::TensorRange,
-    trace::Span,
+    Counters, Error, MemoryBesidePlan, Process, Profile, View, inspection::Inspection,
+    state::TensorRange, trace::Span,
 };
 
 /// All ranks of a model on one kind of device.
@@ -18,6 +18,11 @@ pub(crate) trait Ranks: Send {
 
     /// Describes the devices of all ranks, in one line.
     fn device_line(&self) -> String;
+
+    /// Returns the largest memory that a rank of this process has beside the plan.
+    fn memory_beside_plan(&self) -> MemoryBesidePlan {
+        MemoryBesidePlan::default()
+    }
 
     /// Returns the identity of this process.
     fn process(&self) -> Process {

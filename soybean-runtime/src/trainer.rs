@@ -20,7 +20,8 @@ use crate::cuda::{self, CudaRanks};
 #[cfg(not(feature = "cuda"))]
 use crate::devices;
 use crate::{
-    Array, Config, Device, Error, ErrorKind, Evaluation, Model, Process, Profile, Trace, View,
+    Array, Config, Device, Error, ErrorKind, Evaluation, MemoryBesidePlan, Model, Process, Profile,
+    Trace, View,
     abort::lock,
     counters::n_updates_of,
     cpu::CpuRanks,
@@ -345,6 +346,13 @@ impl Trainer {
     #[must_use]
     pub fn device_line(&self) -> String {
         self.ranks.device_line()
+    }
+
+    /// Returns the memory that a rank has on its GPU beside the plan, the largest of this process.
+    /// It is 0 on the CPU.
+    #[must_use]
+    pub fn memory_beside_plan(&self) -> MemoryBesidePlan {
+        self.ranks.memory_beside_plan()
     }
 
     /// Makes the trainer unusable in all processes, because its state was replaced in part. Returns

@@ -12,7 +12,7 @@ use std::{
 
 use soybean_plan::{Tables, readable_bytes};
 use soybean_runtime::{
-    KernelCategory, Trace, Trainer,
+    KernelCategory, MemoryBesidePlan, Trace, Trainer,
     data::{Batch, DataLoader, Dataset, Last, LoaderOptions},
 };
 
@@ -64,7 +64,7 @@ pub(super) fn bench(
         writeln!(output, "bytes per update  {predicted} predicted, {moved} counted, in {n} steps")?;
     }
     writeln!(output, "feeding           {}", feeding(tables, 0, trainer.fed_bytes()))?;
-    writeln!(output, "memory            {}", memory(tables))?;
+    writeln!(output, "memory            {}", memory(tables, trainer.memory_beside_plan()))?;
     Ok(())
 }
 
@@ -249,10 +249,18 @@ pub(super) fn feeding(tables: &Tables, entry: usize, counted: u64) -> String {
 }
 
 /// Returns a line about the memory of a program and of the process.
-pub(super) fn memory(tables: &Tables) -> String {
-    let per_rank = readable_bytes(tables.arena_bytes as u64);
+pub(super) fn memory(tables: &Tables, beside_plan: MemoryBesidePlan) -> String {
     let all = readable_bytes((tables.arena_bytes * tables.mesh.n_ranks()) as u64);
-    format!("{per_rank} per device, {all} in all{}", peak_memory())
+    format!("{}, {all} in all{}", memory_of_rank(tables, beside_plan), peak_memory())
+}
+
+/// Returns the memory of each rank: the plan's and, on GPUs, what is beside it.
+pub(super) fn memory_of_rank(tables: &Tables, beside_plan: MemoryBesidePlan) -> String {
+    let planned = readable_bytes(tables.arena_bytes as u64);
+    match beside_plan.total() {
+        0 => format!("{planned} per device"),
+        _ => format!("{planned} per device, and beside this plan {beside_plan}"),
+    }
 }
 
 /// Returns the peak memory of the process, where the system reports it.

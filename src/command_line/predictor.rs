@@ -74,7 +74,7 @@ pub(super) fn bench(
         writeln!(output, "bytes             {predicted} predicted, {counted} counted")?;
         writeln!(output, "feeding           {}", feeding(tables, entry, predictor.fed_bytes()))?;
     }
-    writeln!(output, "memory            {}", memory(tables))?;
+    writeln!(output, "memory            {}", memory(tables, predictor.memory_beside_plan()))?;
     Ok(())
 }
 

@@ -12,6 +12,7 @@ use soybean_runtime::{ErrorKind, Process, Trainer};
 
 use super::{
     CommandError, CommandModel,
+    bench::memory_of_rank,
     flags::Options,
     signals::{Signal, Signals},
 };
@@ -34,6 +35,10 @@ pub(super) fn train(
     output.flush()?;
     let mut trainer = Trainer::new(model.model, config.trainer.clone())?;
     writeln!(output, "{}", trainer.device_line())?;
+    let beside_plan = trainer.memory_beside_plan();
+    if beside_plan.total() > 0 {
+        writeln!(output, "memory {}", memory_of_rank(tables, beside_plan))?;
+    }
     if let Some(file) = &options.settings_of_run {
         writeln!(output, "settings of {}", file.display())?;
     }

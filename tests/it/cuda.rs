@@ -9,6 +9,7 @@ mod custom_operators;
 mod faults;
 mod inference;
 mod libraries;
+mod memory;
 mod networks;
 mod operators;
 mod schedules;

@@ -69,6 +69,11 @@ impl BatchSlot {
         })
     }
 
+    /// Returns the size in bytes of the copy on the device.
+    pub(crate) const fn n_bytes(&self) -> usize {
+        self.device.n_bytes()
+    }
+
     /// Starts the copy of the rank's part of a batch for an entry. No step that reads the slot may
     /// be running.
     pub(crate) fn fill(

@@ -40,6 +40,11 @@ impl DeviceMemory {
         Ok(memory)
     }
 
+    /// Returns the size in bytes.
+    pub(crate) const fn n_bytes(&self) -> usize {
+        self.n_bytes
+    }
+
     /// Returns the device address of a byte offset.
     pub(crate) fn address(&self, offset: usize) -> sys::CUdeviceptr {
         debug_assert!(offset <= self.n_bytes, "within the block");

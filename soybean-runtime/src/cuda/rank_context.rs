@@ -12,7 +12,7 @@ use super::{
     transfer::MemoryBlock,
 };
 use crate::{
-    Error, ErrorKind,
+    Error, ErrorKind, MemoryBesidePlan,
     backend::{Download, Upload},
     model::AnyModel,
 };
@@ -94,6 +94,17 @@ impl RankContext {
     /// Returns the address of the workspace.
     pub(crate) fn workspace(&self) -> u64 {
         self.workspace.address(0)
+    }
+
+    /// Returns the memory besides the tensors of a plan, whose arena has this many bytes.
+    pub(crate) fn memory_beside_plan(&self, arena_bytes: usize) -> MemoryBesidePlan {
+        let batches = self.slots.iter().map(BatchSlot::n_bytes).sum::<usize>();
+        let others = [&self.patterns, &self.scalars, &self.staging].map(DeviceMemory::n_bytes);
+        MemoryBesidePlan {
+            tensors: self.arena.n_bytes().saturating_sub(arena_bytes) as u64,
+            workspace: self.workspace.n_bytes() as u64,
+            transfers: (batches + others.iter().sum::<usize>()) as u64,
+        }
     }
 
     fn buffer(&self, buffer: BufferId) -> Result<soybean_plan::Buffer, Error> {

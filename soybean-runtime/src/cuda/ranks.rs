@@ -27,7 +27,7 @@ use super::{
     source::KernelRequests,
 };
 use crate::{
-    Config, Error, Profile, View,
+    Config, Error, MemoryBesidePlan, Profile, View,
     abort::lock,
     counters::is_update,
     host_io::HostIo,
@@ -53,6 +53,7 @@ pub(crate) struct CudaRanks {
     queued: usize,
     local: LocalRanks,
     device_line: String,
+    memory_beside_plan: MemoryBesidePlan,
     has_failed: bool,
     launcher: Launcher,
     device_program: DeviceProgram,
@@ -83,6 +84,7 @@ impl CudaRanks {
     ) -> Result<Self, Error> {
         let gpus = installation().gpus(local.gpus.clone())?;
         let device_program = DeviceProgram::fitting(model.get(), &gpus, local.ranks.len())?;
+        let planned_bytes = model.get().tables().arena_bytes;
         let model = &AnyModel::Shared(Arc::new(device_program.program.clone()));
         let (tables, kernels) = (model.get().tables(), model.get().kernels());
         let backend = choose_backend(&gpus, local.ranks.len(), local.peers.as_ref())?;
@@ -106,6 +108,8 @@ impl CudaRanks {
             RankContext::new(rank, (gpu_index, &gpus[gpu_index]), model, sizes)
         };
         let contexts = local.ranks.clone().map(context).collect::<Result<Vec<_>, _>>()?;
+        let beside_plan = contexts.iter().map(|it| it.memory_beside_plan(planned_bytes));
+        let memory_beside_plan = beside_plan.max_by_key(MemoryBesidePlan::total);
         let phases: Vec<&Phase> = train.iter().chain(&accumulate).chain(&evaluate).collect();
         let axes = phases.iter().flat_map(|it| it.nccl_axes());
         let others = (&local.peers, config.step_timeout);
@@ -134,6 +138,7 @@ impl CudaRanks {
             host_io,
             queued: 0,
             device_line: local.device_line(&gpus, backend),
+            memory_beside_plan: memory_beside_plan.unwrap_or_default(),
             launcher: Launcher::new(devices, &gpus, (&local.peers, config.step_timeout))?,
             local,
             has_failed: false,
@@ -265,6 +270,10 @@ impl Ranks for CudaRanks {
 
     fn device_line(&self) -> String {
         self.device_line.clone()
+    }
+
+    fn memory_beside_plan(&self) -> MemoryBesidePlan {
+        self.memory_beside_plan
     }
 }
 

@@ -24,7 +24,7 @@ use super::{
 #[cfg(feature = "cuda")]
 use crate::cuda::{CudaRanks, LocalRanks};
 use crate::{
-    Config, Error, ErrorKind,
+    Config, Error, ErrorKind, MemoryBesidePlan,
     abort::lock,
     cpu::{CpuRanks, Part},
     dispatch::SharedState,
@@ -222,6 +222,10 @@ impl Ranks for ProcessRanks {
     fn device_line(&self) -> String {
         let inner = self.inner.as_ref().map(|it| it.device_line());
         format!("{}, in {} processes", inner.unwrap_or_default(), self.process().count)
+    }
+
+    fn memory_beside_plan(&self) -> MemoryBesidePlan {
+        self.inner.as_ref().map(|it| it.memory_beside_plan()).unwrap_or_default()
     }
 
     fn process(&self) -> Process {

@@ -161,6 +161,16 @@ impl Machine {
         self.function::<extern "C" fn(*const c_char) -> u64>("soybean_fake_counters")(name.as_ptr())
     }
 
+    /// Returns the memory in bytes that is in use on the GPU of this thread.
+    #[must_use]
+    pub fn used_bytes(&self) -> usize {
+        let (mut free, mut total) = (0, 0);
+        let information =
+            self.function::<extern "C" fn(&mut usize, &mut usize) -> i32>("cuMemGetInfo_v2");
+        assert_eq!(information(&mut free, &mut total), 0, "a GPU is current");
+        total - free
+    }
+
     /// Returns the number of complaints since the start.
     #[must_use]
     pub fn n_complaints(&self) -> u64 {
