@@ -1,8 +1,8 @@
 //! Random steps in random memory for tests.
 
 use soybean_plan::{
-    Buffer, DType, Entry, Kernel, Mesh, NonFinite, Output, Precision, Rows, Shape, Step, Tables,
-    Tile, Tiling, random::mixed,
+    Buffer, DType, Entry, Kernel, Mesh, Output, Rows, Shape, Step, Tables, Tile, Tiling,
+    random::mixed,
 };
 
 /// The elements of the arena.
@@ -36,23 +36,11 @@ pub(crate) fn tables(buffers: &[Buffer], lasting: &[usize]) -> Tables {
         rows: Rows::Mixed,
     };
     Tables {
-        name: "steps".into(),
-        mesh: Mesh::new(1),
-        precision: Precision::F32,
         arena_bytes: N_CELLS * 4,
         buffers: buffers.to_vec().into(),
         entries: vec![Entry::only(0, lasting.len(), 0, 0)].into(),
-        inputs: vec![].into(),
-        parameters: vec![].into(),
-        states: vec![].into(),
-        constants: vec![].into(),
-        scalars: vec![].into(),
-        accumulate_loss: None,
-        accumulate: 1,
-        ema: None,
-        non_finite: NonFinite::Stop,
         outputs: lasting.iter().map(output).collect(),
-        accumulate_bytes: 0,
+        ..Tables::new("steps", Mesh::new(1))
     }
 }
 

@@ -131,6 +131,31 @@ pub struct Tables {
 }
 
 impl Tables {
+    /// Returns the tables of a program in `f32` that has no buffers, entries or tensors yet. Every
+    /// step updates, and a step that is not finite stops the run.
+    #[must_use]
+    pub const fn new(name: &'static str, mesh: Mesh) -> Self {
+        Self {
+            name: Cow::Borrowed(name),
+            mesh,
+            precision: Precision::F32,
+            arena_bytes: 0,
+            buffers: Cow::Borrowed(&[]),
+            entries: Cow::Borrowed(&[]),
+            inputs: Cow::Borrowed(&[]),
+            parameters: Cow::Borrowed(&[]),
+            states: Cow::Borrowed(&[]),
+            constants: Cow::Borrowed(&[]),
+            scalars: Cow::Borrowed(&[]),
+            accumulate_loss: None,
+            accumulate: 1,
+            ema: None,
+            non_finite: NonFinite::Stop,
+            outputs: Cow::Borrowed(&[]),
+            accumulate_bytes: 0,
+        }
+    }
+
     /// Returns the mode of the program: training if there is a loss.
     #[must_use]
     pub fn mode(&self) -> Mode {

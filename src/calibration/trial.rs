@@ -1,8 +1,8 @@
 //! Trials: one kernel or collective as a program that repeats it.
 
 use soybean_plan::{
-    Buffer, DType, Entry, Init, Input, Kernel, KernelWork, Mesh, NonFinite, Parameter, Precision,
-    Program, Shape, Step, Tables, Tile, Tiling,
+    Buffer, DType, Entry, Init, Input, Kernel, KernelWork, Mesh, Parameter, Precision, Program,
+    Shape, Step, Tables, Tile, Tiling,
 };
 
 /// A kernel or a collective, with the buffers that it reads and writes.
@@ -175,8 +175,6 @@ impl Layout {
 
     fn tables(self, loss: usize, precision: Precision) -> Tables {
         Tables {
-            name: "calibration".into(),
-            mesh: self.mesh,
             precision,
             arena_bytes: self.arena_bytes,
             buffers: self.buffers.into(),
@@ -186,15 +184,7 @@ impl Layout {
             .into(),
             inputs: self.inputs.into(),
             parameters: self.parameters.into(),
-            states: Vec::new().into(),
-            constants: Vec::new().into(),
-            scalars: Vec::new().into(),
-            accumulate_loss: None,
-            accumulate: 1,
-            ema: None,
-            non_finite: NonFinite::Stop,
-            outputs: Vec::new().into(),
-            accumulate_bytes: 0,
+            ..Tables::new("calibration", self.mesh)
         }
     }
 }

@@ -3,9 +3,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use soybean_plan::{
-    Buffer, DType, Entry, Kernel, Mesh, NonFinite, Precision, Program, Step, Tables,
-};
+use soybean_plan::{Buffer, DType, Entry, Kernel, Mesh, Program, Step, Tables};
 use soybean_runtime::{Config, Device, KernelCategory, Trainer};
 
 /// The limit for the number of measured steps.
@@ -38,23 +36,10 @@ pub(crate) fn seconds_of_steps(
     };
     let buffers: Vec<Buffer> = sizes.iter().map(buffer).collect();
     let tables = Tables {
-        name: "bench".into(),
-        mesh: Mesh::new(n_ranks),
-        precision: Precision::F32,
         arena_bytes,
         buffers: buffers.into(),
         entries: vec![Entry::only(0, 0, 0, 0).trained(0, 0)].into(),
-        inputs: vec![].into(),
-        parameters: vec![].into(),
-        states: vec![].into(),
-        constants: vec![].into(),
-        scalars: vec![].into(),
-        accumulate_loss: None,
-        accumulate: 1,
-        ema: None,
-        non_finite: NonFinite::Stop,
-        outputs: vec![].into(),
-        accumulate_bytes: 0,
+        ..Tables::new("bench", Mesh::new(n_ranks))
     };
     let train = [steps; N_ROUNDS].concat();
     let program = Program {

@@ -53,7 +53,8 @@ pub(crate) struct CudaRanks {
     queued: usize,
     local: LocalRanks,
     device_line: String,
-    memory_beside_plan: MemoryBesidePlan,
+    /// The arena of the plan.
+    planned_bytes: usize,
     has_failed: bool,
     launcher: Launcher,
     device_program: DeviceProgram,
@@ -108,8 +109,6 @@ impl CudaRanks {
             RankContext::new(rank, (gpu_index, &gpus[gpu_index]), model, sizes)
         };
         let contexts = local.ranks.clone().map(context).collect::<Result<Vec<_>, _>>()?;
-        let beside_plan = contexts.iter().map(|it| it.memory_beside_plan(planned_bytes));
-        let memory_beside_plan = beside_plan.max_by_key(MemoryBesidePlan::total);
         let phases: Vec<&Phase> = train.iter().chain(&accumulate).chain(&evaluate).collect();
         let axes = phases.iter().flat_map(|it| it.nccl_axes());
         let others = (&local.peers, config.step_timeout);
@@ -138,7 +137,7 @@ impl CudaRanks {
             host_io,
             queued: 0,
             device_line: local.device_line(&gpus, backend),
-            memory_beside_plan: memory_beside_plan.unwrap_or_default(),
+            planned_bytes,
             launcher: Launcher::new(devices, &gpus, (&local.peers, config.step_timeout))?,
             local,
             has_failed: false,
@@ -273,7 +272,9 @@ impl Ranks for CudaRanks {
     }
 
     fn memory_beside_plan(&self) -> MemoryBesidePlan {
-        self.memory_beside_plan
+        let contexts = self.launcher.devices.contexts.iter();
+        let all = contexts.map(|it| it.memory_beside_plan(self.planned_bytes));
+        all.max_by_key(MemoryBesidePlan::total).unwrap_or_default()
     }
 }
 

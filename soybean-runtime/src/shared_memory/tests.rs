@@ -5,9 +5,8 @@ mod in_memory_transport;
 use std::thread;
 
 use soybean_plan::{
-    Buffer, Collective, CollectiveKind, Combine, DType, Entry, Halo, MAX_AXES, Mesh, NonFinite,
-    Placement, Precision, Program, Shape, Tables, Tile, Tiling, bf16, may_split,
-    splits_into_blocks,
+    Buffer, Collective, CollectiveKind, Combine, DType, Entry, Halo, MAX_AXES, Mesh, Placement,
+    Program, Shape, Tables, Tile, Tiling, bf16, may_split, splits_into_blocks,
 };
 
 use super::*;
@@ -27,23 +26,10 @@ fn program(mesh: Mesh, collectives: &[Collective]) -> Program {
         }
     }
     let tables = Tables {
-        name: "test".into(),
-        mesh,
-        precision: Precision::F32,
         arena_bytes,
         buffers: buffers.into(),
         entries: vec![Entry::only(0, 0, 0, 0).trained(0, 0)].into(),
-        inputs: vec![].into(),
-        parameters: vec![].into(),
-        states: vec![].into(),
-        constants: vec![].into(),
-        scalars: vec![].into(),
-        accumulate_loss: None,
-        accumulate: 1,
-        ema: None,
-        non_finite: NonFinite::Stop,
-        outputs: vec![].into(),
-        accumulate_bytes: 0,
+        ..Tables::new("test", mesh)
     };
     let kernels = vec![Bucket { collectives: collectives.to_vec().into() }.into()].into();
     Program { tables, kernels, train: vec![vec![]], accumulate: vec![], evaluate: vec![vec![]] }

@@ -1,8 +1,8 @@
 //! Cases as a program with one step for each of them.
 
 use soybean_plan::{
-    Buffer, DType, Entry, Input, Instruction, Kernel, Map, Mesh, NonFinite, Output, Precision,
-    Program, Rows, RunScalar, ScalarProgram, Shape, Step, Strides, Tables, Tile, Tiling,
+    Buffer, DType, Entry, Input, Instruction, Kernel, Map, Mesh, Output, Precision, Program, Rows,
+    RunScalar, ScalarProgram, Shape, Step, Strides, Tables, Tile, Tiling,
 };
 
 use crate::{case::Case, reference::BASE};
@@ -101,23 +101,14 @@ impl Builder {
     fn finish(self, precision: Precision, loss: usize) -> Program {
         let entry = Entry::only(self.inputs.len(), self.outputs.len(), 0, 0).trained(loss, 0);
         let tables = Tables {
-            name: "cases".into(),
-            mesh: Mesh::new(1),
             precision,
             arena_bytes: self.arena_bytes,
             entries: vec![entry].into(),
             inputs: self.inputs.into(),
-            parameters: vec![].into(),
-            states: vec![].into(),
-            constants: vec![].into(),
             scalars: vec![RunScalar::LearningRate, RunScalar::OneMinusPower { base: BASE }].into(),
-            accumulate_loss: None,
-            accumulate: 1,
-            ema: None,
-            non_finite: NonFinite::Stop,
             outputs: self.outputs.into(),
             buffers: self.buffers.into(),
-            accumulate_bytes: 0,
+            ..Tables::new("cases", Mesh::new(1))
         };
         Program {
             tables,

@@ -2,8 +2,8 @@
 
 use soybean_plan::{
     AxisSet, Bucket, Buffer, Cluster, Collective, CollectiveKind, Combine, DType, Device, Entry,
-    Halo, Instruction, Kernel, Level, Map, Measurements, Mesh, NonFinite, Placement, Precision,
-    Program, ScalarProgram, Shape, Step, Tables, Tiling,
+    Halo, Instruction, Kernel, Level, Map, Measurements, Mesh, Placement, Program, ScalarProgram,
+    Shape, Step, Tables, Tiling,
 };
 
 /// The groups, bytes per second and GPUs of each link, and latency of a level.
@@ -139,23 +139,9 @@ impl Steps {
     /// Returns the program with these steps as its training step.
     pub(crate) fn program(self) -> Program {
         let tables = Tables {
-            name: "steps".into(),
-            mesh: self.mesh,
-            precision: Precision::F32,
-            arena_bytes: 0,
             buffers: self.buffers.into(),
             entries: vec![Entry::only(0, 0, 0, 0).trained(0, self.bytes)].into(),
-            inputs: Vec::new().into(),
-            parameters: Vec::new().into(),
-            states: Vec::new().into(),
-            constants: Vec::new().into(),
-            scalars: Vec::new().into(),
-            accumulate_loss: None,
-            accumulate: 1,
-            ema: None,
-            non_finite: NonFinite::Stop,
-            outputs: Vec::new().into(),
-            accumulate_bytes: 0,
+            ..Tables::new("steps", self.mesh)
         };
         let (kernels, train) = (self.kernels.into(), self.steps);
         Program {

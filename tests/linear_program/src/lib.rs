@@ -2,9 +2,8 @@
 
 use soybean_plan::{
     AxisSet, Binary, Buffer, Collective, CollectiveKind, Combine, Contraction, DType, Entry, Halo,
-    Init, Input, Instruction, Kernel, Map, MatrixStrides, Mesh, NonFinite, Output, Parameter,
-    Placement, Precision, Program, Reduction, Rows, RunScalar, ScalarProgram, Shape, Step, Strides,
-    Tables, Tile, Tiling,
+    Init, Input, Instruction, Kernel, Map, MatrixStrides, Mesh, Output, Parameter, Placement,
+    Program, Reduction, Rows, RunScalar, ScalarProgram, Shape, Step, Strides, Tables, Tile, Tiling,
 };
 
 /// The number of rows of a batch.
@@ -91,9 +90,6 @@ fn tables(mesh: Mesh, arena_bytes: usize, buffers: Vec<Buffer>, loss: usize) -> 
     let output = |name, tile, buffer, rows| Output { name, dtype: DType::F32, tile, buffer, rows };
     let bytes = |n_elements: usize| 2 * 4 * ((mesh.n_ranks() - 1) * n_elements) as u64;
     Tables {
-        name: "linear".into(),
-        mesh,
-        precision: Precision::F32,
         arena_bytes,
         buffers: buffers.into(),
         entries: vec![Entry::only(2, 2, 1, bytes(1)).trained(loss, bytes(FEATURES + 1))].into(),
@@ -110,19 +106,13 @@ fn tables(mesh: Mesh, arena_bytes: usize, buffers: Vec<Buffer>, loss: usize) -> 
             is_trained: true,
         }]
         .into(),
-        states: vec![].into(),
-        constants: vec![].into(),
         scalars: vec![RunScalar::LearningRate].into(),
-        accumulate_loss: None,
-        accumulate: 1,
-        ema: None,
-        non_finite: NonFinite::Stop,
         outputs: vec![
             output("loss".into(), tile(&[], whole), loss, Rows::Mixed),
             output("prediction".into(), tile(&[BATCH, 1], split), PREDICTION, Rows::Own { dim: 0 }),
         ]
         .into(),
-        accumulate_bytes: 0,
+        ..Tables::new("linear", mesh)
     }
 }
 

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use soybean_plan::{
     Binary, Buffer, BufferId, Combine, Contraction, DType, Entry, Init, Input, Instruction, Kernel,
-    Map, MatrixStrides, Mesh, NonFinite, Output, Parameter, Precision, Reduction, Rows,
-    ScalarProgram, Shape, Step, Strides, Tables, Tile, Tiling, Unary, random::mixed,
+    Map, MatrixStrides, Mesh, Output, Parameter, Reduction, Rows, ScalarProgram, Shape, Step,
+    Strides, Tables, Tile, Tiling, Unary, random::mixed,
 };
 
 use super::formulas::{binary, gelu, gelu_gradient, last};
@@ -381,22 +381,12 @@ fn tables(activation: Activation) -> Tables {
         rows: Rows::Mixed,
     };
     Tables {
-        name: "perceptron".into(),
-        mesh: Mesh::new(1),
-        precision: Precision::F32,
         arena_bytes: 84_096,
         buffers: buffers.into(),
         entries: vec![Entry::only(1, 1, 6, 0).trained(19, 0)].into(),
         inputs: vec![input].into(),
         parameters: (2..8).map(parameter).collect(),
-        states: vec![].into(),
-        constants: vec![].into(),
-        scalars: vec![].into(),
-        accumulate_loss: None,
-        accumulate: 1,
-        ema: None,
-        non_finite: NonFinite::Stop,
         outputs: vec![output].into(),
-        accumulate_bytes: 0,
+        ..Tables::new("perceptron", Mesh::new(1))
     }
 }
