@@ -1,6 +1,6 @@
-//! Compiles every kernel of every example to machine code for two generations of GPUs with NVRTC,
-//! which needs no GPU. The code stays in `target/tmp/machine_code`, where `scripts/machine_code.py`
-//! reads it.
+//! Compiles every kernel of every example to machine code with NVRTC, which needs no GPU. The code
+//! stays in `target/tmp/machine_code`, where `scripts/machine_code.py` reads it. The tests of
+//! `soybean-runtime` compile kernels of all kinds for further architectures.
 #![cfg(feature = "cuda")]
 
 use std::{fs, path::Path};
@@ -15,14 +15,17 @@ use crate::examples::{
     transformer, vgg16,
 };
 
+/// H100 and H200.
+const ARCHITECTURE: &str = "sm_90";
+
 /// Writes machine code to `<example>-<network>-<architecture>.cubin`.
-fn keep(example: &str, network: &str, architecture: &str, code: &MachineCode) {
+fn keep(example: &str, network: &str, code: &MachineCode) {
     let MachineCode { n_kernels, cubin } = code;
     assert!(*n_kernels > 0 && !cubin.is_empty());
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("machine_code");
     fs::create_dir_all(&folder).unwrap();
     let network = network.trim_end_matches("::Network").replace("::", "-");
-    fs::write(folder.join(format!("{example}-{network}-{architecture}.cubin")), cubin).unwrap();
+    fs::write(folder.join(format!("{example}-{network}-{ARCHITECTURE}.cubin")), cubin).unwrap();
 }
 
 macro_rules! examples {
@@ -31,14 +34,12 @@ macro_rules! examples {
         fn $example() {
             let network = [$((stringify!($network), <$network as Network>::model())),*];
             for (name, model) in network {
-                for architecture in ["sm_80", "sm_90"] {
-                    match compile_kernels(model, architecture) {
-                        Ok(code) => keep(stringify!($example), name, architecture, &code),
-                        Err(error) if error.to_string().contains("NVRTC: expected") => {
-                            return println!("skipped: {error}");
-                        }
-                        Err(error) => assert!(false, "{name}: {error}"),
+                match compile_kernels(model, ARCHITECTURE) {
+                    Ok(code) => keep(stringify!($example), name, &code),
+                    Err(error) if error.to_string().contains("NVRTC: expected") => {
+                        return println!("skipped: {error}");
                     }
+                    Err(error) => assert!(false, "{name}: {error}"),
                 }
             }
         }

@@ -13,8 +13,8 @@ use soybean_fake_cuda::virtual_gpus::put_on_virtual_gpus;
 use soybean_test_support::run;
 
 use crate::with_mpi::{
-    ENDLESS, assert_before_timeout, fail_with, mpirun, pid, print_line, printed_errors, program,
-    run_alone, signal,
+    ENDLESS, assert_before_timeout, fail_with, has_failed, mpirun, pid, print_line, printed_errors,
+    program, run_alone, signal,
 };
 
 /// Folder through which the virtual GPUs of a run communicate.
@@ -215,7 +215,9 @@ fn each_rank_needs_a_gpu() {
     let Some((code, _, errors)) = start_two(&program, script, &["cuda", case]) else { return };
     assert_eq!(code, Some(1), "{errors}");
     let expected = "expected the same device in all processes, found --device cuda in process 0, and cpu in process 1";
-    assert_eq!(printed_errors(&errors), [format!("process 0: error: {expected}")], "{errors}");
+    // Process 0, unless it is so slow that another one does not wait for it.
+    let printed = printed_errors(&errors);
+    assert!(printed.len() == 1 && printed[0].ends_with(expected), "{errors}");
 }
 
 /// Lets a run in several processes fail.
@@ -253,7 +255,7 @@ fn a_failure_ends_all_processes_with_gpus() {
             return;
         };
         assert!(!errors.contains("a communicator ends before"), "{errors}");
-        assert!(code.is_some_and(|it| it != 0), "{fault}: {errors}");
+        assert!(has_failed(code), "{fault}: {errors}");
         let printed = printed_errors(&errors);
         assert_eq!(printed.len(), 1, "{fault}: {errors}");
         assert!(printed[0].contains(expected), "{fault}: {errors}");
@@ -272,7 +274,7 @@ fn a_gpu_that_hangs_ends_all_processes() {
         let Some((code, errors)) = fail_on_gpus(program, script, &[ENDLESS], |_, _| {}) else {
             return;
         };
-        assert!(code.is_some_and(|it| it != 0), "{errors}");
+        assert!(has_failed(code), "{errors}");
         assert!(!errors.contains("fake CUDA"), "{errors}");
         // Several processes may reach the time limit before they hear of another.
         let printed = printed_errors(&errors);
@@ -311,7 +313,7 @@ fn processes_do_not_wait_for_one_that_cannot_connect() {
         else {
             return;
         };
-        assert!(code.is_some_and(|it| it != 0), "{errors}");
+        assert!(has_failed(code), "{errors}");
         let printed = printed_errors(&errors);
         assert_eq!(printed.len(), 1, "{errors}");
         assert!(printed[0].contains(expected), "{errors}");

@@ -243,6 +243,12 @@ pub(crate) fn fail_with(
     (code, reader.join().unwrap(), took)
 }
 
+/// Returns true if `mpirun` ended with an error, which may be a signal: when all processes end at
+/// once, it sometimes crashes itself.
+pub(crate) fn has_failed(code: Option<i32>) -> bool {
+    code != Some(0)
+}
+
 /// Sends a signal, given by its name.
 pub(crate) fn signal(name: &str, process: u32) {
     let status = Command::new("kill").arg(format!("-{name}")).arg(process.to_string()).status();
@@ -284,7 +290,7 @@ fn a_process_that_fails_ends_all_with_one_error() {
     ];
     for (fault, expected) in faults {
         let (code, errors, took) = fail(&program, &[fault, ENDLESS], |_, _| {});
-        assert!(code.is_some_and(|it| it != 0), "{fault}: {errors}");
+        assert!(has_failed(code), "{fault}: {errors}");
         let printed = printed_errors(&errors);
         assert_eq!(printed.len(), 1, "{fault}: {errors}");
         let found = printed[0].replace("rank 5", "rank 4");

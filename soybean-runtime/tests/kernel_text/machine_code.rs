@@ -5,6 +5,7 @@ use std::{
     env, fs,
     path::{Path, PathBuf},
     process::Command,
+    thread,
 };
 
 use soybean_plan::{Attention, AttentionForm, AttentionLayout, DType, Precision};
@@ -101,17 +102,26 @@ fn attention_has_few_instructions_for_each_product() {
             cases.extend([false, true].map(|it| case(form, side, it, layout)));
         }
     }
-    for architecture in ["sm_80", "sm_90"] {
-        let (_, cubin) = compiler.compile(&device::text(&cases), architecture).unwrap();
-        let rows = rows(&cubin, architecture, &disassembler);
-        // Gradients of large keys and values have a function each.
-        assert_eq!(rows.len(), 4 * (1 + 3 + 1 + 3 + 1 + 4), "{rows:?}");
-        for row in rows {
-            let what = format!("{architecture}: {row:?}");
-            assert_eq!([row.n_stack_bytes, row.n_spills], [0; 2], "{what}");
-            // Forward; the gradients have more products for each weight.
-            let most = if row.name.contains("gradients") { 4.5 } else { 5.5 };
-            assert!(row.per_product <= most, "{what}");
+    let text = &device::text(&cases);
+    thread::scope(|scope| {
+        for architecture in ["sm_80", "sm_90"] {
+            scope.spawn(|| {
+                let (_, cubin) = compiler.compile(text, architecture).unwrap();
+                check(&rows(&cubin, architecture, &disassembler), architecture);
+            });
         }
+    });
+}
+
+/// Checks the figures of attention with three sizes of heads and two layouts.
+fn check(rows: &[Row], architecture: &str) {
+    // Gradients of large keys and values have a function each.
+    assert_eq!(rows.len(), 4 * (1 + 3 + 1 + 3 + 1 + 4), "{rows:?}");
+    for row in rows {
+        let what = format!("{architecture}: {row:?}");
+        assert_eq!([row.n_stack_bytes, row.n_spills], [0; 2], "{what}");
+        // Forward; the gradients have more products for each weight.
+        let most = if row.name.contains("gradients") { 4.5 } else { 5.5 };
+        assert!(row.per_product <= most, "{what}");
     }
 }

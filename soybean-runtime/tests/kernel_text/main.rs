@@ -30,7 +30,7 @@ mod reference;
 mod row_fusion;
 mod score_function;
 
-use std::{env, process::Command};
+use std::{env, process::Command, thread};
 
 use case::Case;
 use device::Unit;
@@ -160,21 +160,25 @@ fn texts_compile_for_gpus() {
             "skipped: no NVRTC; name the folders of its libraries in SOYBEAN_CUDA_LIBS"
         );
     };
-    for kind in KINDS {
+    thread::scope(|scope| {
         for architecture in ARCHITECTURES {
-            // The text is the same for all, so a few cases suffice for most.
-            let share = if ["sm_80", "sm_90"].contains(&architecture) { 2 } else { 16 };
-            let text = device::text(&cases(*kind, share));
-            check_log(compiler.compile(&text, architecture), kind.0);
+            scope.spawn(|| compile_all(&compiler, architecture));
         }
+    });
+}
+
+/// Compiles the texts of all kinds of kernels for an architecture.
+fn compile_all(compiler: &nvrtc::Compiler, architecture: &str) {
+    let check = |name: &str, text: &str| check_log(compiler.compile(text, architecture), name);
+    for kind in KINDS {
+        // The text is the same for all, so a few cases suffice for most.
+        let share = if architecture == "sm_90" { 2 } else { 16 };
+        check(kind.0, &device::text(&cases(*kind, share)));
     }
-    let text =
-        device::text(&(0..3).map(|it| attention::usual_heads(&mut Dice(it))).collect::<Vec<_>>());
-    for architecture in ARCHITECTURES {
-        check_log(compiler.compile(&text, architecture), "attention of usual heads");
-        check_log(compiler.compile(&movement::text(), architecture), "movement");
-        check_log(compiler.compile(&device::text(&map::beyond_32_bits()), architecture), "beyond");
-    }
+    let usual = (0..3).map(|it| attention::usual_heads(&mut Dice(it))).collect::<Vec<_>>();
+    check("attention of usual heads", &device::text(&usual));
+    check("movement", &movement::text());
+    check("beyond", &device::text(&map::beyond_32_bits()));
 }
 
 /// Checks that a text compiles without warnings.
