@@ -18,7 +18,7 @@ pub struct Config {
     /// every step.
     pub uses_graphs: bool,
     /// True if GPUs measure the algorithms of libraries at the first start, and keep the fastest.
-    /// Several processes do not measure.
+    /// Several processes choose together, if their GPUs and libraries are alike.
     pub autotunes: bool,
     /// The time for which another process may be silent before this one fails; `None` means for
     /// ever. A tenth of it, but at most half a minute, passes before the silence is reported.

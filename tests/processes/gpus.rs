@@ -115,7 +115,7 @@ fn compare(case: &str, found: &str, expected: &str, n_processes: usize) {
     let spans: Vec<&&str> = found.iter().filter(|it| it.starts_with("traced ")).collect();
     assert!(!spans[0].ends_with(" 0 spans"), "{spans:?}");
     let line = format!(
-        "8 GPUs, virtual device 0 with 1.1 GB each, which communicate through NCCL, in {n_processes} processes"
+        "8 GPUs, virtual device with 1.1 GB each, which communicate through NCCL, in {n_processes} processes"
     );
     assert!(found.contains(&format!("on {line}").as_str()), "{found:?}");
 }
@@ -167,6 +167,49 @@ fn gpus_of_several_processes_train_like_the_cpu() {
             started.elapsed().as_secs_f64()
         ));
     }
+}
+
+/// Returns the chosen algorithms in a cache folder, one in a line.
+fn choices(cache: &Folder) -> Vec<String> {
+    let files = fs::read_dir(&cache.0).unwrap().map(|it| it.unwrap().path());
+    let mut files = files.filter(|it| it.extension().is_some_and(|it| it == "choices"));
+    let text = fs::read(files.next().expect("choices are kept")).unwrap();
+    let text = String::from_utf8_lossy(&text);
+    text.lines().filter(|it| it.contains("virtual device")).map(str::to_owned).collect()
+}
+
+#[test]
+fn processes_choose_algorithms_together() {
+    let (_alone, Some(program)) = (run_alone(), program()) else { return };
+    // Each process has a cache of its own, as on a machine of its own.
+    let caches = [Folder::new(), Folder::new()];
+    let [first, second] = caches.each_ref().map(|it| it.0.display());
+    let script = format!(
+        "[ $R = 0 ] && cache={first} || cache={second}; \
+         export SOYBEAN_FAKE_ALGORITHMS=3 SOYBEAN_CACHE_DIR=$cache;"
+    );
+    let n_products = || {
+        let folder = Folder::new();
+        let arguments = ["cuda", "perceptron/8/auto/3"];
+        let mut command = start(&folder, 2, &program, &script, &arguments)?;
+        let calls = folder.0.join("calls");
+        let (code, _, errors) = run(command.env("SOYBEAN_FAKE_CALLS", &calls));
+        assert_eq!(code, Some(0), "{errors}");
+        Some(n_calls(&calls, "cublasLtMatmul"))
+    };
+    let Some(measured) = n_products() else { return };
+    let [chosen, by_another] = caches.each_ref().map(choices);
+    assert!(!chosen.is_empty());
+    assert_eq!(chosen, by_another);
+    let known = n_products().unwrap();
+    // Three algorithms, each four times, for each kind of product.
+    let n_kinds = chosen.len() as u64;
+    assert_eq!(measured, known.iter().map(|it| it + 12 * n_kinds).collect::<Vec<_>>());
+    // If one of them knows no choice, all measure again.
+    fs::remove_dir_all(&caches[1].0).unwrap();
+    assert_eq!(n_products().unwrap(), measured);
+    let [chosen, by_another] = caches.each_ref().map(choices);
+    assert_eq!(chosen, by_another);
 }
 
 /// Starts two processes with four ranks each. Returns the exit code, the output and the errors.

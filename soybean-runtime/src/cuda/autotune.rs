@@ -3,7 +3,8 @@
 //! Libraries order their algorithms by estimates. At the first start on a kind of GPU, each of the
 //! first few is timed on memory of its own, and the number of the fastest is kept on disk, by the
 //! GPU, the version of the library and the kernel. Algorithms may differ in the last bits of their
-//! results. So processes that work together do not measure: they might choose differently.
+//! results. So processes that work together choose together: each measures, and all take the
+//! algorithm that is fastest on the slowest GPU.
 
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
@@ -11,6 +12,7 @@ use super::{
     disk_cache,
     gpu::Gpu,
     memory::DeviceMemory,
+    peers::Peers,
     stream::{Event, Priority, Stream},
 };
 use crate::Error;
@@ -23,11 +25,22 @@ pub(crate) struct Choices {
     numbers: BTreeMap<String, usize>,
     file: Option<PathBuf>,
     has_new: bool,
+    peers: Arc<dyn Peers>,
 }
 
 impl Choices {
-    /// Reads the choices for these versions of driver and library.
-    pub(crate) fn read(versions: &str) -> Self {
+    /// Reads the choices for these versions of driver and library. Returns `None` if the processes
+    /// cannot choose together, because their versions or `kernels` differ, which describes the
+    /// kernels and GPUs. All processes call this at the same time.
+    pub(crate) fn read(
+        versions: &str,
+        kernels: &str,
+        peers: &Arc<dyn Peers>,
+    ) -> Result<Option<Self>, Error> {
+        let own = disk_cache::fingerprint(&[versions, kernels]).to_le_bytes();
+        if peers.all_gather(&own)?.as_chunks().0.iter().any(|it| *it != own) {
+            return Ok(None);
+        }
         let key = disk_cache::fingerprint(&["choices", versions]);
         let file = disk_cache::folder().map(|folder| folder.join(format!("{key:032x}.choices")));
         let bytes = file.as_deref().and_then(disk_cache::read).unwrap_or_default();
@@ -36,7 +49,30 @@ impl Choices {
             let (number, key) = line.split_once(' ')?;
             Some((key.to_owned(), number.parse().ok()?))
         };
-        Self { numbers: text.lines().filter_map(line).collect(), file, has_new: false }
+        let numbers = text.lines().filter_map(line).collect();
+        Ok(Some(Self { numbers, file, has_new: false, peers: Arc::clone(peers) }))
+    }
+
+    /// Returns the choice of this process for a kernel, if all processes have the same.
+    fn known(&self, key: &str, n_candidates: usize) -> Result<Option<usize>, Error> {
+        let known = self.numbers.get(key).copied().filter(|it| *it < n_candidates);
+        let own = known.map_or(u64::MAX, |it| it as u64).to_le_bytes();
+        let all = self.peers.all_gather(&own)?;
+        Ok(known.filter(|_| all.as_chunks().0.iter().all(|it| *it == own)))
+    }
+
+    /// Returns the number of the candidate whose longest time on any GPU is the shortest. `own` has
+    /// the times on this GPU. Returns `None` if some GPU has measured none.
+    fn fastest(&self, own: &[f32]) -> Result<Option<usize>, Error> {
+        let bytes: Vec<u8> = own.iter().flat_map(|it| it.to_le_bytes()).collect();
+        let all = self.peers.all_gather(&bytes)?;
+        let all: Vec<f32> = all.as_chunks().0.iter().map(|it| f32::from_le_bytes(*it)).collect();
+        let mut longest = vec![0.0_f32; own.len()];
+        for times in all.chunks_exact(own.len()) {
+            longest.iter_mut().zip(times).for_each(|(longest, it)| *longest = longest.max(*it));
+        }
+        let fastest = longest.iter().enumerate().min_by(|one, other| one.1.total_cmp(other.1));
+        Ok(fastest.filter(|it| it.1.is_finite()).map(|it| it.0))
     }
 
     /// Writes the choices, if there are new ones.
@@ -64,7 +100,8 @@ impl<'a> Autotuner<'a> {
     }
 
     /// Returns the number of the fastest of these candidates. `run` queues one of them on a stream,
-    /// on blocks of memory of these sizes. Without enough memory it is the first.
+    /// on blocks of memory of these sizes. Without enough memory it is the first. All processes
+    /// call this at the same time.
     ///
     /// # Errors
     /// If a candidate fails on the GPU.
@@ -79,24 +116,21 @@ impl<'a> Autotuner<'a> {
             return Ok(0);
         }
         let key = format!("{} {kernel}", self.gpu.name);
-        if let Some(&known) = self.choices.numbers.get(&key).filter(|it| **it < n_candidates) {
+        if let Some(known) = self.choices.known(&key, n_candidates)? {
             return Ok(known);
         }
+        let mut times = vec![f32::INFINITY; n_candidates];
         let block = |n_bytes: &usize| DeviceMemory::zeroed(&self.gpu, *n_bytes, "measuring");
-        let Ok(blocks) = block_bytes.iter().map(block).collect::<Result<Vec<_>, _>>() else {
-            return Ok(0);
-        };
-        let addresses: Vec<u64> = blocks.iter().map(|it| it.address(0)).collect();
-        let mut fastest = (f32::INFINITY, 0);
-        for number in 0..n_candidates {
-            let milliseconds = self.milliseconds(|stream| run(number, stream, &addresses))?;
-            if milliseconds < fastest.0 {
-                fastest = (milliseconds, number);
+        if let Ok(blocks) = block_bytes.iter().map(block).collect::<Result<Vec<_>, _>>() {
+            let addresses: Vec<u64> = blocks.iter().map(|it| it.address(0)).collect();
+            for (number, time) in times.iter_mut().enumerate() {
+                *time = self.milliseconds(|stream| run(number, stream, &addresses))?;
             }
         }
-        self.choices.numbers.insert(key, fastest.1);
+        let Some(fastest) = self.choices.fastest(&times)? else { return Ok(0) };
+        self.choices.numbers.insert(key, fastest);
         self.choices.has_new = true;
-        Ok(fastest.1)
+        Ok(fastest)
     }
 
     /// Returns the time of some repetitions.

@@ -15,6 +15,7 @@ use super::{
     matmul::{self, CublasLt, MatmulPlan},
     memory::fill,
     module::{Function, LaunchConfig, Module},
+    peers::Peers,
     source::{GeneratedCall, GeneratedPart, KernelCall, KernelRequests, ModelSource},
     stream::Stream,
 };
@@ -81,18 +82,16 @@ impl KernelOperands<'_> {
 
 impl GpuKernels {
     /// Prepares the kernels of each GPU. The algorithms of libraries are measured if that is asked
-    /// for.
+    /// for, by all processes at the same time.
     pub(crate) fn of_all(
         gpus: &[Arc<Gpu>],
         requests: &KernelRequests<'_>,
         autotunes: bool,
+        peers: &Arc<dyn Peers>,
     ) -> Result<Vec<Self>, Error> {
-        let versions = || {
-            let (cublaslt, cudnn) = (installation().cublaslt()?, installation().cudnn().ok());
-            let (driver, cudnn) = (installation().driver(), cudnn.map(|it| it.version));
-            Ok(format!("driver {driver:?}, cuBLASLt {:?}, cuDNN {cudnn:?}", cublaslt.version))
-        };
-        let mut choices = autotunes.then(|| Ok(Choices::read(&versions()?))).transpose()?;
+        let kernels = format!("{autotunes} {}", requests.description(gpus));
+        let choices = Choices::read(&versions()?, &kernels, peers)?;
+        let mut choices = choices.filter(|_| autotunes);
         let mut compiler = Compiler::default();
         let kernels = gpus
             .iter()
@@ -175,6 +174,13 @@ impl GpuKernels {
         }
         Ok(())
     }
+}
+
+/// Describes the versions of driver and libraries.
+fn versions() -> Result<String, Error> {
+    let (cublaslt, cudnn) = (installation().cublaslt()?, installation().cudnn().ok());
+    let (driver, cudnn) = (installation().driver(), cudnn.map(|it| it.version));
+    Ok(format!("driver {driver:?}, cuBLASLt {:?}, cuDNN {cudnn:?}", cublaslt.version))
 }
 
 impl DeviceOperation {

@@ -63,12 +63,18 @@ pub(crate) struct CudaRanks {
 /// Returns the maximum workspace in bytes of one convolution: half of what the arena leaves free on
 /// the fullest GPU, rounded down to a power of two. So equal GPUs choose equal algorithms, even if
 /// other programs hold a little memory of some.
-fn max_workspace_bytes(gpus: &[Arc<Gpu>], n_ranks: usize, tables: &Tables) -> Result<usize, Error> {
+fn max_workspace_bytes(
+    gpus: &[Arc<Gpu>],
+    local: &LocalRanks,
+    tables: &Tables,
+) -> Result<usize, Error> {
     let free = gpus.iter().map(|it| it.free_bytes()).collect::<Result<Vec<_>, _>>()?;
-    let n_ranks_of_gpu = n_ranks.div_ceil(gpus.len().max(1)).max(1);
+    let n_ranks_of_gpu = local.ranks.len().div_ceil(gpus.len().max(1)).max(1);
     let of_rank = free.into_iter().min().unwrap_or(0) / n_ranks_of_gpu;
-    let left = of_rank.saturating_sub(tables.arena_bytes) / 2;
-    Ok(left.checked_ilog2().map_or(0, |bits| 1 << bits))
+    let left = (of_rank.saturating_sub(tables.arena_bytes) / 2) as u64;
+    let of_all = local.peers.all_gather(&left.to_le_bytes())?;
+    let least = of_all.as_chunks().0.iter().map(|it| u64::from_le_bytes(*it)).min();
+    Ok(least.unwrap_or(0).checked_ilog2().map_or(0, |bits| 1 << bits))
 }
 
 impl CudaRanks {
@@ -99,10 +105,9 @@ impl CudaRanks {
             precision: tables.precision,
             calls: &builder.calls,
             transfers: &builder.transfers,
-            max_workspace_bytes: max_workspace_bytes(&gpus, local.ranks.len(), tables)?,
+            max_workspace_bytes: max_workspace_bytes(&gpus, &local, tables)?,
         };
-        let is_alone = local.ranks.len() == tables.mesh.n_ranks();
-        let kernel_sets = GpuKernels::of_all(&gpus, &requests, config.autotunes && is_alone)?;
+        let kernel_sets = GpuKernels::of_all(&gpus, &requests, config.autotunes, &local.peers)?;
         let context = |rank: usize| {
             let gpu_index = (rank - local.ranks.start) * gpus.len() / local.ranks.len();
             let sizes = builder.sizes(rank, kernel_sets[gpu_index].workspace_bytes());

@@ -1,5 +1,7 @@
 //! CUDA C++ source of a model's kernels.
 
+use std::sync::Arc;
+
 use soybean_codegen::{self as codegen, Address, Generated, Operation, movement, prelude};
 use soybean_plan::{DType, Kernel, Precision, Step};
 
@@ -9,6 +11,7 @@ use super::{
     convolution::{ResultConversion, epilogue_map},
     device_program::DeviceProgram,
     epilogue::{Epilogue, Fused, FusedStep},
+    gpu::Gpu,
     phase::PhaseBuilder,
 };
 use crate::{Error, ErrorKind, Model};
@@ -32,6 +35,15 @@ pub(crate) struct KernelRequests<'a> {
     pub(crate) transfers: &'a [String],
     /// Maximum workspace in bytes of a convolution of cuDNN.
     pub(crate) max_workspace_bytes: usize,
+}
+
+impl KernelRequests<'_> {
+    /// Describes the kernels and these GPUs.
+    pub(crate) fn description(&self, gpus: &[Arc<Gpu>]) -> String {
+        let Self { kernels, precision, calls, transfers: _, max_workspace_bytes } = self;
+        let gpus: Vec<&str> = gpus.iter().map(|it| it.name.as_str()).collect();
+        format!("{gpus:?} {precision:?} {max_workspace_bytes} {calls:?} {kernels:?}")
+    }
 }
 
 /// Part of a call that is generated as source.

@@ -23,9 +23,9 @@ driver! {
         device.put(number).ok_or(Status::INVALID_VALUE)
     }
     fn cuDeviceGetName(name: Out<u8>, capacity: c_int, device: c_int) |state| {
-        let device = state.device(device)?;
+        state.device(device)?;
         let capacity = usize::try_from(capacity).ok().filter(|&it| it > 0).ok_or(Status::INVALID_VALUE)?;
-        let mut text = format!("virtual device {device}").into_bytes();
+        let mut text = b"virtual device".to_vec();
         text.truncate(capacity - 1);
         text.push(0);
         name.put_list(&text).ok_or(Status::INVALID_VALUE)
