@@ -1,8 +1,10 @@
 //! CUDA C for [`Attention`]: scores stay in registers and shared memory.
 //!
 //! Gradients take three functions: the statistics of the rows of queries, then the gradients of
-//! keys and values by tiles of keys, then those of queries by tiles of queries. One thread computes
-//! each sum, so results do not vary from run to run. Source: Dao, "FlashAttention-2", 2023.
+//! keys and values by tiles of keys, then those of queries by tiles of queries. The statistics
+//! follow from the saved logarithms and the result, or take the loop of the forward function again.
+//! One thread computes each sum, so results do not vary from run to run. Source: Dao,
+//! "FlashAttention-2", 2023.
 
 mod fma;
 mod mma;
@@ -32,6 +34,7 @@ pub(crate) const MOST_ALTERNATING: usize = 1 << 15;
 enum Part {
     Forward,
     Statistics,
+    SavedStatistics,
     KeyAndValueGradients,
     KeyGradients,
     ValueGradients,
@@ -43,6 +46,7 @@ impl Part {
         match self {
             Self::Forward => "forward",
             Self::Statistics => "statistics",
+            Self::SavedStatistics => "saved_statistics",
             Self::KeyAndValueGradients => "key_and_value_gradients",
             Self::KeyGradients => "key_gradients",
             Self::ValueGradients => "value_gradients",
@@ -113,13 +117,21 @@ impl CudaKernel for Attention {
             ]
         };
         if form == AttentionForm::Forward {
-            return writer.generated(&[(Part::Forward, vec![writer.result(0)])], 0);
+            let results = (0..n_results.len()).map(|it| writer.result(it)).collect();
+            return writer.generated(&[(Part::Forward, results)], 0);
         }
         let with = |results: Range<usize>| {
             let results = results.map(|it| writer.result(it));
             tables("const ").into_iter().chain(results).collect()
         };
-        let mut parts = vec![(Part::Statistics, tables("").to_vec())];
+        let of_rows = match self.saved_inputs() {
+            Some(saved) => {
+                let saved = saved.map(|it| input_apart(it, call.inputs[it]));
+                (Part::SavedStatistics, saved.into_iter().chain(tables("")).collect())
+            }
+            None => (Part::Statistics, tables("").to_vec()),
+        };
+        let mut parts = vec![of_rows];
         let of_keys = usize::from(form.has_query_gradient());
         let of_values = of_keys + usize::from(form.has_key_gradient());
         match (form.has_key_gradient(), form.has_value_gradient()) {
@@ -137,6 +149,19 @@ impl CudaKernel for Attention {
             parts.push((Part::QueryGradients, with(0..1)));
         }
         writer.generated(&parts, 2 * statistics)
+    }
+}
+
+/// Each warp has a row.
+fn saved_statistics() -> Tiling {
+    let rows = 8;
+    Tiling {
+        texts: &[include_str!("attention/saved_statistics.cu")],
+        constants: vec![("ROWS", rows)],
+        rows,
+        threads: 256,
+        min_blocks: 1,
+        n_words: 0,
     }
 }
 
@@ -180,10 +205,11 @@ impl Writer<'_> {
         arguments.push(mask);
         arguments.extend(names[n_inputs..].iter().map(ToString::to_string));
         match part {
-            Part::KeyGradients => arguments.push("nullptr".to_owned()),
+            Part::Forward if self.it.saves_logarithms => {}
+            Part::Forward | Part::KeyGradients => arguments.push("nullptr".to_owned()),
             Part::ValueGradients => arguments.insert(arguments.len() - 1, "nullptr".to_owned()),
-            Part::Forward
-            | Part::Statistics
+            Part::Statistics
+            | Part::SavedStatistics
             | Part::KeyAndValueGradients
             | Part::QueryGradients => {}
         }
@@ -231,6 +257,7 @@ impl Writer<'_> {
 
     fn function(&self, text: &mut Text, part: Part, more: &[Parameter]) -> Option<Operation> {
         let tiling = match self.units() {
+            _ if part == Part::SavedStatistics => saved_statistics(),
             Units::Tensor { per_word } if mma::fits(self.it, part, per_word) => {
                 mma::tiling(self.it, part, per_word)
             }
@@ -296,6 +323,7 @@ impl Writer<'_> {
             ("HAS_HEADS", self.it.heads_input().is_some()),
             ("HAS_KEY_GRADIENT", part.has_key_gradient()),
             ("HAS_VALUE_GRADIENT", part.has_value_gradient()),
+            ("SAVES_LOGARITHMS", self.it.saves_logarithms),
         ];
         for (name, flag) in flags {
             text.line(format!("constexpr bool {name} = {flag};"));
@@ -305,6 +333,8 @@ impl Writer<'_> {
         text.line(format!("constexpr float LOG_SCALE = {by_power};"));
         let by_e = constant(std::f64::consts::LOG2_E);
         text.line(format!("constexpr float LOG_OF_E = {by_e};"));
+        let by_2 = constant(std::f64::consts::LN_2);
+        text.line(format!("constexpr float LOG_OF_2 = {by_2};"));
         // The elements of a head number at most 2^31, but those between its rows may be more.
         let is_dense = self.alternating().iter().all(|it| it.1 == 1);
         text.line(format!("typedef {} Offset;", if is_dense { "int" } else { "long long" }));
@@ -353,8 +383,10 @@ impl Writer<'_> {
             true => results.next().unwrap_or(DType::F32),
             false => DType::F32,
         };
+        let saved = self.it.saved_inputs().map(|it| self.call.inputs[it[0]]);
+        let result = next(form == AttentionForm::Forward);
         let results = [
-            ("Result", next(form == AttentionForm::Forward)),
+            ("Result", saved.unwrap_or(result)),
             ("QueryResult", next(form.has_query_gradient())),
             ("KeyResult", next(form.has_key_gradient())),
             ("ValueResult", next(form.has_value_gradient())),

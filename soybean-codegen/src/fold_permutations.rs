@@ -13,9 +13,10 @@ use std::{collections::BTreeMap, ops::Range};
 
 use soybean_plan::{Attention, Buffer, BufferId, Kernel, Permutation, Step, Tables, overlaps};
 
+pub(crate) use self::value::occupied;
 use self::{
     alternating::{Order, alternating},
-    value::{Value, occupied},
+    value::Value,
 };
 use crate::memory::Memory;
 
@@ -105,7 +106,7 @@ impl Fold {
         let readers = self.source.readers.iter().chain(&self.result.readers);
         let last = readers.fold(self.at, |last, it| last.max(*it));
         let values = [&self.source, &self.result];
-        let mut occupied = occupied(steps, tables, (self.source.writer, last), values);
+        let mut occupied = occupied(steps, tables, (self.source.writer, last), &values);
         occupied.extend_from_slice(lasting);
         let is_free = |it: &BufferId| {
             let range = tables.range(*it);
@@ -172,7 +173,7 @@ fn with_operand(
 }
 
 /// Returns the first offset at which this many bytes are outside all ranges.
-fn first_gap(mut occupied: Vec<Range<usize>>, n_bytes: usize) -> usize {
+pub(crate) fn first_gap(mut occupied: Vec<Range<usize>>, n_bytes: usize) -> usize {
     occupied.sort_unstable_by_key(|it| it.start);
     let mut offset: usize = 0;
     for range in occupied {

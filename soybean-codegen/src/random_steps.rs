@@ -1,12 +1,17 @@
 //! Random steps in random memory for tests.
 
 use soybean_plan::{
-    Buffer, DType, Entry, Kernel, Mesh, Output, Rows, Shape, Step, Tables, Tile, Tiling,
-    random::mixed,
+    Attention, AttentionForm, AttentionLayout, Binary, Buffer, DType, Entry, Instruction, Kernel,
+    Map, Mesh, Output, Rows, ScalarProgram, Shape, Step, Tables, Tile, Tiling, random::mixed,
 };
 
 /// The elements of the arena.
 pub(crate) const N_CELLS: usize = 160;
+
+/// The heads of a tensor, with the group of each, and the rows and columns of a head.
+pub(crate) const SIZES: [usize; 4] = [2, 2, 3, 2];
+/// The elements of a tensor of queries, and of one of keys.
+pub(crate) const N_ELEMENTS: [usize; 2] = [24, 12];
 
 /// A generator of pseudorandom numbers.
 pub(crate) struct Dice(pub(crate) u64);
@@ -17,6 +22,42 @@ impl Dice {
         self.0 = mixed(self.0);
         (self.0 % n as u64) as usize
     }
+}
+
+/// Returns attention of these sizes.
+pub(crate) fn attention(form: AttentionForm) -> Attention {
+    let [heads, group, rows, columns] = SIZES;
+    Attention {
+        form,
+        heads,
+        group,
+        queries: rows,
+        keys: rows,
+        features: columns,
+        width: columns,
+        is_causal: false,
+        window: None,
+        is_part: false,
+        segments: None,
+        score: None,
+        bias: None,
+        pairs: 0,
+        scale: 0.1,
+        layout: AttentionLayout::HEADS_FIRST,
+        saves_logarithms: false,
+    }
+}
+
+/// Returns `x0 - x1`.
+pub(crate) fn difference(n_elements: usize) -> Map {
+    let extents = Shape::new(&[n_elements]);
+    let instructions = vec![
+        Instruction::Input(0),
+        Instruction::Input(1),
+        Instruction::Binary(Binary::Subtract, 0, 1),
+    ];
+    let program = ScalarProgram { instructions: instructions.into(), results: vec![2].into() };
+    Map { extents, inputs: vec![extents.dense_strides(); 2].into(), program }
 }
 
 /// A phase of random steps.

@@ -53,6 +53,7 @@ fn attention(form: AttentionForm, heads: usize, n: usize, d: usize, is_causal: b
         pairs: if is_causal { Attention::causal_pairs(n, n) } else { n * n },
         scale: 0.125,
         layout: AttentionLayout::HEADS_FIRST,
+        saves_logarithms: false,
     }
 }
 

@@ -114,6 +114,7 @@ fn add_attention(program: &mut Program, [a, b, c]: [usize; 3]) {
             pairs: Attention::causal_pairs(190, 190),
             scale: 0.125,
             layout: AttentionLayout::HEADS_FIRST,
+            saves_logarithms: false,
         };
         let [n_inputs, n_results] =
             [attention.input_lengths().len(), attention.result_lengths().len()];

@@ -274,6 +274,7 @@ fn attentions() -> impl Iterator<Item = Trial> {
                 pairs: Attention::causal_pairs(length, length),
                 scale: 0.25,
                 layout: AttentionLayout::HEADS_FIRST,
+                saves_logarithms: false,
             };
             let of_heads = |lengths: Vec<usize>| lengths.into_iter().map(move |it| heads * it);
             let numbers = of_heads(kernel.input_lengths()).map(Operand::Numbers);

@@ -27,9 +27,7 @@ pub(super) fn tiling(it: &Attention, part: Part) -> Tiling {
             queries * features + keys * (features + width) + queries * weights
         }
         Part::QueryGradients => (queries + keys) * (features + width) + queries * weights,
-        Part::KeyAndValueGradients | Part::KeyGradients | Part::ValueGradients => {
-            (queries + keys) * (features + width) + 2 * queries * weights
-        }
+        _ => (queries + keys) * (features + width) + 2 * queries * weights,
     };
     Tiling {
         texts: &[include_str!("fma.cu"), include_str!("fma_kernels.cu")],

@@ -1,7 +1,7 @@
 //! Attention and its gradients by fused multiply-add, a tile of scores at a time.
 //!
 //! Scores are multiplied by log2(e), so that weights are powers of 2. Source: Dao,
-//! "FlashAttention-2", 2023, except that gradients recompute the statistics of the rows.
+//! "FlashAttention-2", 2023.
 
 constexpr int R = TILE_QUERIES / SIDE;
 constexpr int C = TILE_KEYS / SIDE;
@@ -77,7 +77,7 @@ constexpr int KEY_TILES = (KEYS + TILE_KEYS - 1) / TILE_KEYS;
 // In causal attention, the last queries have the most work, so they begin.
 __device__ __forceinline__ int first_query() { return (QUERY_TILES - 1 - (int)(blockIdx.x % QUERY_TILES)) * TILE_QUERIES; }
 
-__device__ __forceinline__ void forward(const Query* query, const Key* key, const Value* value, Mask mask, Result* result) {
+__device__ __forceinline__ void forward(const Query* query, const Key* key, const Value* value, Mask mask, Result* result, float* logarithm) {
   SOYBEAN_SHARED(float, shared);
   long long head = blockIdx.x / QUERY_TILES;
   int first = first_query();
@@ -87,6 +87,12 @@ __device__ __forceinline__ void forward(const Query* query, const Key* key, cons
 #pragma unroll
   for (int r = 0; r < R; ++r) factor[r] = normal(1.0f, rows.total[r]);
   put_sums<R, WIDTH_GROUPS, WIDTH, RESULT_ROW>(head_of<RESULT_HEADS, QUERIES, WIDTH>(result, head), first, QUERIES, rows.sums, factor);
+  if (!SAVES_LOGARITHMS || thread_column() > 0) return;
+#pragma unroll
+  for (int r = 0; r < R; ++r) {
+    int row = first + R * thread_row() + r;
+    if (row < QUERIES) logarithm[head * QUERIES + row] = (rows.most[r] + log2f(rows.total[r])) * LOG_OF_2;
+  }
 }
 
 // Computes for each query the logarithm of the sum of the powers of its scores, and the dot product

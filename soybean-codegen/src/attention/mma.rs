@@ -68,9 +68,7 @@ pub(super) fn tiling(it: &Attention, part: Part, per_word: usize) -> Tiling {
     let n_words = match part {
         Part::Forward | Part::Statistics => rows * feature + columns * (feature + width),
         Part::QueryGradients => (rows + stages * columns) * (feature + width),
-        Part::KeyAndValueGradients | Part::KeyGradients | Part::ValueGradients => {
-            (rows + stages * columns) * (feature + width) + stages * 2 * columns
-        }
+        _ => (rows + stages * columns) * (feature + width) + stages * 2 * columns,
     };
     Tiling {
         texts: &[

@@ -132,7 +132,10 @@ __device__ __forceinline__ void attend(Rows& rows, const Query* query, const Key
   for (int m = 0; m < ROW_TILES; ++m) rows.total[m][0] = sum_over_row(rows.total[m][0]), rows.total[m][1] = sum_over_row(rows.total[m][1]);
 }
 
-__device__ __forceinline__ void forward(const Query* query, const Key* key, const Value* value, Mask mask, Result* result) {
+// Returns the logarithm to base 2 of the sum of the exponentials of a row's scores.
+__device__ __forceinline__ float logarithm_of(const Rows& rows, int m, int half) { return rows.most[m][half] * STRETCH + log2f(rows.total[m][half]); }
+
+__device__ __forceinline__ void forward(const Query* query, const Key* key, const Value* value, Mask mask, Result* result, float* logarithm) {
   SOYBEAN_SHARED(unsigned, shared);
   long long head = blockIdx.x / QUERY_TILES;
   int first = first_query();
@@ -142,6 +145,15 @@ __device__ __forceinline__ void forward(const Query* query, const Key* key, cons
 #pragma unroll
   for (int m = 0; m < ROW_TILES; ++m) factor[m][0] = normal(1.0f, rows.total[m][0]), factor[m][1] = normal(1.0f, rows.total[m][1]);
   put_sums<WIDTH_TILES, WIDTH, RESULT_ROW>(head_of<RESULT_HEADS, QUERIES, WIDTH>(result, head), first, QUERIES, rows.sums, factor);
+  if (!SAVES_LOGARITHMS || place() > 0) return;
+#pragma unroll
+  for (int m = 0; m < ROW_TILES; ++m) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      int row = first + row_of(m, half);
+      if (row < QUERIES) logarithm[head * QUERIES + row] = logarithm_of(rows, m, half) * LOG_OF_2;
+    }
+  }
 }
 
 // Computes for each query the logarithm of the sum of the powers of its scores, and the dot product
@@ -170,7 +182,7 @@ __device__ __forceinline__ void statistics(const Query* query, const Key* key, c
       }
       product = sum_over_row(product);
       if (row < QUERIES && place() == 0) {
-        logarithm[head * QUERIES + row] = rows.most[m][half] * STRETCH + log2f(rows.total[m][half]);
+        logarithm[head * QUERIES + row] = logarithm_of(rows, m, half);
         mean[head * QUERIES + row] = normal(product, rows.total[m][half]);
       }
     }

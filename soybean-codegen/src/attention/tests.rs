@@ -22,6 +22,7 @@ fn generated(features: usize, width: usize, precision: Precision) -> Option<Gene
         pairs: Attention::causal_pairs(100, 100),
         scale: 0.125,
         layout: AttentionLayout::HEADS_FIRST,
+        saves_logarithms: false,
     });
     let inputs = [DType::F32; 5];
     let results = [DType::F32; 3];

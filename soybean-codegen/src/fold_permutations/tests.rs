@@ -1,38 +1,11 @@
 //! Random steps in random memory compute the same without permutations of heads.
 
-use soybean_plan::{
-    AttentionForm, AttentionLayout, Binary, DType, Instruction, Map, ScalarProgram, Shape, Strides,
-};
+use soybean_plan::{AttentionForm, DType, Shape, Strides};
 
 use super::*;
-use crate::random_steps::{Dice, N_CELLS, Phase, run, tables};
-
-/// The heads of a tensor, with the group of each, and the rows and columns of a head.
-const SIZES: [usize; 4] = [2, 2, 3, 2];
-/// The elements of a tensor of queries, and of one of keys.
-const N_ELEMENTS: [usize; 2] = [24, 12];
-
-fn attention(form: AttentionForm) -> Attention {
-    let [heads, group, rows, columns] = SIZES;
-    Attention {
-        form,
-        heads,
-        group,
-        queries: rows,
-        keys: rows,
-        features: columns,
-        width: columns,
-        is_causal: false,
-        window: None,
-        is_part: false,
-        segments: None,
-        score: None,
-        bias: None,
-        pairs: 0,
-        scale: 0.1,
-        layout: AttentionLayout::HEADS_FIRST,
-    }
-}
+use crate::random_steps::{
+    Dice, N_CELLS, N_ELEMENTS, Phase, SIZES, attention, difference, run, tables,
+};
 
 /// Returns the permutation of all heads of a tensor: of `[rows, heads, columns]` to `[heads, rows,
 /// columns]` or back.
@@ -44,18 +17,6 @@ fn permutation(n_elements: usize, result: Order) -> Permutation {
         Order::Rows => ([rows, heads, columns], [columns, rows * columns, 1]),
     };
     Permutation { extents: Shape::new(&extents), input: Strides::new(&strides) }
-}
-
-/// Returns `x0 - x1`.
-fn difference(n_elements: usize) -> Map {
-    let extents = Shape::new(&[n_elements]);
-    let instructions = vec![
-        Instruction::Input(0),
-        Instruction::Input(1),
-        Instruction::Binary(Binary::Subtract, 0, 1),
-    ];
-    let program = ScalarProgram { instructions: instructions.into(), results: vec![2].into() };
-    Map { extents, inputs: vec![extents.dense_strides(); 2].into(), program }
 }
 
 /// Returns a random kernel with the numbers of elements of its inputs and results.

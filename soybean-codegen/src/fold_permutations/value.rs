@@ -7,7 +7,7 @@ use soybean_plan::{BufferId, Step, Tables, overlaps};
 use crate::memory::Memory;
 
 /// A value in a buffer.
-pub(super) struct Value {
+pub(crate) struct Value {
     pub(super) buffer: BufferId,
     /// The step that writes it.
     pub(super) writer: usize,
@@ -41,14 +41,14 @@ impl Value {
     }
 }
 
-/// Returns the bytes of all values but two that are needed at any of the steps from the first to
+/// Returns the bytes of all values but some that are needed at any of the steps from the first to
 /// the last of these. A buffer has a value from the step that writes it, or from the start, to the
 /// last step that reads it before it is written again.
-pub(super) fn occupied(
+pub(crate) fn occupied(
     steps: &[Step],
     tables: &Tables,
     (first, last): (usize, usize),
-    except: [&Value; 2],
+    except: &[&Value],
 ) -> Vec<Range<usize>> {
     let mut spans: BTreeMap<BufferId, (usize, usize)> = BTreeMap::new();
     let mut ended: Vec<(BufferId, (usize, usize))> = Vec::new();

@@ -177,6 +177,7 @@ impl Attend {
             pairs,
             scale: self.scale,
             layout: AttentionLayout::HEADS_FIRST,
+            saves_logarithms: false,
         }
     }
 }

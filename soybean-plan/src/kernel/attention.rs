@@ -17,7 +17,7 @@ descriptor! {
     /// keys `[rows, keys]` as `i32`, the bias `[matrices, rows, keys]`, the numbers of heads of
     /// queries that a [`ScoreFunction`] reads, as `i32`, and, if [`Self::has_positions`], the
     /// positions of the queries in the whole sequence, increasing, as `i32`, which matter if
-    /// [`Self::is_part`].
+    /// [`Self::is_part`]. [`Self::saves_logarithms`] adds the last inputs.
     ///
     /// All are dense and row-major, except that the rows of some heads may alternate
     /// ([`AttentionLayout`]). The computation is in `f32`, and the matrix of scores is never in
@@ -61,6 +61,11 @@ descriptor! {
         pub scale: f64,
         /// The order of heads and rows in memory.
         pub layout: AttentionLayout,
+        /// True if the logarithms of the rows are saved: the forward form has the second result
+        /// `[heads, group, queries]` in `f32`, the natural logarithm of the sum of the exponentials
+        /// of each query's scores. Gradients then read the result, in the layout of its gradient,
+        /// and these. Only GPUs have this form.
+        pub saves_logarithms: bool,
     }
 }
 
@@ -216,7 +221,8 @@ impl Attention {
     pub fn result_sizes(&self) -> Vec<[usize; 3]> {
         let Self { form, group, queries, keys, features, width, .. } = *self;
         if form == AttentionForm::Forward {
-            return vec![[group, queries, width]];
+            let logarithms = self.saves_logarithms.then_some([group, queries, 1]);
+            return [[group, queries, width]].into_iter().chain(logarithms).collect();
         }
         let results = [
             form.has_query_gradient().then_some([group, queries, features]),
@@ -243,6 +249,15 @@ impl Attention {
         let bias = self.bias.map(|it| it.matrices * it.rows * keys);
         let positions = self.has_positions().then_some(queries);
         segments.chain(bias).chain(self.n_head_numbers()).chain(positions).collect()
+    }
+
+    /// Returns the numbers of the last two inputs of gradients: the result and the logarithms, if
+    /// they are saved.
+    #[must_use]
+    pub fn saved_inputs(&self) -> Option<[usize; 2]> {
+        let is_reader = self.saves_logarithms && self.form != AttentionForm::Forward;
+        let first = self.n_operands() + self.mask_lengths().len();
+        is_reader.then_some([first, first + 1])
     }
 
     /// Returns whether the positions of queries are an input.
@@ -357,6 +372,9 @@ impl fmt::Display for Attention {
             write!(f, " score {{{}}}", it.score)?;
         }
         self.bias.map_or(Ok(()), |_| f.write_str(" bias"))?;
+        if self.saves_logarithms {
+            f.write_str(" saved logarithms")?;
+        }
         match self.layout {
             AttentionLayout::HEADS_FIRST => Ok(()),
             AttentionLayout { operands, results } => write!(

@@ -1,5 +1,5 @@
-//! The program of a model as GPUs run it: attention without permutations of heads, parameters with
-//! rounded copies, and joined updates.
+//! The program of a model as GPUs run it: attention without permutations of heads, whose gradients
+//! read saved logarithms, parameters with rounded copies, and joined updates.
 //!
 //! They may take some memory behind the arena. Results have the same bits.
 
@@ -8,7 +8,7 @@ mod rounded_parameters;
 
 use std::{borrow::Cow, collections::BTreeMap, ops::Range, sync::Arc};
 
-use soybean_codegen::fold_permutations;
+use soybean_codegen::{fold_permutations, save_logarithms};
 use soybean_plan::{BufferId, Mode, Program};
 
 use self::{joined_updates::join_updates, rounded_parameters::keep_rounded};
@@ -50,7 +50,8 @@ impl DeviceProgram {
         Ok(Self { program, copies: Rounded::new(), moved: BTreeMap::new() })
     }
 
-    /// Returns a model's steps without permutations of heads, with copies and joined updates.
+    /// Returns a model's steps without permutations of heads, with saved logarithms, copies and
+    /// joined updates.
     pub(crate) fn new(model: &dyn Model) -> Result<Self, Error> {
         let Self { mut program, .. } = Self::plain(model)?;
         let moved = attend_in_place(&mut program);
@@ -94,14 +95,15 @@ impl DeviceProgram {
     }
 }
 
-/// Lets attention read and write what permutations of heads would copy. Returns the tensors that
-/// have a new place, with the buffers that they had.
+/// Lets attention read and write what permutations of heads would copy, and its gradients read what
+/// it has saved. Returns the tensors that have a new place, with the buffers that they had.
 fn attend_in_place(program: &mut Program) -> BTreeMap<BufferId, BufferId> {
     let mut moved = BTreeMap::new();
     let mut kernels = program.kernels.to_vec();
     let phases = program.train.iter_mut().chain([&mut program.accumulate]);
     for steps in phases.chain(&mut program.evaluate) {
-        *steps = fold_permutations(steps, &mut kernels, &mut program.tables, &mut moved);
+        let folded = fold_permutations(steps, &mut kernels, &mut program.tables, &mut moved);
+        *steps = save_logarithms(&folded, &mut kernels, &mut program.tables);
     }
     program.kernels = Cow::Owned(kernels);
     moved

@@ -1,9 +1,9 @@
 //! Random attention and its gradients.
 
-use soybean_plan::{Attention, AttentionBias, AttentionForm, AttentionLayout, DType};
+use soybean_plan::{Attention, AttentionBias, AttentionForm, AttentionLayout, DType, Kernel};
 
 use crate::{
-    case::{Case, Data},
+    case::{BF16_TOLERANCE, Case, Data},
     dice::Dice,
     operands::{Types, scaled},
     score_function::score_function,
@@ -58,6 +58,7 @@ fn of(dice: &mut Dice, [heads, queries, keys]: [usize; 3], sides: &[usize]) -> C
         pairs: 0,
         scale: dice.pick(&[0.125, 1.0, -0.5]),
         layout: AttentionLayout::HEADS_FIRST,
+        saves_logarithms: false,
     };
     // Scores have a size near 1, and so have sums over queries or keys.
     let lengths = it.input_lengths();
@@ -71,6 +72,48 @@ fn of(dice: &mut Dice, [heads, queries, keys]: [usize; 3], sides: &[usize]) -> C
     let results = it.result_lengths().into_iter().map(|n| (types.result, heads * n)).collect();
     it.layout = layout(dice, &it);
     Case { precision: types.precision, ..Case::new(it, inputs, results, tolerance) }
+}
+
+/// Gradients that can read saved logarithms.
+pub(crate) struct Saving {
+    it: Attention,
+    /// The gradients without them.
+    pub(crate) apart: Case,
+}
+
+impl Saving {
+    pub(crate) fn new(apart: Case) -> Option<Self> {
+        let Kernel::Attend(it) = &apart.kernel else { return None };
+        let it = Attention { saves_logarithms: true, ..it.clone() };
+        (it.form != AttentionForm::Forward).then_some(Self { it, apart })
+    }
+
+    /// Returns the forward computation, whose result has the type and layout of its gradient.
+    pub(crate) fn forward(&self) -> Case {
+        let mut it = Attention { form: AttentionForm::Forward, ..self.it.clone() };
+        it.layout.results[0] = it.layout.operands[3];
+        if let Some(score) = &mut it.score {
+            score.slope = None;
+        }
+        let (mut inputs, n_rows) = (self.apart.inputs.clone(), it.heads * it.group * it.queries);
+        let dtype = inputs.remove(3).dtype;
+        let results = vec![(dtype, n_rows * it.width), (DType::F32, n_rows)];
+        let precision = self.apart.precision;
+        Case { precision, ..Case::new(it, inputs, results, self.apart.tolerance) }
+    }
+
+    /// Returns the gradients that read these results of the forward computation.
+    pub(crate) fn gradient(&self, saved: Vec<Vec<f32>>) -> Case {
+        let Case { precision, tolerance, results, inputs, .. } = &self.apart;
+        let dtype = inputs[3].dtype;
+        let saved = saved.into_iter().zip([dtype, DType::F32]);
+        let saved = saved.map(|(numbers, dtype)| Data { dtype, numbers });
+        let inputs = inputs.iter().cloned().chain(saved).collect();
+        // The result may be rounded.
+        let least = if dtype == DType::Bf16 { BF16_TOLERANCE } else { 0.0 };
+        let case = Case::new(self.it.clone(), inputs, results.clone(), tolerance.max(least));
+        Case { precision: *precision, ..case }
+    }
 }
 
 /// Returns a layout in which the rows of some heads alternate, or of none.

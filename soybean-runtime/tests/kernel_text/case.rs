@@ -18,6 +18,7 @@ pub(crate) struct Case {
 
 /// The elements of a buffer: whole numbers for integers, and numbers that `bf16` can represent for
 /// `bf16`.
+#[derive(Clone)]
 pub(crate) struct Data {
     pub(crate) dtype: DType,
     pub(crate) numbers: Vec<f32>,

@@ -152,6 +152,7 @@ pub(crate) fn attention(dice: &mut Dice) -> Case {
         pairs: 0,
         scale: 0.25,
         layout: AttentionLayout::HEADS_FIRST,
+        saves_logarithms: false,
     };
     let mut inputs: Vec<Data> =
         it.input_lengths().iter().map(|n| float(dice, it.heads * n)).collect();

@@ -32,6 +32,7 @@ mod score_function;
 
 use std::{env, process::Command, thread};
 
+use attention::Saving;
 use case::Case;
 use device::Unit;
 use dice::Dice;
@@ -74,8 +75,16 @@ fn cases((_, n, kind): (&str, usize, Kind), share: usize) -> Vec<Case> {
 /// Runs cases in one text, each in several orders of threads, which must not matter, and compares
 /// with the CPU.
 fn check(name: &str, cases: &[Case], sanitize: Sanitize) {
+    for (case, found) in cases.iter().zip(results(name, cases, sanitize)) {
+        case.compare(&found, &reference::run(case))
+            .unwrap_or_else(|it| panic!("{name}: {it}\n{case:?}"));
+    }
+}
+
+/// Returns the results of cases in one text, which are the same in several orders of threads.
+fn results(name: &str, cases: &[Case], sanitize: Sanitize) -> Vec<Vec<Vec<f32>>> {
     let unit = Unit::new(cases, sanitize);
-    for (number, case) in cases.iter().enumerate() {
+    let of_case = |(number, case): (usize, &Case)| {
         let run = |order| {
             unit.run(number, case, order)
                 .unwrap_or_else(|it| panic!("{name} {number}: {it}\n{case:?}"))
@@ -87,9 +96,9 @@ fn check(name: &str, cases: &[Case], sanitize: Sanitize) {
                 |all: &[Vec<f32>]| all.iter().flatten().map(|it| it.to_bits()).collect::<Vec<_>>();
             assert_eq!(bits(&found), bits(&again), "{name} {number} in order {order:?}: {case:?}");
         }
-        case.compare(&found, &reference::run(case))
-            .unwrap_or_else(|it| panic!("{name} {number}: {it}\n{case:?}"));
-    }
+        found
+    };
+    cases.iter().enumerate().map(of_case).collect()
 }
 
 #[test]
@@ -99,6 +108,26 @@ fn texts_compute_what_the_cpu_computes() {
     }
     for kind in KINDS {
         check(kind.0, &cases(*kind, 1), Sanitize::Nothing);
+    }
+}
+
+#[test]
+fn gradients_of_attention_follow_from_what_the_forward_computation_saves() {
+    if !has_compiler() {
+        return eprintln!("skipped: no C++ compiler");
+    }
+    let cases = (0..40).map(|it| attention::case(&mut Dice(it)));
+    let cases = cases.chain((0..12).map(|it| attention::usual_heads(&mut Dice(it))));
+    let savings: Vec<Saving> = cases.filter_map(Saving::new).collect();
+    let forward: Vec<Case> = savings.iter().map(Saving::forward).collect();
+    let saved = results("forward", &forward, Sanitize::Nothing);
+    let gradients: Vec<Case> =
+        savings.iter().zip(saved).map(|(it, saved)| it.gradient(saved)).collect();
+    let found = results("gradients", &gradients, Sanitize::Nothing);
+    assert!(found.len() > 30);
+    for ((saving, case), found) in savings.iter().zip(&gradients).zip(found) {
+        let expected = reference::run(&saving.apart);
+        case.compare(&found, &expected).unwrap_or_else(|it| panic!("{it}\n{case:?}"));
     }
 }
 

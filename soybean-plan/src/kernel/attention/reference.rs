@@ -27,17 +27,32 @@ impl Attention {
             let key = matrix(1, of_keys, features);
             let value = matrix(2, of_keys, width);
             let products = query.times(&key.transposed());
-            let weights = self.weights(&products, head, inputs);
+            let scores = self.scores(&products, head, inputs);
+            let logarithms = self.logarithms(&scores, head, inputs);
+            // Keys that a query does not see weigh 0.
+            let weights =
+                Matrix::new(query.rows, self.keys, |row, column| match scores.at(row, column) {
+                    f64::NEG_INFINITY => 0.0,
+                    score => (score - logarithms[row]).exp(),
+                });
             if self.form == AttentionForm::Forward {
                 put(0, of_queries, &weights.times(&value));
+                if let Some(saved) = results.get_mut(1) {
+                    saved[head * query.rows..][..query.rows].copy_from_slice(&logarithms);
+                }
                 continue;
             }
             // d products = scale * slope * weights * (d weights - their mean by the weights of the
             // row)
             let gradient = matrix(3, of_queries, width);
             let by_weight = gradient.times(&value.transposed());
+            let attended = self.saved_inputs().map(|[input, _]| {
+                let start = |row| row_start(self.layout.operands[3], head, of_queries, row) * width;
+                Matrix::new(query.rows, width, |row, column| inputs[input][start(row) + column])
+            });
+            let attended = attended.unwrap_or_else(|| weights.times(&value));
             let mean = |row: usize| -> f64 {
-                (0..self.keys).map(|it| weights.at(row, it) * by_weight.at(row, it)).sum()
+                (0..width).map(|it| attended.at(row, it) * gradient.at(row, it)).sum()
             };
             let means: Vec<f64> = (0..query.rows).map(mean).collect();
             let by_product =
@@ -65,11 +80,10 @@ impl Attention {
         results
     }
 
-    /// Returns the softmax of the scores of each query of the group of a head of keys; keys that a
-    /// query does not see weigh 0.
-    fn weights(&self, products: &Matrix, head: usize, inputs: &[&[f64]]) -> Matrix {
-        let n_rows = products.rows;
-        let scores = Matrix::new(n_rows, self.keys, |row, column| {
+    /// Returns the scores of each query of the group of a head of keys: minus infinity for keys that
+    /// it does not see.
+    fn scores(&self, products: &Matrix, head: usize, inputs: &[&[f64]]) -> Matrix {
+        Matrix::new(products.rows, self.keys, |row, column| {
             match self.is_seen(head, row % self.queries, column, inputs) {
                 true => {
                     let product = self.scale * products.at(row, column);
@@ -78,22 +92,15 @@ impl Attention {
                 }
                 false => f64::NEG_INFINITY,
             }
-        });
-        let scores = &scores;
-        let row_scores = |row: usize| (0..self.keys).map(move |it| scores.at(row, it));
-        let max = |row: usize| row_scores(row).fold(f64::NEG_INFINITY, f64::max);
-        let maxima: Vec<f64> = (0..n_rows).map(max).collect();
-        // Without any visible key, all weights are 0.
-        let exponential = |row: usize, score: f64| match maxima[row] {
-            f64::NEG_INFINITY => 0.0,
-            max => (score - max).exp(),
-        };
-        let total = |row: usize| row_scores(row).map(|it| exponential(row, it)).sum();
-        let totals: Vec<f64> = (0..n_rows).map(total).collect();
-        Matrix::new(n_rows, self.keys, |row, column| {
-            let weight = exponential(row, scores.at(row, column));
-            if totals[row] == 0.0 { 0.0 } else { weight / totals[row] }
         })
+    }
+
+    /// Returns the logarithms of the sums of the exponentials of scores.
+    fn logarithms(&self, scores: &Matrix, head: usize, inputs: &[&[f64]]) -> Vec<f64> {
+        match self.saved_inputs() {
+            Some([_, input]) => inputs[input][head * scores.rows..][..scores.rows].to_vec(),
+            None => (0..scores.rows).map(|it| scores.logarithm(it)).collect(),
+        }
     }
 
     /// Returns whether a query of a head of keys sees a key.
@@ -173,6 +180,15 @@ impl Matrix {
 
     fn at(&self, row: usize, column: usize) -> f64 {
         self.elements[row * self.columns + column]
+    }
+
+    /// Returns the logarithm of the sum of the exponentials of a row.
+    fn logarithm(&self, row: usize) -> f64 {
+        let row = &self.elements[row * self.columns..][..self.columns];
+        match row.iter().copied().fold(f64::NEG_INFINITY, f64::max) {
+            f64::NEG_INFINITY => f64::NEG_INFINITY,
+            most => most + row.iter().map(|it| (it - most).exp()).sum::<f64>().ln(),
+        }
     }
 
     fn transposed(&self) -> Self {

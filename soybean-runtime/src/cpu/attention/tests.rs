@@ -284,6 +284,7 @@ fn random(dice: &mut Dice, lengths: &[usize]) -> Attention {
         pairs: 0,
         scale: dice.pick(&[0.125, 0.5, -0.25]),
         layout: layout(dice, form, [heads, group]),
+        saves_logarithms: false,
     }
 }
 
@@ -332,6 +333,7 @@ fn without_keys_all_is_zero() {
             pairs: 0,
             scale: 1.0,
             layout: AttentionLayout::HEADS_FIRST,
+            saves_logarithms: false,
         };
         check(&mut Dice(0), &attention);
     }
