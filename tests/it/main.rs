@@ -17,6 +17,7 @@ mod clusters;
 mod command_line;
 mod conformance;
 mod cuda;
+mod cuda_attention;
 mod cuda_bf16;
 mod custom_operators;
 mod determinism;

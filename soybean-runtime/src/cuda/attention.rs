@@ -47,7 +47,7 @@ pub(crate) struct AttentionOperands(pub(crate) [u64; 4]);
 
 impl AttentionPlan {
     /// Plans attention of these element types of inputs and result. Returns `None` if cuDNN has no
-    /// deterministic engine for it within this workspace.
+    /// deterministic engine for it within this workspace. Positions of queries are not read.
     pub(crate) fn new(
         cudnn: &Cudnn,
         attention: &Attention,
@@ -55,7 +55,7 @@ impl AttentionPlan {
         max_workspace_bytes: usize,
     ) -> Option<Self> {
         let is_known = installation().cudnn().is_ok_and(|it| it.version >= FIRST_VERSION);
-        let is_bf16 = inputs.iter().chain([&result]).all(|it| *it == DType::Bf16);
+        let is_bf16 = inputs.iter().take(3).chain([&result]).all(|it| *it == DType::Bf16);
         if !is_known || cudnn.gpu().capability < FIRST_CAPABILITY || !is_bf16 {
             return None;
         }

@@ -138,10 +138,7 @@ pub(super) fn plans(
 }
 
 /// Returns the plan of a configuration, if its engine is deterministic.
-fn plan(
-    configuration: &Descriptor,
-    target: &impl PlanTarget,
-) -> Result<Option<Plan>, CudnnError> {
+fn plan(configuration: &Descriptor, target: &impl PlanTarget) -> Result<Option<Plan>, CudnnError> {
     let engines = configuration.descriptors(
         CUDNN_ATTR_ENGINECFG_ENGINE,
         CUDNN_BACKEND_ENGINE_DESCRIPTOR,
@@ -204,7 +201,10 @@ fn operation(shape: &AttentionShape) -> Result<Descriptor, CudnnError> {
         )?
         .finalized()?;
     operation
-        .with(CUDNN_ATTR_OPERATION_SDPA_FWD_SUBGRAPH, &[operation_graph(&mask)?.finalized()?.raw()])?
+        .with(
+            CUDNN_ATTR_OPERATION_SDPA_FWD_SUBGRAPH,
+            &[operation_graph(&mask)?.finalized()?.raw()],
+        )?
         .with(CUDNN_ATTR_OPERATION_SDPA_FWD_SUBGRAPH_INPUT_UID, &[before])?
         .with(CUDNN_ATTR_OPERATION_SDPA_FWD_SUBGRAPH_OUTPUT_UID, &[after])?
         .finalized()

@@ -158,7 +158,8 @@ fn cudnn_has_kernels_for_attention_on_an_h100() {
         assert!(version >= FIRST_VERSION, "{version:?}");
         let gpu = DescribedGpu::new(H100).unwrap();
         let layouts = [CAUSAL.layout, soybean_plan::AttentionLayout::HEADS_FIRST];
-        for (features, layout) in [64, 128, 256].into_iter().flat_map(|it| layouts.map(|at| (it, at)))
+        for (features, layout) in
+            [64, 128, 256].into_iter().flat_map(|it| layouts.map(|at| (it, at)))
         {
             for is_causal in [true, false] {
                 let attention =
