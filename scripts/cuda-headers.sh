@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Puts NVIDIA's headers into a folder, for the tests that compare our bindings with them.
+# Puts NVIDIA's headers into a folder, for the tests that compare our bindings with them, and cuDNN,
+# which a test asks for its kernels.
 #
 #   scripts/cuda-headers.sh PYTHON FOLDER
 #
-# The headers are in wheels of 1.5 GB together, which are downloaded but not installed. A folder
-# that exists is left as it is.
+# They are in wheels of 1.5 GB together, which are downloaded but not installed; cuDNN takes 1 GB of
+# the folder. A folder that exists is left as it is.
 set -euo pipefail
 python=$1
 folder=$2
@@ -19,7 +20,8 @@ import pathlib, sys, zipfile
 
 for wheel in pathlib.Path(sys.argv[1]).glob("*.whl"):
     with zipfile.ZipFile(wheel) as archive:
-        headers = [it for it in archive.namelist() if "/include/" in it]
-        archive.extractall(sys.argv[2], headers)
+        folders = ("/include/", "/cudnn/lib/")
+        files = [it for it in archive.namelist() if any(folder in it for folder in folders)]
+        archive.extractall(sys.argv[2], files)
 END
 mv "$folder.part" "$folder"

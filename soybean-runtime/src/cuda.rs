@@ -5,6 +5,7 @@
 //! these threads, and then the GPUs. The second step is captured as one graph of all ranks on all
 //! GPUs, and replayed from then on. With NCCL, steps are captured only if the process has one GPU.
 
+mod attention;
 mod autotune;
 mod batch_slot;
 mod collective;

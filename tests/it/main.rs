@@ -18,6 +18,7 @@ mod command_line;
 mod compile_errors;
 mod conformance;
 mod cuda;
+mod cuda_attention;
 mod cuda_bf16;
 mod custom_operators;
 mod determinism;

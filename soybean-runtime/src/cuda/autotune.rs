@@ -85,6 +85,14 @@ impl Choices {
     }
 }
 
+/// The start of a candidate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Attempt {
+    Queued,
+    /// The library refused the candidate, which is not chosen.
+    Refused,
+}
+
 /// Times candidates on a GPU.
 pub(crate) struct Autotuner<'a> {
     gpu: Arc<Gpu>,
@@ -100,8 +108,8 @@ impl<'a> Autotuner<'a> {
     }
 
     /// Returns the number of the fastest of these candidates. `run` queues one of them on a stream,
-    /// on blocks of memory of these sizes. Without enough memory it is the first. All processes
-    /// call this at the same time.
+    /// on blocks of memory of these sizes. Without enough memory, and if all are refused, it is the
+    /// first. All processes call this at the same time.
     ///
     /// # Errors
     /// If a candidate fails on the GPU.
@@ -110,7 +118,7 @@ impl<'a> Autotuner<'a> {
         kernel: &str,
         n_candidates: usize,
         block_bytes: &[usize],
-        run: impl Fn(usize, &Stream, &[u64]) -> Result<(), Error>,
+        run: impl Fn(usize, &Stream, &[u64]) -> Result<Attempt, Error>,
     ) -> Result<usize, Error> {
         if n_candidates < 2 {
             return Ok(0);
@@ -133,10 +141,12 @@ impl<'a> Autotuner<'a> {
         Ok(fastest)
     }
 
-    /// Returns the time of some repetitions.
-    fn milliseconds(&self, run: impl Fn(&Stream) -> Result<(), Error>) -> Result<f32, Error> {
+    /// Returns the time of some repetitions, infinity if they are refused.
+    fn milliseconds(&self, run: impl Fn(&Stream) -> Result<Attempt, Error>) -> Result<f32, Error> {
         let [start, end] = [Event::with_time(&self.gpu)?, Event::with_time(&self.gpu)?];
-        run(&self.stream)?;
+        if run(&self.stream)? == Attempt::Refused {
+            return Ok(f32::INFINITY);
+        }
         start.record(&self.stream)?;
         for _ in 0..N_REPETITIONS {
             run(&self.stream)?;

@@ -59,6 +59,22 @@ impl Cudnn {
         made.result().map_err(|error| cudnn_error(&format!("starting cuDNN on {gpu:?}"), error))?;
         Ok(Self { gpu: Arc::clone(gpu), raw })
     }
+
+    pub(crate) fn gpu(&self) -> &Gpu {
+        &self.gpu
+    }
+
+    pub(crate) const fn raw(&self) -> sys::cudnnHandle_t {
+        self.raw
+    }
+
+    /// Makes the later calls with this handle queue work on a stream.
+    pub(crate) fn set_stream(&self, stream: &Stream) -> Result<(), Error> {
+        let raw = stream.raw()?;
+        // SAFETY: both handles are alive.
+        let set = unsafe { sys::cudnnSetStream(self.raw, raw.cast()) };
+        set.result().map_err(|error| cudnn_error("choosing a stream", error))
+    }
 }
 
 impl Drop for Cudnn {
@@ -274,10 +290,8 @@ impl ConvolutionPlan {
         workspace: u64,
     ) -> Result<TensorPointers, Error> {
         let Candidate { math, workspace_bytes, .. } = self.candidates[number];
+        cudnn.set_stream(stream)?;
         let refused = |error| cudnn_error("preparing a convolution", error);
-        let raw = stream.raw()?;
-        // SAFETY: both handles are alive.
-        unsafe { sys::cudnnSetStream(cudnn.raw, raw.cast()) }.result().map_err(refused)?;
         self.descriptors.convolution.set_math(math).map_err(refused)?;
         Ok(TensorPointers {
             left: left as *const _,
@@ -341,7 +355,7 @@ fn is_refusal(CudnnError(status): CudnnError) -> bool {
 }
 
 /// Converts an error of cuDNN.
-fn cudnn_error(what: &str, error: CudnnError) -> Error {
+pub(crate) fn cudnn_error(what: &str, error: CudnnError) -> Error {
     Error::new(ErrorKind::Device, format!("{what}: {error}"))
 }
 

@@ -6,6 +6,8 @@
 #![expect(non_camel_case_types, non_snake_case, reason = "names of cuDNN's header")]
 #![expect(clippy::too_many_arguments, reason = "functions of cuDNN's header")]
 
+pub(super) mod graph;
+
 use std::{
     ffi::{CStr, c_char, c_int, c_void},
     fmt,
@@ -114,6 +116,17 @@ macro_rules! functions {
 }
 
 functions! {
+    fn cudnnBackendCreateDescriptor(kind: u32, descriptor: *mut *mut c_void);
+    fn cudnnBackendDestroyDescriptor(descriptor: *mut c_void);
+    fn cudnnBackendSetAttribute(
+        descriptor: *mut c_void, name: u32, of_type: u32, n: i64, values: *const c_void,
+    );
+    fn cudnnBackendGetAttribute(
+        descriptor: *mut c_void, name: u32, of_type: u32, capacity: i64, n: *mut i64,
+        values: *mut c_void,
+    );
+    fn cudnnBackendFinalize(descriptor: *mut c_void);
+    fn cudnnBackendExecute(handle: cudnnHandle_t, plan: *mut c_void, tensors: *mut c_void);
     fn cudnnCreate(handle: *mut cudnnHandle_t);
     fn cudnnDestroy(handle: cudnnHandle_t);
     fn cudnnSetStream(handle: cudnnHandle_t, stream: cudaStream_t);

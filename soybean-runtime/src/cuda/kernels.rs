@@ -7,6 +7,7 @@ use soybean_codegen::{self as codegen, Address};
 use soybean_plan::Kernel;
 
 use super::{
+    attention::{AttentionOperands, AttentionPlan},
     autotune::{Autotuner, Choices},
     compile::Compiler,
     convolution::{ConvolutionLimits, ConvolutionOperands, ConvolutionPlan, Cudnn, Remaining},
@@ -43,6 +44,7 @@ struct PreparedCall {
 enum LibraryCall {
     Matmul(Box<MatmulPlan>),
     Convolution(Box<ConvolutionPlan>),
+    Attention(Box<AttentionPlan>),
 }
 
 enum DeviceOperation {
@@ -129,9 +131,21 @@ impl GpuKernels {
         let mut workspace_bytes = 0;
         for (library_call, made) in library_call.into_iter().zip(made) {
             let GeneratedCall { operations: made, workspace_bytes: n_bytes } = made;
+            let operations = operations(&module, made)?;
+            let library_call = match (library_call, &cudnn, &mut tuner) {
+                (Some(LibraryCall::Attention(plan)), Some(cudnn), Some(tuner)) => {
+                    let run = |stream: &Stream, operands: KernelOperands<'_>| {
+                        // SAFETY: the tuner's blocks are as large as the operands.
+                        operations.iter().try_for_each(|it| unsafe { it.run(stream, operands) })
+                    };
+                    let chosen = plan.autotune(cudnn, tuner, n_bytes, run)?;
+                    chosen.map(|it| LibraryCall::Attention(Box::new(it)))
+                }
+                (other, ..) => other,
+            };
             let n_planned = library_call.as_ref().map_or(0, LibraryCall::workspace_bytes);
             workspace_bytes = workspace_bytes.max(n_bytes).max(n_planned);
-            calls.push(PreparedCall { library_call, operations: operations(&module, made)? });
+            calls.push(PreparedCall { library_call, operations });
         }
         let function = |name: &String| module.function(name, 0);
         let transfers = requests.transfers.iter().map(function).collect::<Result<_, _>>()?;
@@ -240,6 +254,13 @@ impl LibraryCall {
                 }
                 Ok(plan.map(|it| Self::Convolution(Box::new(it))))
             }
+            // Only a measurement can prefer a plan of cuDNN to the generated kernel.
+            (Kernel::Attend(attention), Some(cudnn)) if tuner.is_some() => {
+                let max_workspace_bytes = requests.max_workspace_bytes;
+                let types = (&call.inputs[..], result);
+                let plan = AttentionPlan::new(cudnn, attention, types, max_workspace_bytes);
+                Ok(plan.map(|it| Self::Attention(Box::new(it))))
+            }
             _ => Ok(None),
         }
     }
@@ -252,22 +273,16 @@ impl LibraryCall {
                 GeneratedPart::Conversion(it.conversion())
             }
             Self::Convolution(_) => GeneratedPart::Epilogue,
+            // The alternative to the plan.
+            Self::Attention(_) => GeneratedPart::WholeKernel,
         }
-    }
-
-    /// Returns the locations of the two inputs and the result.
-    fn operands(&self) -> [Address; 3] {
-        let result = match self {
-            Self::Matmul(_) => Address::Result(0),
-            Self::Convolution(it) => it.result(),
-        };
-        [Address::Input(0), Address::Input(1), result]
     }
 
     fn workspace_bytes(&self) -> usize {
         match self {
             Self::Matmul(it) => it.workspace_bytes(),
             Self::Convolution(it) => it.workspace_bytes(),
+            Self::Attention(it) => it.workspace_bytes(),
         }
     }
 
@@ -281,24 +296,32 @@ impl LibraryCall {
         stream: &Stream,
         operands: KernelOperands<'_>,
     ) -> Result<Remaining, Error> {
-        let [left, right, result] = self.operands();
-        let [left, right, result] =
-            [operands.address(left)?, operands.address(right)?, operands.address(result)?];
+        let input = |number: usize| operands.address(Address::Input(number));
+        let [left, right] = [input(0)?, input(1)?];
         match (self, &kernels.cudnn) {
             (Self::Matmul(matmul), _) => {
-                let (bias, aux) = (operands.bias, operands.aux);
+                let (result, bias, aux) =
+                    (operands.address(Address::Result(0))?, operands.bias, operands.aux);
                 let at = matmul::MatmulOperands { left, right, result, bias, aux };
                 // SAFETY: required of the caller.
                 unsafe { matmul.run(&kernels.cublaslt, stream, at, operands.workspace) }?;
                 Ok(Remaining::Nothing)
             }
             (Self::Convolution(plan), Some(cudnn)) => {
+                let result = operands.address(plan.result())?;
                 let bias = operands.inputs.get(2).copied().unwrap_or(0);
                 let at = ConvolutionOperands { left, right, result, bias };
                 // SAFETY: required of the caller.
                 unsafe { plan.run(cudnn, stream, at, operands.workspace) }
             }
-            (Self::Convolution(_), None) => {
+            (Self::Attention(plan), Some(cudnn)) => {
+                let result = operands.address(Address::Result(0))?;
+                let at = AttentionOperands([left, right, input(2)?, result]);
+                // SAFETY: required of the caller.
+                unsafe { plan.run(cudnn, stream, at, operands.workspace) }?;
+                Ok(Remaining::Nothing)
+            }
+            (Self::Convolution(_) | Self::Attention(_), None) => {
                 Err(Error::new(ErrorKind::Program, "expected cuDNN, with which the plan was made"))
             }
         }

@@ -1,7 +1,9 @@
-//! cuDNN: convolutions and their gradients on streams.
+//! cuDNN: convolutions, their gradients, and attention on streams.
 
 #![expect(unsafe_code, reason = "C finds functions by name")]
 
+mod attention;
+mod backend;
 mod convolution;
 mod descriptor;
 
@@ -59,8 +61,6 @@ struct Suggestion {
     reserved: [c_int; 3],
 }
 
-const VERSION: usize = 91_000;
-
 macro_rules! cudnn {
     ($(fn $name:ident($($argument:ident: $type:ty),* $(,)?) $body:block)*) => {$(
         #[unsafe(no_mangle)]
@@ -73,6 +73,16 @@ macro_rules! cudnn {
 }
 
 cudnn! {
+    fn cudnnBackendCreateDescriptor(kind: u32, descriptor: Out<Handle>) { backend::create(kind, descriptor) }
+    fn cudnnBackendDestroyDescriptor(descriptor: Handle) { backend::destroy(descriptor) }
+    fn cudnnBackendSetAttribute(descriptor: Handle, name: u32, of_type: u32, n: i64, values: Address) {
+        backend::set(descriptor, name, of_type, n, values)
+    }
+    fn cudnnBackendGetAttribute(descriptor: Handle, name: u32, of_type: u32, capacity: i64, n: Out<i64>, values: Address) {
+        backend::get(descriptor, name, of_type, capacity, n, values)
+    }
+    fn cudnnBackendFinalize(descriptor: Handle) { backend::finalize(descriptor) }
+    fn cudnnBackendExecute(library: Handle, plan: Handle, pack: Handle) { backend::execute(library, plan, pack) }
     fn cudnnCreate(library: Out<Handle>) {
         lock().current_device().map_err(|_| Status::NOT_INITIALIZED)?;
         lock().settings.cudnn_status.map_or(Ok(()), |it| Err(Status(it)))?;
@@ -194,7 +204,7 @@ cudnn! {
 
 #[unsafe(no_mangle)]
 extern "C" fn cudnnGetVersion() -> usize {
-    VERSION
+    lock().settings.cudnn_version
 }
 
 #[unsafe(no_mangle)]

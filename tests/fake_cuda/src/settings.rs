@@ -33,6 +33,12 @@ pub(crate) struct Settings {
     pub(crate) nccl_folder: Option<PathBuf>,
     /// Status of cuDNN's start instead of success.
     pub(crate) cudnn_status: Option<u32>,
+    /// Version of cuDNN.
+    pub(crate) cudnn_version: usize,
+    /// True if cuDNN refuses plans of attention.
+    pub(crate) refuses_attention: bool,
+    /// Pieces of work that delay each attention of cuDNN.
+    pub(crate) attention_delay: usize,
     /// True if cuDNN refuses convolutions with an activation.
     pub(crate) refuses_activations: bool,
     /// Folder for the numbers of calls of each process.
@@ -57,6 +63,9 @@ impl Settings {
             fail_communicators: number::<u8>("SOYBEAN_FAKE_NCCL_ERROR").is_some(),
             nccl_folder: env::var_os("SOYBEAN_FAKE_NCCL_FOLDER").map(PathBuf::from),
             cudnn_status: number("SOYBEAN_FAKE_CUDNN_STATUS"),
+            cudnn_version: number("SOYBEAN_FAKE_CUDNN").unwrap_or(91_000),
+            refuses_attention: number::<u8>("SOYBEAN_FAKE_NO_ATTENTION").is_some(),
+            attention_delay: number("SOYBEAN_FAKE_ATTENTION_DELAY").unwrap_or(0),
             refuses_activations: number::<u8>("SOYBEAN_FAKE_NO_ACTIVATIONS").is_some(),
             calls_folder: env::var_os("SOYBEAN_FAKE_CALLS").map(PathBuf::from),
         }

@@ -6,7 +6,10 @@ use soybean_plan::{Convolution, ConvolutionForm, DType};
 use super::{ConvolutionOperands, ConvolutionPlan, Cudnn, extents};
 use crate::{
     Error,
-    cuda::{autotune::Autotuner, stream::Stream},
+    cuda::{
+        autotune::{Attempt, Autotuner},
+        stream::Stream,
+    },
 };
 
 impl ConvolutionPlan {
@@ -23,10 +26,13 @@ impl ConvolutionPlan {
         // The memory that is free decides which algorithms are candidates.
         let kernel = format!("{convolution:?} {types:?} {:?}", self.candidates);
         let run = |number: usize, stream: &Stream, blocks: &[u64]| {
-            let &[left, right, result, workspace] = blocks else { return Ok(()) };
+            let &[left, right, result, workspace] = blocks else {
+                return Ok(Attempt::Refused);
+            };
             let operands = ConvolutionOperands { left, right, result, bias: 0 };
             // SAFETY: the blocks are as large as the operands, and nothing else uses them.
-            unsafe { self.run_candidate(number, cudnn, stream, operands, workspace) }
+            unsafe { self.run_candidate(number, cudnn, stream, operands, workspace) }?;
+            Ok(Attempt::Queued)
         };
         let blocks = [left, right, result, self.converted_bytes() + workspace];
         self.chosen = tuner.fastest(&kernel, self.candidates.len(), &blocks, run)?;

@@ -6,7 +6,10 @@ use soybean_plan::{Contraction, DType, MatrixStrides};
 use super::{CublasLt, MatmulOperands, MatmulPlan};
 use crate::{
     Error,
-    cuda::{autotune::Autotuner, stream::Stream},
+    cuda::{
+        autotune::{Attempt, Autotuner},
+        stream::Stream,
+    },
 };
 
 impl MatmulPlan {
@@ -25,10 +28,13 @@ impl MatmulPlan {
         let workspace = self.algorithms.iter().map(|it| it.workspaceSize).max().unwrap_or(0);
         let kernel = format!("{contraction} {types:?} {:?} {:?}", self.epilogue, self.order);
         let run = |number: usize, stream: &Stream, blocks: &[u64]| {
-            let &[left, right, result, bias, aux, workspace] = blocks else { return Ok(()) };
+            let &[left, right, result, bias, aux, workspace] = blocks else {
+                return Ok(Attempt::Refused);
+            };
             let operands = MatmulOperands { left, right, result, bias, aux };
             // SAFETY: the blocks are as large as the operands, and nothing else uses them.
-            unsafe { self.run_algorithm(number, lt, stream, operands, workspace) }
+            unsafe { self.run_algorithm(number, lt, stream, operands, workspace) }?;
+            Ok(Attempt::Queued)
         };
         let n_algorithms = self.algorithms.len();
         let blocks = [left, right, result, bias, aux, workspace];

@@ -1,0 +1,57 @@
+//! Choice between the generated kernel and cuDNN's plans by measurement.
+#![expect(unsafe_code, reason = "kernels work on raw memory")]
+
+use soybean_plan::DType;
+
+use super::{AttentionOperands, AttentionPlan};
+use crate::{
+    Error,
+    cuda::{
+        autotune::{Attempt, Autotuner},
+        convolution::Cudnn,
+        kernels::KernelOperands,
+        stream::Stream,
+    },
+};
+
+impl AttentionPlan {
+    /// Chooses the fastest plan. Returns `None` if the generated kernel is faster, which
+    /// `run_generated` queues and which needs a workspace of this many bytes.
+    pub(crate) fn autotune(
+        mut self,
+        cudnn: &Cudnn,
+        tuner: &mut Autotuner<'_>,
+        generated_bytes: usize,
+        run_generated: impl Fn(&Stream, KernelOperands<'_>) -> Result<(), Error>,
+    ) -> Result<Option<Self>, Error> {
+        let (inputs, results) = (self.attention.input_lengths(), self.attention.result_lengths());
+        let workspace = self.candidates.iter().map(|it| it.workspace_bytes).max().unwrap_or(0);
+        let of_tensors = inputs.iter().chain(&results);
+        let of_tensors = of_tensors.map(|it| self.attention.heads * it * DType::Bf16.bytes());
+        let blocks: Vec<usize> = of_tensors.chain([workspace.max(generated_bytes)]).collect();
+        let engines: Vec<i64> = self.candidates.iter().map(|it| it.engine).collect();
+        let kernel = format!("{:?} cuDNN's engines {engines:?}", self.attention);
+        let run = |number: usize, stream: &Stream, blocks: &[u64]| {
+            let &[query, key, value, result, workspace] = blocks else {
+                return Ok(Attempt::Refused);
+            };
+            let Some(number) = number.checked_sub(1) else {
+                let (inputs, results) = (&[query, key, value][..], &[result][..]);
+                let operands =
+                    KernelOperands { inputs, results, scalars: 0, workspace, bias: 0, aux: 0 };
+                run_generated(stream, operands)?;
+                return Ok(Attempt::Queued);
+            };
+            cudnn.set_stream(stream)?;
+            let operands = AttentionOperands([query, key, value, result]);
+            // SAFETY: the blocks are as large as the tensors, and nothing else uses them.
+            let queued = unsafe { self.run_candidate(number, cudnn, operands, workspace) };
+            Ok(queued.map_or(Attempt::Refused, |()| Attempt::Queued))
+        };
+        let fastest = tuner.fastest(&kernel, 1 + self.candidates.len(), &blocks, run)?;
+        Ok(fastest.checked_sub(1).map(|chosen| {
+            self.chosen = chosen;
+            self
+        }))
+    }
+}

@@ -1,0 +1,153 @@
+//! Tests of attention by cuDNN on virtual GPUs: it is a candidate beside the generated kernel, and
+//! up to rounding, the losses equal the CPU's.
+
+use std::{
+    collections::BTreeSet,
+    env, fs,
+    path::{Path, PathBuf},
+    process,
+};
+
+use soybean::{Config, Device, Trainer};
+use soybean_fake_cuda::virtual_gpus::{Machine, on_virtual_gpus};
+
+const BATCH: usize = 2;
+const TOKENS: usize = 40;
+const WIDTH: usize = 32;
+const N_STEPS: usize = 4;
+
+/// Both devices round to `bf16` as the program says. Weights of keys are rounded only on GPUs,
+/// before they are divided by their sum. Each rounding is at most 2^-8, about ten follow one
+/// another, and half of the errors cancel.
+const TOLERANCE: f32 = 2e-2;
+
+/// Two layers: four heads of queries that share two heads of keys and see all before them, then
+/// four heads that see all.
+#[soybean::model(gpus = 1, precision = "bf16", optimizer = adamw())]
+pub(crate) mod texts {
+    use soybean::{nn, prelude::*};
+
+    pub(crate) fn forward(x: Tensor<f32, 2, 40, 32>, y: Tensor<i32, 80>) -> Tensor {
+        let q = nn::linear(x, 32).reshape([2, 40, 4, 8]).permute([0, 2, 1, 3]);
+        let k = nn::linear(x, 16).reshape([2, 40, 2, 8]).permute([0, 2, 1, 3]);
+        let v = nn::linear(x, 16).reshape([2, 40, 2, 8]).permute([0, 2, 1, 3]);
+        let seen = q.scaled_dot_product_attention(k, v, true);
+        let h = x + nn::linear(seen.permute([0, 2, 1, 3]).reshape([2, 40, 32]), 32);
+        let q = nn::linear(h, 32).reshape([2, 40, 4, 8]).permute([0, 2, 1, 3]);
+        let k = nn::linear(h, 32).reshape([2, 40, 4, 8]).permute([0, 2, 1, 3]);
+        let v = nn::linear(h, 32).reshape([2, 40, 4, 8]).permute([0, 2, 1, 3]);
+        let seen = q.scaled_dot_product_attention(k, v, false);
+        let h = h + nn::linear(seen.permute([0, 2, 1, 3]).reshape([2, 40, 32]), 32);
+        nn::linear(h, 10).reshape([80, 10]).cross_entropy(y)
+    }
+}
+
+/// The kinds of attention in the model that cuDNN computes.
+const N_ATTENTIONS: u64 = 2;
+/// The measurements of two deterministic engines, each four times.
+const N_MEASURED: u64 = N_ATTENTIONS * 2 * 4;
+
+fn losses(device: Device, autotunes: bool) -> Vec<f32> {
+    let config = Config { device, learning_rate: 0.01, autotunes, ..Config::default() };
+    let mut trainer = Trainer::<texts::Network>::new(config).unwrap();
+    let number = |it: usize| (it * 7919 + 104_729) % 2003;
+    let x: Vec<f32> =
+        (0..BATCH * TOKENS * WIDTH).map(|it| number(it) as f32 / 1001.0 - 1.0).collect();
+    let y: Vec<i32> =
+        (0..BATCH * TOKENS).map(|it| i32::try_from(number(it) % 10).unwrap()).collect();
+    let batch = texts::Batch { x: &x, y: &y };
+    (0..N_STEPS).map(|_| trainer.step(&batch).unwrap()).collect()
+}
+
+fn assert_close(found: &[f32]) {
+    let expected = losses(Device::Cpu, false);
+    let is_near =
+        |(found, expected): (&f32, &f32)| (found - expected).abs() <= TOLERANCE * expected.abs();
+    let are_near = found.len() == expected.len() && found.iter().zip(&expected).all(is_near);
+    assert!(are_near, "expected {expected:?}, found {found:?}");
+}
+
+/// Runs `body` with a cuDNN that has attention, and the folder of choices.
+fn with_attention(test: &str, settings: &[(&str, &str)], body: impl FnOnce(&Machine, &Path)) {
+    let name = test.rsplit("::").next().unwrap_or(test);
+    let folder = env::temp_dir().join(format!("soybean-{name}-{}", process::id()));
+    let cache = [
+        ("SOYBEAN_CACHE_DIR", folder.to_str().unwrap()),
+        ("SOYBEAN_FAKE_CUDNN", "92800"),
+        ("SOYBEAN_FAKE_DEVICES", "1"),
+    ];
+    on_virtual_gpus(test, &[&cache, settings].concat(), |machine| {
+        let folder = PathBuf::from(env::var_os("SOYBEAN_CACHE_DIR").unwrap());
+        body(machine, &folder);
+        assert_eq!(machine.n_complaints(), 0);
+    });
+    let _gone = fs::remove_dir_all(folder);
+}
+
+/// Returns the files of choices in a folder.
+fn choices(folder: &Path) -> Vec<PathBuf> {
+    let files = fs::read_dir(folder).unwrap().map(|it| it.unwrap().path());
+    files.filter(|it| it.extension().is_some_and(|it| it == "choices")).collect()
+}
+
+/// Returns the numbers of the chosen candidates of attention.
+fn chosen(folder: &Path) -> Vec<u32> {
+    let texts = choices(folder).into_iter().map(|it| fs::read(it).unwrap());
+    let texts: String = texts.map(|it| String::from_utf8_lossy(&it).into_owned()).collect();
+    let lines = texts.lines().filter(|it| it.contains("cuDNN's engines"));
+    // The digit before the name of the device: a checksum precedes the first line.
+    let number = |line: &str| line.split_once(" virtual device")?.0.chars().last()?.to_digit(10);
+    lines.map(|it| number(it).expect("a line begins with the number")).collect()
+}
+
+fn n_executed(machine: &Machine) -> u64 {
+    machine.n_calls("cudnnBackendExecute")
+}
+
+#[test]
+fn a_plan_of_cudnn_runs_if_it_is_the_choice() {
+    let test = "cuda_attention::a_plan_of_cudnn_runs_if_it_is_the_choice";
+    with_attention(test, &[], |machine, folder| {
+        assert_close(&losses(Device::Cuda, false));
+        // Without measurements, cuDNN is not asked.
+        assert_eq!(machine.n_calls("cudnnBackendCreateDescriptor"), 0);
+        let mut all = BTreeSet::new();
+        for seed in 0..8 {
+            machine.reset(seed);
+            choices(folder).into_iter().for_each(|it| fs::remove_file(it).unwrap());
+            assert_close(&losses(Device::Cuda, true));
+            let first = n_executed(machine);
+            let chosen = chosen(folder);
+            assert_eq!(chosen.len() as u64, N_ATTENTIONS);
+            let n_chosen = chosen.iter().filter(|it| **it > 0).count() as u64;
+            // Each attention that cuDNN computes runs at least once: a graph repeats it.
+            assert!(first >= N_MEASURED + n_chosen && (n_chosen > 0 || first == N_MEASURED));
+            // The second start does not measure.
+            assert_close(&losses(Device::Cuda, true));
+            assert_eq!(n_executed(machine) - first, first - N_MEASURED);
+            all.extend(chosen);
+        }
+        // The generated kernel and the two deterministic engines. The first is not.
+        assert_eq!(all.into_iter().collect::<Vec<_>>(), [0, 1, 2]);
+    });
+}
+
+#[test]
+fn the_generated_kernel_runs_if_it_is_faster() {
+    let test = "cuda_attention::the_generated_kernel_runs_if_it_is_faster";
+    with_attention(test, &[("SOYBEAN_FAKE_ATTENTION_DELAY", "16")], |machine, folder| {
+        assert_close(&losses(Device::Cuda, true));
+        assert_eq!(chosen(folder), [0; 2]);
+        assert_eq!(n_executed(machine), N_MEASURED);
+    });
+}
+
+#[test]
+fn a_refusal_of_cudnn_leaves_the_generated_kernel() {
+    let test = "cuda_attention::a_refusal_of_cudnn_leaves_the_generated_kernel";
+    with_attention(test, &[("SOYBEAN_FAKE_NO_ATTENTION", "1")], |machine, folder| {
+        assert_close(&losses(Device::Cuda, true));
+        assert!(machine.n_calls("cudnnBackendFinalize") > 0);
+        assert_eq!((n_executed(machine), chosen(folder).len()), (0, 0));
+    });
+}
