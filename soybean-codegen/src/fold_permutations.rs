@@ -11,16 +11,15 @@ mod value;
 
 use std::{collections::BTreeMap, ops::Range};
 
-use soybean_plan::{Attention, Buffer, BufferId, Kernel, Permutation, Step, Tables, overlaps};
+use soybean_plan::{
+    Attention, Buffer, BufferId, Kernel, Permutation, Step, Tables, first_gap, overlaps,
+};
 
 use self::{
     alternating::{Order, alternating},
     value::{Value, occupied},
 };
 use crate::memory::Memory;
-
-/// The alignment of a new place in bytes.
-const ALIGNMENT: usize = 256;
 
 /// Returns the steps of a phase without the permutations of heads that attention can do by itself.
 /// New kernels are appended to `kernels`, and tensors with a new place to the buffers; `moved` gets
@@ -169,19 +168,6 @@ fn with_operand(
             .filter(|_| *number == 1)?;
     }
     Some(attention)
-}
-
-/// Returns the first offset at which this many bytes are outside all ranges.
-fn first_gap(mut occupied: Vec<Range<usize>>, n_bytes: usize) -> usize {
-    occupied.sort_unstable_by_key(|it| it.start);
-    let mut offset: usize = 0;
-    for range in occupied {
-        if offset + n_bytes <= range.start {
-            break;
-        }
-        offset = offset.max(range.end.next_multiple_of(ALIGNMENT));
-    }
-    offset
 }
 
 fn replace(buffers: &mut [BufferId], old: BufferId, new: BufferId) {

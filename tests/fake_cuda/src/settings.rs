@@ -33,6 +33,8 @@ pub(crate) struct Settings {
     pub(crate) nccl_folder: Option<PathBuf>,
     /// Status of cuDNN's start instead of success.
     pub(crate) cudnn_status: Option<u32>,
+    /// True if cuBLASLt knows no distance between the biases of a batch.
+    pub(crate) has_no_bias_stride: bool,
     /// True if cuDNN refuses convolutions with an activation.
     pub(crate) refuses_activations: bool,
     /// Folder for the numbers of calls of each process.
@@ -57,6 +59,7 @@ impl Settings {
             fail_communicators: number::<u8>("SOYBEAN_FAKE_NCCL_ERROR").is_some(),
             nccl_folder: env::var_os("SOYBEAN_FAKE_NCCL_FOLDER").map(PathBuf::from),
             cudnn_status: number("SOYBEAN_FAKE_CUDNN_STATUS"),
+            has_no_bias_stride: number::<u8>("SOYBEAN_FAKE_NO_BIAS_STRIDE").is_some(),
             refuses_activations: number::<u8>("SOYBEAN_FAKE_NO_ACTIVATIONS").is_some(),
             calls_folder: env::var_os("SOYBEAN_FAKE_CALLS").map(PathBuf::from),
         }
