@@ -11,7 +11,9 @@ mod value;
 
 use std::{collections::BTreeMap, ops::Range};
 
-use soybean_plan::{Attention, Buffer, BufferId, Kernel, Permutation, Step, Tables, overlaps};
+use soybean_plan::{
+    Attention, Buffer, BufferId, Kernel, Permutation, Step, Tables, first_gap, overlaps,
+};
 
 pub(crate) use self::value::occupied;
 use self::{
@@ -19,9 +21,6 @@ use self::{
     value::Value,
 };
 use crate::memory::Memory;
-
-/// The alignment of a new place in bytes.
-const ALIGNMENT: usize = 256;
 
 /// Returns the steps of a phase without the permutations of heads that attention can do by itself.
 /// New kernels are appended to `kernels`, and tensors with a new place to the buffers; `moved` gets
@@ -170,19 +169,6 @@ fn with_operand(
             .filter(|_| *number == 1)?;
     }
     Some(attention)
-}
-
-/// Returns the first offset at which this many bytes are outside all ranges.
-pub(crate) fn first_gap(mut occupied: Vec<Range<usize>>, n_bytes: usize) -> usize {
-    occupied.sort_unstable_by_key(|it| it.start);
-    let mut offset: usize = 0;
-    for range in occupied {
-        if offset + n_bytes <= range.start {
-            break;
-        }
-        offset = offset.max(range.end.next_multiple_of(ALIGNMENT));
-    }
-    offset
 }
 
 fn replace(buffers: &mut [BufferId], old: BufferId, new: BufferId) {

@@ -9,12 +9,10 @@ use std::ops::Range;
 
 use soybean_plan::{
     Attention, AttentionForm, AttentionLayout, Buffer, BufferId, DType, Kernel, Step, Tables,
+    first_gap,
 };
 
-use crate::{
-    fold_permutations::{first_gap, occupied},
-    memory::Memory,
-};
+use crate::{fold_permutations::occupied, memory::Memory};
 
 /// Returns the steps of a phase in which gradients of attention read saved logarithms wherever they
 /// can. New kernels are appended to `kernels`, and the logarithms to the buffers.

@@ -41,3 +41,20 @@ pub fn without(range: &Range<usize>, gone: &Range<usize>) -> impl Iterator<Item 
     let parts = [range.start..range.end.min(gone.start), range.start.max(gone.end)..range.end];
     parts.into_iter().filter(|it| it.start < it.end)
 }
+
+/// The alignment in bytes of places that [`first_gap`] finds.
+pub const GAP_ALIGNMENT: usize = 256;
+
+/// Returns the first aligned offset at which this many bytes are outside all ranges.
+#[must_use]
+pub fn first_gap(mut occupied: Vec<Range<usize>>, n_bytes: usize) -> usize {
+    occupied.sort_unstable_by_key(|it| it.start);
+    let mut offset: usize = 0;
+    for range in occupied {
+        if offset + n_bytes <= range.start {
+            break;
+        }
+        offset = offset.max(range.end.next_multiple_of(GAP_ALIGNMENT));
+    }
+    offset
+}

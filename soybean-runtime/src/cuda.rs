@@ -18,12 +18,14 @@ mod device_set;
 pub(crate) mod devices;
 mod disk_cache;
 mod epilogue;
+mod fused_program;
 mod gpu;
 #[cfg(test)]
 mod headers;
 #[cfg(test)]
 mod host_tensor;
 mod interconnect;
+mod joined_products;
 mod kernels;
 mod launch_threads;
 mod launcher;
@@ -37,7 +39,7 @@ mod nccl;
 pub(crate) mod peers;
 mod phase;
 mod phase_runner;
-mod product_fuser;
+mod product_support;
 mod queue_progress;
 mod rank_context;
 mod ranks;

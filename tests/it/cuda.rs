@@ -8,6 +8,7 @@ mod checkpoints;
 mod custom_operators;
 mod faults;
 mod inference;
+mod joined_products;
 mod libraries;
 mod memory;
 mod networks;

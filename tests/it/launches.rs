@@ -24,15 +24,49 @@ mod gpt2_small {
     }
 }
 
+/// Two layers of TinyLlama. Source: Zhang et al. 2024.
+#[soybean::model(gpus = 1, precision = "bf16", optimizer = adamw())]
+mod two_layers_of_llama {
+    use soybean::prelude::*;
+
+    use crate::example_networks::llama::{Llama, llama};
+
+    pub(crate) fn forward(x: Tensor<i32, 4, 1024>, y: Tensor<i32, 4, 1024>) -> Tensor {
+        let sizes = Llama {
+            vocabulary: 32000,
+            width: 2048,
+            hidden: 5632,
+            n_heads: 32,
+            n_key_value_heads: 4,
+            n_layers: 2,
+            rope_theta: 10000.0,
+            eps: 1e-5,
+        };
+        llama(x, sizes).cross_entropy(y)
+    }
+}
+
 /// The number of launches bounds how fast a step without graphs can be: each costs the host some
 /// microseconds. `docs/launches.md` lists those of other networks by kernel.
 #[test]
 fn a_step_of_gpt2_small_has_few_launches() {
     let tasks = queued_tasks(gpt2_small::Network::model(), 0).unwrap();
     let n_launches: usize = tasks.iter().map(|it| it.n_launches).sum();
-    assert_eq!(n_launches, 516);
+    assert_eq!(n_launches, 444);
     let is_permutation = |it: &Option<Kernel>| matches!(it, Some(Kernel::Permute(_)));
     assert!(!tasks.iter().any(|it| is_permutation(&it.kernel)), "attention permutes heads itself");
+}
+
+/// Queries have more features than keys and values, so keys and values are one product, and so are
+/// the gate and the product that it scales.
+#[test]
+fn products_of_a_layer_of_llama_are_fifteen_calls() {
+    let tasks = queued_tasks(two_layers_of_llama::Network::model(), 0).unwrap();
+    let is_product = |it: &Option<Kernel>| matches!(it, Some(Kernel::Contract(_)));
+    let n_calls: usize =
+        tasks.iter().filter(|it| is_product(&it.kernel)).map(|it| it.n_launches).sum();
+    // Five forward, with two gradients each; logits have a product of their own.
+    assert_eq!(n_calls, 2 * 15 + 3);
 }
 
 /// Returns the permutations of parameters' gradients in a training step of each entry.

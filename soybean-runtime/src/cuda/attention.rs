@@ -41,9 +41,12 @@ pub(crate) struct AttentionPlan {
     scalars: Scalars,
 }
 
-/// Device addresses of queries, keys, values and the result.
+/// Device addresses of queries, keys and values, and of the results.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct AttentionOperands(pub(crate) [u64; 4]);
+pub(crate) struct AttentionOperands<'a> {
+    pub(crate) inputs: &'a [u64],
+    pub(crate) results: &'a [u64],
+}
 
 impl AttentionPlan {
     /// Plans attention of these element types of inputs and result. Returns `None` if cuDNN has no
@@ -83,7 +86,7 @@ impl AttentionPlan {
         &self,
         cudnn: &Cudnn,
         stream: &Stream,
-        operands: AttentionOperands,
+        operands: AttentionOperands<'_>,
         workspace: u64,
     ) -> Result<(), Error> {
         cudnn.set_stream(stream)?;
@@ -100,11 +103,14 @@ impl AttentionPlan {
         &self,
         number: usize,
         cudnn: &Cudnn,
-        AttentionOperands(tensors): AttentionOperands,
+        AttentionOperands { inputs, results }: AttentionOperands<'_>,
         workspace: u64,
     ) -> Result<(), CudnnError> {
+        let tensors: Vec<u64> = inputs.iter().take(3).chain(results).copied().collect();
         // SAFETY: required of the caller.
-        unsafe { self.candidates[number].run(cudnn.raw(), tensors, &self.scalars, workspace) }
+        unsafe {
+            self.candidates[number].run(cudnn.raw(), tensors.into_iter(), &self.scalars, workspace)
+        }
     }
 }
 

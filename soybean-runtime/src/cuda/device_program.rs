@@ -6,13 +6,13 @@
 mod joined_updates;
 mod rounded_parameters;
 
-use std::{borrow::Cow, collections::BTreeMap, ops::Range, sync::Arc};
+use std::{borrow::Cow, collections::BTreeMap, ops::Range};
 
 use soybean_codegen::{fold_permutations, save_logarithms};
 use soybean_plan::{BufferId, Mode, Program};
 
 use self::{joined_updates::join_updates, rounded_parameters::keep_rounded};
-use super::{epilogue::Rounded, gpu::Gpu, recorder::record};
+use super::{epilogue::Rounded, recorder::record};
 use crate::{
     Error, Model,
     backend::{Download, Upload},
@@ -60,16 +60,10 @@ impl DeviceProgram {
         Ok(Self { program, copies, moved })
     }
 
-    /// Returns these steps, or a model's own if their memory does not fit into what is free on the
-    /// GPUs.
-    pub(crate) fn fitting(
-        model: &dyn Model,
-        gpus: &[Arc<Gpu>],
-        n_ranks: usize,
-    ) -> Result<Self, Error> {
+    /// Returns these steps, or a model's own if the arena would be larger than this.
+    pub(crate) fn fitting(model: &dyn Model, max_arena_bytes: usize) -> Result<Self, Error> {
         let changed = Self::new(model)?;
-        let needed = n_ranks.div_ceil(gpus.len().max(1)) * changed.program.tables.arena_bytes;
-        let fits = gpus.iter().all(|gpu| gpu.free_bytes().is_ok_and(|free| needed <= free));
+        let fits = changed.program.tables.arena_bytes <= max_arena_bytes;
         if fits { Ok(changed) } else { Self::plain(model) }
     }
 

@@ -8,9 +8,9 @@ mod steps;
 use soybean_plan::{DType, Precision};
 
 pub(crate) use self::{
-    fuse::{Rounded, fuse},
+    fuse::{CanFuse, Rounded, fuse},
     pattern::bias_of,
-    steps::{Fused, FusedProduct, FusedStep, Location},
+    steps::{Fused, FusedProduct, FusedStep, JoinedProducts, Location, buffer},
 };
 
 /// An elementwise function of a product's result, and a bias vector along its columns.
@@ -23,6 +23,8 @@ pub(crate) struct Epilogue {
     /// sum of all rows of the result. [`Function::LeftSums`] and [`Function::RightSums`] write the
     /// sums of an operand.
     pub(crate) bias: Option<DType>,
+    /// Distance in elements between the bias vectors of the products of a batch.
+    pub(crate) bias_stride: usize,
 }
 
 /// An elementwise function, and the auxiliary output that its gradient needs.
@@ -59,6 +61,11 @@ pub(crate) struct AuxBuffer {
 }
 
 impl Epilogue {
+    /// Returns the epilogue of a product that is no batch.
+    pub(crate) const fn new(function: Function, bias: Option<DType>) -> Self {
+        Self { function, bias, bias_stride: 0 }
+    }
+
     /// Returns true if the epilogue does nothing.
     pub(crate) fn is_plain(self) -> bool {
         self == Self::default()

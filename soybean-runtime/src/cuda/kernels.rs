@@ -315,8 +315,7 @@ impl LibraryCall {
                 unsafe { plan.run(cudnn, stream, at, operands.workspace) }
             }
             (Self::Attention(plan), Some(cudnn)) => {
-                let result = operands.address(Address::Result(0))?;
-                let at = AttentionOperands([left, right, input(2)?, result]);
+                let at = AttentionOperands { inputs: operands.inputs, results: operands.results };
                 // SAFETY: required of the caller.
                 unsafe { plan.run(cudnn, stream, at, operands.workspace) }?;
                 Ok(Remaining::Nothing)

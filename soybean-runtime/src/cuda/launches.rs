@@ -5,14 +5,15 @@
 //! the memory of their peers.
 
 use soybean_codegen as codegen;
-use soybean_plan::{BufferId, DType, Kernel, Mode};
+use soybean_plan::{BufferId, DType, Kernel, Mode, Precision};
 
 use super::{
     collective::{CollectiveOperation, CommunicationBackend},
     convolution::takes_epilogue,
     device_program::DeviceProgram,
     device_set::{TrainingStep, scalars_for_host},
-    epilogue::{Epilogue, fuse},
+    epilogue::Epilogue,
+    fused_program::FusedProgram,
     matmul::n_documented_calls,
     phase::{Action, PhaseBuilder, Task},
     source::KernelCall,
@@ -45,31 +46,39 @@ pub struct QueuedTask {
 /// If the tables of the model are inconsistent, or a kernel has no text for GPUs.
 pub fn queued_tasks(model: &dyn Model, entry: usize) -> Result<Vec<QueuedTask>, Error> {
     let device_program = DeviceProgram::new(model)?;
-    let DeviceProgram { program, copies, .. } = &device_program;
-    let (tables, kernels) = (&program.tables, &program.kernels);
-    let is_trained = tables.mode() == Mode::Training;
-    let steps = if is_trained { &program.train[entry] } else { &program.evaluate[entry] };
-    let mut builder = PhaseBuilder::new(tables, kernels, CommunicationBackend::PeerAccess);
-    let steps = builder.fuse_rows(steps);
-    let fused = fuse(&steps, kernels, tables, copies, &mut |kernel, types, epilogue| match kernels
-        .get(kernel)
-    {
-        Some(Kernel::Contract(it)) => {
-            n_documented_calls(it, types, tables.precision, epilogue).is_some()
+    let precision = model.tables().precision;
+    let can = |kernel: &Kernel, types, epilogue| is_documented(kernel, types, precision, epilogue);
+    let fused = FusedProgram::new(device_program, usize::MAX, &can);
+    let device_program = &fused.device_program;
+    let tables = &device_program.program.tables;
+    let backend = CommunicationBackend::PeerAccess;
+    let mut builder = PhaseBuilder::new(tables, &fused.kernels, backend);
+    let phase = match tables.mode() {
+        Mode::Training => {
+            let scalars = scalars_for_host(tables, entry, TrainingStep::Updating);
+            builder.phase(&fused.train[entry], &scalars)?
         }
-        Some(Kernel::Convolve(it)) => takes_epilogue(it, types, epilogue),
-        _ => false,
-    });
-    let scalars = match is_trained {
-        true => scalars_for_host(tables, entry, TrainingStep::Updating),
-        false => Vec::new(),
+        Mode::Inference => builder.phase(&fused.evaluate[entry], &[])?,
     };
-    let phase = builder.phase(&fused, &scalars)?;
     let in_plan = |task: QueuedTask| {
         let buffer = task.buffer.map(|it| device_program.buffer_in_plan(it));
         QueuedTask { buffer, ..task }
     };
     phase.tasks.iter().map(|it| queued_task(&builder, it).map(in_plan)).collect()
+}
+
+/// Returns whether the documentation of cuBLASLt or cuDNN allows this epilogue.
+fn is_documented(
+    kernel: &Kernel,
+    types: [DType; 3],
+    precision: Precision,
+    epilogue: Epilogue,
+) -> bool {
+    match kernel {
+        Kernel::Contract(it) => n_documented_calls(it, types, precision, epilogue).is_some(),
+        Kernel::Convolve(it) => takes_epilogue(it, types, epilogue),
+        _ => false,
+    }
 }
 
 fn queued_task(builder: &PhaseBuilder<'_>, task: &Task) -> Result<QueuedTask, Error> {

@@ -122,7 +122,7 @@ impl MatmulPlan {
             return Ok(None);
         }
         for layout in candidate_layouts(contraction) {
-            if !epilogue.is_plain() && !takes_epilogue(&layout) {
+            if !epilogue.is_plain() && !takes_epilogue(&layout, epilogue) {
                 continue;
             }
             match Self::with(lt, &layout, types, compute, epilogue) {
@@ -286,14 +286,17 @@ pub(crate) fn n_documented_calls(
     let [.., result] = types;
     let is_computed =
         epilogue.bias.is_none_or(|bias| bias == result) && epilogue.is_accurate_in(precision);
-    let is_possible = |it: &&MatmulLayout| epilogue.is_plain() || takes_epilogue(it) && is_computed;
+    let is_possible =
+        |it: &&MatmulLayout| epilogue.is_plain() || takes_epilogue(it, epilogue) && is_computed;
     candidate_layouts(contraction).iter().find(is_possible).map(|it| it.calls.len())
 }
 
 /// Returns true if cuBLASLt can apply an epilogue: the bias is along the columns, and the auxiliary
 /// buffer is one matrix.
-fn takes_epilogue(layout: &MatmulLayout) -> bool {
-    layout.order == OperandOrder::RightLeft && layout.n_batch == 1 && layout.calls.len() == 1
+fn takes_epilogue(layout: &MatmulLayout, epilogue: Epilogue) -> bool {
+    layout.order == OperandOrder::RightLeft
+        && layout.calls.len() == 1
+        && (layout.n_batch == 1 || !epilogue.has_aux())
 }
 
 fn describe(
@@ -313,6 +316,10 @@ fn describe(
     if let Some(dtype) = epilogue.bias {
         descriptor.set(Attribute::CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &data_type(dtype)?)?;
         descriptor.set(Attribute::CUBLASLT_MATMUL_DESC_BIAS_POINTER, &some_address)?;
+        if layout.n_batch > 1 {
+            let stride = to_i64(epilogue.bias_stride)?;
+            descriptor.set(Attribute::CUBLASLT_MATMUL_DESC_BIAS_BATCH_STRIDE, &stride)?;
+        }
     }
     let (rows, columns) = (layout.result.columns, layout.result.rows);
     if let Some(aux) = epilogue.aux(rows, columns, result) {

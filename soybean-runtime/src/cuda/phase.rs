@@ -1,17 +1,18 @@
 //! A phase of a program, training or evaluation, as tasks on streams.
 
+mod products;
+
 use std::ops::Range;
 
 use soybean_plan::{
-    Access, AxisSet, BufferId, DType, Kernel, Lane, Map, Precision, ScalarProgram, Schedule, Shape,
-    Step, Tables,
+    Access, AxisSet, BufferId, DType, Kernel, Lane, Precision, Schedule, Step, Tables,
 };
 
 use super::{
     collective::{
         CollectiveBuilder, CollectiveOperation, CollectiveTask, CommunicationBackend, joined,
     },
-    epilogue::{Epilogue, Fused, FusedProduct, FusedStep, Location},
+    epilogue::{Epilogue, Fused, FusedStep},
     rank_context::{RankMemorySizes, aux_offset},
     source::KernelCall,
 };
@@ -151,11 +152,6 @@ impl<'a> PhaseBuilder<'a> {
         self.tables.precision
     }
 
-    /// Fuses steps along rows. What remains may still be fused into products.
-    pub(crate) fn fuse_rows(&mut self, steps: &[Step]) -> Vec<Step> {
-        soybean_codegen::fuse_rows(steps, &mut self.kernels, self.tables)
-    }
-
     /// Builds the phase of these steps, which copies `host_scalars` to the host at its end.
     pub(crate) fn phase(
         &mut self,
@@ -176,6 +172,7 @@ impl<'a> PhaseBuilder<'a> {
             match step {
                 FusedStep::Plain(step) => self.queue(step, &mut queue)?,
                 FusedStep::Product(product) => self.queue_product(product, &slots, &mut queue)?,
+                FusedStep::Joined(joined) => self.queue_joined(joined, &mut queue)?,
                 FusedStep::Round { input, slot } => {
                     self.queue_rounding(*input, &slots[*slot], &mut queue)?;
                 }
@@ -225,68 +222,6 @@ impl<'a> PhaseBuilder<'a> {
             epilogue: Epilogue::default(),
         };
         let run = self.run(call, &reads, &writes);
-        queue.push(label, compute(reads, writes), Action::Kernel(run));
-        Ok(())
-    }
-
-    fn queue_product(
-        &mut self,
-        product: &FusedProduct,
-        slots: &[Range<usize>],
-        queue: &mut TaskQueue,
-    ) -> Result<(), Error> {
-        let find = |location: Option<Location>| {
-            location
-                .map(|location| match location {
-                    Location::Slot(slot) => Ok(slots[slot].clone()),
-                    Location::Buffer(buffer) => self.range(buffer),
-                })
-                .transpose()
-        };
-        let (mut bias, aux) = (find(product.bias)?, find(product.aux)?);
-        let (mut inputs, results) =
-            (self.ranges(&product.inputs)?, vec![self.range(product.result)?]);
-        let mut types = self.types(&product.inputs);
-        if matches!(self.kernels[product.kernel], Kernel::Convolve(_)) {
-            // Convolutions only read their bias, as a third operand.
-            inputs.extend(bias.take());
-            types.extend(product.epilogue.bias);
-        }
-        let call = KernelCall {
-            kernel: product.kernel,
-            inputs: types,
-            results: self.types(&[product.result]),
-            epilogue: product.epilogue,
-        };
-        let mut run = self.run(call, &inputs, &results);
-        run.bias = bias.as_ref().map(|it| it.start);
-        run.aux = aux.as_ref().map(|it| it.start);
-        // Bias and auxiliary buffer of a matrix product are read or written depending on the
-        // epilogue. Both count as both.
-        let besides = || bias.iter().chain(&aux).cloned();
-        let reads = inputs.into_iter().chain(besides()).collect();
-        let writes = results.into_iter().chain(besides()).collect();
-        let label = self.label(product.kernel, Some(product.result))?;
-        queue.push(label, compute(reads, writes), Action::Kernel(run));
-        Ok(())
-    }
-
-    /// Queues the rounding of an `f32` vector into a slot.
-    fn queue_rounding(
-        &mut self,
-        input: BufferId,
-        slot: &Range<usize>,
-        queue: &mut TaskQueue,
-    ) -> Result<(), Error> {
-        let extents = Shape::new(&[self.tables.buffers[input].n_elements]);
-        let (inputs, program) = (vec![extents.dense_strides()], ScalarProgram::identity());
-        let map = Map { extents, inputs: inputs.into(), program };
-        let kernel = Kernel::Map(map).number_in(&mut self.kernels);
-        let (reads, writes) = (vec![self.range(input)?], vec![slot.clone()]);
-        let (inputs, results, epilogue) =
-            (vec![DType::F32], vec![DType::Bf16], Epilogue::default());
-        let run = self.run(KernelCall { kernel, inputs, results, epilogue }, &reads, &writes);
-        let label = self.label(kernel, Some(input))?;
         queue.push(label, compute(reads, writes), Action::Kernel(run));
         Ok(())
     }

@@ -8,12 +8,13 @@ use std::{
     time::Instant,
 };
 
-use soybean_plan::{Program, Step, Tables};
+use soybean_plan::{Kernel, Tables};
 
 use super::{
     communicators::Communicators,
     device_program::DeviceProgram,
     device_set::{DeviceSet, TrainingStep, scalars_for_host},
+    fused_program::FusedProgram,
     gpu::Gpu,
     interconnect::{choose_backend, supports_graphs},
     kernels::GpuKernels,
@@ -22,12 +23,12 @@ use super::{
     local_ranks::LocalRanks,
     phase::{Phase, PhaseBuilder},
     phase_runner::PhaseRunner,
-    product_fuser::ProductFuser,
+    product_support::ProductSupport,
     rank_context::RankContext,
     source::KernelRequests,
 };
 use crate::{
-    Config, Error, MemoryBesidePlan, Profile, View,
+    Config, Error, MemoryBesidePlan, Model, Profile, View,
     abort::lock,
     counters::is_update,
     host_io::HostIo,
@@ -77,6 +78,12 @@ fn max_workspace_bytes(
     Ok(least.unwrap_or(0).checked_ilog2().map_or(0, |bits| 1 << bits))
 }
 
+/// Returns the bytes that the arena of each rank can have on all GPUs.
+fn max_arena_bytes(gpus: &[Arc<Gpu>], n_ranks: usize) -> usize {
+    let free = gpus.iter().map(|it| it.free_bytes().unwrap_or(0)).min();
+    free.unwrap_or(0) / n_ranks.div_ceil(gpus.len().max(1)).max(1)
+}
+
 impl CudaRanks {
     /// Starts all ranks on GPUs and initializes their parameters.
     pub(crate) fn new(model: &AnyModel, config: &Config) -> Result<Self, Error> {
@@ -90,16 +97,16 @@ impl CudaRanks {
         local: LocalRanks,
     ) -> Result<Self, Error> {
         let gpus = installation().gpus(local.gpus.clone())?;
-        let device_program = DeviceProgram::fitting(model.get(), &gpus, local.ranks.len())?;
+        let fused = fused_program(model.get(), &gpus, local.ranks.len())?;
         let planned_bytes = model.get().tables().arena_bytes;
-        let model = &AnyModel::Shared(Arc::new(device_program.program.clone()));
-        let (tables, kernels) = (model.get().tables(), model.get().kernels());
+        let model = &AnyModel::Shared(Arc::new(fused.device_program.program.clone()));
+        let tables = model.get().tables();
         let backend = choose_backend(&gpus, local.ranks.len(), local.peers.as_ref())?;
-        let mut builder = PhaseBuilder::new(tables, kernels, backend);
-        let mut fuser = ProductFuser::new(&gpus[0], &device_program)?;
-        let train = training_phases(&device_program.program, &mut builder, &mut fuser)?;
-        let accumulate = accumulating_phase(&device_program.program, &mut builder, &mut fuser)?;
-        let evaluate = evaluation_phases(&device_program.program, &mut builder, &mut fuser)?;
+        let mut builder = PhaseBuilder::new(tables, &fused.kernels, backend);
+        let train = training_phases(&fused, &mut builder)?;
+        let accumulate = accumulating_phase(&fused, &mut builder)?;
+        let evaluate = evaluation_phases(&fused, &mut builder)?;
+        let device_program = fused.device_program;
         let requests = KernelRequests {
             kernels: &builder.kernels,
             precision: tables.precision,
@@ -296,17 +303,31 @@ impl Drop for CudaRanks {
     }
 }
 
+/// Fuses the steps of a model, as far as the libraries and the memory of these GPUs allow.
+fn fused_program(
+    model: &dyn Model,
+    gpus: &[Arc<Gpu>],
+    n_ranks: usize,
+) -> Result<FusedProgram, Error> {
+    let max_arena_bytes = max_arena_bytes(gpus, n_ranks);
+    let device_program = DeviceProgram::fitting(model, max_arena_bytes)?;
+    let support = ProductSupport::new(&gpus[0], model.tables().precision)?;
+    let can = |kernel: &Kernel, types, epilogue| support.includes(kernel, types, epilogue);
+    // Joined products may take half of what is free; the rest is for workspaces.
+    let arena_bytes = device_program.program.tables.arena_bytes;
+    let max_arena_bytes = arena_bytes.midpoint(max_arena_bytes.max(arena_bytes));
+    Ok(FusedProgram::new(device_program, max_arena_bytes, &can))
+}
+
 /// Builds the phases of training steps, one for each entry of a model that is trained.
 fn training_phases(
-    program: &Program,
+    fused: &FusedProgram,
     builder: &mut PhaseBuilder<'_>,
-    fuser: &mut ProductFuser<'_>,
 ) -> Result<Vec<Phase>, Error> {
-    let tables = &program.tables;
+    let tables = &fused.device_program.program.tables;
     let mut phase = |entry: usize| {
         let scalars = scalars_for_host(tables, entry, TrainingStep::Updating);
-        let steps = builder.fuse_rows(&program.train[entry]);
-        builder.phase(&fuser.fuse(&steps), &scalars)
+        builder.phase(&fused.train[entry], &scalars)
     };
     let entries = tables.entries.iter().enumerate().filter(|it| it.1.training.is_some());
     entries.map(|it| phase(it.0)).collect()
@@ -314,28 +335,21 @@ fn training_phases(
 
 /// Builds the phase of accumulating steps, if several steps share an update.
 fn accumulating_phase(
-    program: &Program,
+    fused: &FusedProgram,
     builder: &mut PhaseBuilder<'_>,
-    fuser: &mut ProductFuser<'_>,
 ) -> Result<Option<Phase>, Error> {
-    let tables = &program.tables;
+    let tables = &fused.device_program.program.tables;
     if tables.accumulate_loss.is_none() {
         return Ok(None);
     }
     let scalars = scalars_for_host(tables, 0, TrainingStep::Accumulating);
-    let steps = builder.fuse_rows(&program.accumulate);
-    builder.phase(&fuser.fuse(&steps), &scalars).map(Some)
+    builder.phase(&fused.accumulate, &scalars).map(Some)
 }
 
 /// Builds the phases of evaluations, one for each entry.
 fn evaluation_phases(
-    program: &Program,
+    fused: &FusedProgram,
     builder: &mut PhaseBuilder<'_>,
-    fuser: &mut ProductFuser<'_>,
 ) -> Result<Vec<Phase>, Error> {
-    let phase = |steps: &Vec<Step>| {
-        let steps = builder.fuse_rows(steps);
-        builder.phase(&fuser.fuse(&steps), &[])
-    };
-    program.evaluate.iter().map(phase).collect()
+    fused.evaluate.iter().map(|it| builder.phase(it, &[])).collect()
 }

@@ -122,7 +122,7 @@ fn generate_epilogue(
     call: &KernelCall,
     prefix: &str,
 ) -> Result<Generated, Error> {
-    let (kernel, Epilogue { function, bias }) = (&requests.kernels[call.kernel], call.epilogue);
+    let (kernel, Epilogue { function, bias, .. }) = (&requests.kernels[call.kernel], call.epilogue);
     let (Kernel::Convolve(convolution), Some(bias)) = (kernel, bias) else {
         return Err(no_kernel(requests, call));
     };
@@ -222,7 +222,7 @@ pub fn compile_kernels(model: &dyn Model, architecture: &str) -> Result<MachineC
     };
     let accumulating = tables.accumulate_loss.is_some().then_some(&program.accumulate);
     for steps in program.train.iter().chain(accumulating).chain(&program.evaluate) {
-        let steps = builder.fuse_rows(steps);
+        let steps = codegen::fuse_rows(steps, &mut builder.kernels, tables);
         builder.phase(&plain(steps), &[])?;
     }
     let requests = KernelRequests {

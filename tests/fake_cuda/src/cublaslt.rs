@@ -94,6 +94,9 @@ cublaslt! {
     }
     fn cublasLtMatmulDescDestroy(descriptor: Handle) { DESCRIPTORS.remove(descriptor).map(|_| ()).ok_or(Status::INVALID_VALUE) }
     fn cublasLtMatmulDescSetAttribute(descriptor: Handle, attribute: u32, value: Address, n_bytes: usize) {
+        if attribute == MatmulDescriptor::BIAS_STRIDE && lock().settings.has_no_bias_stride {
+            return Err(Status::INVALID_VALUE);
+        }
         DESCRIPTORS.change(descriptor, |it| it.set(attribute, value, n_bytes)).unwrap_or(Err(Status::INVALID_VALUE))
     }
     fn cublasLtMatmulDescGetAttribute(descriptor: Handle, attribute: u32, value: Address, n_bytes: usize, written: Out<usize>) {

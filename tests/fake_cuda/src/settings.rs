@@ -39,6 +39,8 @@ pub(crate) struct Settings {
     pub(crate) refuses_attention: bool,
     /// Pieces of work that delay each attention of cuDNN.
     pub(crate) attention_delay: usize,
+    /// True if cuBLASLt knows no distance between the biases of a batch.
+    pub(crate) has_no_bias_stride: bool,
     /// True if cuDNN refuses convolutions with an activation.
     pub(crate) refuses_activations: bool,
     /// Folder for the numbers of calls of each process.
@@ -66,6 +68,7 @@ impl Settings {
             cudnn_version: number("SOYBEAN_FAKE_CUDNN").unwrap_or(91_000),
             refuses_attention: number::<u8>("SOYBEAN_FAKE_NO_ATTENTION").is_some(),
             attention_delay: number("SOYBEAN_FAKE_ATTENTION_DELAY").unwrap_or(0),
+            has_no_bias_stride: number::<u8>("SOYBEAN_FAKE_NO_BIAS_STRIDE").is_some(),
             refuses_activations: number::<u8>("SOYBEAN_FAKE_NO_ACTIVATIONS").is_some(),
             calls_folder: env::var_os("SOYBEAN_FAKE_CALLS").map(PathBuf::from),
         }

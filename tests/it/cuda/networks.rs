@@ -237,6 +237,7 @@ macro_rules! texts {
 }
 
 texts! {
+    texts_in_f32_on_one on 1 in "f32";
     texts_in_f32_on_eight on 8 in "f32";
     texts_in_f32_on_two on 2 in "f32";
     texts_in_tf32_on_one on 1 in "tf32";
@@ -286,7 +287,7 @@ macro_rules! tests {
 }
 
 tests! {
-    texts_in_f32: [texts_in_f32_on_two, texts_in_f32_on_eight], [];
+    texts_in_f32: [texts_in_f32_on_one, texts_in_f32_on_two, texts_in_f32_on_eight], [];
     texts_in_tf32: [texts_in_tf32_on_one, texts_in_tf32_on_two, texts_in_tf32_on_eight], [];
     texts_in_bf16: [texts_in_bf16_on_one, texts_in_bf16_on_two, texts_in_bf16_on_eight], [];
     texts_on_eight_ranks_of_three_gpus: [texts_in_f32_on_eight, texts_in_bf16_on_eight], [("SOYBEAN_FAKE_DEVICES", "3")];

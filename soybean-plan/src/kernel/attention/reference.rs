@@ -27,14 +27,7 @@ impl Attention {
             let key = matrix(1, of_keys, features);
             let value = matrix(2, of_keys, width);
             let products = query.times(&key.transposed());
-            let scores = self.scores(&products, head, inputs);
-            let logarithms = self.logarithms(&scores, head, inputs);
-            // Keys that a query does not see weigh 0.
-            let weights =
-                Matrix::new(query.rows, self.keys, |row, column| match scores.at(row, column) {
-                    f64::NEG_INFINITY => 0.0,
-                    score => (score - logarithms[row]).exp(),
-                });
+            let (weights, logarithms) = self.weights(&products, head, inputs);
             if self.form == AttentionForm::Forward {
                 put(0, of_queries, &weights.times(&value));
                 if let Some(saved) = results.get_mut(1) {
@@ -46,24 +39,16 @@ impl Attention {
             // row)
             let gradient = matrix(3, of_queries, width);
             let by_weight = gradient.times(&value.transposed());
-            let attended = self.saved_inputs().map(|[input, _]| {
-                let start = |row| row_start(self.layout.operands[3], head, of_queries, row) * width;
-                Matrix::new(query.rows, width, |row, column| inputs[input][start(row) + column])
+            let means = self.means(&weights.times(&value), &gradient, head, inputs);
+            let by_product = Matrix::new(query.rows, self.keys, |row, column| {
+                let weight = weights.at(row, column);
+                if weight == 0.0 {
+                    return 0.0;
+                }
+                let by_score = weight * (by_weight.at(row, column) - means[row]);
+                let product = self.scale * products.at(row, column);
+                self.scale * by_score * self.slope(product, [head, row, column], inputs)
             });
-            let attended = attended.unwrap_or_else(|| weights.times(&value));
-            let mean = |row: usize| -> f64 {
-                (0..width).map(|it| attended.at(row, it) * gradient.at(row, it)).sum()
-            };
-            let means: Vec<f64> = (0..query.rows).map(mean).collect();
-            let by_product =
-                Matrix::new(query.rows, self.keys, |row, column| match weights.at(row, column) {
-                    0.0 => 0.0,
-                    weight => {
-                        let by_score = weight * (by_weight.at(row, column) - means[row]);
-                        let product = self.scale * products.at(row, column);
-                        self.scale * by_score * self.slope(product, [head, row, column], inputs)
-                    }
-                });
             let gradients = [
                 self.form.has_query_gradient().then(|| (of_queries, by_product.times(&key))),
                 self.form
@@ -95,12 +80,42 @@ impl Attention {
         })
     }
 
-    /// Returns the logarithms of the sums of the exponentials of scores.
-    fn logarithms(&self, scores: &Matrix, head: usize, inputs: &[&[f64]]) -> Vec<f64> {
-        match self.saved_inputs() {
-            Some([_, input]) => inputs[input][head * scores.rows..][..scores.rows].to_vec(),
-            None => (0..scores.rows).map(|it| scores.logarithm(it)).collect(),
-        }
+    /// Returns the softmax of the scores of each query of the group of a head of keys, and the
+    /// logarithms of the sums of their exponentials. Keys that a query does not see weigh 0.
+    fn weights(&self, products: &Matrix, head: usize, inputs: &[&[f64]]) -> (Matrix, Vec<f64>) {
+        let (scores, n_rows) = (self.scores(products, head, inputs), products.rows);
+        let logarithms: Vec<f64> = match self.saved_inputs() {
+            Some([_, input]) => inputs[input][head * n_rows..][..n_rows].to_vec(),
+            None => (0..n_rows).map(|it| scores.logarithm(it)).collect(),
+        };
+        let weights = Matrix::new(n_rows, self.keys, |row, column| match scores.at(row, column) {
+            f64::NEG_INFINITY => 0.0,
+            score => (score - logarithms[row]).exp(),
+        });
+        (weights, logarithms)
+    }
+
+    /// Returns the dot product of each row of the result and its gradient, of the saved result if
+    /// there is one.
+    fn means(
+        &self,
+        result: &Matrix,
+        gradient: &Matrix,
+        head: usize,
+        inputs: &[&[f64]],
+    ) -> Vec<f64> {
+        let element = |row: usize, column: usize| match self.saved_inputs() {
+            Some([input, _]) => {
+                let rows = [self.group, self.queries];
+                let start = row_start(self.layout.operands[3], head, rows, row) * self.width;
+                inputs[input][start + column]
+            }
+            None => result.at(row, column),
+        };
+        let mean = |row: usize| {
+            (0..self.width).map(|it| element(row, it) * gradient.at(row, it)).sum()
+        };
+        (0..gradient.rows).map(mean).collect()
     }
 
     /// Returns whether a query of a head of keys sees a key.

@@ -1,8 +1,6 @@
 //! Choice between the generated kernel and cuDNN's plans by measurement.
 #![expect(unsafe_code, reason = "kernels work on raw memory")]
 
-use soybean_plan::DType;
-
 use super::{AttentionOperands, AttentionPlan};
 use crate::{
     Error,
@@ -26,24 +24,25 @@ impl AttentionPlan {
     ) -> Result<Option<Self>, Error> {
         let (inputs, results) = (self.attention.input_lengths(), self.attention.result_lengths());
         let workspace = self.candidates.iter().map(|it| it.workspace_bytes).max().unwrap_or(0);
-        let of_tensors = inputs.iter().chain(&results);
-        let of_tensors = of_tensors.map(|it| self.attention.heads * it * DType::Bf16.bytes());
-        let blocks: Vec<usize> = of_tensors.chain([workspace.max(generated_bytes)]).collect();
+        // Only the logarithms, if they are saved, have numbers of 4 bytes.
+        let sizes = inputs.iter().chain(&results).zip([2, 2, 2, 2, 4]);
+        let sizes = sizes.map(|(n, of_number)| self.attention.heads * n * of_number);
+        let blocks: Vec<usize> = sizes.chain([workspace.max(generated_bytes)]).collect();
         let engines: Vec<i64> = self.candidates.iter().map(|it| it.engine).collect();
         let kernel = format!("{:?} cuDNN's engines {engines:?}", self.attention);
         let run = |number: usize, stream: &Stream, blocks: &[u64]| {
-            let &[query, key, value, result, workspace] = blocks else {
+            let Some((&workspace, tensors)) = blocks.split_last() else {
                 return Ok(Attempt::Refused);
             };
+            let (inputs, results) = tensors.split_at(3);
             let Some(number) = number.checked_sub(1) else {
-                let (inputs, results) = (&[query, key, value][..], &[result][..]);
                 let operands =
                     KernelOperands { inputs, results, scalars: 0, workspace, bias: 0, aux: 0 };
                 run_generated(stream, operands)?;
                 return Ok(Attempt::Queued);
             };
             cudnn.set_stream(stream)?;
-            let operands = AttentionOperands([query, key, value, result]);
+            let operands = AttentionOperands { inputs, results };
             // SAFETY: the blocks are as large as the tensors, and nothing else uses them.
             let queued = unsafe { self.run_candidate(number, cudnn, operands, workspace) };
             Ok(queued.map_or(Attempt::Refused, |()| Attempt::Queued))

@@ -18,8 +18,8 @@ use crate::cuda::cudnn::{
         CUDNN_ATTR_OPERATION_DIAGONAL_BAND_MASK_XDESC,
         CUDNN_ATTR_OPERATION_DIAGONAL_BAND_MASK_YDESC, CUDNN_ATTR_OPERATION_SDPA_FWD_KDESC,
         CUDNN_ATTR_OPERATION_SDPA_FWD_ODESC, CUDNN_ATTR_OPERATION_SDPA_FWD_QDESC,
-        CUDNN_ATTR_OPERATION_SDPA_FWD_SCALEDESC, CUDNN_ATTR_OPERATION_SDPA_FWD_SUBGRAPH,
-        CUDNN_ATTR_OPERATION_SDPA_FWD_SUBGRAPH_INPUT_UID,
+        CUDNN_ATTR_OPERATION_SDPA_FWD_SCALEDESC, CUDNN_ATTR_OPERATION_SDPA_FWD_STATSDESC,
+        CUDNN_ATTR_OPERATION_SDPA_FWD_SUBGRAPH, CUDNN_ATTR_OPERATION_SDPA_FWD_SUBGRAPH_INPUT_UID,
         CUDNN_ATTR_OPERATION_SDPA_FWD_SUBGRAPH_OUTPUT_UID, CUDNN_ATTR_OPERATION_SDPA_FWD_VDESC,
         CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_ATTR_OPERATIONGRAPH_OPS,
         CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_ATTR_TENSOR_DATA_TYPE,
@@ -37,8 +37,9 @@ use crate::cuda::cudnn::{
     },
 };
 
-/// Identities of the tensors in a graph: queries, keys, values and the result.
-const TENSORS: [i64; 4] = [1, 2, 3, 4];
+/// Identities of the tensors in a graph: queries, keys, values, the result, and the logarithms if
+/// they are saved.
+const TENSORS: [i64; 5] = [1, 2, 3, 4, 9];
 /// The factor of scores, and minus infinity for keys that are not seen.
 const SCALARS: [i64; 2] = [5, 6];
 /// Scores before and after the causal mask.
@@ -100,13 +101,13 @@ impl Plan {
     pub(super) unsafe fn run(
         &self,
         handle: cudnnHandle_t,
-        tensors: [u64; 4],
+        tensors: impl ExactSizeIterator<Item = u64>,
         Scalars(scalars): &Scalars,
         workspace: u64,
     ) -> Result<(), CudnnError> {
-        let ids = [&TENSORS[..], &SCALARS[..scalars.len()]].concat();
+        let ids = [&TENSORS[..tensors.len()], &SCALARS[..scalars.len()]].concat();
         let scalars = scalars.iter().map(|it| std::ptr::from_ref(it).cast_mut().cast());
-        let pointers = tensors.into_iter().map(|it| it as *mut c_void).chain(scalars);
+        let pointers = tensors.map(|it| it as *mut c_void).chain(scalars);
         let pack = Descriptor::new(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR)?
             .with(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, &ids)?
             .with(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, &pointers.collect::<Vec<_>>())?
@@ -179,6 +180,14 @@ fn operation(shape: &AttentionShape) -> Result<Descriptor, CudnnError> {
         .with(CUDNN_ATTR_OPERATION_SDPA_FWD_VDESC, &[tensor(TENSORS[2], value)?.raw()])?
         .with(CUDNN_ATTR_OPERATION_SDPA_FWD_ODESC, &[tensor(TENSORS[3], result)?.raw()])?
         .with(CUDNN_ATTR_OPERATION_SDPA_FWD_SCALEDESC, &[scalar(factor)?.raw()])?;
+    let operation = match shape.logarithms {
+        Some(StridedTensor { extents, strides }) => {
+            let dtype = DataType::CUDNN_DATA_FLOAT;
+            let logarithms = described(TENSORS[4], dtype, extents, strides)?.finalized()?;
+            operation.with(CUDNN_ATTR_OPERATION_SDPA_FWD_STATSDESC, &[logarithms.raw()])?
+        }
+        None => operation,
+    };
     if !shape.is_causal {
         return operation.finalized();
     }

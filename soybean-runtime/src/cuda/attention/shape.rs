@@ -7,6 +7,8 @@ use soybean_plan::{Attention, AttentionForm, AttentionLayout};
 pub(super) struct AttentionShape {
     /// Queries, keys, values and the result.
     pub(super) tensors: [StridedTensor; 4],
+    /// The logarithms of the rows, with one column, if they are saved.
+    pub(super) logarithms: Option<StridedTensor>,
     /// True if a query at position `i` sees only keys `0..=i`.
     pub(super) is_causal: bool,
 }
@@ -60,6 +62,8 @@ impl AttentionShape {
             tensor(n_heads, [keys, width], of_values),
             tensor(n_heads * group, [queries, width], results[0]),
         ];
-        is_divided.then_some(Self { tensors, is_causal })
+        let logarithms =
+            attention.saves_logarithms.then(|| tensor(n_heads * group, [queries, 1], 1));
+        is_divided.then_some(Self { tensors, logarithms, is_causal })
     }
 }

@@ -27,6 +27,7 @@ const CAUSAL: Attention = Attention {
     pairs: 4 * 2 * 96 * 97 / 2,
     scale: 0.125,
     layout: AttentionLayout { operands: [4, 2, 2, 1], results: [4, 1, 1] },
+    saves_logarithms: true,
 };
 
 fn strides(attention: &Attention) -> Option<[[usize; 4]; 4]> {
@@ -35,8 +36,10 @@ fn strides(attention: &Attention) -> Option<[[usize; 4]; 4]> {
 
 #[test]
 fn strides_follow_the_layout() {
-    let AttentionShape { tensors, is_causal } = AttentionShape::new(&CAUSAL).unwrap();
+    let AttentionShape { tensors, logarithms, is_causal } = AttentionShape::new(&CAUSAL).unwrap();
     assert!(is_causal);
+    let logarithms = logarithms.unwrap();
+    assert_eq!((logarithms.extents, logarithms.strides), ([2, 4, 96, 1], [4 * 96, 96, 1, 1]));
     assert_eq!(
         tensors.map(|it| it.extents),
         [[2, 4, 96, 64], [2, 2, 96, 64], [2, 2, 96, 64], [2, 4, 96, 64]]

@@ -22,9 +22,9 @@ const ALIGNMENT: usize = 64;
 pub(crate) fn join_updates(program: &mut Program) {
     let mut moved = BTreeSet::new();
     for entry in 0..program.train.len() {
-        while let Some(group) = joinable(program, &program.train[entry], &moved) {
+        while let Some(mut group) = joinable(program, &program.train[entry], &moved) {
             moved.extend(group.members.iter().flat_map(|it| it.buffers.iter().copied()));
-            join(program, entry, &group);
+            join(program, entry, &mut group);
         }
     }
 }
@@ -49,6 +49,7 @@ struct Group {
 /// An update of a small parameter.
 struct Member {
     step: usize,
+    parameter: BufferId,
     n_elements: usize,
     /// The buffers of the parameter's size, in the order of their first use.
     buffers: Vec<BufferId>,
@@ -82,11 +83,12 @@ fn groups(program: &Program, steps: &[Step]) -> Vec<Group> {
 fn update(program: &Program, at: usize, step: &Step) -> Option<Group> {
     let Kernel::Map(map) = &program.kernels[step.kernel] else { return None };
     let n_elements = map.extents.n_elements();
-    let is_kept = |it: &BufferId| {
+    let is_kept = |it: BufferId| {
         let mut parameters = program.tables.parameters.iter();
-        parameters.any(|parameter| parameter.buffer == *it && parameter.is_trained)
+        parameters.any(|parameter| parameter.buffer == it && parameter.is_trained)
     };
-    if n_elements > MAX_ELEMENTS || !step.results.iter().any(is_kept) {
+    let parameter = *step.results.iter().find(|it| is_kept(**it))?;
+    if n_elements > MAX_ELEMENTS {
         return None;
     }
     let mut buffers = Vec::new();
@@ -108,7 +110,7 @@ fn update(program: &Program, at: usize, step: &Step) -> Option<Group> {
     };
     let inputs = step.inputs.iter().zip(&*map.inputs).map(input).collect::<Option<Vec<_>>>()?;
     let results = step.results.iter().map(|it| own(*it)).collect::<Option<Vec<_>>>()?;
-    let members = vec![Member { step: at, n_elements, buffers }];
+    let members = vec![Member { step: at, parameter, n_elements, buffers }];
     Some(Group { program: map.program.clone(), inputs, results, members })
 }
 
@@ -152,8 +154,11 @@ fn without_conflicts(
     Group { program: scalar, inputs, results, members }
 }
 
-/// Replaces the updates of a group by one.
-fn join(program: &mut Program, entry: usize, group: &Group) {
+/// Replaces the updates of a group by one. Its parameters get the order that they have in the
+/// plan, so that those of equal layers lie at equal distances.
+fn join(program: &mut Program, entry: usize, group: &mut Group) {
+    let Some(last) = group.members.iter().map(|it| it.step).max() else { return };
+    group.members.sort_by_key(|it| it.parameter);
     let mut starts = Vec::new();
     let mut n_elements: usize = 0;
     for member in &group.members {
@@ -173,10 +178,9 @@ fn join(program: &mut Program, entry: usize, group: &Group) {
     kernels.push(map.into());
     let joined = Step { kernel: kernels.len() - 1, inputs, results };
     let steps = &mut program.train[entry];
-    if let Some(last) = group.members.last() {
-        steps[last.step] = joined;
-    }
-    let replaced: BTreeSet<usize> = group.members.iter().rev().skip(1).map(|it| it.step).collect();
+    steps[last] = joined;
+    let replaced = group.members.iter().map(|it| it.step).filter(|it| *it != last);
+    let replaced: BTreeSet<usize> = replaced.collect();
     let mut at = 0..;
     steps.retain(|_| at.next().is_none_or(|it| !replaced.contains(&it)));
 }

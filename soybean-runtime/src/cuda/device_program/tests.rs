@@ -123,6 +123,20 @@ fn small_updates_are_one_over_buffers_side_by_side() {
     check_tables(&program.tables).unwrap();
 }
 
+/// Updates run in the order of gradients, which is that of layers backwards.
+#[test]
+fn parameters_side_by_side_have_the_order_of_the_plan() {
+    let mut program = model();
+    let train = &mut program.train[0];
+    let of_second = train.split_off(train.len() - 2);
+    let update = train.pop().unwrap();
+    train.extend(of_second.into_iter().chain([update]));
+    join_updates(&mut program);
+    assert!(place(&program, W) < place(&program, SECOND));
+    assert!(place(&program, GRADIENT) < place(&program, GRADIENT_OF_SECOND));
+    assert_eq!(program.train[0].iter().filter(|it| it.kernel == UPDATE_OF_SECOND).count(), 0);
+}
+
 #[test]
 fn an_update_whose_parameter_is_read_later_does_not_wait() {
     let mut program = model();

@@ -23,7 +23,7 @@ use super::{
 };
 
 /// Returns true if a product by this kernel with these types and this epilogue is supported.
-pub(crate) type CanFuse<'a> = &'a mut dyn FnMut(usize, [DType; 3], Epilogue) -> bool;
+pub(crate) type CanFuse<'a> = &'a dyn Fn(&Kernel, [DType; 3], Epilogue) -> bool;
 
 /// The buffers of parameters, each with a buffer that holds the same, rounded to `bf16`.
 pub(crate) type Rounded = BTreeMap<BufferId, BufferId>;
@@ -293,10 +293,11 @@ impl Fuser<'_> {
         is_sum.then_some(sum)
     }
 
-    fn can_compute(&mut self, product: &FusedProduct) -> bool {
+    fn can_compute(&self, product: &FusedProduct) -> bool {
         let [left, right] = product.inputs;
         let types = [left, right, product.result].map(|it| self.dtype(it));
-        (self.can)(product.kernel, types, product.epilogue)
+        let kernel = self.kernels.get(product.kernel);
+        kernel.is_some_and(|it| (self.can)(it, types, product.epilogue))
     }
 
     /// Returns a place between the product and the map at which the fused product is
@@ -348,7 +349,7 @@ impl Chain {
 
     fn product(&self, function: Function, bias: Option<BufferId>, tables: &Tables) -> FusedProduct {
         let dtype = bias.map(|it| tables.buffers[it].dtype);
-        let epilogue = Epilogue { function, bias: dtype };
+        let epilogue = Epilogue::new(function, dtype);
         let (kernel, inputs, result) = (self.kernel, self.inputs, self.result);
         let bias = bias.map(Location::Buffer);
         FusedProduct { kernel, inputs, result, epilogue, bias, aux: None }

@@ -1,5 +1,7 @@
 //! The steps of a phase after fusion.
 
+use std::collections::BTreeSet;
+
 use soybean_plan::{BufferId, Step};
 
 use super::{Epilogue, Function};
@@ -11,6 +13,8 @@ pub(crate) enum FusedStep {
     Plain(Step),
     /// A product with its epilogue.
     Product(FusedProduct),
+    /// Several products in one call.
+    Joined(JoinedProducts),
     /// Rounding of an `f32` vector to `bf16` in a slot, for the product that follows.
     Round {
         /// The vector.
@@ -37,6 +41,18 @@ pub(crate) struct FusedProduct {
     pub(crate) aux: Option<Location>,
 }
 
+/// Matrix products of one form in one call: the buffers of each role lie at equal distances, or are
+/// one that all read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct JoinedProducts {
+    /// Index of the contraction whose batch the products are.
+    pub(crate) kernel: usize,
+    /// Epilogue of all, with the distance of the biases.
+    pub(crate) epilogue: Epilogue,
+    /// The products, in the order of their places.
+    pub(crate) products: Vec<FusedProduct>,
+}
+
 /// Location of a bias or an auxiliary buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Location {
@@ -60,7 +76,8 @@ impl FusedStep {
     pub(crate) fn inputs(&self) -> Vec<BufferId> {
         match self {
             Self::Plain(step) => step.inputs.clone(),
-            Self::Product(it) => it.inputs.into_iter().chain(it.extra_inputs()).collect(),
+            Self::Product(it) => it.reads(),
+            Self::Joined(it) => distinct(it.products.iter().flat_map(FusedProduct::reads)),
             Self::Round { input, .. } => vec![*input],
         }
     }
@@ -69,12 +86,19 @@ impl FusedStep {
     pub(crate) fn results(&self) -> Vec<BufferId> {
         match self {
             Self::Plain(step) => step.results.clone(),
-            Self::Product(it) => {
-                let written = buffer(it.bias).filter(|_| it.is_gradient());
-                let aux = buffer(it.aux).filter(|_| !it.is_gradient());
-                [Some(it.result), written, aux].into_iter().flatten().collect()
-            }
+            Self::Product(it) => it.writes(),
+            Self::Joined(it) => it.products.iter().flat_map(FusedProduct::writes).collect(),
             Self::Round { .. } => Vec::new(),
+        }
+    }
+
+    /// Returns whether the step reads or writes memory besides the arena.
+    pub(crate) fn uses_slots(&self) -> bool {
+        let is_slot = |it: Option<Location>| matches!(it, Some(Location::Slot(_)));
+        match self {
+            Self::Product(it) => is_slot(it.bias) || is_slot(it.aux),
+            Self::Round { .. } => true,
+            Self::Plain(_) | Self::Joined(_) => false,
         }
     }
 }
@@ -91,6 +115,18 @@ impl FusedProduct {
         }
     }
 
+    /// Returns the buffers that are read.
+    pub(crate) fn reads(&self) -> Vec<BufferId> {
+        self.inputs.into_iter().chain(self.extra_inputs()).collect()
+    }
+
+    /// Returns the buffers that are written.
+    pub(crate) fn writes(&self) -> Vec<BufferId> {
+        let sums = buffer(self.bias).filter(|_| self.is_gradient());
+        let aux = buffer(self.aux).filter(|_| !self.is_gradient());
+        [Some(self.result), sums, aux].into_iter().flatten().collect()
+    }
+
     /// Returns the buffers that are read besides the operands.
     pub(super) fn extra_inputs(&self) -> Vec<BufferId> {
         let read = buffer(self.bias).filter(|_| !self.is_gradient());
@@ -100,9 +136,14 @@ impl FusedProduct {
 }
 
 /// Returns the buffer of a location, if it is one.
-pub(super) fn buffer(location: Option<Location>) -> Option<BufferId> {
+pub(crate) fn buffer(location: Option<Location>) -> Option<BufferId> {
     match location {
         Some(Location::Buffer(buffer)) => Some(buffer),
         Some(Location::Slot(_)) | None => None,
     }
+}
+
+/// Returns the buffers, each once.
+fn distinct(buffers: impl Iterator<Item = BufferId>) -> Vec<BufferId> {
+    buffers.collect::<BTreeSet<_>>().into_iter().collect()
 }

@@ -21,9 +21,10 @@ impl MatmulPlan {
         contraction: &Contraction,
         types: [DType; 3],
     ) -> Result<(), Error> {
-        let Contraction { rows, columns, .. } = *contraction;
+        let Contraction { rows, columns, ref batch, .. } = *contraction;
         let [left, right, result] = operand_bytes(contraction, types);
-        let bias = self.epilogue.bias.map_or(0, |it| columns.max(rows) * it.bytes());
+        let biases = batch.n_elements().saturating_sub(1) * self.epilogue.bias_stride;
+        let bias = self.epilogue.bias.map_or(0, |it| (biases + columns.max(rows)) * it.bytes());
         let aux = self.epilogue.aux(rows, columns, types[2]).map_or(0, |it| it.n_bytes);
         let workspace = self.algorithms.iter().map(|it| it.workspaceSize).max().unwrap_or(0);
         let kernel = format!("{contraction} {types:?} {:?} {:?}", self.epilogue, self.order);

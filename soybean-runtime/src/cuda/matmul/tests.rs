@@ -2,6 +2,8 @@
 //! loops.
 #![expect(unsafe_code, reason = "products run on raw memory")]
 
+mod batches;
+
 use soybean_fake_cuda::virtual_gpus::on_virtual_gpus;
 use soybean_plan::{MatrixStrides, Shape, Strides};
 
@@ -163,7 +165,7 @@ fn plain(rows: usize, depth: usize, columns: usize) -> Contraction {
     Contraction { batch: Shape::new(&[]), rows, columns, depth, left, right, result }
 }
 
-const PLAIN: Epilogue = Epilogue { function: Function::Identity, bias: None };
+const PLAIN: Epilogue = Epilogue::new(Function::Identity, None);
 
 /// All combinations of types and precision.
 const TYPES: [([DType; 3], Precision); 4] = [
@@ -220,7 +222,7 @@ fn unsupported_products_are_left_to_generated_kernels() {
     on_virtual_gpus(test, &[], |_| {
         let types = [DType::F32; 3];
         let is_unsupported = |contraction: Contraction, types: [DType; 3], function: Function| {
-            let epilogue = Epilogue { function, bias: None };
+            let epilogue = Epilogue::new(function, None);
             Case { contraction, types, precision: Precision::F32, epilogue }.run(&[]).is_none()
         };
         let spread = Contraction { left: matrix(32, 2, &[]), ..plain(8, 16, 24) };
@@ -251,7 +253,7 @@ fn functions_follow_the_bias() {
         for (types, precision) in TYPES {
             for has_bias in [false, true] {
                 for function in [Function::Identity, Function::Relu, Function::Gelu] {
-                    let epilogue = Epilogue { function, bias: has_bias.then_some(types[2]) };
+                    let epilogue = Epilogue::new(function, has_bias.then_some(types[2]));
                     let case = Case { contraction: plain(6, 16, 24), types, precision, epilogue };
                     if !epilogue.is_accurate_in(precision) {
                         assert!(case.run(&[]).is_none());
@@ -281,7 +283,7 @@ fn gradients_use_auxiliary_buffers() {
                 (Function::ReluAux, Function::ReluGradient),
                 (Function::GeluAux, Function::GeluGradient),
             ] {
-                let epilogue = Epilogue { function: forward, bias: None };
+                let epilogue = Epilogue::new(forward, None);
                 if epilogue.is_accurate_in(precision) {
                     check_pair(types, precision, forward, gradient);
                 }
@@ -298,7 +300,7 @@ fn sums_of_operands_are_along_the_depth() {
         let contraction = Contraction { left: matrix(1, 6, &[]), ..plain(6, 16, 24) };
         for (types, precision) in TYPES {
             for function in [Function::LeftSums, Function::RightSums] {
-                let epilogue = Epilogue { function, bias: Some(types[2]) };
+                let epilogue = Epilogue::new(function, Some(types[2]));
                 let case = Case { contraction, types, precision, epilogue };
                 let [left, right, ..] = case.operands();
                 let outcome = case.check(&[], |_, _, element| element);
@@ -319,7 +321,7 @@ fn sums_of_operands_are_along_the_depth() {
 fn check_pair(types: [DType; 3], precision: Precision, forward: Function, gradient: Function) {
     let (rows, columns, dtype) = (6, 24, types[2]);
     let is_relu = forward == Function::ReluAux;
-    let epilogue = Epilogue { function: forward, bias: Some(dtype) };
+    let epilogue = Epilogue::new(forward, Some(dtype));
     let case = Case { contraction: plain(rows, 16, columns), types, precision, epilogue };
     let n_bytes = epilogue.aux(rows, columns, dtype).unwrap().n_bytes;
     let [.., bias] = case.operands();
@@ -332,7 +334,7 @@ fn check_pair(types: [DType; 3], precision: Precision, forward: Function, gradie
         if is_relu { argument.max(0.0) } else { gelu(argument) }
     });
     for has_sums in [false, true] {
-        let epilogue = Epilogue { function: gradient, bias: has_sums.then_some(dtype) };
+        let epilogue = Epilogue::new(gradient, has_sums.then_some(dtype));
         let case = Case { contraction: plain(rows, 8, columns), types, precision, epilogue };
         let outcome = case.check(&aux.aux, |row, column, element| {
             let argument = arguments[row * columns + column];

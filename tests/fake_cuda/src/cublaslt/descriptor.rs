@@ -70,7 +70,12 @@ impl Epilogue {
 
     /// Returns true if the epilogue reads or writes a bias vector.
     pub(super) fn has_bias(self) -> bool {
-        self.has(Self::BIAS | Self::BIAS_GRADIENT | Self::BIAS_GRADIENT_A | Self::BIAS_GRADIENT_B)
+        self.has(Self::BIAS) || self.writes_bias()
+    }
+
+    /// Returns true if the epilogue writes a bias vector.
+    pub(super) fn writes_bias(self) -> bool {
+        self.has(Self::BIAS_GRADIENT | Self::BIAS_GRADIENT_A | Self::BIAS_GRADIENT_B)
     }
 }
 
@@ -96,6 +101,9 @@ impl MatmulDescriptor {
     /// `cublasComputeType_t`, without and with rounding to tf32.
     const COMPUTE_32F: u32 = 68;
     const COMPUTE_32F_FAST_TF32: u32 = 77;
+
+    /// The attribute for the distance between the bias vectors of a batch.
+    pub(super) const BIAS_STRIDE: u32 = 10;
 
     pub(super) fn new(compute: u32, scale: u32) -> ApiResult<Self> {
         if !matches!(compute, Self::COMPUTE_32F | Self::COMPUTE_32F_FAST_TF32)
@@ -140,7 +148,7 @@ impl MatmulDescriptor {
             }
             7 => self.epilogue = Epilogue::new(value(offset_address, n_bytes)?)?,
             8 => self.bias = value(offset_address, n_bytes)?,
-            10 => self.bias_stride = value(offset_address, n_bytes)?,
+            Self::BIAS_STRIDE => self.bias_stride = value(offset_address, n_bytes)?,
             11 => self.auxiliary = value(offset_address, n_bytes)?,
             12 => self.auxiliary_leading = value(offset_address, n_bytes)?,
             13 => self.auxiliary_stride = value(offset_address, n_bytes)?,

@@ -67,7 +67,11 @@ impl Matmul {
         {
             return Err(Status::NOT_SUPPORTED);
         }
-        check_epilogue(&descriptor, d)?;
+        // The matrices of a batch are written at the same time.
+        if d.batch > 1 && d.stride == 0 {
+            return Err(Status::INVALID_VALUE);
+        }
+        check_epilogue(&descriptor, [b, d])?;
         let count = |extent: u64| usize::try_from(extent).map_err(|_| Status::INVALID_VALUE);
         let (rows, depth) = (count(d.rows)?, count(a_extents.1)?);
         Ok(Self {
@@ -305,8 +309,16 @@ fn multiply(a: &Matrix, b: &Matrix, depth: usize) -> Vec<f32> {
 }
 
 /// Rejects epilogues that do not fit the result.
-fn check_epilogue(descriptor: &MatmulDescriptor, d: MatrixLayout) -> ApiResult {
+fn check_epilogue(descriptor: &MatmulDescriptor, [b, d]: [MatrixLayout; 2]) -> ApiResult {
     let epilogue = descriptor.epilogue;
+    if d.batch > 1 && epilogue.writes_bias() {
+        // The sums of each matrix of a batch have a place of their own.
+        let n_columns = if descriptor.transposed[1] { b.rows } else { b.columns };
+        let length = if epilogue.has(Epilogue::BIAS_GRADIENT_B) { n_columns } else { d.rows };
+        if i64::try_from(length).is_ok_and(|length| descriptor.bias_stride < length) {
+            return Err(Status::INVALID_VALUE);
+        }
+    }
     if epilogue.has_bias() && descriptor.bias_type.is_some_and(|number| number != d.dtype) {
         return Err(Status::NOT_SUPPORTED);
     }

@@ -20,6 +20,8 @@ const ROW_IS_LATER: i64 = 303;
 pub(super) struct Attention {
     /// Queries, keys, values and the result, with their identities.
     tensors: [(i64, TensorDescriptor); 4],
+    /// Identity of the logarithms of the sums of exponentials, if they are asked for.
+    logarithms: Option<i64>,
     /// Identity of the factor of scores.
     scale: i64,
     mask: Option<Mask>,
@@ -83,7 +85,17 @@ impl Attention {
             }
             false => None,
         };
-        Ok(Self { tensors, scale: by_value(&*descriptor.child(2805)?)?, mask })
+        let logarithms = match descriptor.has(2804) {
+            true => {
+                let (id, it) = of(2804)?;
+                let is_dense = it.extents == [q[0], q[1], q[2], 1]
+                    && it.strides == [q[1] * q[2], q[2], 1, 1]
+                    && it.dtype == ElementType::F32;
+                Some(id).filter(|_| is_dense).ok_or(Status::BAD_PARAM)?.into()
+            }
+            false => None,
+        };
+        Ok(Self { tensors, logarithms, scale: by_value(&*descriptor.child(2805)?)?, mask })
     }
 
     /// Returns true if an engine computes this: as with the real library, heads of bf16 with rows
@@ -111,13 +123,15 @@ impl Attention {
         let [q, k, v, o] = [pointer(ids[0])?, pointer(ids[1])?, pointer(ids[2])?, pointer(ids[3])?];
         let hidden = self.mask.map(|it| scalar(it.hidden)).transpose()?;
         let (data, scale) = ([q, k, v, o], scalar(self.scale)?);
+        let logarithms = self.logarithms.map(pointer).transpose()?;
         let mut state = lock();
         let stream = state.stream(stream).map_err(|_| Status::BAD_PARAM)?;
         let device = state.streams[&stream].device;
         let is_there = |address: u64, n_bytes: usize| {
             state.machine.memory.kind(address, n_bytes) == Some(MemoryKind::Device(device))
         };
-        let are_there = data.iter().all(|it| is_there(*it, 0) && it.is_multiple_of(16));
+        let are_there =
+            data.iter().chain(&logarithms).all(|it| is_there(*it, 0) && it.is_multiple_of(16));
         if !are_there || (workspace_bytes > 0 && !is_there(workspace, workspace_bytes)) {
             return Err(Status::BAD_PARAM);
         }
@@ -130,7 +144,7 @@ impl Attention {
         let run = move |memory: &Memory| {
             // Poisons the workspace, whose content must not be needed.
             memory.write(workspace, &vec![0xff_u8; workspace_bytes])?;
-            compute(memory, tensors, data, (scale, hidden))
+            compute(memory, tensors, (data, logarithms), (scale, hidden))
         };
         state
             .submit_here(stream, Task::new(device, move |machine| run(&machine.memory)))
@@ -151,12 +165,13 @@ fn by_value(descriptor: &Descriptor) -> ApiResult<i64> {
 fn compute(
     memory: &Memory,
     tensors: [TensorDescriptor; 4],
-    data: [u64; 4],
+    (data, logarithms): ([u64; 4], Option<u64>),
     (scale, hidden): (f32, Option<f32>),
 ) -> Result<(), DeviceError> {
     let [q, k, v, o] = tensors;
     let read = |number: usize| tensors[number].read(memory, data[number]);
     let (queries, keys, values, mut results) = (read(0)?, read(1)?, read(2)?, read(3)?);
+    let mut of_rows = Vec::new();
     let group = q.extents[1] / k.extents[1];
     let at = |it: &TensorDescriptor, batch: usize, head: usize, row: usize| {
         batch * it.strides[0] + head * it.strides[1] + row * it.strides[2]
@@ -174,6 +189,7 @@ fn compute(
             let largest = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
             let weights: Vec<f32> = scores.iter().map(|it| (it - largest).exp()).collect();
             let total: f32 = weights.iter().sum();
+            of_rows.push(largest + total.ln());
             for column in 0..o.extents[3] {
                 let product = |(key, weight): (usize, &f32)| {
                     let value = values[at(&v, batch, head / group, key) + column];
@@ -183,6 +199,9 @@ fn compute(
                 results[at(&o, batch, head, row) + column] = sum / total;
             }
         }
+    }
+    if let Some(address) = logarithms {
+        memory.write(address, &of_rows)?;
     }
     o.dtype.write(memory, data[3], &results)
 }

@@ -231,5 +231,18 @@ fn unsupported_products_are_rejected() {
             Extras { epilogue: Epilogue::CUBLASLT_EPILOGUE_BIAS, ..Extras::default() };
         assert_eq!(refused([&a, &b, &d], &without_bias), Status::CUBLAS_STATUS_INVALID_VALUE);
         assert!(result::create_matrix_layout(Type::CUDA_R_64F, 1, 1, 1).is_err());
+        // The sums of a batch would be at one place.
+        let of_two = |rows, columns| {
+            library.matrix(single, (rows, columns), 2, &vec![1.0; 2 * rows * columns])
+        };
+        let sums = Extras {
+            epilogue: Epilogue::CUBLASLT_EPILOGUE_BGRADA,
+            bias: Some(&memory),
+            ..Extras::default()
+        };
+        assert_eq!(
+            refused([&of_two(4, 3), &of_two(3, 5), &of_two(4, 5)], &sums),
+            Status::CUBLAS_STATUS_INVALID_VALUE
+        );
     });
 }

@@ -161,16 +161,24 @@ fn cudnn_has_kernels_for_attention_on_an_h100() {
         for (features, layout) in
             [64, 128, 256].into_iter().flat_map(|it| layouts.map(|at| (it, at)))
         {
-            for is_causal in [true, false] {
-                let attention =
-                    Attention { features, width: features, is_causal, layout, ..CAUSAL };
+            for (is_causal, saves_logarithms) in
+                [(true, true), (true, false), (false, true), (false, false)]
+            {
+                let attention = Attention {
+                    features,
+                    width: features,
+                    is_causal,
+                    layout,
+                    saves_logarithms,
+                    ..CAUSAL
+                };
                 let shape = AttentionShape::new(&attention).unwrap();
                 let plans = plans(&shape, &gpu).unwrap();
                 let names = kernel_names(folder);
                 for (plan, name) in plans.iter().zip(&names) {
                     let (engine, n_bytes) = (plan.engine, plan.workspace_bytes);
                     show(&format!(
-                        "head size {features}, causal {is_causal}, {layout:?}: engine {engine}, workspace {n_bytes}, {name}"
+                        "head size {features}, causal {is_causal}, logarithms {saves_logarithms}, {layout:?}: engine {engine}, workspace {n_bytes}, {name}"
                     ));
                 }
                 assert_eq!(plans.len(), names.len());

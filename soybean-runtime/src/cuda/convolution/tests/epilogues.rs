@@ -9,7 +9,7 @@ use crate::cuda::epilogue::Function;
 const CALL: &str = "cudnnConvolutionBiasActivationForward";
 
 fn epilogue(function: Function, bias: DType) -> Epilogue {
-    Epilogue { function, bias: Some(bias) }
+    Epilogue::new(function, Some(bias))
 }
 
 #[test]
@@ -29,7 +29,7 @@ fn forward_convolutions_with_channels_last_take_a_bias() {
         }
         assert!(!takes(last, dtype, epilogue(Function::ReluAux, dtype)));
         assert!(!takes(last, dtype, epilogue(Function::Gelu, dtype)));
-        assert!(!takes(last, dtype, Epilogue { function: Function::Relu, bias: None }));
+        assert!(!takes(last, dtype, Epilogue::new(Function::Relu, None)));
     }
     assert!(!takes(last, bf16, epilogue(Function::Relu, f32)));
     assert!(!takes(Convolution { result: [2, 4], ..last }, f32, epilogue(Function::Relu, f32)));

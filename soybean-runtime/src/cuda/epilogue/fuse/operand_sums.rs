@@ -91,7 +91,7 @@ impl Fuser<'_> {
         } else {
             return None;
         };
-        let epilogue = Epilogue { function, bias: Some(self.dtype(sum.sum)) };
+        let epilogue = Epilogue::new(function, Some(self.dtype(sum.sum)));
         let (kernel, inputs, bias) = (step.kernel, [left, right], Some(Location::Buffer(sum.sum)));
         (batch.n_elements() == 1).then_some(FusedProduct {
             kernel,

@@ -13,7 +13,7 @@ use self::{
 use super::*;
 
 /// Allows all fusions.
-fn allow_all(_: usize, _: [DType; 3], _: Epilogue) -> bool {
+fn allow_all(_: &Kernel, _: [DType; 3], _: Epilogue) -> bool {
     true
 }
 
@@ -44,7 +44,7 @@ fn check(model: &Perceptron, fused: &Fused) {
 #[test]
 fn relu_is_fused_with_its_gradient_and_bias_gradient() {
     let model = Perceptron::new(Activation::Relu, true).with_compiled_offsets();
-    let fused = fused(&model, &mut allow_all);
+    let fused = fused(&model, &allow_all);
     check(&model, &fused);
     let lines = text(&fused, &model.kernels);
     assert_eq!(
@@ -70,7 +70,7 @@ fn relu_is_fused_with_its_gradient_and_bias_gradient() {
 #[test]
 fn gelu_is_fused_with_its_gradient_in_the_buffer_of_the_product() {
     let model = Perceptron::new(Activation::Gelu, true).with_compiled_offsets();
-    let fused = fused(&model, &mut allow_all);
+    let fused = fused(&model, &allow_all);
     check(&model, &fused);
     let lines = text(&fused, &model.kernels);
     let gelu: Vec<&String> = lines.iter().filter(|it| it.contains("gelu")).collect();
@@ -92,7 +92,7 @@ fn evaluations_need_no_auxiliary_buffers() {
     for (activation, name) in [(Activation::Relu, "relu"), (Activation::Gelu, "gelu")] {
         let mut model = Perceptron::new(activation, true).with_compiled_offsets();
         model.steps.truncate(6);
-        let fused = fused(&model, &mut allow_all);
+        let fused = fused(&model, &allow_all);
         let expected = [
             format!("b10 = matmul (b0, b2) {name} + b3"),
             format!("b12 = matmul (b10, b4) {name} + b5"),
@@ -105,23 +105,23 @@ fn evaluations_need_no_auxiliary_buffers() {
 #[test]
 fn unsupported_epilogues_change_nothing() {
     let model = Perceptron::new(Activation::Relu, true).with_compiled_offsets();
-    let fused = fused(&model, &mut |_, _, _| false);
+    let fused = fused(&model, &|_, _, _| false);
     let plain: Vec<FusedStep> = model.steps.iter().cloned().map(FusedStep::Plain).collect();
     assert_eq!(fused, Fused { steps: plain, slots: Vec::new() });
 }
 
 #[test]
 fn functions_are_fused_without_unsupported_gradients() {
-    let forward = |_: usize, _: [DType; 3], it: Epilogue| !it.has_aux();
+    let forward = |_: &Kernel, _: [DType; 3], it: Epilogue| !it.has_aux();
     let model = Perceptron::new(Activation::Relu, true).with_compiled_offsets();
-    let relu = fused(&model, &mut forward.clone());
+    let relu = fused(&model, &forward);
     check(&model, &relu);
     assert_eq!(text(&relu, &model.kernels)[0], "b10 = matmul (b0, b2) relu + b3");
     assert!(relu.slots.is_empty());
     // The gradient of gelu needs its argument, which only a product with an auxiliary output
     // stores.
     let model = Perceptron::new(Activation::Gelu, true).with_compiled_offsets();
-    let fused = fused(&model, &mut forward.clone());
+    let fused = fused(&model, &forward);
     check(&model, &fused);
     assert_eq!(text(&fused, &model.kernels)[0], "b9 = contraction (b0, b2)");
 }
@@ -129,9 +129,9 @@ fn functions_are_fused_without_unsupported_gradients() {
 #[test]
 fn biases_are_rounded_for_rounded_products() {
     let model = Perceptron::new(Activation::Relu, true).rounded();
-    let mut with_rounded_bias =
-        |_: usize, types: [DType; 3], it: Epilogue| it.bias.is_none_or(|bias| bias == types[2]);
-    let fused = fused(&model, &mut with_rounded_bias);
+    let with_rounded_bias =
+        |_: &Kernel, types: [DType; 3], it: Epilogue| it.bias.is_none_or(|bias| bias == types[2]);
+    let fused = fused(&model, &with_rounded_bias);
     check(&model, &fused);
     let lines = text(&fused, &model.kernels);
     assert_eq!(
@@ -140,8 +140,7 @@ fn biases_are_rounded_for_rounded_products() {
     );
     // A copy of the bias replaces the rounding.
     let copies = Rounded::from([(3, 30)]);
-    let with_copy =
-        fuse(&model.steps, &model.kernels, &model.tables, &copies, &mut with_rounded_bias);
+    let with_copy = fuse(&model.steps, &model.kernels, &model.tables, &copies, &with_rounded_bias);
     assert_eq!(text(&with_copy, &model.kernels)[0], "b10 = matmul (b0, b2) relu-aux + b30, slot 0");
     // The row sums are needed in single precision, as the gradients of the weights are.
     let has = |line: &str| assert!(lines.contains(&line.to_owned()), "{line}: {lines:#?}");
@@ -161,7 +160,7 @@ fn results_with_other_readers_are_kept() {
             .filter(|it| **it == map && is_product)
             .for_each(|it| *it = contraction);
     }
-    let fused = fused(&model, &mut allow_all);
+    let fused = fused(&model, &allow_all);
     check(&model, &fused);
     assert_eq!(text(&fused, &model.kernels)[0], "b9 = contraction (b0, b2)");
 }
@@ -173,7 +172,7 @@ fn fetched_results_are_kept() {
     let mut outputs = model.tables.outputs.to_vec();
     outputs[0].buffer = model.steps[4].results[0];
     model.tables.outputs = outputs.into();
-    let lines = text(&fused(&model, &mut allow_all), &model.kernels);
+    let lines = text(&fused(&model, &allow_all), &model.kernels);
     assert_eq!(lines[2..], ["b13 = contraction (b12, b6)", "b14 = map (b13, b7)"]);
 }
 
@@ -187,7 +186,7 @@ fn bias_gradients_move_into_the_gradients_of_weights() {
             0 => model.with_separate_buffers(),
             _ => model.with_random_offsets(seed),
         };
-        let fused = fused(&model, &mut |_, _, epilogue| is_sum(&epilogue));
+        let fused = fused(&model, &|_, _, epilogue| is_sum(&epilogue));
         check(&model, &fused);
         let n = fused.steps.iter().filter(|it| matches!(it, FusedStep::Product(_))).count();
         assert!(seed != 0 || n == 3, "{n}");
@@ -227,13 +226,12 @@ fn with_convolutions(mut model: Perceptron) -> Perceptron {
 #[test]
 fn convolutions_take_a_bias_and_relu() {
     let new = || with_convolutions(Perceptron::new(Activation::Relu, true));
-    let kernels = new().kernels;
-    let mut can = |kernel: usize, _: [DType; 3], it: Epilogue| {
+    let can = |kernel: &Kernel, _: [DType; 3], it: Epilogue| {
         let is_simple = matches!(it.function, Function::Identity | Function::Relu);
-        matches!(kernels[kernel], Kernel::Contract(_)) || is_simple && it.bias.is_some()
+        matches!(kernel, Kernel::Contract(_)) || is_simple && it.bias.is_some()
     };
     let model = new().with_compiled_offsets();
-    let fused = fused(&model, &mut can);
+    let fused = fused(&model, &can);
     check(&model, &fused);
     let lines = text(&fused, &model.kernels);
     assert_eq!(
@@ -248,7 +246,7 @@ fn convolutions_take_a_bias_and_relu() {
     assert!(!lines.iter().any(|it| it.contains("relu-gradient")), "{lines:#?}");
     for seed in 0..12 {
         let model = new().with_random_offsets(seed);
-        let fused = fuse(&model.steps, &model.kernels, &model.tables, &Rounded::new(), &mut can);
+        let fused = fuse(&model.steps, &model.kernels, &model.tables, &Rounded::new(), &can);
         check(&model, &fused);
     }
 }
@@ -262,7 +260,7 @@ fn products_wait_for_their_biases() {
         model.kernels.iter().position(|it| matches!(it, Kernel::Map(it) if it.extents[..] == [48]));
     let update = Step { kernel: update.unwrap(), inputs: vec![3, 3], results: vec![3] };
     model.steps.insert(1, update);
-    let lines = text(&fused(&model, &mut allow_all), &model.kernels);
+    let lines = text(&fused(&model, &allow_all), &model.kernels);
     assert_eq!(lines[..2], ["b3 = map (b3, b3)", "b10 = matmul (b0, b2) relu + b3"]);
 }
 
@@ -273,7 +271,7 @@ fn steps_keep_their_meaning_in_all_memory_plans() {
         let activation = if seed % 2 == 0 { Activation::Relu } else { Activation::Gelu };
         let model =
             Perceptron::new(activation, seed % 3 > 0).shuffled(seed).with_random_offsets(seed);
-        let fused = fused(&model, &mut allow_all);
+        let fused = fused(&model, &allow_all);
         check(&model, &fused);
         n_fused += fused.steps.iter().filter(|it| matches!(it, FusedStep::Product(_))).count();
     }

@@ -61,6 +61,7 @@ impl<'a> Interpreter<'a> {
                 self.write(step.results[0], &result);
             }
             FusedStep::Product(it) => self.run_product(it),
+            FusedStep::Joined(_) => unreachable!("products are joined after this fusion"),
             FusedStep::Round { input, slot } => {
                 let vector = self.read(*input);
                 self.slots[*slot][..vector.len()].copy_from_slice(&vector);
@@ -239,6 +240,7 @@ pub(super) fn text(fused: &Fused, kernels: &[Kernel]) -> Vec<String> {
             let kind = kernels[step.kernel].kind();
             format!("{} = {kind} ({})", names(step.results.clone()), names(step.inputs.clone()))
         }
+        FusedStep::Joined(_) => unreachable!("products are joined after this fusion"),
         FusedStep::Round { input, slot } => format!("slot {slot} = round b{input}"),
         FusedStep::Product(it) => {
             let function = match it.epilogue.function {
