@@ -1,8 +1,9 @@
 //! CUDA C for the kernels of a program: maps descriptors to source text and launches.
 //!
 //! Shapes and strides are constants in the text. GPUs and, in tests, CPUs run the same text. Before
-//! that, attention can take over permutations of heads, and steps along the same rows can be fused
-//! into one kernel. This crate knows no drivers, devices or libraries.
+//! that, attention can take over permutations of heads and save what its gradients need, and steps
+//! along the same rows can be fused into one kernel. This crate knows no drivers, devices or
+//! libraries.
 
 mod attention;
 mod concatenation;

@@ -1,7 +1,7 @@
 //! The program of a model as GPUs run it: attention without permutations of heads, whose gradients
 //! read saved logarithms, parameters with rounded copies, and joined updates.
 //!
-//! They may take some memory behind the arena. Results have the same bits.
+//! They may take some memory behind the arena. Only saved logarithms change the bits of results.
 
 mod joined_updates;
 mod rounded_parameters;

@@ -65,8 +65,8 @@ impl Attention {
         results
     }
 
-    /// Returns the scores of each query of the group of a head of keys: minus infinity for keys that
-    /// it does not see.
+    /// Returns the scores of each query of the group of a head of keys: minus infinity for keys
+    /// that it does not see.
     fn scores(&self, products: &Matrix, head: usize, inputs: &[&[f64]]) -> Matrix {
         Matrix::new(products.rows, self.keys, |row, column| {
             match self.is_seen(head, row % self.queries, column, inputs) {
