@@ -42,8 +42,9 @@ pub(crate) mod texts {
     }
 }
 
-/// The kinds of attention in the model that cuDNN computes.
-const N_ATTENTIONS: u64 = 2;
+/// The kinds of attention that cuDNN computes: each of the model with saved logarithms in training,
+/// and without in evaluation.
+const N_ATTENTIONS: u64 = 4;
 /// The measurements of two deterministic engines, each four times.
 const N_MEASURED: u64 = N_ATTENTIONS * 2 * 4;
 
@@ -90,14 +91,18 @@ fn choices(folder: &Path) -> Vec<PathBuf> {
     files.filter(|it| it.extension().is_some_and(|it| it == "choices")).collect()
 }
 
-/// Returns the numbers of the chosen candidates of attention.
-fn chosen(folder: &Path) -> Vec<u32> {
+/// Returns the numbers of the chosen candidates of attention, in training and in evaluation.
+fn chosen(folder: &Path) -> [Vec<u32>; 2] {
     let texts = choices(folder).into_iter().map(|it| fs::read(it).unwrap());
     let texts: String = texts.map(|it| String::from_utf8_lossy(&it).into_owned()).collect();
     let lines = texts.lines().filter(|it| it.contains("cuDNN's engines"));
+    let (training, evaluation): (Vec<&str>, Vec<&str>) =
+        lines.partition(|it| it.contains("saves_logarithms: true"));
     // The digit before the name of the device: a checksum precedes the first line.
     let number = |line: &str| line.split_once(" virtual device")?.0.chars().last()?.to_digit(10);
-    lines.map(|it| number(it).expect("a line begins with the number")).collect()
+    [training, evaluation].map(|lines| {
+        lines.into_iter().map(|it| number(it).expect("a line begins with the number")).collect()
+    })
 }
 
 fn n_executed(machine: &Machine) -> u64 {
@@ -118,14 +123,14 @@ fn a_plan_of_cudnn_runs_if_it_is_the_choice() {
             assert_close(&losses(Device::Cuda, true));
             let first = n_executed(machine);
             let chosen = chosen(folder);
-            assert_eq!(chosen.len() as u64, N_ATTENTIONS);
-            let n_chosen = chosen.iter().filter(|it| **it > 0).count() as u64;
+            assert_eq!(chosen.each_ref().map(Vec::len), [N_ATTENTIONS as usize / 2; 2]);
+            let n_chosen = chosen[0].iter().filter(|it| **it > 0).count() as u64;
             // Each attention that cuDNN computes runs at least once: a graph repeats it.
             assert!(first >= N_MEASURED + n_chosen && (n_chosen > 0 || first == N_MEASURED));
             // The second start does not measure.
             assert_close(&losses(Device::Cuda, true));
             assert_eq!(n_executed(machine) - first, first - N_MEASURED);
-            all.extend(chosen);
+            all.extend(chosen.concat());
         }
         // The generated kernel and the two deterministic engines. The first is not.
         assert_eq!(all.into_iter().collect::<Vec<_>>(), [0, 1, 2]);
@@ -137,7 +142,7 @@ fn the_generated_kernel_runs_if_it_is_faster() {
     let test = "cuda_attention::the_generated_kernel_runs_if_it_is_faster";
     with_attention(test, &[("SOYBEAN_FAKE_ATTENTION_DELAY", "16")], |machine, folder| {
         assert_close(&losses(Device::Cuda, true));
-        assert_eq!(chosen(folder), [0; 2]);
+        assert_eq!(chosen(folder), [[0; 2]; 2]);
         assert_eq!(n_executed(machine), N_MEASURED);
     });
 }
@@ -148,6 +153,6 @@ fn a_refusal_of_cudnn_leaves_the_generated_kernel() {
     with_attention(test, &[("SOYBEAN_FAKE_NO_ATTENTION", "1")], |machine, folder| {
         assert_close(&losses(Device::Cuda, true));
         assert!(machine.n_calls("cudnnBackendFinalize") > 0);
-        assert_eq!((n_executed(machine), chosen(folder).len()), (0, 0));
+        assert_eq!((n_executed(machine), chosen(folder).concat().len()), (0, 0));
     });
 }

@@ -54,7 +54,7 @@ fn fifty_kills_change_nothing() {
         longest = match n_steps {
             0 => longest * 5 / 4,
             1..=8 => longest,
-            _ => longest * 3 / 4,
+            _ => longest / 2,
         };
     }
     let killing = started.elapsed();

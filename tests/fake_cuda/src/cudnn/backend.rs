@@ -340,7 +340,7 @@ fn attribute(name: u32) -> Option<(u32, u32)> {
         1001 | 1003 => (kind::VARIANT_PACK, POINTER),
         1301 => (kind::ENGINE, INT64),
         1303 => (kind::ENGINE, NOTE),
-        2800..=2803 | 2805 | 2811 => (kind::ATTENTION, DESCRIPTOR),
+        2800..=2805 | 2811 => (kind::ATTENTION, DESCRIPTOR),
         2812 | 2813 => (kind::ATTENTION, INT64),
         3000 | 3005 | 3006 => (kind::MASK, DESCRIPTOR),
         3007 => (kind::MASK, POINTWISE_MODE),
