@@ -87,11 +87,12 @@ __device__ __forceinline__ void forward(const Query* query, const Key* key, cons
 #pragma unroll
   for (int r = 0; r < R; ++r) factor[r] = normal(1.0f, rows.total[r]);
   put_sums<R, WIDTH_GROUPS, WIDTH, RESULT_ROW>(head_of<RESULT_HEADS, QUERIES, WIDTH>(result, head), first, QUERIES, rows.sums, factor);
-  if (!SAVES_LOGARITHMS || thread_column() > 0) return;
+  if constexpr (SAVES_LOGARITHMS) {
 #pragma unroll
-  for (int r = 0; r < R; ++r) {
-    int row = first + R * thread_row() + r;
-    if (row < QUERIES) logarithm[head * QUERIES + row] = (rows.most[r] + log2f(rows.total[r])) * LOG_OF_2;
+    for (int r = 0; r < R; ++r) {
+      int row = first + R * thread_row() + r;
+      if (row < QUERIES && thread_column() == 0) logarithm[head * QUERIES + row] = (rows.most[r] + log2f(rows.total[r])) * LOG_OF_2;
+    }
   }
 }
 

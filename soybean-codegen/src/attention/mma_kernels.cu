@@ -145,13 +145,14 @@ __device__ __forceinline__ void forward(const Query* query, const Key* key, cons
 #pragma unroll
   for (int m = 0; m < ROW_TILES; ++m) factor[m][0] = normal(1.0f, rows.total[m][0]), factor[m][1] = normal(1.0f, rows.total[m][1]);
   put_sums<WIDTH_TILES, WIDTH, RESULT_ROW>(head_of<RESULT_HEADS, QUERIES, WIDTH>(result, head), first, QUERIES, rows.sums, factor);
-  if (!SAVES_LOGARITHMS || place() > 0) return;
+  if constexpr (SAVES_LOGARITHMS) {
 #pragma unroll
-  for (int m = 0; m < ROW_TILES; ++m) {
+    for (int m = 0; m < ROW_TILES; ++m) {
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      int row = first + row_of(m, half);
-      if (row < QUERIES) logarithm[head * QUERIES + row] = logarithm_of(rows, m, half) * LOG_OF_2;
+      for (int half = 0; half < 2; ++half) {
+        int row = first + row_of(m, half);
+        if (row < QUERIES && place() == 0) logarithm[head * QUERIES + row] = logarithm_of(rows, m, half) * LOG_OF_2;
+      }
     }
   }
 }
