@@ -123,7 +123,7 @@ fn a_plan_of_cudnn_runs_if_it_is_the_choice() {
             assert_close(&losses(Device::Cuda, true));
             let first = n_executed(machine);
             let chosen = chosen(folder);
-            assert_eq!(chosen.each_ref().map(Vec::len), [N_ATTENTIONS as usize / 2; 2]);
+            assert_eq!(chosen.each_ref().map(|it| it.len() as u64), [N_ATTENTIONS / 2; 2]);
             let n_chosen = chosen[0].iter().filter(|it| **it > 0).count() as u64;
             // Each attention that cuDNN computes runs at least once: a graph repeats it.
             assert!(first >= N_MEASURED + n_chosen && (n_chosen > 0 || first == N_MEASURED));
