@@ -112,9 +112,8 @@ impl Attention {
             }
             None => result.at(row, column),
         };
-        let mean = |row: usize| {
-            (0..self.width).map(|it| element(row, it) * gradient.at(row, it)).sum()
-        };
+        let mean =
+            |row: usize| (0..self.width).map(|it| element(row, it) * gradient.at(row, it)).sum();
         (0..gradient.rows).map(mean).collect()
     }
 
