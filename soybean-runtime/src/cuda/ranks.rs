@@ -69,19 +69,18 @@ fn max_workspace_bytes(
     local: &LocalRanks,
     tables: &Tables,
 ) -> Result<usize, Error> {
-    let free = gpus.iter().map(|it| it.free_bytes()).collect::<Result<Vec<_>, _>>()?;
-    let n_ranks_of_gpu = local.ranks.len().div_ceil(gpus.len().max(1)).max(1);
-    let of_rank = free.into_iter().min().unwrap_or(0) / n_ranks_of_gpu;
+    let of_rank = free_bytes_of_rank(gpus, local.ranks.len())?;
     let left = (of_rank.saturating_sub(tables.arena_bytes) / 2) as u64;
     let of_all = local.peers.all_gather(&left.to_le_bytes())?;
     let least = of_all.as_chunks().0.iter().map(|it| u64::from_le_bytes(*it)).min();
     Ok(least.unwrap_or(0).checked_ilog2().map_or(0, |bits| 1 << bits))
 }
 
-/// Returns the bytes that the arena of each rank can have on all GPUs.
-fn max_arena_bytes(gpus: &[Arc<Gpu>], n_ranks: usize) -> usize {
-    let free = gpus.iter().map(|it| it.free_bytes().unwrap_or(0)).min();
-    free.unwrap_or(0) / n_ranks.div_ceil(gpus.len().max(1)).max(1)
+/// Returns the bytes that are free for each of some ranks on the fullest GPU.
+fn free_bytes_of_rank(gpus: &[Arc<Gpu>], n_ranks: usize) -> Result<usize, Error> {
+    let free = gpus.iter().map(|it| it.free_bytes()).collect::<Result<Vec<_>, _>>()?;
+    let n_ranks_of_gpu = n_ranks.div_ceil(gpus.len().max(1)).max(1);
+    Ok(free.into_iter().min().unwrap_or(0) / n_ranks_of_gpu)
 }
 
 impl CudaRanks {
@@ -309,7 +308,7 @@ fn fused_program(
     gpus: &[Arc<Gpu>],
     n_ranks: usize,
 ) -> Result<FusedProgram, Error> {
-    let max_arena_bytes = max_arena_bytes(gpus, n_ranks);
+    let max_arena_bytes = free_bytes_of_rank(gpus, n_ranks)?;
     let device_program = DeviceProgram::fitting(model, max_arena_bytes)?;
     let support = ProductSupport::new(&gpus[0], model.tables().precision)?;
     let can = |kernel: &Kernel, types, epilogue| support.includes(kernel, types, epilogue);
