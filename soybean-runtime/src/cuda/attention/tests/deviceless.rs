@@ -93,7 +93,7 @@ fn numbers_of_devices_are_those_of_the_header() {
 
 /// Set to the folder for kernels in the process that has cuDNN.
 const INSIDE: &str = "SOYBEAN_CUDNN_KERNELS";
-/// What the library in the place of the driver's is compiled from.
+/// The source of a library that stands in for the driver.
 const DRIVER: &str = include_str!("driver.cpp");
 
 /// Runs `body` in a second process that has the real cuDNN, and a folder in which its kernels are
