@@ -1,8 +1,8 @@
 //! Random steps in random memory for tests.
 
 use soybean_plan::{
-    Attention, AttentionForm, AttentionLayout, Binary, Buffer, DType, Entry, Instruction, Kernel,
-    Map, Mesh, Output, Rows, ScalarProgram, Shape, Step, Tables, Tile, Tiling, random::mixed,
+    Attention, AttentionForm, Binary, Buffer, BufferId, DType, Entry, Instruction, Kernel, Map,
+    Mesh, Output, Rows, ScalarProgram, Shape, Step, Tables, Tile, Tiling, overlaps, random::mixed,
 };
 
 /// The elements of the arena.
@@ -27,25 +27,7 @@ impl Dice {
 /// Returns attention of these sizes.
 pub(crate) fn attention(form: AttentionForm) -> Attention {
     let [heads, group, rows, columns] = SIZES;
-    Attention {
-        form,
-        heads,
-        group,
-        queries: rows,
-        keys: rows,
-        features: columns,
-        width: columns,
-        is_causal: false,
-        window: None,
-        is_part: false,
-        segments: None,
-        score: None,
-        bias: None,
-        pairs: 0,
-        scale: 0.1,
-        layout: AttentionLayout::HEADS_FIRST,
-        saves_logarithms: false,
-    }
+    Attention { group, scale: 0.1, ..Attention::new(form, heads, [rows; 2], [columns; 2]) }
 }
 
 /// Returns `x0 - x1`.
@@ -60,11 +42,70 @@ pub(crate) fn difference(n_elements: usize) -> Map {
     Map { extents, inputs: vec![extents.dense_strides(); 2].into(), program }
 }
 
+/// Returns a random one of these forms of attention, with the elements of its inputs and results.
+pub(crate) fn random_attention(dice: &mut Dice) -> (Kernel, Vec<usize>, Vec<usize>) {
+    let it = attention(AttentionForm::ALL[dice.below(5)]);
+    let all = |lengths: Vec<usize>| lengths.into_iter().map(|n| it.heads * n).collect();
+    let (inputs, results) = (all(it.input_lengths()), all(it.result_lengths()));
+    (it.into(), inputs, results)
+}
+
 /// A phase of random steps.
 pub(crate) struct Phase {
     pub(crate) steps: Vec<Step>,
     pub(crate) kernels: Vec<Kernel>,
     pub(crate) buffers: Vec<Buffer>,
+}
+
+impl Phase {
+    /// Returns a phase without steps. Most of its buffers have memory of their own, and one in
+    /// `rarity` overlaps others in any way.
+    pub(crate) fn new(dice: &mut Dice, n_buffers: usize, rarity: usize) -> Self {
+        let mut buffer = |n_elements: usize| {
+            let is_apart = dice.below(rarity) > 0;
+            let place = if is_apart { dice.below(6) * 24 } else { dice.below(N_CELLS - 24) };
+            Buffer { offset: place * 4, n_elements, dtype: DType::F32 }
+        };
+        let buffers = (0..n_buffers).map(|it| buffer(N_ELEMENTS[it % 2])).collect();
+        Self { steps: Vec::new(), kernels: Vec::new(), buffers }
+    }
+
+    /// Adds a step, if its results overlap neither each other nor its inputs. Returns whether they
+    /// do not.
+    pub(crate) fn push(
+        &mut self,
+        kernel: Kernel,
+        inputs: &[BufferId],
+        results: &[BufferId],
+    ) -> bool {
+        let range = |it: BufferId| {
+            let Buffer { offset, n_elements, .. } = self.buffers[it];
+            offset..offset + n_elements * 4
+        };
+        let is_apart = results.iter().enumerate().all(|(at, result)| {
+            let others = inputs.iter().chain(&results[..at]);
+            others.copied().all(|it| !overlaps(&range(it), &range(*result)))
+        });
+        if is_apart {
+            let (inputs, results) = (inputs.to_vec(), results.to_vec());
+            self.steps.push(Step { kernel: self.kernels.len(), inputs, results });
+            self.kernels.push(kernel);
+        }
+        is_apart
+    }
+
+    /// Returns the results of one or more of the last steps, at most this many.
+    pub(crate) fn last_results(&self, dice: &mut Dice, most: usize) -> Vec<BufferId> {
+        let last = self.steps.iter().rev().take(1 + dice.below(most));
+        last.map(|it| it.results[0]).collect()
+    }
+}
+
+/// Describes buffers and the steps before and after a change.
+pub(crate) fn described(tables: &Tables, kernels: &[Kernel], steps: [&[Step]; 2]) -> String {
+    let line = |it: &Step| format!("{:?} = {} {:?}", it.results, kernels[it.kernel], it.inputs);
+    let lines = |steps: &[Step]| steps.iter().map(line).collect::<Vec<_>>().join("\n");
+    format!("{:?}\n{}", tables.buffers, steps.map(lines).join("\n->\n"))
 }
 
 /// Returns the tables of a phase with these outputs.

@@ -11,8 +11,8 @@
 mod timing;
 
 use soybean_plan::{
-    Attention, AttentionForm, AttentionLayout, Binary, Combine, Contraction, Instruction, Kernel,
-    Map, MatrixStrides, Reduction, ScalarProgram, Shape, Step, Strides, Unary,
+    Attention, AttentionForm, Binary, Combine, Contraction, Instruction, Kernel, Map,
+    MatrixStrides, Reduction, ScalarProgram, Shape, Step, Strides, Unary,
 };
 use timing::seconds_of_steps;
 
@@ -36,25 +36,9 @@ fn main() {
 }
 
 fn attention(form: AttentionForm, heads: usize, n: usize, d: usize, is_causal: bool) -> Attention {
-    Attention {
-        form,
-        heads,
-        group: 1,
-        queries: n,
-        keys: n,
-        features: d,
-        width: d,
-        is_causal,
-        window: None,
-        is_part: false,
-        segments: None,
-        score: None,
-        bias: None,
-        pairs: if is_causal { Attention::causal_pairs(n, n) } else { n * n },
-        scale: 0.125,
-        layout: AttentionLayout::HEADS_FIRST,
-        saves_logarithms: false,
-    }
+    let pairs = if is_causal { Attention::causal_pairs(n, n) } else { n * n };
+    let plain = Attention::new(form, heads, [n; 2], [d; 2]);
+    Attention { is_causal, pairs, scale: 0.125, ..plain }
 }
 
 fn measure(heads: usize, n: usize, d: usize, is_causal: bool) {

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use soybean_counting_allocator::count_during;
 use soybean_linear_program::{batch, program};
 use soybean_plan::{
-    Attention, AttentionForm, AttentionLayout, Binary, Buffer, Combine, Concatenation, Contraction,
-    Convolution, ConvolutionForm, DType, Embedding, EmbeddingForm, ImageLayout, Indexing,
-    IndexingForm, Instruction, Kernel, Map, MatrixStrides, Padding, Permutation, Pooling,
-    PoolingForm, Program, Ranking, RankingForm, Reduction, RowFusion, RowStage, RowStageForm,
-    ScalarProgram, ScoreFunction, Shape, Step, Strides, Unary,
+    Attention, AttentionForm, Binary, Buffer, Combine, Concatenation, Contraction, Convolution,
+    ConvolutionForm, DType, Embedding, EmbeddingForm, ImageLayout, Indexing, IndexingForm,
+    Instruction, Kernel, Map, MatrixStrides, Padding, Permutation, Pooling, PoolingForm, Program,
+    Ranking, RankingForm, Reduction, RowFusion, RowStage, RowStageForm, ScalarProgram,
+    ScoreFunction, Shape, Step, Strides, Unary,
 };
 use soybean_runtime::{Config, Device, Trainer, View};
 
@@ -98,23 +98,11 @@ fn add_attention(program: &mut Program, [a, b, c]: [usize; 3]) {
     let forms = [AttentionForm::Forward, AttentionForm::Gradient];
     for (form, score) in forms.into_iter().flat_map(|it| [(it, None), (it, Some(&function))]) {
         let attention = Attention {
-            form,
-            heads: 1,
-            group: 1,
-            queries: 190,
-            keys: 190,
-            features: 64,
-            width: 64,
             is_causal: true,
-            window: None,
-            is_part: false,
-            segments: None,
             score: score.cloned(),
-            bias: None,
             pairs: Attention::causal_pairs(190, 190),
             scale: 0.125,
-            layout: AttentionLayout::HEADS_FIRST,
-            saves_logarithms: false,
+            ..Attention::new(form, 1, [190; 2], [64; 2])
         };
         let [n_inputs, n_results] =
             [attention.input_lengths().len(), attention.result_lengths().len()];

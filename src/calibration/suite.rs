@@ -3,10 +3,9 @@
 mod elementwise;
 
 use soybean_plan::{
-    Attention, AttentionForm, AttentionLayout, Concatenation, Contraction, Convolution,
-    ConvolutionForm, Embedding, EmbeddingForm, ImageLayout, Indexing, IndexingForm, MAX_RANK,
-    MatrixStrides, Padding, Permutation, Pooling, PoolingForm, Ranking, RankingForm, Shape,
-    Strides,
+    Attention, AttentionForm, Concatenation, Contraction, Convolution, ConvolutionForm, Embedding,
+    EmbeddingForm, ImageLayout, Indexing, IndexingForm, MAX_RANK, MatrixStrides, Padding,
+    Permutation, Pooling, PoolingForm, Ranking, RankingForm, Shape, Strides,
 };
 
 use super::trial::{Operand, Trial};
@@ -258,23 +257,10 @@ fn attentions() -> impl Iterator<Item = Trial> {
     sizes.into_iter().flat_map(move |[heads, length, features]| {
         AttentionForm::ALL.iter().map(move |&form| {
             let kernel = Attention {
-                form,
-                heads,
-                group: 1,
-                queries: length,
-                keys: length,
-                features,
-                width: features,
                 is_causal: true,
-                window: None,
-                is_part: false,
-                segments: None,
-                score: None,
-                bias: None,
                 pairs: Attention::causal_pairs(length, length),
                 scale: 0.25,
-                layout: AttentionLayout::HEADS_FIRST,
-                saves_logarithms: false,
+                ..Attention::new(form, heads, [length; 2], [features; 2])
             };
             let of_heads = |lengths: Vec<usize>| lengths.into_iter().map(move |it| heads * it);
             let numbers = of_heads(kernel.input_lengths()).map(Operand::Numbers);

@@ -1,28 +1,15 @@
 //! Shared memory and sizes of attention.
 
-use soybean_plan::{AttentionLayout, DType, Kernel, Precision};
+use soybean_plan::{DType, Kernel, Precision};
 
 use super::*;
 
 fn generated(features: usize, width: usize, precision: Precision) -> Option<Generated> {
     let kernel = Kernel::from(Attention {
-        form: AttentionForm::Gradient,
-        heads: 2,
-        group: 1,
-        queries: 100,
-        keys: 100,
-        features,
-        width,
         is_causal: true,
-        window: None,
-        is_part: false,
-        segments: None,
-        score: None,
-        bias: None,
         pairs: Attention::causal_pairs(100, 100),
         scale: 0.125,
-        layout: AttentionLayout::HEADS_FIRST,
-        saves_logarithms: false,
+        ..Attention::new(AttentionForm::Gradient, 2, [100; 2], [features, width])
     });
     let inputs = [DType::F32; 5];
     let results = [DType::F32; 3];

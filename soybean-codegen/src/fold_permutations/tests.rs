@@ -1,10 +1,10 @@
 //! Random steps in random memory compute the same without permutations of heads.
 
-use soybean_plan::{AttentionForm, DType, Shape, Strides};
+use soybean_plan::{Shape, Strides};
 
 use super::*;
 use crate::random_steps::{
-    Dice, N_CELLS, N_ELEMENTS, Phase, SIZES, attention, difference, run, tables,
+    Dice, N_CELLS, N_ELEMENTS, Phase, SIZES, described, difference, random_attention, run, tables,
 };
 
 /// Returns the permutation of all heads of a tensor: of `[rows, heads, columns]` to `[heads, rows,
@@ -26,49 +26,28 @@ fn kernel(dice: &mut Dice) -> (Kernel, Vec<usize>, Vec<usize>) {
         0 | 1 => (difference(n).into(), vec![n; 2], vec![n]),
         2..5 => (permutation(n, Order::Heads).into(), vec![n], vec![n]),
         5 => (permutation(n, Order::Rows).into(), vec![n], vec![n]),
-        _ => {
-            let it = attention(AttentionForm::ALL[dice.below(5)]);
-            let all = |lengths: Vec<usize>| lengths.into_iter().map(|n| it.heads * n).collect();
-            let (inputs, results) = (all(it.input_lengths()), all(it.result_lengths()));
-            (it.into(), inputs, results)
-        }
+        _ => random_attention(dice),
     }
 }
 
 fn phase(dice: &mut Dice) -> Phase {
-    let mut buffer = |n_elements: usize| {
-        // Most have memory of their own, others overlap in any way.
-        let place = if dice.below(8) > 0 { dice.below(6) * 24 } else { dice.below(N_CELLS - 24) };
-        Buffer { offset: place * 4, n_elements, dtype: DType::F32 }
-    };
-    let buffers: Vec<Buffer> = (0..14).map(|it| buffer(N_ELEMENTS[it % 2])).collect();
-    let range = |it: usize| {
-        let Buffer { offset, n_elements, .. } = buffers[it];
-        offset..offset + n_elements * 4
-    };
-    let (mut steps, mut kernels) = (Vec::new(), Vec::new());
-    let mut recent: Vec<usize> = (0..buffers.len()).collect();
-    while steps.len() < 14 {
+    let mut phase = Phase::new(dice, 14, 8);
+    let mut recent: Vec<usize> = (0..phase.buffers.len()).collect();
+    while phase.steps.len() < 14 {
         let (kernel, inputs, results) = kernel(dice);
         let mut pick = |n: &usize, n_recent: usize| {
-            let such = recent.iter().rev().filter(|it| buffers[**it].n_elements == *n);
+            let such = recent.iter().rev().filter(|it| phase.buffers[**it].n_elements == *n);
             let such: Vec<usize> = such.take(n_recent).copied().collect();
             such[dice.below(such.len())]
         };
         let inputs: Vec<usize> = inputs.iter().map(|n| pick(n, 3)).collect();
         let results: Vec<usize> = results.iter().map(|n| pick(n, 100)).collect();
-        let is_apart = results.iter().enumerate().all(|(at, result)| {
-            let others = inputs.iter().chain(&results[..at]);
-            others.copied().all(|it| !overlaps(&range(it), &range(*result)))
-        });
-        if is_apart {
+        if phase.push(kernel, &inputs, &results) {
             recent.retain(|it| !results.contains(it));
             recent.extend(&results);
-            steps.push(Step { kernel: kernels.len(), inputs, results });
-            kernels.push(kernel);
         }
     }
-    Phase { steps, kernels, buffers }
+    phase
 }
 
 #[test]
@@ -76,20 +55,15 @@ fn steps_compute_the_same_without_permutations() {
     let (mut n_folded, mut n_moved, mut n_grown) = (0, 0, 0);
     for seed in 0..6000 {
         let dice = &mut Dice(seed);
-        let Phase { steps, mut kernels, buffers } = phase(dice);
-        let last: Vec<usize> =
-            steps.iter().rev().take(1 + dice.below(3)).map(|it| it.results[0]).collect();
+        let phase = phase(dice);
+        let last = phase.last_results(dice, 3);
+        let Phase { steps, mut kernels, buffers } = phase;
         let mut tables = tables(&buffers, &last);
         let expected = run(&steps, &kernels, &tables);
         let mut moved = BTreeMap::new();
         let folded = fold_permutations(&steps, &mut kernels, &mut tables, &mut moved);
         let found = run(&folded, &kernels, &tables);
-        let text = || {
-            let line =
-                |it: &Step| format!("{:?} = {} {:?}", it.results, kernels[it.kernel], it.inputs);
-            let lines = |steps: &[Step]| steps.iter().map(line).collect::<Vec<_>>().join("\n");
-            format!("{:?}\n{}\n->\n{}", tables.buffers, lines(&steps), lines(&folded))
-        };
+        let text = || described(&tables, &kernels, [&steps, &folded]);
         assert_eq!(expected, found, "{seed}: {last:?}\n{}", text());
         n_folded += steps.len() - folded.len();
         assert!(moved.keys().copied().eq(buffers.len()..tables.buffers.len()), "{seed}");

@@ -6,7 +6,7 @@ use soybean_plan::{
 };
 
 use super::*;
-use crate::random_steps::{Dice, N_CELLS, Phase, run, tables};
+use crate::random_steps::{Dice, N_CELLS, Phase, described, run, tables};
 
 /// The index space of most steps: rows of four points.
 const EXTENTS: [usize; 3] = [2, 3, 4];
@@ -94,21 +94,16 @@ fn fused_steps_compute_the_same() {
     let (mut n_fused, mut n_in_place) = (0, 0);
     for seed in 0..3000 {
         let dice = &mut Dice(seed);
-        let Phase { steps, mut kernels, buffers } = phase(dice);
+        let phase = phase(dice);
         // The last results, unless others are written over them.
-        let last: Vec<usize> =
-            steps.iter().rev().take(1 + dice.below(4)).map(|it| it.results[0]).collect();
+        let last = phase.last_results(dice, 4);
+        let Phase { steps, mut kernels, buffers } = phase;
         let tables = tables(&buffers, &last);
         let expected = run(&steps, &kernels, &tables);
         let n_kernels = kernels.len();
         let fused = fuse_rows(&steps, &mut kernels, &tables);
         let found = run(&fused, &kernels, &tables);
-        let text = || {
-            let line =
-                |it: &Step| format!("{:?} = {} {:?}", it.results, kernels[it.kernel], it.inputs);
-            let lines = |steps: &[Step]| steps.iter().map(line).collect::<Vec<_>>().join("\n");
-            format!("{buffers:?}\n{}\n->\n{}", lines(&steps), lines(&fused))
-        };
+        let text = || described(&tables, &kernels, [&steps, &fused]);
         assert_eq!(expected, found, "{seed}: {last:?}\n{}", text());
         n_fused += kernels.len() - n_kernels;
         let is_in_place = |it: &&Step| {

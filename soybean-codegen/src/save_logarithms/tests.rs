@@ -1,41 +1,26 @@
 //! Random steps in random memory compute the same with saved logarithms.
 
-use soybean_plan::overlaps;
-
 use super::*;
 use crate::random_steps::{
-    Dice, N_CELLS, N_ELEMENTS, Phase, attention as plain, difference, run, tables,
+    Dice, N_CELLS, N_ELEMENTS, Phase, attention as plain, described, difference, random_attention,
+    run, tables,
 };
 
 /// Returns random steps: attention, gradients that mostly read what an earlier forward step read,
 /// and maps.
 fn phase(dice: &mut Dice) -> Phase {
-    let mut buffer = |n_elements: usize| {
-        let place = if dice.below(4) > 0 { dice.below(6) * 24 } else { dice.below(N_CELLS - 24) };
-        Buffer { offset: place * 4, n_elements, dtype: DType::F32 }
-    };
-    let buffers: Vec<Buffer> = (0..16).map(|it| buffer(N_ELEMENTS[it % 2])).collect();
-    let range = |it: usize| {
-        let Buffer { offset, n_elements, .. } = buffers[it];
-        offset..offset + n_elements * 4
-    };
-    let (mut steps, mut kernels): (Vec<Step>, Vec<Kernel>) = (Vec::new(), Vec::new());
+    let mut phase = Phase::new(dice, 16, 4);
     let mut last: Option<Vec<BufferId>> = None;
     for _ in 0..40 {
-        let form = AttentionForm::ALL[dice.below(5)];
         let n = N_ELEMENTS[dice.below(2)];
-        let (kernel, lengths, results): (Kernel, Vec<usize>, Vec<usize>) = match dice.below(4) {
+        let (kernel, lengths, results) = match dice.below(4) {
             0 => (difference(n).into(), vec![n; 2], vec![n]),
-            _ => {
-                let it = plain(form);
-                let all = |lengths: Vec<usize>| lengths.into_iter().map(|n| it.heads * n).collect();
-                let (inputs, results) = (all(it.input_lengths()), all(it.result_lengths()));
-                (it.into(), inputs, results)
-            }
+            _ => random_attention(dice),
         };
         let mut pick = |n: &usize| {
-            let such: Vec<usize> =
-                (0..buffers.len()).filter(|it| buffers[*it].n_elements == *n).collect();
+            let buffers = phase.buffers.iter().enumerate();
+            let such = buffers.filter(|it| it.1.n_elements == *n).map(|it| it.0);
+            let such: Vec<usize> = such.collect();
             such[dice.below(such.len())]
         };
         let mut inputs: Vec<usize> = lengths.iter().map(&mut pick).collect();
@@ -43,19 +28,11 @@ fn phase(dice: &mut Dice) -> Phase {
         if let (4, Some(last)) = (lengths.len(), &last) {
             inputs[..3].copy_from_slice(last);
         }
-        let is_apart = results.iter().enumerate().all(|(at, result)| {
-            let others = inputs.iter().chain(&results[..at]);
-            others.copied().all(|it| !overlaps(&range(it), &range(*result)))
-        });
-        if is_apart {
-            if lengths.len() == 3 {
-                last = Some(inputs.clone());
-            }
-            steps.push(Step { kernel: kernels.len(), inputs, results });
-            kernels.push(kernel);
+        if phase.push(kernel, &inputs, &results) && lengths.len() == 3 {
+            last = Some(inputs);
         }
     }
-    Phase { steps, kernels, buffers }
+    phase
 }
 
 #[test]
@@ -63,19 +40,14 @@ fn steps_compute_the_same_with_saved_logarithms() {
     let (mut n_saved, mut n_kept, mut n_grown) = (0, 0, 0);
     for seed in 0..6000 {
         let dice = &mut Dice(seed);
-        let Phase { steps, mut kernels, buffers } = phase(dice);
-        let last: Vec<usize> =
-            steps.iter().rev().take(1 + dice.below(3)).map(|it| it.results[0]).collect();
+        let phase = phase(dice);
+        let last = phase.last_results(dice, 3);
+        let Phase { steps, mut kernels, buffers } = phase;
         let mut tables = tables(&buffers, &last);
         let expected = run(&steps, &kernels, &tables);
         let saved = save_logarithms(&steps, &mut kernels, &mut tables);
         let found = run(&saved, &kernels, &tables);
-        let text = || {
-            let line =
-                |it: &Step| format!("{:?} = {} {:?}", it.results, kernels[it.kernel], it.inputs);
-            let lines = |steps: &[Step]| steps.iter().map(line).collect::<Vec<_>>().join("\n");
-            format!("{:?}\n{}\n->\n{}", tables.buffers, lines(&steps), lines(&saved))
-        };
+        let text = || described(&tables, &kernels, [&steps, &saved]);
         assert_eq!(expected, found, "{seed}: {last:?}\n{}", text());
         let gradients = saved.iter().filter(|it| it.inputs.len() >= 4);
         let (with, without): (Vec<&Step>, Vec<&Step>) =

@@ -63,8 +63,8 @@ descriptor! {
         pub layout: AttentionLayout,
         /// True if the logarithms of the rows are saved: the forward form has the second result
         /// `[heads, group, queries]` in `f32`, the natural logarithm of the sum of the exponentials
-        /// of each query's scores. Gradients then read the result, in the layout of its gradient,
-        /// and these. Only GPUs have this form.
+        /// of each query's scores, or minus infinity if the query sees no key. Gradients then read
+        /// the result, in the layout of its gradient, and these. Only GPUs have this form.
         pub saves_logarithms: bool,
     }
 }
@@ -185,6 +185,37 @@ impl AttentionForm {
 }
 
 impl Attention {
+    /// Returns attention of heads with these numbers of queries and keys, and of elements of a
+    /// query and of a value. Each head of queries has keys of its own and sees all of them, and
+    /// scores are the products.
+    #[must_use]
+    pub const fn new(
+        form: AttentionForm,
+        heads: usize,
+        [queries, keys]: [usize; 2],
+        [features, width]: [usize; 2],
+    ) -> Self {
+        Self {
+            form,
+            heads,
+            group: 1,
+            queries,
+            keys,
+            features,
+            width,
+            is_causal: false,
+            window: None,
+            is_part: false,
+            segments: None,
+            score: None,
+            bias: None,
+            pairs: queries * keys,
+            scale: 1.0,
+            layout: AttentionLayout::HEADS_FIRST,
+            saves_logarithms: false,
+        }
+    }
+
     /// Returns the number of pairs of a whole sequence of causal queries and the keys that they
     /// see.
     #[must_use]

@@ -27,23 +27,12 @@ struct Row {
 /// Returns attention of whole tiles, as of a large model in bf16.
 fn case(form: AttentionForm, side: usize, is_causal: bool, layout: AttentionLayout) -> Case {
     let it = Attention {
-        form,
-        heads: 96,
-        group: 1,
-        queries: 1024,
-        keys: 1024,
-        features: side,
-        width: side,
         is_causal,
-        window: None,
-        is_part: false,
-        segments: None,
-        score: None,
-        bias: None,
         pairs: 0,
         scale: 0.125,
         layout,
         saves_logarithms: true,
+        ..Attention::new(form, 96, [1024; 2], [side; 2])
     };
     let nothing = |dtype| Data { dtype, numbers: Vec::new() };
     let inputs = it.input_lengths().into_iter().map(|_| nothing(DType::Bf16));

@@ -316,25 +316,7 @@ fn attention_over_several_blocks_agrees_with_plain_loops() {
 #[test]
 fn without_keys_all_is_zero() {
     for form in AttentionForm::ALL.iter().copied() {
-        let attention = Attention {
-            form,
-            heads: 2,
-            group: 3,
-            queries: 5,
-            keys: 0,
-            features: 3,
-            width: 4,
-            is_causal: false,
-            window: None,
-            is_part: false,
-            segments: None,
-            score: None,
-            bias: None,
-            pairs: 0,
-            scale: 1.0,
-            layout: AttentionLayout::HEADS_FIRST,
-            saves_logarithms: false,
-        };
+        let attention = Attention { group: 3, ..Attention::new(form, 2, [5, 0], [3, 4]) };
         check(&mut Dice(0), &attention);
     }
 }
