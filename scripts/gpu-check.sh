@@ -9,7 +9,8 @@
 # The parts, the most important one first:
 #
 #   smoke      every kind of kernel and every small model beside the CPU, each in a process of its
-#              own that may take SMOKE_SECONDS (20) or MODEL_SECONDS (40)
+#              own that may take SMOKE_SECONDS (60) or MODEL_SECONDS (60); JOBS of them at once (as
+#              many as there are cores, and at most 8)
 #   bf16       five models with one rank in bf16, in turns with PyTorch, with traces; the peak rate
 #              of matrix products; the time of an empty step
 #   compile    the same models in torch.compile
@@ -40,8 +41,10 @@ readonly RESULTS=${RESULTS:-target/gpu-results${SMALL:+-small}}
 readonly EVIDENCE=${EVIDENCE:-target/gpu-evidence.tar.gz}
 readonly MIB_AT_MOST=60
 readonly LIMIT=${LIMIT:-520}
-readonly SMOKE_SECONDS=${SMOKE_SECONDS:-20}
-readonly MODEL_SECONDS=${MODEL_SECONDS:-40}
+readonly SMOKE_SECONDS=${SMOKE_SECONDS:-60}
+readonly MODEL_SECONDS=${MODEL_SECONDS:-60}
+CORES=$(nproc)
+readonly JOBS=${JOBS:-$((CORES < 8 ? CORES : 8))}
 readonly DEVICE=${DEVICE:-cuda}
 readonly PYTHON=${PYTHON:-python3}
 # The seconds that PyTorch has to compile and measure a model.
@@ -54,6 +57,14 @@ fail() {
 }
 usage() { fail "usage: scripts/gpu-check.sh build | run [smoke|bf16|compile|tf32|f32|ranks|examples|tests|table].. | rehearse"; }
 seconds_left() { echo $((LIMIT - SECONDS)); }
+
+# Starts a command once fewer than JOBS are running. `wait` waits for all of them.
+at_once() {
+    local running
+    mapfile -t running < <(jobs -rp)
+    ((${#running[@]} < JOBS)) || wait -n || true
+    "$@" &
+}
 
 # Builds the programs in a profile of cargo, and copies them to a folder without their symbols.
 programs() {
@@ -181,8 +192,9 @@ smoke() {
     step "every kind of kernel"
     if [[ $DEVICE == cuda ]]; then
         for name in $("$PROGRAMS/tests/kernel_text" --list --format terse on_gpu:: | sed -n 's/^on_gpu::\(.*\): test$/\1/p'); do
-            kind "$name"
+            at_once kind "$name"
         done
+        wait
     else
         echo "skipped: the tests of kernels need a GPU"
     fi
@@ -191,13 +203,14 @@ smoke() {
         for precision in f32 tf32 bf16; do
             for model in "${MODELS[@]}"; do
                 [[ $model-$ranks != peak-8 ]] || continue
-                checked "small-$model-$precision-$ranks" "$MODEL_SECONDS" "$PROGRAMS/examples/gpu_bench" --small --check \
+                at_once checked "small-$model-$precision-$ranks" "$MODEL_SECONDS" "$PROGRAMS/examples/gpu_bench" --small --check \
                     --model "$model" --precision "$precision" --ranks "$ranks" --steps 4 --device "$DEVICE"
             done
         done
     done
-    checked small-without-graphs "$MODEL_SECONDS" "$PROGRAMS/examples/gpu_bench" --small --check --model gpt --precision bf16 --ranks 1 --steps 4 \
+    at_once checked small-without-graphs "$MODEL_SECONDS" "$PROGRAMS/examples/gpu_bench" --small --check --model gpt --precision bf16 --ranks 1 --steps 4 \
         --device "$DEVICE" --no-graph
+    wait
 }
 
 examples() {
@@ -386,7 +399,7 @@ rehearse() {
 # Runs `run smoke` on virtual GPUs within this many seconds.
 rehearsed() {
     local folder=target/gpu-rehearsal
-    env -u SOYBEAN_CUDA_LIBS MODELS="mlp512 gpt" LD_LIBRARY_PATH="$PWD/$folder/libraries" LIMIT="$1" SMOKE_SECONDS=30 MODEL_SECONDS=300 \
+    env -u SOYBEAN_CUDA_LIBS MODELS="mlp512 gpt" LD_LIBRARY_PATH="$PWD/$folder/libraries" LIMIT="$1" SMOKE_SECONDS=60 MODEL_SECONDS=300 \
         PROGRAMS="$folder/programs" RESULTS="$folder/results" EVIDENCE="$folder/evidence.tar.gz" \
         SOYBEAN_CACHE_DIR="$PWD/$folder/kernels" SOYBEAN_FAKE_PLANT="hang _rank,wrong _pad,crash _concatenate" \
         scripts/gpu-check.sh run smoke
