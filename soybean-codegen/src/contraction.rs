@@ -41,7 +41,11 @@ impl CudaKernel for Contraction {
             depth,
             left: operand(0, left.batch, left.row, left.column),
             right: operand(1, right.batch, right.column, right.row),
+            bias: None,
             result: call.results[0],
+            has_eight_neighbors: result.column == 1
+                && result.batch.0.iter().chain([&result.row]).all(|it| it.is_multiple_of(8))
+                && columns.is_multiple_of(8),
             axes: ["row", "column"],
             offset: format!(
                 "{} + row * {} + column * {}",

@@ -5,61 +5,96 @@ use soybean_plan::{Convolution, ConvolutionForm, ImageLayout};
 use crate::{
     Call, Generated,
     generate::CudaKernel,
-    product::{Operand, Product, Units},
+    product::{ColumnBias, Operand, Product, Units},
 };
 
 /// The general implementation for any sizes.
 impl CudaKernel for Convolution {
     fn generate(&self, call: &Call<'_>, prefix: &str) -> Option<Generated> {
-        let Convolution { form, batch, groups, channels, filters, .. } = *self;
-        let (pixels, results, window) = (plane(self.image), plane(self.result), plane(self.window));
-        let images = batch * groups * channels * pixels;
-        let sums = batch * groups * filters * results;
-        let weights = groups * filters * channels * window;
-        let (rows, columns, depth) = match form {
-            ConvolutionForm::Forward => (filters, batch * results, channels * window),
-            ConvolutionForm::Data => (channels, batch * pixels, filters * window),
-            ConvolutionForm::Filter => (filters, channels * window, batch * results),
-        };
-        if groups * rows * columns == 0 {
-            return Some(Generated::default());
+        generate_product(self, call, None, prefix)
+    }
+}
+
+/// Returns the functions of a forward convolution with channels last, whose call has a third input:
+/// an element for each filter, which is added to its results. ReLU may follow. Returns none for
+/// other convolutions.
+#[must_use]
+pub fn generate_convolution_with_bias(
+    convolution: &Convolution,
+    call: &Call<'_>,
+    has_relu: bool,
+    prefix: &str,
+) -> Option<Generated> {
+    let is_forward = convolution.form == ConvolutionForm::Forward;
+    let bias = ColumnBias { input: 2, dtype: *call.inputs.get(2)?, has_relu };
+    (is_forward && convolution.layout == ImageLayout::ChannelsLast)
+        .then(|| generate_product(convolution, call, Some(bias), prefix))
+        .flatten()
+}
+
+fn generate_product(
+    it: &Convolution,
+    call: &Call<'_>,
+    bias: Option<ColumnBias>,
+    prefix: &str,
+) -> Option<Generated> {
+    let Convolution { form, layout, batch, groups, channels, filters, .. } = *it;
+    let (pixels, results, window) = (plane(it.image), plane(it.result), plane(it.window));
+    let images = batch * groups * channels * pixels;
+    let sums = batch * groups * filters * results;
+    let weights = groups * filters * channels * window;
+    let (rows, columns, depth) = match form {
+        ConvolutionForm::Forward => (filters, batch * results, channels * window),
+        ConvolutionForm::Data => (channels, batch * pixels, filters * window),
+        ConvolutionForm::Filter => (filters, channels * window, batch * results),
+    };
+    if groups * rows * columns == 0 {
+        return Some(Generated::default());
+    }
+    let (left, right, offset) = match form {
+        ConvolutionForm::Forward => forward(it),
+        ConvolutionForm::Data => data(it),
+        ConvolutionForm::Filter => filter(it),
+    };
+    let (is_left_along_depth, is_right_along_depth) = match (layout, form) {
+        (ImageLayout::ChannelsFirst, ConvolutionForm::Forward) => (true, false),
+        // The filter elements of one pixel that are neighbors along the depth belong to different
+        // filters.
+        (ImageLayout::ChannelsFirst, ConvolutionForm::Data) => (window > 1, false),
+        (ImageLayout::ChannelsFirst, ConvolutionForm::Filter) => (true, true),
+        (ImageLayout::ChannelsLast, ConvolutionForm::Forward) => (true, true),
+        (ImageLayout::ChannelsLast, ConvolutionForm::Data) => (false, true),
+        (ImageLayout::ChannelsLast, ConvolutionForm::Filter) => (false, false),
+    };
+    let operand = |input: usize, is_along_depth: bool, members: String| Operand {
+        input,
+        dtype: call.inputs[input],
+        is_along_depth,
+        members,
+    };
+    let product = Product {
+        prefix,
+        units: Units::new(call),
+        batch: groups,
+        rows,
+        columns,
+        depth,
+        left: operand(1, is_left_along_depth, left),
+        right: operand(0, is_right_along_depth, right),
+        bias,
+        result: call.results[0],
+        has_eight_neighbors: false,
+        axes: ["row", "column"],
+        offset,
+        most_elements: images.max(sums).max(weights),
+    };
+    match (layout, form) {
+        // Neighboring filters are neighbors in the result.
+        (ImageLayout::ChannelsLast, ConvolutionForm::Forward) => {
+            let has_eight_neighbors = filters.is_multiple_of(8);
+            Product { has_eight_neighbors, ..product.transposed() }.generated()
         }
-        let (left, right, offset) = match form {
-            ConvolutionForm::Forward => forward(self),
-            ConvolutionForm::Data => data(self),
-            ConvolutionForm::Filter => filter(self),
-        };
-        let (is_left_along_depth, is_right_along_depth) = match (self.layout, form) {
-            (ImageLayout::ChannelsFirst, ConvolutionForm::Forward) => (true, false),
-            // The filter elements of one pixel that are neighbors along the depth belong to
-            // different filters.
-            (ImageLayout::ChannelsFirst, ConvolutionForm::Data) => (window > 1, false),
-            (ImageLayout::ChannelsFirst, ConvolutionForm::Filter) => (true, true),
-            (ImageLayout::ChannelsLast, ConvolutionForm::Forward) => (true, true),
-            (ImageLayout::ChannelsLast, ConvolutionForm::Data) => (false, true),
-            (ImageLayout::ChannelsLast, ConvolutionForm::Filter) => (false, false),
-        };
-        let operand = |input: usize, is_along_depth: bool, members: String| Operand {
-            input,
-            dtype: call.inputs[input],
-            is_along_depth,
-            members,
-        };
-        let product = Product {
-            prefix,
-            units: Units::new(call),
-            batch: groups,
-            rows,
-            columns,
-            depth,
-            left: operand(1, is_left_along_depth, left),
-            right: operand(0, is_right_along_depth, right),
-            result: call.results[0],
-            axes: ["row", "column"],
-            offset,
-            most_elements: images.max(sums).max(weights),
-        };
-        product.with_few_columns().generated()
+        _ => product.with_few_columns().generated(),
     }
 }
 
@@ -130,16 +165,29 @@ fn forward(it: &Convolution) -> Texts {
         stride[1],
         padding[1],
     );
-    let [channel, row, column] = element(it, "depth", channels);
-    let at = format!(
-        "int y = line.y + {row} * {}, x = line.x + {column} * {};
+    let at = if it.layout == ImageLayout::ChannelsLast && groups == 1 && dilation[1] == 1 {
+        // The elements of a row of a window are neighbors in the image.
+        let of_window = it.window[1] * channels;
+        format!(
+            "int y = line.y + (int)(depth / {of_window}) * {}, x = line.x * {channels} + (int)(depth % {of_window});
+  return 0 <= y && y < {} && 0 <= x && x < {} ? soybean_value(from[line.start + y * {} + x]) : 0.0f;",
+            dilation[0],
+            image[0],
+            image[1] * channels,
+            image[1] * channels,
+        )
+    } else {
+        let [channel, row, column] = element(it, "depth", channels);
+        format!(
+            "int y = line.y + {row} * {}, x = line.x + {column} * {};
   return {} ? soybean_value(from[line.start + {channel} * {} + {}]) : 0.0f;",
-        dilation[0],
-        dilation[1],
-        is_inside(image),
-        distances.channel,
-        distances.offset(image[1]),
-    );
+            dilation[0],
+            dilation[1],
+            is_inside(image),
+            distances.channel,
+            distances.offset(image[1]),
+        )
+    };
     let offset = by_pixel(it.layout, groups * filters, filters, results);
     (left, by_place(channels * distances.channel, &line, &at), offset)
 }

@@ -34,6 +34,7 @@ mod space;
 mod text;
 mod units;
 
+pub use convolution::generate_convolution_with_bias;
 pub use fold_permutations::fold_permutations;
 pub use fuse_rows::fuse_rows;
 pub use generate::{Address, Call, Generated, Launch, Operation, generate};

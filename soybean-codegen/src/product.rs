@@ -56,6 +56,16 @@ pub(crate) struct Operand {
     pub(crate) members: String,
 }
 
+/// What is added to the sums of each column.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ColumnBias {
+    /// The number of the input, which has an element for each column of each batch.
+    pub(crate) input: usize,
+    pub(crate) dtype: DType,
+    /// Whether ReLU follows.
+    pub(crate) has_relu: bool,
+}
+
 /// A batched product that is not empty.
 pub(crate) struct Product<'a> {
     pub(crate) prefix: &'a str,
@@ -68,7 +78,11 @@ pub(crate) struct Product<'a> {
     pub(crate) left: Operand,
     /// The right operand; its lines are columns.
     pub(crate) right: Operand,
+    pub(crate) bias: Option<ColumnBias>,
     pub(crate) result: DType,
+    /// True if 8 columns from a multiple of 8 on are neighbors in the result, and if the first of
+    /// them is at a multiple of 8.
+    pub(crate) has_eight_neighbors: bool,
     /// The names of rows and columns in `offset`.
     pub(crate) axes: [&'static str; 2],
     /// The offset of the result of `batch` at that row and column.
@@ -95,50 +109,60 @@ impl Product<'_> {
         let mut text = Text::default();
         let space = format!("{}text", self.prefix);
         text.block(format!("namespace {space}"), |text| self.space(text, &tiling));
-        let parameter = |name: &str, operand: &Operand| Parameter {
-            declaration: format!("const {}* __restrict__ {name}", c_type(operand.dtype)),
-            argument: Address::Input(operand.input),
+        let parameter = |name: &str, dtype: DType, input: usize| Parameter {
+            declaration: format!("const {}* __restrict__ {name}", c_type(dtype)),
+            argument: Address::Input(input),
         };
+        let bias = self.bias.map(|it| parameter("bias", it.dtype, it.input));
         let result = result_apart(0, self.result);
         let target = match tiling.splits {
             1 => result.clone(),
             _ => workspace("float* __restrict__ out0", 0),
         };
+        let [left, right] = [("left", &self.left), ("right", &self.right)]
+            .map(|(name, it)| parameter(name, it.dtype, it.input));
+        // The sums of parts of the depth get their bias at the end.
+        let added = bias.clone().filter(|_| tiling.splits == 1);
         let multiply = Function {
             name: format!("{}product", self.prefix),
-            parameters: vec![
-                parameter("left", &self.left),
-                parameter("right", &self.right),
-                target,
-            ],
+            parameters: [left, right, target].into_iter().chain(added.clone()).collect(),
             threads: Threads::Cooperating,
             block: u32::try_from(tiling.threads).ok()?,
         };
-        text.function(&multiply, |text| text.line(format!("{space}::product(left, right, out0);")));
+        let output = format!("out0, {}", bias_argument(added.is_some()));
+        text.function(&multiply, |text| {
+            text.line(format!("{space}::product(left, right, {output});"));
+        });
         let tiles = self.rows.div_ceil(tiling.rows) * self.columns.div_ceil(tiling.columns);
         let mut operations = vec![multiply.launch(grid(tiles * self.batch * tiling.splits)?)];
         if tiling.splits > 1 {
-            operations.push(self.finish(&mut text, &space, result, n_results)?);
+            let parameters = [result].into_iter().chain(bias).collect();
+            operations.push(self.finish(&mut text, &space, parameters, n_results)?);
         }
         let workspace_bytes = if tiling.splits > 1 { 4 * tiling.splits * n_results } else { 0 };
         Some(Generated { text: text.finish(), operations, workspace_bytes })
     }
 
-    /// Writes the function that adds up the partial sums of parts of the depth.
+    /// Writes the function that adds up the partial sums of parts of the depth, with these
+    /// parameters besides.
     fn finish(
         &self,
         text: &mut Text,
         space: &str,
-        result: Parameter,
+        mut parameters: Vec<Parameter>,
         n_results: usize,
     ) -> Option<Operation> {
+        parameters.insert(0, workspace("const float* __restrict__ partial", 0));
         let function = Function {
             name: format!("{}finish", self.prefix),
-            parameters: vec![workspace("const float* __restrict__ partial", 0), result],
+            parameters,
             threads: Threads::Independent,
             block: N_FINISHING,
         };
-        text.function(&function, |text| text.line(format!("{space}::finish(partial, out0);")));
+        let bias = bias_argument(self.bias.is_some());
+        text.function(&function, |text| {
+            text.line(format!("{space}::finish(partial, out0, {bias});"));
+        });
         Some(function.launch(grid(n_results.div_ceil(N_FINISHING as usize))?))
     }
 
@@ -176,6 +200,16 @@ impl Product<'_> {
             });
             text.line(";");
         }
+        let bias = self.bias.map_or(DType::F32, |it| it.dtype);
+        let facts = [
+            ("HAS_BIAS", self.bias.is_some()),
+            ("HAS_RELU", self.bias.is_some_and(|it| it.has_relu)),
+            ("HAS_EIGHT_NEIGHBORS", self.has_eight_neighbors),
+        ];
+        for (name, value) in facts {
+            text.line(format!("constexpr bool {name} = {value};"));
+        }
+        text.line(format!("typedef {} Bias;", c_type(bias)));
         text.line(format!("typedef {} Result;", c_type(self.result)));
         text.line(if tiling.splits > 1 {
             "typedef float Target;"
@@ -258,18 +292,27 @@ impl Product<'_> {
 
     /// Returns the transposed product if it has fewer columns than rows.
     pub(crate) fn with_few_columns(self) -> Self {
-        if self.columns <= THIN || self.rows > THIN {
-            return self;
-        }
+        if self.columns <= THIN || self.rows > THIN { self } else { self.transposed() }
+    }
+
+    /// Returns the product of the same elements whose rows are the columns of this one. Its results
+    /// count as scattered.
+    pub(crate) fn transposed(self) -> Self {
         Self {
             rows: self.columns,
             columns: self.rows,
             left: self.right,
             right: self.left,
+            has_eight_neighbors: false,
             axes: [self.axes[1], self.axes[0]],
             ..self
         }
     }
+}
+
+/// Returns the argument for the bias of a function.
+const fn bias_argument(has_bias: bool) -> &'static str {
+    if has_bias { "bias" } else { "nullptr" }
 }
 
 /// Returns a grid of blocks along x.

@@ -154,18 +154,25 @@ impl Pass<'_> {
     }
 
     /// Returns true if neighboring kept points, not neighboring reduced ones, are next to each
-    /// other in the inputs.
+    /// other in most of what is read.
     fn is_by_columns(&self) -> bool {
-        let n_near = |axes: &[Axis]| {
-            let strides = axes.last().map_or(&[][..], |it| &it.strides[..self.types.len()]);
-            strides.iter().filter(|it| **it == 1).count()
+        let near = |axes: &[Axis]| {
+            let is_near = |it: &usize| axes.last().is_some_and(|last| last.strides[*it] == 1);
+            (0..self.types.len()).filter(is_near).map(|it| self.input_bytes(it)).sum::<usize>()
         };
-        let (near_kept, near_reduced) = (n_near(&self.kept), n_near(&self.reduced));
         match (self.kept.is_empty(), self.reduced.is_empty()) {
             (true, _) => false,
             (false, true) => true,
-            (false, false) => near_kept > near_reduced,
+            (false, false) => near(&self.kept) > near(&self.reduced),
         }
+    }
+
+    /// Returns the bytes of the elements of an input, each counted once.
+    fn input_bytes(&self, input: usize) -> usize {
+        let axes = self.kept.iter().chain(&self.reduced);
+        let n_elements: usize =
+            axes.filter(|it| it.strides[input] != 0).map(|it| it.extent).product();
+        n_elements * self.types[input].bytes()
     }
 
     /// Returns both groups of dims; the last one is the one along which a thread reads vectors.
@@ -300,7 +307,7 @@ struct Loop<'a> {
 
 #[cfg(test)]
 mod tests {
-    use soybean_plan::{Kernel, Map, Precision, Shape, Strides};
+    use soybean_plan::{Binary, Kernel, Map, Precision, Shape, Strides};
 
     use super::*;
 
@@ -320,6 +327,29 @@ mod tests {
             Operation::Fill { .. } => panic!("nothing is filled"),
         };
         made.operations.into_iter().map(launch).collect()
+    }
+
+    #[test]
+    fn the_larger_inputs_decide_the_order_of_threads() {
+        // A gradient of a norm's factor: two matrices are summed along their rows, and each is
+        // scaled by a vector.
+        let shape = Shape::new(&[8192, 768]);
+        let (matrix, of_rows) = (shape.dense_strides(), Strides::new(&[1, 0]));
+        let product = |a, b| Instruction::Binary(Binary::Multiply, a, b);
+        let instructions = (0..4)
+            .map(Instruction::Input)
+            .chain([product(0, 1), product(2, 3), product(4, 5)])
+            .collect::<Vec<_>>();
+        let program = ScalarProgram { instructions: instructions.into(), results: vec![6].into() };
+        let map =
+            Map { extents: shape, inputs: vec![of_rows, matrix, of_rows, matrix].into(), program };
+        let result = Strides::new(&[0, 1]);
+        let kernel = Kernel::from(Reduction { map, combine: Combine::Sum, result });
+        let inputs = &[DType::F32, DType::Bf16, DType::F32, DType::Bf16];
+        let results = &[DType::F32];
+        let call = Call { kernel: &kernel, inputs, results, precision: Precision::Bf16 };
+        let text = crate::generate(&call, "k").expect("all reductions have a text").text;
+        assert!(text.contains("column = "), "expected sums of columns:\n{text}");
     }
 
     #[test]

@@ -46,7 +46,7 @@ __device__ __forceinline__ void read_four(float* to, const float* from) {
   to[0] = x.x, to[1] = x.y, to[2] = x.z, to[3] = x.w;
 }
 
-__device__ __forceinline__ void product(const Left::Element* left, const Right::Element* right, Target* to) {
+__device__ __forceinline__ void product(const Left::Element* left, const Right::Element* right, Target* to, const Bias* bias) {
   typedef Loader<TILE_ROWS, Left::ALONG_DEPTH, Left> LeftLoader;
   typedef Loader<TILE_COLUMNS, Right::ALONG_DEPTH, Right> RightLoader;
   __shared__ __align__(16) float left_tiles[2][LeftLoader::SIZE];
@@ -85,7 +85,7 @@ __device__ __forceinline__ void product(const Left::Element* left, const Right::
 #pragma unroll
     for (int j = 0; j < THREAD_SIDE; ++j) {
       Index at_row = place.row + row + i / 4 * (TILE_ROWS / GROUPS) + i % 4, at_column = place.column + column + j / 4 * (TILE_COLUMNS / GROUPS) + j % 4;
-      put(to, place, at_row, at_column, sums[i][j]);
+      put(to, bias, place, at_row, at_column, sums[i][j]);
     }
   }
 }

@@ -3,12 +3,17 @@
 //! A word holds two neighbors along the depth in bf16, or one number in tf32, so that products of
 //! both kinds have one layout. Lines of tiles are 20 words apart, so that 8 lines with 4 words each
 //! are in different banks.
+//!
+//! Of 32 columns, a thread's sums are those of 8 neighbors: the right tile holds its columns in the
+//! order in which tensor cores hand out their sums.
 
 constexpr int STEP_WORDS = 8;
 constexpr int TILE_WORDS = 16;
 constexpr int STRIDE = TILE_WORDS + 4;
 constexpr int TILE_DEPTH = TILE_WORDS * PER_WORD;
 constexpr int WARPS_ACROSS = TILE_COLUMNS / (8 * COLUMN_TILES);
+constexpr int NEIGHBORS = 2 * COLUMN_TILES;
+static_assert(NEIGHBORS == 8);
 constexpr int THREADS = 32 * (TILE_ROWS / (16 * ROW_TILES)) * WARPS_ACROSS;
 
 __device__ __forceinline__ unsigned word(float low, float high) { return PER_WORD == 2 ? soybean_pack_bf16(low, high) : soybean_to_tf32(low); }
@@ -21,8 +26,12 @@ __device__ __forceinline__ void multiply(float (&sums)[4], const unsigned (&left
   }
 }
 
+// Returns the place of a column in the right tile: columns 2j and 2j + 1 of each 8 neighbors are
+// in the tile j of the product.
+__device__ __forceinline__ int shuffled(int column) { return column / 32 * 32 + column % 8 / 2 * 8 + column % 32 / 8 * 2 + column % 2; }
+
 // The part of a thread in a copy of a tile from global to shared memory.
-template <int LINES, bool ALONG_DEPTH, class Operand> struct Loader {
+template <int LINES, bool ALONG_DEPTH, bool SHUFFLED, class Operand> struct Loader {
   static constexpr int N = LINES * TILE_WORDS / THREADS;
   static constexpr int SIZE = LINES * STRIDE;
   Operand operand;
@@ -56,13 +65,13 @@ template <int LINES, bool ALONG_DEPTH, class Operand> struct Loader {
   }
   __device__ __forceinline__ void write(unsigned* tile) const {
 #pragma unroll
-    for (int i = 0; i < N; ++i) tile[line(i) * STRIDE + place(i)] = words[i];
+    for (int i = 0; i < N; ++i) tile[(SHUFFLED ? shuffled(line(i)) : line(i)) * STRIDE + place(i)] = words[i];
   }
 };
 
-__device__ __forceinline__ void product(const Left::Element* left, const Right::Element* right, Target* to) {
-  typedef Loader<TILE_ROWS, Left::ALONG_DEPTH, Left> LeftLoader;
-  typedef Loader<TILE_COLUMNS, Right::ALONG_DEPTH, Right> RightLoader;
+__device__ __forceinline__ void product(const Left::Element* left, const Right::Element* right, Target* to, const Bias* bias) {
+  typedef Loader<TILE_ROWS, Left::ALONG_DEPTH, false, Left> LeftLoader;
+  typedef Loader<TILE_COLUMNS, Right::ALONG_DEPTH, true, Right> RightLoader;
   __shared__ __align__(16) unsigned left_tiles[2][LeftLoader::SIZE];
   __shared__ __align__(16) unsigned right_tiles[2][RightLoader::SIZE];
   Place place = place_of_block();
@@ -100,12 +109,11 @@ __device__ __forceinline__ void product(const Left::Element* left, const Right::
 #pragma unroll
   for (int i = 0; i < ROW_TILES; ++i) {
 #pragma unroll
-    for (int j = 0; j < COLUMN_TILES; ++j) {
+    for (int half = 0; half < 2; ++half) {
+      float neighbors[NEIGHBORS];
 #pragma unroll
-      for (int part = 0; part < 4; ++part) {
-        Index at_row = place.row + row + 16 * i + part / 2 * 8, at_column = place.column + column + 8 * j + lane % 4 * 2 + part % 2;
-        put(to, place, at_row, at_column, sums[i][j][part]);
-      }
+      for (int j = 0; j < COLUMN_TILES; ++j) neighbors[2 * j] = sums[i][j][2 * half], neighbors[2 * j + 1] = sums[i][j][2 * half + 1];
+      put(to, bias, place, place.row + row + 16 * i + 8 * half, place.column + column + lane % 4 * NEIGHBORS, neighbors);
     }
   }
 }

@@ -4,7 +4,7 @@
 constexpr int THREADS = 256;
 constexpr int PARTS = THREADS / TILE_ROWS;
 
-__device__ __forceinline__ void product(const Left::Element* left, const Right::Element* right, Target* to) {
+__device__ __forceinline__ void product(const Left::Element* left, const Right::Element* right, Target* to, const Bias* bias) {
   __shared__ float scratch[THREADS];
   Place place = place_of_block();
   // Neighboring threads read neighboring elements.
@@ -33,7 +33,7 @@ __device__ __forceinline__ void product(const Left::Element* left, const Right::
       if (part < n_parts) scratch[part * TILE_ROWS + line] += scratch[(part + n_parts) * TILE_ROWS + line];
       __syncthreads();
     }
-    if (part == 0) put(to, place, row, j, scratch[line]);
+    if (part == 0) put(to, bias, place, row, j, scratch[line]);
     __syncthreads();
   }
 }

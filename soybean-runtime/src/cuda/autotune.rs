@@ -17,8 +17,13 @@ use super::{
 };
 use crate::Error;
 
-/// Timed repetitions of each candidate, after one that is not timed.
-const N_REPETITIONS: usize = 3;
+/// Repetitions of each candidate after the first run, which also loads its kernels.
+const N_REPETITIONS: u8 = 3;
+/// A candidate whose first run takes this many times the time of the fastest one, and
+/// [`LOADING_MILLISECONDS`] besides, runs only once.
+const HOPELESS: f32 = 4.0;
+/// Most time that libraries take to load a kernel.
+const LOADING_MILLISECONDS: f32 = 50.0;
 
 /// The fastest candidate of each kernel that was measured, by a text about GPU and kernel.
 pub(crate) struct Choices {
@@ -131,8 +136,10 @@ impl<'a> Autotuner<'a> {
         let block = |n_bytes: &usize| DeviceMemory::zeroed(&self.gpu, *n_bytes, "measuring");
         if let Ok(blocks) = block_bytes.iter().map(block).collect::<Result<Vec<_>, _>>() {
             let addresses: Vec<u64> = blocks.iter().map(|it| it.address(0)).collect();
+            let mut best = f32::INFINITY;
             for (number, time) in times.iter_mut().enumerate() {
-                *time = self.milliseconds(|stream| run(number, stream, &addresses))?;
+                *time = self.milliseconds(best, |stream| run(number, stream, &addresses))?;
+                best = best.min(*time);
             }
         }
         let Some(fastest) = self.choices.fastest(&times)? else { return Ok(0) };
@@ -141,18 +148,29 @@ impl<'a> Autotuner<'a> {
         Ok(fastest)
     }
 
-    /// Returns the time of some repetitions, infinity if they are refused.
-    fn milliseconds(&self, run: impl Fn(&Stream) -> Result<Attempt, Error>) -> Result<f32, Error> {
+    /// Returns the mean time of some repetitions, infinity if they are refused. `best` is the
+    /// shortest time so far.
+    fn milliseconds(
+        &self,
+        best: f32,
+        run: impl Fn(&Stream) -> Result<Attempt, Error>,
+    ) -> Result<f32, Error> {
         let [start, end] = [Event::with_time(&self.gpu)?, Event::with_time(&self.gpu)?];
-        if run(&self.stream)? == Attempt::Refused {
-            return Ok(f32::INFINITY);
+        let repeated = |n: u8| {
+            start.record(&self.stream)?;
+            for _ in 0..n {
+                if run(&self.stream)? == Attempt::Refused {
+                    return Ok(f32::INFINITY);
+                }
+            }
+            end.record(&self.stream)?;
+            self.stream.synchronize()?;
+            Ok(end.milliseconds_since(&start)? / f32::from(n))
+        };
+        let first = repeated(1)?;
+        match first > HOPELESS * best + LOADING_MILLISECONDS {
+            true => Ok(first),
+            false => repeated(N_REPETITIONS),
         }
-        start.record(&self.stream)?;
-        for _ in 0..N_REPETITIONS {
-            run(&self.stream)?;
-        }
-        end.record(&self.stream)?;
-        self.stream.synchronize()?;
-        end.milliseconds_since(&start)
     }
 }
