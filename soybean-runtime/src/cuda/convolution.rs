@@ -90,7 +90,8 @@ impl Drop for Cudnn {
 /// A convolution of a program with its descriptors and algorithms.
 pub(crate) struct ConvolutionPlan {
     descriptors: Descriptors,
-    /// Algorithms within the limits, in cuDNN's order, and the number of the one to run.
+    /// Algorithms within the limits, in cuDNN's order, and the number of the one to run. With an
+    /// epilogue, the first is the call that applies it.
     candidates: Vec<Candidate>,
     chosen: usize,
     epilogue: Option<ConvolutionEpilogue>,
@@ -121,6 +122,8 @@ pub(crate) enum Remaining {
 struct Candidate {
     algorithm: Algorithm,
     math: Math,
+    /// Whether the call applies the epilogue.
+    has_epilogue: bool,
     /// Workspace of the algorithm alone.
     workspace_bytes: usize,
 }
@@ -195,7 +198,8 @@ impl ConvolutionPlan {
             descriptors.convolution.set_math(math)?;
             match algorithm.workspace_bytes(cudnn.raw, &descriptors) {
                 Ok(workspace_bytes) if workspace_bytes <= max_bytes => {
-                    candidates.push(Candidate { algorithm, math, workspace_bytes });
+                    let has_epilogue = false;
+                    candidates.push(Candidate { algorithm, math, has_epilogue, workspace_bytes });
                 }
                 Ok(_) => {}
                 Err(error) if is_refusal(error) => {}
@@ -207,7 +211,9 @@ impl ConvolutionPlan {
         }
         let epilogue = match epilogue.is_plain() {
             true => None,
-            false => ConvolutionEpilogue::new(convolution, dtype, epilogue.function, &candidates)?,
+            false => {
+                ConvolutionEpilogue::new(convolution, dtype, epilogue.function, &mut candidates)?
+            }
         };
         Ok(Some(Self { descriptors, candidates, chosen: 0, epilogue, conversion }))
     }
@@ -224,17 +230,21 @@ impl ConvolutionPlan {
 
     /// Returns the workspace in bytes of [`Self::run`] and of the conversion.
     pub(crate) fn workspace_bytes(&self) -> usize {
-        let of_epilogue = self.epilogue.iter().map(|it| it.candidate);
-        let used = of_epilogue.chain([self.chosen]);
-        let largest = used.map(|it| self.candidates[it].workspace_bytes).max().unwrap_or(0);
-        self.converted_bytes() + largest
+        let used =
+            self.candidates[self.chosen..].iter().take(1 + usize::from(self.may_be_refused()));
+        self.converted_bytes() + used.map(|it| it.workspace_bytes).max().unwrap_or(0)
     }
 
     fn converted_bytes(&self) -> usize {
         self.conversion.as_ref().map_or(0, ResultConversion::workspace_bytes)
     }
 
-    /// Queues the convolution, with its epilogue if cuDNN does not refuse it.
+    /// Returns true if cuDNN may refuse the chosen call. The next candidate runs then.
+    fn may_be_refused(&self) -> bool {
+        self.candidates[self.chosen].has_epilogue
+    }
+
+    /// Queues the convolution, with its epilogue if that is chosen and cuDNN does not refuse it.
     ///
     /// # Safety
     /// The plan was made with this handle, and the stream belongs to the same GPU. Until the
@@ -247,21 +257,22 @@ impl ConvolutionPlan {
         operands: ConvolutionOperands,
         workspace: u64,
     ) -> Result<Remaining, Error> {
-        if let Some(epilogue) = self.epilogue.as_ref().filter(|it| !it.is_refused()) {
-            let pointers = self.prepared(epilogue.candidate, cudnn, stream, operands, workspace)?;
-            // SAFETY: required of the caller.
-            match unsafe { epilogue.run(cudnn.raw, &self.descriptors, pointers) } {
-                Ok(()) => return Ok(Remaining::Nothing),
-                Err(error) if is_refusal(error) => epilogue.refuse(),
-                Err(error) => return Err(cudnn_error("a convolution with a bias", error)),
-            }
-        }
+        cudnn.set_stream(stream)?;
+        let is_refused = self.epilogue.as_ref().is_some_and(ConvolutionEpilogue::is_refused);
+        let number = self.chosen + usize::from(self.may_be_refused() && is_refused);
         // SAFETY: required of the caller.
-        unsafe { self.run_candidate(self.chosen, cudnn, stream, operands, workspace) }?;
-        Ok(Remaining::Operations)
+        match unsafe { self.run_candidate(number, cudnn, operands, workspace) } {
+            Ok(remaining) => Ok(remaining),
+            Err(error) if is_refusal(error) && number == self.chosen && self.may_be_refused() => {
+                self.epilogue.iter().for_each(ConvolutionEpilogue::refuse);
+                // SAFETY: required of the caller.
+                unsafe { self.run(cudnn, stream, operands, workspace) }
+            }
+            Err(error) => Err(run_error(error)),
+        }
     }
 
-    /// Queues the convolution without its epilogue, by the algorithm of this number.
+    /// Queues the convolution on the stream of the handle, by the algorithm of this number.
     ///
     /// # Safety
     /// As [`Self::run`], with the workspace of that algorithm.
@@ -269,30 +280,33 @@ impl ConvolutionPlan {
         &self,
         number: usize,
         cudnn: &Cudnn,
-        stream: &Stream,
         operands: ConvolutionOperands,
         workspace: u64,
-    ) -> Result<(), Error> {
-        let pointers = self.prepared(number, cudnn, stream, operands, workspace)?;
-        let algorithm = self.candidates[number].algorithm;
-        // SAFETY: required of the caller.
-        unsafe { algorithm.run(cudnn.raw, &self.descriptors, pointers) }
-            .map_err(|error| cudnn_error("a convolution", error))
+    ) -> Result<Remaining, CudnnError> {
+        let pointers = self.prepared(number, operands, workspace)?;
+        match (&self.epilogue, self.candidates[number]) {
+            (Some(epilogue), Candidate { has_epilogue: true, .. }) => {
+                // SAFETY: required of the caller.
+                unsafe { epilogue.run(cudnn.raw, &self.descriptors, pointers) }?;
+                Ok(Remaining::Nothing)
+            }
+            (_, Candidate { algorithm, .. }) => {
+                // SAFETY: required of the caller.
+                unsafe { algorithm.run(cudnn.raw, &self.descriptors, pointers) }?;
+                Ok(Remaining::Operations)
+            }
+        }
     }
 
-    /// Prepares the handle and the descriptors for an algorithm. Returns the pointers for it.
+    /// Prepares the descriptors for an algorithm. Returns the pointers for it.
     fn prepared(
         &self,
         number: usize,
-        cudnn: &Cudnn,
-        stream: &Stream,
         ConvolutionOperands { left, right, result, bias }: ConvolutionOperands,
         workspace: u64,
-    ) -> Result<TensorPointers, Error> {
+    ) -> Result<TensorPointers, CudnnError> {
         let Candidate { math, workspace_bytes, .. } = self.candidates[number];
-        cudnn.set_stream(stream)?;
-        let refused = |error| cudnn_error("preparing a convolution", error);
-        self.descriptors.convolution.set_math(math).map_err(refused)?;
+        self.descriptors.convolution.set_math(math)?;
         Ok(TensorPointers {
             left: left as *const _,
             right: right as *const _,
@@ -352,6 +366,11 @@ fn has_standard_extents(convolution: &Convolution) -> bool {
 /// parameters, and codes from 3000 are unsupported requests.
 fn is_refusal(CudnnError(status): CudnnError) -> bool {
     (2000..4000).contains(&status.0)
+}
+
+/// Converts an error of a convolution that was to run.
+fn run_error(error: CudnnError) -> Error {
+    cudnn_error("a convolution", error)
 }
 
 /// Converts an error of cuDNN.

@@ -17,7 +17,7 @@ use super::{
     memory::fill,
     module::{Function, LaunchConfig, Module},
     peers::Peers,
-    source::{GeneratedCall, GeneratedPart, KernelCall, KernelRequests, ModelSource},
+    source::{GeneratedParts, KernelCall, KernelRequests, ModelSource, RemainingPart},
     stream::Stream,
 };
 use crate::{Error, ErrorKind};
@@ -33,11 +33,48 @@ pub(crate) struct GpuKernels {
     workspace_bytes: usize,
 }
 
-/// A kernel call: the library call, if there is one, and the operations for what it leaves. Without
-/// a library call, the operations do all the work.
+/// A kernel call: the library call, if there is one, and generated operations.
 struct PreparedCall {
     library_call: Option<LibraryCall>,
-    operations: Vec<DeviceOperation>,
+    generated: GeneratedOperations,
+}
+
+/// The generated operations of a call.
+pub(crate) struct GeneratedOperations {
+    /// What a library call leaves.
+    remaining: Vec<DeviceOperation>,
+    /// The whole kernel, unless a library certainly computes it.
+    whole: Vec<DeviceOperation>,
+    /// The workspace of the whole kernel in bytes.
+    pub(crate) whole_bytes: usize,
+}
+
+impl GeneratedOperations {
+    /// Queues what a library call leaves.
+    ///
+    /// # Safety
+    /// As [`GpuKernels::run`].
+    pub(crate) unsafe fn run_remaining(
+        &self,
+        stream: &Stream,
+        operands: KernelOperands<'_>,
+    ) -> Result<(), Error> {
+        // SAFETY: required of the caller.
+        self.remaining.iter().try_for_each(|it| unsafe { it.run(stream, operands) })
+    }
+
+    /// Queues the whole kernel.
+    ///
+    /// # Safety
+    /// As [`GpuKernels::run`].
+    pub(crate) unsafe fn run_whole(
+        &self,
+        stream: &Stream,
+        operands: KernelOperands<'_>,
+    ) -> Result<(), Error> {
+        // SAFETY: required of the caller.
+        self.whole.iter().try_for_each(|it| unsafe { it.run(stream, operands) })
+    }
 }
 
 /// A call that cuBLASLt or cuDNN computes.
@@ -65,7 +102,7 @@ pub(crate) struct KernelOperands<'a> {
 }
 
 impl KernelOperands<'_> {
-    fn address(&self, which: Address) -> Result<u64, Error> {
+    pub(crate) fn address(&self, which: Address) -> Result<u64, Error> {
         let found = match which {
             Address::Input(number) => self.inputs.get(number).copied(),
             Address::Result(number) => self.results.get(number).copied(),
@@ -121,31 +158,34 @@ impl GpuKernels {
             let made = LibraryCall::new(&cublaslt, cudnn.as_ref(), requests, call, tuner.as_mut())?;
             library_call.push(made);
         }
-        let parts = library_call.iter().zip(requests.calls).map(|(made, call)| {
-            made.as_ref().map_or(GeneratedPart::WholeKernel, |it| it.generated_part(call))
+        let is_measured = tuner.is_some();
+        let parts = library_call.iter().zip(requests.calls).map(|(made, call)| match made {
+            None => GeneratedParts { remaining: RemainingPart::Nothing, has_whole: true },
+            Some(made) => made.generated_parts(requests, call, is_measured),
         });
-        let parts: Vec<GeneratedPart<'_>> = parts.collect();
+        let parts: Vec<GeneratedParts<'_>> = parts.collect();
         let ModelSource { text, made } = ModelSource::new(requests, &parts)?;
         let module = Module::new(gpu, compiler.cubin(&text, &gpu.architecture())?)?;
         let mut calls = Vec::new();
         let mut workspace_bytes = 0;
-        for (library_call, made) in library_call.into_iter().zip(made) {
-            let GeneratedCall { operations: made, workspace_bytes: n_bytes } = made;
-            let operations = operations(&module, made)?;
-            let library_call = match (library_call, &cudnn, &mut tuner) {
-                (Some(LibraryCall::Attention(plan)), Some(cudnn), Some(tuner)) => {
-                    let run = |stream: &Stream, operands: KernelOperands<'_>| {
-                        // SAFETY: the tuner's blocks are as large as the operands.
-                        operations.iter().try_for_each(|it| unsafe { it.run(stream, operands) })
-                    };
-                    let chosen = plan.autotune(cudnn, tuner, n_bytes, run)?;
-                    chosen.map(|it| LibraryCall::Attention(Box::new(it)))
-                }
-                (other, ..) => other,
+        for ((library_call, made), call) in library_call.into_iter().zip(made).zip(requests.calls) {
+            let generated = GeneratedOperations {
+                remaining: operations(&module, made.remaining)?,
+                whole: operations(&module, made.whole)?,
+                whole_bytes: made.whole_bytes,
             };
-            let n_planned = library_call.as_ref().map_or(0, LibraryCall::workspace_bytes);
-            workspace_bytes = workspace_bytes.max(n_bytes).max(n_planned);
-            calls.push(PreparedCall { library_call, operations });
+            let library_call = match (library_call, &cudnn, &mut tuner) {
+                (Some(made), Some(cudnn), Some(tuner)) => {
+                    made.autotune(cudnn, tuner, (requests, call), &generated)?
+                }
+                (made, ..) => made,
+            };
+            let n_bytes = match &library_call {
+                Some(made) => made.workspace_bytes(),
+                None => generated.whole_bytes,
+            };
+            workspace_bytes = workspace_bytes.max(n_bytes);
+            calls.push(PreparedCall { library_call, generated });
         }
         let function = |name: &String| module.function(name, 0);
         let transfers = requests.transfers.iter().map(function).collect::<Result<_, _>>()?;
@@ -174,19 +214,17 @@ impl GpuKernels {
         stream: &Stream,
         operands: KernelOperands<'_>,
     ) -> Result<(), Error> {
-        let PreparedCall { library_call, operations } = &self.calls[call];
-        if let Some(library_call) = library_call {
+        let PreparedCall { library_call, generated } = &self.calls[call];
+        let Some(library_call) = library_call else {
             // SAFETY: required of the caller.
-            let remaining = unsafe { library_call.run(self, stream, operands) }?;
-            if remaining == Remaining::Nothing {
-                return Ok(());
-            }
-        }
-        for operation in operations {
+            return unsafe { generated.run_whole(stream, operands) };
+        };
+        // SAFETY: required of the caller.
+        match unsafe { library_call.run(self, stream, operands) }? {
+            Remaining::Nothing => Ok(()),
             // SAFETY: required of the caller.
-            unsafe { operation.run(stream, operands) }?;
+            Remaining::Operations => unsafe { generated.run_remaining(stream, operands) },
         }
-        Ok(())
     }
 }
 
@@ -247,11 +285,7 @@ impl LibraryCall {
             (Kernel::Convolve(convolution), Some(cudnn)) => {
                 let max_workspace_bytes = requests.max_workspace_bytes;
                 let limits = ConvolutionLimits { precision, max_workspace_bytes };
-                let mut plan =
-                    ConvolutionPlan::new(cudnn, convolution, types, call.epilogue, limits)?;
-                if let (Some(plan), Some(tuner)) = (&mut plan, tuner) {
-                    plan.autotune(cudnn, tuner, convolution, types)?;
-                }
+                let plan = ConvolutionPlan::new(cudnn, convolution, types, call.epilogue, limits)?;
                 Ok(plan.map(|it| Self::Convolution(Box::new(it))))
             }
             // Only a measurement can prefer a plan of cuDNN to the generated kernel.
@@ -265,16 +299,48 @@ impl LibraryCall {
         }
     }
 
-    /// Returns the part of the call that is generated as source.
-    fn generated_part(&self, call: &KernelCall) -> GeneratedPart<'_> {
-        match self {
-            Self::Matmul(_) => GeneratedPart::Conversion(None),
-            Self::Convolution(it) if call.epilogue.is_plain() => {
-                GeneratedPart::Conversion(it.conversion())
+    /// Returns the parts of the call that are generated as source.
+    fn generated_parts(
+        &self,
+        requests: &KernelRequests<'_>,
+        call: &KernelCall,
+        is_measured: bool,
+    ) -> GeneratedParts<'_> {
+        let remaining = match self {
+            Self::Matmul(_) | Self::Attention(_) => RemainingPart::Nothing,
+            Self::Convolution(_) if !call.epilogue.is_plain() => RemainingPart::Epilogue,
+            Self::Convolution(it) => {
+                it.conversion().map_or(RemainingPart::Nothing, RemainingPart::Conversion)
             }
-            Self::Convolution(_) => GeneratedPart::Epilogue,
-            // The alternative to the plan.
-            Self::Attention(_) => GeneratedPart::WholeKernel,
+        };
+        let has_rival = match (self, &requests.kernels[call.kernel]) {
+            (Self::Convolution(_), Kernel::Convolve(it)) => ConvolutionPlan::has_rival(it),
+            (Self::Attention(_), _) => true,
+            _ => false,
+        };
+        GeneratedParts { remaining, has_whole: is_measured && has_rival }
+    }
+
+    /// Chooses between the algorithms of a call and the generated kernel by measurement. Returns
+    /// `None` if the generated kernel is faster. Products have been measured before.
+    fn autotune(
+        self,
+        cudnn: &Cudnn,
+        tuner: &mut Autotuner<'_>,
+        (requests, call): (&KernelRequests<'_>, &KernelCall),
+        generated: &GeneratedOperations,
+    ) -> Result<Option<Self>, Error> {
+        match (self, &requests.kernels[call.kernel]) {
+            (Self::Convolution(plan), Kernel::Convolve(convolution)) => {
+                let types = [call.inputs[0], call.inputs[1], call.results[0]];
+                let chosen = plan.autotune(cudnn, tuner, (convolution, types), generated)?;
+                Ok(chosen.map(|it| Self::Convolution(Box::new(it))))
+            }
+            (Self::Attention(plan), _) => {
+                let chosen = plan.autotune(cudnn, tuner, generated)?;
+                Ok(chosen.map(|it| Self::Attention(Box::new(it))))
+            }
+            (made, _) => Ok(Some(made)),
         }
     }
 

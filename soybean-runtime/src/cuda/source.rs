@@ -10,7 +10,7 @@ use super::{
     compile::cubin,
     convolution::{ResultConversion, epilogue_map},
     device_program::DeviceProgram,
-    epilogue::{Epilogue, Fused, FusedStep},
+    epilogue::{Epilogue, Function, Fused, FusedStep},
     gpu::Gpu,
     phase::PhaseBuilder,
 };
@@ -46,24 +46,33 @@ impl KernelRequests<'_> {
     }
 }
 
-/// Part of a call that is generated as source.
+/// Parts of a call that are generated as source.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum GeneratedPart<'a> {
-    /// The whole kernel.
-    WholeKernel,
-    /// The conversion of a library call's result, if it needs one.
-    Conversion(Option<&'a ResultConversion>),
-    /// The epilogue of a convolution, in case that the library refuses it.
+pub(crate) struct GeneratedParts<'a> {
+    pub(crate) remaining: RemainingPart<'a>,
+    /// Whether the whole kernel is generated.
+    pub(crate) has_whole: bool,
+}
+
+/// What is generated for use after a library call.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum RemainingPart<'a> {
+    Nothing,
+    /// The conversion of the result.
+    Conversion(&'a ResultConversion),
+    /// The epilogue of a convolution, in case that the library does not apply it.
     Epilogue,
 }
 
 /// Operations that are generated for a call.
 #[derive(Debug, Default)]
 pub(crate) struct GeneratedCall {
-    /// Operations after the library call, or all operations without one.
-    pub(crate) operations: Vec<Operation>,
-    /// Workspace of a generated kernel in bytes.
-    pub(crate) workspace_bytes: usize,
+    /// Operations after the library call.
+    pub(crate) remaining: Vec<Operation>,
+    /// Operations that do all the work.
+    pub(crate) whole: Vec<Operation>,
+    /// Workspace of the latter in bytes.
+    pub(crate) whole_bytes: usize,
 }
 
 /// Source of everything that no library computes.
@@ -77,24 +86,28 @@ impl ModelSource {
     /// Generates the source for these calls. `parts` says what is generated for each.
     pub(crate) fn new(
         requests: &KernelRequests<'_>,
-        parts: &[GeneratedPart<'_>],
+        parts: &[GeneratedParts<'_>],
     ) -> Result<Self, Error> {
         let text = [prelude(), &movement::text(requests.transfers)].concat();
         let mut this = Self { text, made: Vec::new() };
-        for (number, (call, part)) in requests.calls.iter().zip(parts).enumerate() {
+        for (number, (call, parts)) in requests.calls.iter().zip(parts).enumerate() {
             let prefix = format!("k{number}_");
-            let made = match *part {
-                GeneratedPart::WholeKernel => generate(requests, call, &prefix)?,
-                GeneratedPart::Conversion(None) => Generated::default(),
-                GeneratedPart::Conversion(Some(conversion)) => {
-                    generate_conversion(conversion, &prefix)?
-                }
-                GeneratedPart::Epilogue => generate_epilogue(requests, call, &prefix)?,
+            let remaining = match parts.remaining {
+                RemainingPart::Nothing => Generated::default(),
+                RemainingPart::Conversion(conversion) => generate_conversion(conversion, &prefix)?,
+                RemainingPart::Epilogue => generate_epilogue(requests, call, &prefix)?,
             };
-            let Generated { text, operations, workspace_bytes } = made;
-            this.text.push_str(&text);
-            let made = GeneratedCall { operations, workspace_bytes };
-            this.made.push(made);
+            let whole = match parts.has_whole {
+                true => generate(requests, call, &prefix)?,
+                false => Generated::default(),
+            };
+            this.text.push_str(&remaining.text);
+            this.text.push_str(&whole.text);
+            this.made.push(GeneratedCall {
+                remaining: remaining.operations,
+                whole: whole.operations,
+                whole_bytes: whole.workspace_bytes,
+            });
         }
         Ok(this)
     }
@@ -157,25 +170,19 @@ fn generate(
     call: &KernelCall,
     prefix: &str,
 ) -> Result<Generated, Error> {
-    let kernel = &requests.kernels[call.kernel];
-    let (results, precision) = (&call.results[..], requests.precision);
-    let is_plain = call.epilogue.is_plain();
-    let (inputs, epilogue) = match kernel {
-        Kernel::Convolve(_) if !is_plain => {
-            (&call.inputs[..2], Some(generate_epilogue(requests, call, prefix)?))
+    let KernelCall { kernel, inputs, results, epilogue } = call;
+    let (kernel, precision) = (&requests.kernels[*kernel], requests.precision);
+    let what = codegen::Call { kernel, inputs, results, precision };
+    let made = match kernel {
+        _ if epilogue.is_plain() => codegen::generate(&what, prefix),
+        Kernel::Convolve(convolution) => {
+            let has_relu = epilogue.function == Function::Relu;
+            codegen::generate_convolution_with_bias(convolution, &what, has_relu, prefix)
         }
         // The library of one GPU may support an epilogue that another lacks.
-        _ if !is_plain => return Err(no_kernel(requests, call)),
-        _ => (&call.inputs[..], None),
+        _ => None,
     };
-    let what = codegen::Call { kernel, inputs, results, precision };
-    let made = codegen::generate(&what, prefix);
-    let mut made = made.ok_or_else(|| no_kernel(requests, call))?;
-    if let Some(epilogue) = epilogue {
-        made.text.push_str(&epilogue.text);
-        made.operations.extend(epilogue.operations);
-    }
-    Ok(made)
+    made.ok_or_else(|| no_kernel(requests, call))
 }
 
 /// Returns the error for a call that has no kernel on GPUs.
@@ -232,7 +239,8 @@ pub fn compile_kernels(model: &dyn Model, architecture: &str) -> Result<MachineC
         transfers: &builder.transfers,
         max_workspace_bytes: 0,
     };
+    let parts = GeneratedParts { remaining: RemainingPart::Nothing, has_whole: true };
     let ModelSource { text, made } =
-        ModelSource::new(&requests, &vec![GeneratedPart::WholeKernel; builder.calls.len()])?;
+        ModelSource::new(&requests, &vec![parts; builder.calls.len()])?;
     Ok(MachineCode { n_kernels: made.len(), cubin: cubin(&text, architecture)? })
 }

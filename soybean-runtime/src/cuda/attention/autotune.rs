@@ -7,27 +7,25 @@ use crate::{
     cuda::{
         autotune::{Attempt, Autotuner},
         convolution::Cudnn,
-        kernels::KernelOperands,
+        kernels::{GeneratedOperations, KernelOperands},
         stream::Stream,
     },
 };
 
 impl AttentionPlan {
-    /// Chooses the fastest plan. Returns `None` if the generated kernel is faster, which
-    /// `run_generated` queues and which needs a workspace of this many bytes.
+    /// Chooses the fastest plan. Returns `None` if the generated kernel is faster.
     pub(crate) fn autotune(
         mut self,
         cudnn: &Cudnn,
         tuner: &mut Autotuner<'_>,
-        generated_bytes: usize,
-        run_generated: impl Fn(&Stream, KernelOperands<'_>) -> Result<(), Error>,
+        generated: &GeneratedOperations,
     ) -> Result<Option<Self>, Error> {
         let (inputs, results) = (self.attention.input_lengths(), self.attention.result_lengths());
         let workspace = self.candidates.iter().map(|it| it.workspace_bytes).max().unwrap_or(0);
         // Only the logarithms, if they are saved, have numbers of 4 bytes.
         let sizes = inputs.iter().chain(&results).zip([2, 2, 2, 2, 4]);
         let sizes = sizes.map(|(n, of_number)| self.attention.heads * n * of_number);
-        let blocks: Vec<usize> = sizes.chain([workspace.max(generated_bytes)]).collect();
+        let blocks: Vec<usize> = sizes.chain([workspace.max(generated.whole_bytes)]).collect();
         let engines: Vec<i64> = self.candidates.iter().map(|it| it.engine).collect();
         let kernel = format!("{:?} cuDNN's engines {engines:?}", self.attention);
         let run = |number: usize, stream: &Stream, blocks: &[u64]| {
@@ -38,12 +36,13 @@ impl AttentionPlan {
             let Some(number) = number.checked_sub(1) else {
                 let operands =
                     KernelOperands { inputs, results, scalars: 0, workspace, bias: 0, aux: 0 };
-                run_generated(stream, operands)?;
+                // SAFETY: the blocks are as large as the tensors, and nothing else uses them.
+                unsafe { generated.run_whole(stream, operands) }?;
                 return Ok(Attempt::Queued);
             };
             cudnn.set_stream(stream)?;
             let operands = AttentionOperands { inputs, results };
-            // SAFETY: the blocks are as large as the tensors, and nothing else uses them.
+            // SAFETY: as above.
             let queued = unsafe { self.run_candidate(number, cudnn, operands, workspace) };
             Ok(queued.map_or(Attempt::Refused, |()| Attempt::Queued))
         };

@@ -1,42 +1,84 @@
 //! Choice of a convolution's algorithm by measurement.
 #![expect(unsafe_code, reason = "convolutions run on raw memory")]
 
-use soybean_plan::{Convolution, ConvolutionForm, DType};
+use soybean_plan::{Convolution, ConvolutionForm, DType, ImageLayout};
 
-use super::{ConvolutionOperands, ConvolutionPlan, Cudnn, extents};
+use super::{
+    ConvolutionOperands, ConvolutionPlan, Cudnn, Remaining, extents, is_refusal, run_error,
+};
 use crate::{
     Error,
     cuda::{
         autotune::{Attempt, Autotuner},
+        kernels::{GeneratedOperations, KernelOperands},
         stream::Stream,
     },
 };
 
+/// cuDNN's tensor cores take channels in multiples of this; it pads others.
+const CHANNELS_OF_LIBRARY: usize = 8;
+
 impl ConvolutionPlan {
-    /// Chooses the fastest algorithm for this convolution, which the plan was made for.
+    /// Returns true if the generated kernel may be faster than cuDNN: on few channels, which cuDNN
+    /// pads.
+    pub(crate) fn has_rival(convolution: &Convolution) -> bool {
+        convolution.form == ConvolutionForm::Forward
+            && convolution.layout == ImageLayout::ChannelsLast
+            && !convolution.channels.is_multiple_of(CHANNELS_OF_LIBRARY)
+    }
+
+    /// Chooses the fastest algorithm for this convolution, which the plan was made for. Returns
+    /// `None` if the generated kernel is faster.
     pub(crate) fn autotune(
-        &mut self,
+        mut self,
         cudnn: &Cudnn,
         tuner: &mut Autotuner<'_>,
-        convolution: &Convolution,
-        types: [DType; 3],
-    ) -> Result<(), Error> {
-        let [left, right, result] = operand_bytes(convolution, types);
+        (convolution, types): (&Convolution, [DType; 3]),
+        generated: &GeneratedOperations,
+    ) -> Result<Option<Self>, Error> {
         let workspace = self.candidates.iter().map(|it| it.workspace_bytes).max().unwrap_or(0);
+        let workspace = (self.converted_bytes() + workspace).max(generated.whole_bytes);
+        let n_rivals = usize::from(Self::has_rival(convolution));
         // The memory that is free decides which algorithms are candidates.
-        let kernel = format!("{convolution:?} {types:?} {:?}", self.candidates);
+        let kernel = format!("{convolution:?} {types:?} {:?} {n_rivals}", self.candidates);
         let run = |number: usize, stream: &Stream, blocks: &[u64]| {
-            let &[left, right, result, workspace] = blocks else {
+            let &[left, right, bias, result, workspace] = blocks else {
                 return Ok(Attempt::Refused);
             };
-            let operands = ConvolutionOperands { left, right, result, bias: 0 };
-            // SAFETY: the blocks are as large as the operands, and nothing else uses them.
-            unsafe { self.run_candidate(number, cudnn, stream, operands, workspace) }?;
+            let operands = KernelOperands {
+                inputs: &[left, right, bias],
+                results: &[result],
+                scalars: 0,
+                workspace,
+                bias: 0,
+                aux: 0,
+            };
+            if number == self.candidates.len() {
+                // SAFETY: the blocks are as large as the operands, and nothing else uses them.
+                unsafe { generated.run_whole(stream, operands) }?;
+                return Ok(Attempt::Queued);
+            }
+            cudnn.set_stream(stream)?;
+            let result = operands.address(self.result())?;
+            let at = ConvolutionOperands { left, right, result, bias };
+            // SAFETY: as above.
+            match unsafe { self.run_candidate(number, cudnn, at, workspace) } {
+                Ok(Remaining::Nothing) => {}
+                // SAFETY: as above.
+                Ok(Remaining::Operations) => unsafe {
+                    generated.run_remaining(stream, operands)?;
+                },
+                Err(error) if is_refusal(error) => return Ok(Attempt::Refused),
+                Err(error) => return Err(run_error(error)),
+            }
             Ok(Attempt::Queued)
         };
-        let blocks = [left, right, result, self.converted_bytes() + workspace];
-        self.chosen = tuner.fastest(&kernel, self.candidates.len(), &blocks, run)?;
-        Ok(())
+        let [left, right, result] = operand_bytes(convolution, types);
+        let bias = convolution.groups * convolution.filters * types[2].bytes();
+        let blocks = [left, right, bias, result, workspace];
+        let chosen = tuner.fastest(&kernel, self.candidates.len() + n_rivals, &blocks, run)?;
+        self.chosen = chosen;
+        Ok((chosen < self.candidates.len()).then_some(self))
     }
 }
 

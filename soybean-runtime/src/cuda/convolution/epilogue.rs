@@ -78,31 +78,29 @@ fn activation(function: Function) -> Option<Mode> {
 pub(super) struct ConvolutionEpilogue {
     bias: TensorDescriptor,
     activation: ActivationDescriptor,
-    /// The number of the candidate that it needs.
-    pub(super) candidate: usize,
     /// True after cuDNN has refused it.
     is_refused: AtomicBool,
 }
 
 impl ConvolutionEpilogue {
-    /// Describes an epilogue. `None` if it is plain, or if its algorithm is no candidate.
+    /// Describes an epilogue, and makes its call the first candidate. `None` if its algorithm is no
+    /// candidate.
     pub(super) fn new(
         convolution: &Convolution,
         dtype: DType,
         function: Function,
-        candidates: &[Candidate],
+        candidates: &mut Vec<Candidate>,
     ) -> Result<Option<Self>, CudnnError> {
-        let is_needed = |it: &Candidate| matches!(it.algorithm, Algorithm::Forward(ALGORITHM));
-        let (Some(mode), Some(candidate)) =
-            (activation(function), candidates.iter().position(is_needed))
+        let is_needed = |it: &&Candidate| matches!(it.algorithm, Algorithm::Forward(ALGORITHM));
+        let (Some(mode), Some(&needed)) = (activation(function), candidates.iter().find(is_needed))
         else {
             return Ok(None);
         };
+        candidates.insert(0, Candidate { has_epilogue: true, ..needed });
         let [_, [channels, ..], _] = extents(convolution);
         Ok(Some(Self {
             bias: TensorDescriptor::new(dtype, ImageLayout::ChannelsFirst, [1, channels, 1, 1])?,
             activation: ActivationDescriptor::new(mode)?,
-            candidate,
             is_refused: AtomicBool::new(false),
         }))
     }

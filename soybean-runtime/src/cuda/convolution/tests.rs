@@ -4,16 +4,18 @@
 
 mod epilogues;
 
+use std::slice;
+
 use soybean_fake_cuda::virtual_gpus::on_virtual_gpus;
 use soybean_plan::{ImageLayout, Kernel, KernelDescriptor};
 
 use super::{descriptor::NOT_SUPPORTED, *};
 use crate::cuda::{
-    compile::Compiler,
     epilogue::Epilogue,
     host_tensor::{HostTensor, gpus},
     kernels::{GpuKernels, KernelOperands},
     memory::DeviceMemory,
+    peers::{NoPeers, Peers},
     source::{KernelCall, KernelRequests},
     stream::Priority,
 };
@@ -102,7 +104,7 @@ fn check(cases: &[Case], precision: Precision) {
         epilogue: Epilogue::default(),
     };
     let calls: Vec<KernelCall> = cases.iter().enumerate().map(call).collect();
-    let kernels = compiled(gpu, &kernels, &calls, precision);
+    let kernels = compiled(gpu, &kernels, &calls, precision, false);
     let stream = Stream::new(gpu, Priority::Normal).unwrap();
     let workspace = DeviceMemory::zeroed(gpu, kernels.workspace_bytes(), "the workspace").unwrap();
     for (call, case) in cases.iter().enumerate() {
@@ -111,12 +113,13 @@ fn check(cases: &[Case], precision: Precision) {
     }
 }
 
-/// Makes the kernels of these calls.
+/// Makes the kernels of these calls, and measures algorithms if that is asked for.
 fn compiled(
     gpu: &Arc<Gpu>,
     kernels: &[Kernel],
     calls: &[KernelCall],
     precision: Precision,
+    autotunes: bool,
 ) -> GpuKernels {
     let requests = KernelRequests {
         kernels,
@@ -125,7 +128,8 @@ fn compiled(
         transfers: &[],
         max_workspace_bytes: MAX_WORKSPACE_BYTES,
     };
-    GpuKernels::new(gpu, &mut Compiler::default(), &requests, None).unwrap()
+    let peers: Arc<dyn Peers> = Arc::new(NoPeers);
+    GpuKernels::of_all(slice::from_ref(gpu), &requests, autotunes, &peers).unwrap().remove(0)
 }
 
 /// Runs a case and compares it with plain loops.
@@ -210,12 +214,14 @@ fn plan(
     ConvolutionPlan::new(&cudnn, convolution, *types, Epilogue::default(), limits).unwrap()
 }
 
-/// Plain, strided, grouped, depthwise, one-dimensional and wide convolutions, in both layouts.
+/// Plain, strided, grouped, depthwise, one-dimensional and wide convolutions, and one of few channels
+/// by many filters, in both layouts.
 fn convolutions() -> Vec<Convolution> {
     let grouped = Convolution { groups: 2, ..SPREAD };
     let depthwise = Convolution { groups: 5, channels: 1, filters: 1, ..PLAIN };
     let flat = Convolution { image: [1, 8], window: [1, 3], result: [1, 6], ..PLAIN };
-    let all = [PLAIN, SPREAD, grouped, depthwise, flat, WIDE];
+    let few = Convolution { filters: 72, ..SPREAD };
+    let all = [PLAIN, SPREAD, grouped, depthwise, flat, WIDE, few];
     let of = |layout| all.map(|it| Convolution { layout, ..it });
     ImageLayout::ALL.iter().copied().flat_map(of).collect()
 }

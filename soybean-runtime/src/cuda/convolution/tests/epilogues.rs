@@ -1,5 +1,7 @@
 //! Tests of convolutions with a bias and an activation.
 
+use std::{env, fs, process};
+
 use soybean_fake_cuda::virtual_gpus::{Machine, on_virtual_gpus_without};
 
 use super::*;
@@ -37,7 +39,7 @@ fn forward_convolutions_with_channels_last_take_a_bias() {
 
 /// Computes all convolutions with channels last, with each activation, twice, and compares them
 /// with plain loops. Returns the number of kernels.
-fn check(dtype: DType, precision: Precision) -> u64 {
+fn check(dtype: DType, precision: Precision, autotunes: bool) -> u64 {
     let gpu = &gpus(1)[0];
     let convolutions: Vec<Convolution> =
         convolutions().into_iter().filter(|it| it.layout == ImageLayout::ChannelsLast).collect();
@@ -51,7 +53,7 @@ fn check(dtype: DType, precision: Precision) -> u64 {
     let functions = [Function::Identity, Function::Relu];
     let calls = functions.iter().flat_map(|it| (0..kernels.len()).map(|kernel| call(*it, kernel)));
     let calls: Vec<KernelCall> = calls.collect();
-    let made = compiled(gpu, &kernels, &calls, precision);
+    let made = compiled(gpu, &kernels, &calls, precision, autotunes);
     let stream = Stream::new(gpu, Priority::Normal).unwrap();
     let workspace = DeviceMemory::zeroed(gpu, made.workspace_bytes(), "the workspace").unwrap();
     for (number, call) in calls.iter().enumerate() {
@@ -102,8 +104,8 @@ fn compare(convolution: &Convolution, call: &KernelCall, run: impl Fn(&[u64], &[
 }
 
 /// Checks all types. Returns the number of kernels.
-fn check_all() -> u64 {
-    check(DType::F32, Precision::Tf32) + check(DType::Bf16, Precision::Bf16)
+fn check_all(autotunes: bool) -> u64 {
+    check(DType::F32, Precision::Tf32, autotunes) + check(DType::Bf16, Precision::Bf16, autotunes)
 }
 
 fn on_gpus(left_out: &[&str], test: &str, settings: &[(&str, &str)], body: impl FnOnce(&Machine)) {
@@ -114,7 +116,7 @@ fn on_gpus(left_out: &[&str], test: &str, settings: &[(&str, &str)], body: impl 
 #[test]
 fn cudnn_adds_biases_and_applies_relu() {
     on_gpus(&[], "cudnn_adds_biases_and_applies_relu", &[], |machine| {
-        let n_kernels = check_all();
+        let n_kernels = check_all(false);
         assert_eq!(machine.n_calls(CALL), 2 * n_kernels);
         assert_eq!(machine.n_calls("cudnnConvolutionForward"), 0);
     });
@@ -124,7 +126,7 @@ fn cudnn_adds_biases_and_applies_relu() {
 fn kernels_follow_where_cudnn_refuses() {
     let settings = [("SOYBEAN_FAKE_NO_ACTIVATIONS", "1")];
     on_gpus(&[], "kernels_follow_where_cudnn_refuses", &settings, |machine| {
-        let n_kernels = check_all();
+        let n_kernels = check_all(false);
         // It is asked only once.
         assert_eq!(machine.n_calls(CALL), n_kernels);
         assert_eq!(machine.n_calls("cudnnConvolutionForward"), 2 * n_kernels);
@@ -134,6 +136,52 @@ fn kernels_follow_where_cudnn_refuses() {
 #[test]
 fn generated_kernels_add_biases_without_cudnn() {
     on_gpus(&["cudnn"], "generated_kernels_add_biases_without_cudnn", &[], |_| {
-        check_all();
+        check_all(false);
+    });
+}
+
+/// Measures all convolutions, checks them, and returns how many run with their epilogue, without
+/// it, and by the generated kernel.
+fn n_chosen(machine: &Machine) -> [usize; 3] {
+    check_all(true);
+    assert_eq!(machine.n_complaints(), 0);
+    let folder = env::var_os("SOYBEAN_CACHE_DIR").unwrap();
+    let files = fs::read_dir(folder).unwrap().map(|it| it.unwrap().path());
+    let kept = files.filter(|it| it.extension().is_some_and(|it| it == "choices"));
+    let kept: Vec<Vec<u8>> = kept.map(|it| fs::read(it).unwrap()).collect();
+    let [choices] = &kept[..] else { panic!("expected one file of choices") };
+    let mut n_chosen = [0; 3];
+    for line in String::from_utf8_lossy(choices).lines() {
+        // A header precedes the first line.
+        let Ok(number) = line.split(' ').next().unwrap().parse::<usize>() else { continue };
+        let is_generated = number == line.matches("Candidate {").count();
+        n_chosen[if is_generated { 2 } else { number.min(1) }] += 1;
+    }
+    n_chosen
+}
+
+fn on_tuned_gpus(test: &str, settings: &[(&str, &str)], body: impl FnOnce(&Machine)) {
+    let folder = env::temp_dir().join(format!("soybean-{test}-{}", process::id()));
+    let settings = [settings, &[("SOYBEAN_CACHE_DIR", folder.to_str().unwrap())]].concat();
+    on_gpus(&[], test, &settings, body);
+    let _gone = fs::remove_dir_all(folder);
+}
+
+#[test]
+fn the_fastest_of_epilogues_and_generated_kernels_runs() {
+    on_tuned_gpus("the_fastest_of_epilogues_and_generated_kernels_runs", &[], |machine| {
+        // Times of virtual GPUs are random, but two kernels take longer than one.
+        let [with_epilogue, _, generated] = n_chosen(machine);
+        assert!(with_epilogue > 0 && generated > 0, "{with_epilogue}, {generated}");
+    });
+}
+
+#[test]
+fn refused_epilogues_are_not_chosen() {
+    let settings = [("SOYBEAN_FAKE_NO_ACTIVATIONS", "1")];
+    on_tuned_gpus("refused_epilogues_are_not_chosen", &settings, |machine| {
+        let [with_epilogue, without, generated] = n_chosen(machine);
+        assert_eq!(with_epilogue, 0);
+        assert!(without > 0 && generated > 0, "{without}, {generated}");
     });
 }
