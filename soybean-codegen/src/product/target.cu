@@ -17,7 +17,7 @@ __device__ __forceinline__ Place place_of_block() {
   return {block / (ACROSS * DOWN * BATCH), block / (ACROSS * DOWN) % BATCH, row, column};
 }
 
-__device__ __forceinline__ Index first_depth(Index split) { return split * SPLIT_DEPTH; }
+__device__ __forceinline__ Index first_depth(Index split) { return SPLITS == 1 ? 0 : split * SPLIT_DEPTH; }
 __device__ __forceinline__ Index last_depth(Index split) { return SPLITS == 1 || split == SPLITS - 1 ? DEPTH : (split + 1) * SPLIT_DEPTH; }
 
 // Returns a result: the sum of a column with its bias.
