@@ -123,6 +123,8 @@ impl<'a> Rank<'a> {
                 stream: "thread",
                 start,
                 duration,
+                n_bytes: 0,
+                n_operations: 0,
             });
         }
     }

@@ -23,6 +23,26 @@ pub(crate) struct Span {
     pub(crate) start: f64,
     /// The duration in microseconds.
     pub(crate) duration: f64,
+    /// The bytes read and written, each operand and each result once; 0 if they are not known.
+    pub(crate) n_bytes: u64,
+    /// The floating-point operations of products; 0 for other work.
+    pub(crate) n_operations: u64,
+}
+
+impl Span {
+    /// Returns the rates of the span as arguments of its event: bytes per nanosecond are gigabytes
+    /// per second.
+    fn rates(&self) -> String {
+        let rate = |name: &str, n: u64, per_microsecond: f64| {
+            let value = n as f64 / self.duration / per_microsecond;
+            (n > 0 && self.duration > 0.0).then(|| format!(r#""{name}":{value:.1}"#))
+        };
+        let megabytes =
+            (self.n_bytes > 0).then(|| format!(r#""MB":{:.3}"#, self.n_bytes as f64 / 1e6));
+        let rates =
+            [megabytes, rate("GB/s", self.n_bytes, 1e3), rate("TFLOP/s", self.n_operations, 1e6)];
+        rates.into_iter().flatten().collect::<Vec<_>>().join(",")
+    }
 }
 
 /// A piece of work that was not measured, such as a predicted one.
@@ -104,11 +124,14 @@ impl Trace {
             stream: row,
             start: origin + start,
             duration,
+            n_bytes: 0,
+            n_operations: 0,
         }));
     }
 
     /// Formats the trace for Chrome's `about:tracing` and Perfetto: one process for each rank, one
-    /// thread for each stream, times in microseconds. Source: "Trace Event Format", complete
+    /// thread for each stream, times in microseconds. Spans on GPUs have their rates as arguments:
+    /// bytes, and the operations of products. Source: "Trace Event Format", complete
     /// events.
     #[must_use]
     pub fn to_json(&self) -> String {
@@ -124,12 +147,14 @@ impl Trace {
             for (thread, stream) in streams.iter().enumerate() {
                 events.push(label("thread_name", rank, thread, stream));
             }
-            for Span { name, kernel, stream, start, duration, .. } in spans {
+            for span in spans {
+                let Span { name, kernel, stream, start, duration, .. } = span;
                 let thread = streams.iter().position(|it| it == stream).unwrap_or(0);
                 let number = kernel.map_or_else(String::new, |it| format!(" {it}"));
                 let name = name.replace('\\', "\\\\").replace('"', "\\\"");
                 events.push(format!(
-                    r#"{{"ph":"X","name":"{name}{number}","cat":"{stream}","pid":{rank},"tid":{thread},"ts":{start:.3},"dur":{duration:.3}}}"#
+                    r#"{{"ph":"X","name":"{name}{number}","cat":"{stream}","pid":{rank},"tid":{thread},"ts":{start:.3},"dur":{duration:.3},"args":{{{}}}}}"#,
+                    span.rates()
                 ));
             }
         }

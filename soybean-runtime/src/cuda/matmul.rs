@@ -40,7 +40,7 @@ pub(crate) const MAX_WORKSPACE_BYTES: usize = 32 << 20;
 const BUFFER_ALIGNMENT: usize = 64;
 
 /// Number of algorithms that are requested.
-const N_ALGORITHMS: u8 = 8;
+const N_ALGORITHMS: u8 = 16;
 
 /// A cuBLASLt handle of one GPU.
 pub(crate) struct CublasLt {
@@ -365,7 +365,7 @@ fn alignments(calls: &[[usize; 3]]) -> [u32; 3] {
     })
 }
 
-/// Returns the first algorithm of the heuristic that fits.
+/// Returns the algorithms of the heuristic that fit, the first one expected to be the fastest.
 fn search(
     lt: &CublasLt,
     descriptor: &MatmulDescriptor,

@@ -5,7 +5,7 @@ mod products;
 use std::ops::Range;
 
 use soybean_plan::{
-    Access, AxisSet, BufferId, DType, Kernel, Lane, Precision, Schedule, Step, Tables,
+    Access, AxisSet, BufferId, DType, Kernel, Lane, Precision, Schedule, Step, Tables, WorkKind,
 };
 
 use super::{
@@ -45,11 +45,13 @@ pub(crate) struct TaskLabel {
     pub(crate) work: Option<KernelCategory>,
     /// Buffer of the tensor that the task computes, or rounds for a product.
     pub(crate) buffer: Option<BufferId>,
+    /// Floating-point operations of products; 0 for other work.
+    pub(crate) n_operations: u64,
 }
 
 impl TaskLabel {
     const fn without_work(name: &'static str) -> Self {
-        Self { name, kernel: None, work: None, buffer: None }
+        Self { name, kernel: None, work: None, buffer: None, n_operations: 0 }
     }
 }
 
@@ -233,7 +235,12 @@ impl<'a> PhaseBuilder<'a> {
             Error::new(ErrorKind::Program, message)
         })?;
         let work = found.category();
-        Ok(TaskLabel { name: work.name(), kernel: Some(kernel), work: Some(work), buffer })
+        let n_operations = match found.work_kind() {
+            WorkKind::Product => found.n_operations(),
+            WorkKind::Other => 0,
+        };
+        let (name, kernel, work) = (work.name(), Some(kernel), Some(work));
+        Ok(TaskLabel { name, kernel, work, buffer, n_operations })
     }
 
     fn types(&self, buffers: &[BufferId]) -> Vec<DType> {

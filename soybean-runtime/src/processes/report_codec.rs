@@ -76,6 +76,7 @@ pub(super) fn write_extra(report: &Report, bytes: &mut Vec<u8>) {
         count(bytes, stream.unwrap_or(0));
         bytes.extend_from_slice(&span.start.to_le_bytes());
         bytes.extend_from_slice(&span.duration.to_le_bytes());
+        bytes.extend([span.n_bytes, span.n_operations].iter().flat_map(|it| it.to_le_bytes()));
     }
 }
 
@@ -155,7 +156,18 @@ impl ReportReader<'_> {
             let stream = STREAMS.get(self.count()?).copied().unwrap_or(STREAMS[0]);
             let start = self.bytes().map(f64::from_le_bytes)?;
             let duration = self.bytes().map(f64::from_le_bytes)?;
-            report.spans.push(Span { name, kernel, buffer, work, stream, start, duration });
+            let [n_bytes, n_operations] = [self.word()?, self.word()?];
+            report.spans.push(Span {
+                name,
+                kernel,
+                buffer,
+                work,
+                stream,
+                start,
+                duration,
+                n_bytes,
+                n_operations,
+            });
         }
         Ok(())
     }
@@ -186,6 +198,8 @@ mod tests {
             stream,
             start: 0.5,
             duration: 2.0,
+            n_bytes: 11,
+            n_operations: 13,
         };
         let sent = Report {
             moved_bytes: 77,

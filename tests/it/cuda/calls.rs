@@ -105,6 +105,8 @@ fn assert_sound(json: &str, n_ranks: u64) {
             let is_sound =
                 |it: &&serde_json::Value| number(it, "ts") >= 0.0 && number(it, "dur") >= 0.0;
             assert!(spans.iter().all(is_sound), "rank {rank}, {stream}: {spans:?}");
+            let has_rate = |it: &&serde_json::Value| it["args"]["MB"].as_f64() > Some(0.0);
+            assert!(spans.iter().any(has_rate), "rank {rank}, {stream}: {spans:?}");
         }
     }
 }

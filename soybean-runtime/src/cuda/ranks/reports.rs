@@ -72,13 +72,24 @@ impl CudaRanks {
                 let [first, last] = &marks_of[at];
                 let start = first.milliseconds_since(&timing.from[at])?;
                 let duration = last.milliseconds_since(first)?;
-                let TaskLabel { name, kernel, buffer, work } = task.label.clone();
+                let TaskLabel { name, kernel, buffer, work, n_operations } = task.label.clone();
                 let buffer = buffer.map(|it| self.device_program.buffer_in_plan(it));
                 let start = queued + f64::from(start) * 1e3;
                 let duration = f64::from(duration) * 1e3;
                 let stream = task.lane.name();
                 let name = name.into();
-                spans.push(Span { name, kernel, buffer, work, stream, start, duration });
+                let n_bytes = task.n_bytes as u64;
+                spans.push(Span {
+                    name,
+                    kernel,
+                    buffer,
+                    work,
+                    stream,
+                    start,
+                    duration,
+                    n_bytes,
+                    n_operations,
+                });
             }
             lock(report).spans = spans;
         }
