@@ -9,8 +9,7 @@
 # The parts, the most important one first:
 #
 #   smoke      every kind of kernel and every small model beside the CPU, each in a process of its
-#              own that may take SMOKE_SECONDS (60) or MODEL_SECONDS (60); JOBS of them at once (as
-#              many as there are cores, and at most 8)
+#              own that may take SMOKE_SECONDS (60) or MODEL_SECONDS (60)
 #   bf16       five models with one rank in bf16, in turns with PyTorch, with traces; the peak rate
 #              of matrix products; the time of an empty step
 #   compile    the same models in torch.compile
@@ -19,6 +18,9 @@
 #   examples   digits, cnn_digits and gpt: devices, training, check
 #   tests      the modules of the test program that take any device
 #   table      one table of all results in benches/results (or SOYBEAN_RESULTS)
+#
+# Checks, examples and tests run JOBS at once: as many as there are cores, and at most 8. Measured
+# models run alone; LARGE chooses some of them.
 #
 # A repeated call continues where the last one ended. What fails runs again with launches that wait
 # for their kernels, with the logs of the libraries, and under compute-sanitizer if there is one. At
@@ -217,11 +219,12 @@ examples() {
     local name
     step "examples with 8 ranks"
     for name in digits cnn_digits; do
-        checked "$name-train" 120 "$PROGRAMS/examples/$name" train --epochs 12 --device "$DEVICE" --out "$RESULTS/$name"
-        checked "$name-check" 120 "$PROGRAMS/examples/$name" check --device "$DEVICE"
+        at_once checked "$name-train" 120 "$PROGRAMS/examples/$name" train --epochs 12 --device "$DEVICE" --out "$RESULTS/$name"
+        at_once checked "$name-check" 120 "$PROGRAMS/examples/$name" check --device "$DEVICE"
     done
-    checked gpt-train 120 "$PROGRAMS/examples/gpt" train --batch-limit 40 --device "$DEVICE" --out "$RESULTS/gpt"
-    checked gpt-check 120 "$PROGRAMS/examples/gpt" check --device "$DEVICE"
+    at_once checked gpt-train 120 "$PROGRAMS/examples/gpt" train --batch-limit 40 --device "$DEVICE" --out "$RESULTS/gpt"
+    at_once checked gpt-check 120 "$PROGRAMS/examples/gpt" check --device "$DEVICE"
+    wait
 }
 
 tests() {
@@ -229,8 +232,9 @@ tests() {
     step "tests"
     for name in "${TESTS[@]}"; do
         # The tests on virtual GPUs have modules with the same names.
-        checked "test-$name" 480 "$PROGRAMS/tests/it" "$name::" --skip cuda
+        at_once checked "test-$name" 480 "$PROGRAMS/tests/it" "$name::" --skip cuda
     done
+    wait
 }
 
 # Measures one case, unless its result exists: `case_of NAME COMMAND..`. The last line is JSON.
@@ -277,7 +281,7 @@ torch() {
 # Returns the source of a model's inputs. The transformer has small ones and only one kind of feed.
 feed_of() { [[ $1 == gpt ]] && echo fed || echo kept; }
 
-readonly LARGE=(mlp512 mlp2048 alexnet vgg16 gpt)
+read -ra LARGE <<<"${LARGE:-mlp512 mlp2048 alexnet vgg16 gpt}"
 
 # Measures one precision in turns with PyTorch.
 eager() {
