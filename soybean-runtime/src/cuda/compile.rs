@@ -5,8 +5,9 @@
 #![expect(unsafe_code, reason = "NVRTC is a C library")]
 
 use std::{
-    collections::{BTreeMap, btree_map::Entry},
+    collections::BTreeMap,
     ffi::{CStr, CString, c_char},
+    thread,
 };
 
 use cudarc::nvrtc::{
@@ -25,16 +26,33 @@ pub(crate) struct Compiler {
 }
 
 impl Compiler {
-    /// Compiles CUDA C++ source for an architecture such as `sm_90`, unless that has been done.
+    /// Compiles these CUDA C++ sources for an architecture such as `sm_90`, unless that has been
+    /// done. Each has a thread.
     ///
     /// # Errors
-    /// If NVRTC is missing or rejects the source.
-    pub(crate) fn cubin(&mut self, text: &str, architecture: &str) -> Result<&[u8], Error> {
-        Ok(match self.cubins.entry(disk_cache::fingerprint(&[text, architecture])) {
-            Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(new) => new.insert(cubin(text, architecture)?),
-        })
+    /// If NVRTC is missing or rejects a source.
+    pub(crate) fn cubins(
+        &mut self,
+        texts: &[&str],
+        architecture: &str,
+    ) -> Result<Vec<&[u8]>, Error> {
+        let key = |text: &str| disk_cache::fingerprint(&[text, architecture]);
+        let new: Vec<&str> =
+            texts.iter().copied().filter(|it| !self.cubins.contains_key(&key(it))).collect();
+        let compiled: Vec<Result<Vec<u8>, Error>> = thread::scope(|scope| {
+            let threads: Vec<_> =
+                new.iter().map(|text| scope.spawn(|| cubin(text, architecture))).collect();
+            threads.into_iter().map(|it| it.join().unwrap_or_else(|_| Err(panicked()))).collect()
+        });
+        for (text, code) in new.into_iter().zip(compiled) {
+            self.cubins.insert(key(text), code?);
+        }
+        Ok(texts.iter().filter_map(|it| self.cubins.get(&key(it)).map(Vec::as_slice)).collect())
     }
+}
+
+fn panicked() -> Error {
+    Error::new(ErrorKind::Program, "compiling kernels: expected no panic")
 }
 
 /// Compiles CUDA C++ source for an architecture, or reads the cubin from the cache on disk.

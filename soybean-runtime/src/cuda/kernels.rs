@@ -1,7 +1,7 @@
 //! Kernels of a model on one GPU: generated functions and plans of libraries.
 #![expect(unsafe_code, reason = "kernels work on raw memory")]
 
-use std::sync::Arc;
+use std::{num::NonZero, sync::Arc, thread};
 
 use soybean_codegen::{self as codegen, Address};
 use soybean_plan::Kernel;
@@ -17,7 +17,7 @@ use super::{
     memory::fill,
     module::{Function, LaunchConfig, Module},
     peers::Peers,
-    source::{GeneratedParts, KernelCall, KernelRequests, ModelSource, RemainingPart},
+    source::{GeneratedParts, KernelCall, KernelRequests, ModelSource, RemainingPart, SourcePart},
     stream::Stream,
 };
 use crate::{Error, ErrorKind};
@@ -28,8 +28,8 @@ pub(crate) struct GpuKernels {
     transfers: Vec<Function>,
     cublaslt: CublasLt,
     cudnn: Option<Cudnn>,
-    /// Owns the functions.
-    _module: Module,
+    /// Own the functions.
+    _modules: Vec<Module>,
     workspace_bytes: usize,
 }
 
@@ -164,14 +164,23 @@ impl GpuKernels {
             Some(made) => made.generated_parts(requests, call, is_measured),
         });
         let parts: Vec<GeneratedParts<'_>> = parts.collect();
-        let ModelSource { text, made } = ModelSource::new(requests, &parts)?;
-        let module = Module::new(gpu, compiler.cubin(&text, &gpu.architecture())?)?;
+        let source = ModelSource::new(requests, &parts)?;
+        let parts = source.parts(thread::available_parallelism().map_or(1, NonZero::get));
+        let modules = modules(gpu, compiler, &parts)?;
+        let module_of = |call: usize| {
+            let part = parts.iter().position(|it| it.calls.contains(&call));
+            &modules[part.unwrap_or(0)]
+        };
         let mut calls = Vec::new();
         let mut workspace_bytes = 0;
-        for ((library_call, made), call) in library_call.into_iter().zip(made).zip(requests.calls) {
+        let calls_with_source = requests.calls.iter().zip(source.calls).enumerate();
+        for (library_call, (number, (call, made))) in
+            library_call.into_iter().zip(calls_with_source)
+        {
+            let module = module_of(number);
             let generated = GeneratedOperations {
-                remaining: operations(&module, made.remaining)?,
-                whole: operations(&module, made.whole)?,
+                remaining: operations(module, made.remaining)?,
+                whole: operations(module, made.whole)?,
                 whole_bytes: made.whole_bytes,
             };
             let library_call = match (library_call, &cudnn, &mut tuner) {
@@ -187,9 +196,9 @@ impl GpuKernels {
             workspace_bytes = workspace_bytes.max(n_bytes);
             calls.push(PreparedCall { library_call, generated });
         }
-        let function = |name: &String| module.function(name, 0);
+        let function = |name: &String| modules[0].function(name, 0);
         let transfers = requests.transfers.iter().map(function).collect::<Result<_, _>>()?;
-        Ok(Self { calls, transfers, cublaslt, cudnn, _module: module, workspace_bytes })
+        Ok(Self { calls, transfers, cublaslt, cudnn, _modules: modules, workspace_bytes })
     }
 
     /// Returns the workspace in bytes that the largest kernel needs.
@@ -226,6 +235,17 @@ impl GpuKernels {
             Remaining::Operations => unsafe { generated.run_remaining(stream, operands) },
         }
     }
+}
+
+/// Compiles the parts of a model's source and loads them.
+fn modules(
+    gpu: &Arc<Gpu>,
+    compiler: &mut Compiler,
+    parts: &[SourcePart],
+) -> Result<Vec<Module>, Error> {
+    let texts: Vec<&str> = parts.iter().map(|it| it.text.as_str()).collect();
+    let cubins = compiler.cubins(&texts, &gpu.architecture())?;
+    cubins.into_iter().map(|it| Module::new(gpu, it)).collect()
 }
 
 /// Describes the versions of driver and libraries.

@@ -64,9 +64,10 @@ pub(crate) enum RemainingPart<'a> {
     Epilogue,
 }
 
-/// Operations that are generated for a call.
+/// Functions and operations that are generated for a call.
 #[derive(Debug, Default)]
 pub(crate) struct GeneratedCall {
+    text: String,
     /// Operations after the library call.
     pub(crate) remaining: Vec<Operation>,
     /// Operations that do all the work.
@@ -77,10 +78,19 @@ pub(crate) struct GeneratedCall {
 
 /// Source of everything that no library computes.
 pub(crate) struct ModelSource {
-    pub(crate) text: String,
-    /// Operations of each call.
-    pub(crate) made: Vec<GeneratedCall>,
+    transfers: String,
+    pub(crate) calls: Vec<GeneratedCall>,
 }
+
+/// Source of some calls, to be compiled on its own.
+pub(crate) struct SourcePart {
+    pub(crate) text: String,
+    /// The numbers of the calls.
+    pub(crate) calls: Vec<usize>,
+}
+
+/// A compiler spends more time on the prelude than on fewer bytes of functions.
+const LEAST_BYTES_OF_PART: usize = 1 << 16;
 
 impl ModelSource {
     /// Generates the source for these calls. `parts` says what is generated for each.
@@ -88,8 +98,8 @@ impl ModelSource {
         requests: &KernelRequests<'_>,
         parts: &[GeneratedParts<'_>],
     ) -> Result<Self, Error> {
-        let text = [prelude(), &movement::text(requests.transfers)].concat();
-        let mut this = Self { text, made: Vec::new() };
+        let transfers = movement::text(requests.transfers);
+        let mut this = Self { transfers, calls: Vec::new() };
         for (number, (call, parts)) in requests.calls.iter().zip(parts).enumerate() {
             let prefix = format!("k{number}_");
             let remaining = match parts.remaining {
@@ -101,15 +111,37 @@ impl ModelSource {
                 true => generate(requests, call, &prefix)?,
                 false => Generated::default(),
             };
-            this.text.push_str(&remaining.text);
-            this.text.push_str(&whole.text);
-            this.made.push(GeneratedCall {
+            this.calls.push(GeneratedCall {
+                text: [remaining.text, whole.text].concat(),
                 remaining: remaining.operations,
                 whole: whole.operations,
                 whole_bytes: whole.workspace_bytes,
             });
         }
         Ok(this)
+    }
+
+    /// Returns the source in at most this many parts, about equally long. The first part has the
+    /// transfers.
+    pub(crate) fn parts(&self, max_parts: usize) -> Vec<SourcePart> {
+        let n_bytes: usize = self.calls.iter().map(|it| it.text.len()).sum();
+        let n_parts = (n_bytes / LEAST_BYTES_OF_PART).clamp(1, max_parts.max(1));
+        let mut parts = vec![(self.transfers.len(), Vec::new()); n_parts];
+        let mut by_length: Vec<usize> = (0..self.calls.len()).collect();
+        by_length.sort_by_key(|it| std::cmp::Reverse(self.calls[*it].text.len()));
+        for call in by_length {
+            let Some(shortest) = parts.iter_mut().min_by_key(|it| it.0) else { break };
+            shortest.0 += self.calls[call].text.len();
+            shortest.1.push(call);
+        }
+        let part = |(number, (_, mut calls)): (usize, (usize, Vec<usize>))| {
+            calls.sort_unstable();
+            let transfers = if number == 0 { &self.transfers[..] } else { "" };
+            let texts = calls.iter().map(|it| &self.calls[*it].text[..]);
+            let text = [prelude(), transfers].into_iter().chain(texts).collect();
+            SourcePart { text, calls }
+        };
+        parts.into_iter().enumerate().map(part).collect()
     }
 }
 
@@ -240,7 +272,7 @@ pub fn compile_kernels(model: &dyn Model, architecture: &str) -> Result<MachineC
         max_workspace_bytes: 0,
     };
     let parts = GeneratedParts { remaining: RemainingPart::Nothing, has_whole: true };
-    let ModelSource { text, made } =
-        ModelSource::new(&requests, &vec![parts; builder.calls.len()])?;
-    Ok(MachineCode { n_kernels: made.len(), cubin: cubin(&text, architecture)? })
+    let source = ModelSource::new(&requests, &vec![parts; builder.calls.len()])?;
+    let text = &source.parts(1)[0].text;
+    Ok(MachineCode { n_kernels: source.calls.len(), cubin: cubin(text, architecture)? })
 }
