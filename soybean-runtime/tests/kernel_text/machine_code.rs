@@ -1,5 +1,5 @@
-//! The machine code of kernels: no register is spilled. The loops of attention have few instructions
-//! for each product of tensor cores.
+//! The machine code of kernels: no register is spilled. The loops of attention have few
+//! instructions for each product of tensor cores.
 
 mod pooling;
 
@@ -95,14 +95,13 @@ fn check_figures(name: &str, text: &str, check: impl Fn(&[Row], &str) + Sync) {
     let (Some(compiler), Some(disassembler)) = tools else {
         return eprintln!("skipped: no NVRTC, no nvdisasm, or no python3");
     };
+    let check = |architecture| {
+        let (_, cubin) = compiler.compile(text, architecture).unwrap();
+        check(&rows(&cubin, &format!("{name}-{architecture}"), &disassembler), architecture);
+    };
     thread::scope(|scope| {
-        for architecture in ["sm_80", "sm_90"] {
-            scope.spawn(|| {
-                let (_, cubin) = compiler.compile(text, architecture).unwrap();
-                let name = format!("{name}-{architecture}");
-                check(&rows(&cubin, &name, &disassembler), architecture);
-            });
-        }
+        scope.spawn(|| check("sm_80"));
+        scope.spawn(|| check("sm_90"));
     });
 }
 
