@@ -2,7 +2,7 @@
 
 use soybean_plan::{
     Binary, Combine, Concatenation, DType, Instruction, Kernel, MAX_RANK, Map, Padding,
-    Permutation, Pooling, PoolingForm, Reduction, ScalarProgram, Shape, Strides, Unary,
+    Permutation, Pooling, PoolingForm, Precision, Reduction, ScalarProgram, Shape, Strides, Unary,
 };
 
 use crate::{
@@ -78,7 +78,8 @@ pub(crate) fn case(dice: &mut Dice) -> Case {
     let map = Map { extents, inputs: strides.into(), program };
     // About ten roundings of values below 1e3.
     let case = Case::new(map, inputs, results, 1e-4);
-    Case { reused: reused.map(|it| [n_results - 1, it]), ..case }
+    let precision = dice.pick(&Precision::ALL);
+    Case { reused: reused.map(|it| [n_results - 1, it]), precision, ..case }
 }
 
 const COMPARISONS_OF_INTEGERS: [Binary; 2] = [Binary::EqualIntegers, Binary::GreaterInteger];
@@ -195,6 +196,18 @@ pub(crate) fn special_numbers(dice: &mut Dice) -> Case {
     let binary = Binary::ALL.iter().filter(|it| !it.takes_integers());
     instructions.extend(binary.map(|it| Instruction::Binary(*it, 0, 1)));
     instructions.push(Instruction::Select(0, 1, 0));
+    let erf = instructions.iter().position(|it| *it == Instruction::Unary(Unary::Erf, 0)).unwrap();
+    let noise = soybean_plan::noise(1.0, 0.5);
+    let constants = special.into_iter().chain([noise, noise.next_up(), noise.next_down()]);
+    for constant in constants {
+        let register = |it: usize| u16::try_from(it).unwrap();
+        let shared = register(instructions.len());
+        instructions.push(Instruction::Constant(f64::from(constant)));
+        instructions.push(Instruction::Binary(Binary::Divide, 0, shared));
+        instructions.push(Instruction::Binary(Binary::Noise, 0, 1));
+        instructions.push(Instruction::Binary(Binary::Greater, shared, shared + 2));
+        instructions.push(Instruction::Binary(Binary::Add, register(erf), shared));
+    }
     let registers: Vec<u16> = (0..).take(instructions.len()).collect();
     // As integers, too: truncated and saturated.
     let integer = (DType::I32, n_points);
@@ -207,7 +220,12 @@ pub(crate) fn special_numbers(dice: &mut Dice) -> Case {
     let extents = Shape::new(&[n_points]);
     let map = Map { extents, inputs: vec![extents.dense_strides(); 2].into(), program };
     // A few units in the last place.
-    Case::new(map, inputs, results, 1e-6)
+    let case = Case::new(map, inputs, results, 1e-6);
+    match dice.below(2) {
+        0 => case,
+        // The argument of an exponential is rounded, of up to 103.
+        _ => Case { precision: Precision::Bf16, tolerance: 1e-5, ..case },
+    }
 }
 
 /// Returns kernels over more elements than 32 bits can number, which can be compiled but not run.
