@@ -294,7 +294,12 @@ SOYBEAN_EXPORT(k_map, 0)
         let (dense, row) = (Strides::new(&[8, 1]), Strides::new(&[0, 1]));
         let has = |types: &[DType], part: &str| text(&[6, 8], &[dense, row], types).contains(part);
         assert!(has(&[DType::Bf16; 2], "threadIdx.x) * 8u"));
-        assert!(has(&[DType::Bf16, DType::F32], "threadIdx.x) * 4u"));
+        assert!(has(&[DType::F32, DType::Bf16], "threadIdx.x) * 4u"));
+        // All share a row, but only as whole vectors.
+        assert!(has(&[DType::Bf16, DType::F32], "threadIdx.x) * 8u"));
+        let short = Strides::new(&[12, 1]);
+        let short = text(&[6, 12], &[short, row], &[DType::Bf16, DType::F32]);
+        assert!(short.contains("threadIdx.x) * 4u"), "{short}");
         // Rows of 7 are not whole vectors, but a dense tensor is one contiguous range.
         let odd = text(&[6, 7], &[Strides::new(&[7, 1]), row], &[DType::F32; 2]);
         assert!(odd.contains("soybean_load(in0 + first, x0);") && odd.contains("in1[e1]"), "{odd}");
