@@ -157,39 +157,41 @@ pub(crate) fn arithmetic_of_integers(dice: &mut Dice) -> Case {
     Case::new(Map { extents, inputs: strides.to_vec().into(), program }, inputs, types, 0.0)
 }
 
+/// Numbers where implementations are easily wrong.
+const SPECIAL: [f32; 22] = [
+    0.0,
+    -0.0,
+    1.0,
+    -1.0,
+    0.5,
+    f32::NAN,
+    f32::INFINITY,
+    f32::NEG_INFINITY,
+    f32::MAX,
+    f32::MIN,
+    f32::MIN_POSITIVE,
+    1e-40,
+    88.5,
+    -87.0,
+    -103.0,
+    2e9,
+    3e9,
+    -3e9,
+    1e-4,
+    9.5,
+    -9.5,
+    4.0,
+];
+
 /// Returns a map of all scalar functions at numbers where implementations are easily wrong.
 pub(crate) fn special_numbers(dice: &mut Dice) -> Case {
-    let special = [
-        0.0,
-        -0.0,
-        1.0,
-        -1.0,
-        0.5,
-        f32::NAN,
-        f32::INFINITY,
-        f32::NEG_INFINITY,
-        f32::MAX,
-        f32::MIN,
-        f32::MIN_POSITIVE,
-        1e-40,
-        88.5,
-        -87.0,
-        -103.0,
-        2e9,
-        3e9,
-        -3e9,
-        1e-4,
-        9.5,
-        -9.5,
-        4.0,
-    ];
-    let n_points = special.len() * special.len();
+    let n_points = SPECIAL.len() * SPECIAL.len();
     let shifted = dice.below(3);
     let along = |inner: usize| {
-        let number = |it: usize| special[(it / inner + shifted) % special.len()];
+        let number = |it: usize| SPECIAL[(it / inner + shifted) % SPECIAL.len()];
         Data { dtype: DType::F32, numbers: (0..n_points).map(number).collect() }
     };
-    let inputs = vec![along(1), along(special.len())];
+    let inputs = vec![along(1), along(SPECIAL.len())];
     let mut instructions = vec![Instruction::Input(0), Instruction::Input(1)];
     let unary = Unary::ALL.iter().filter(|it| **it != Unary::Float);
     instructions.extend(unary.map(|it| Instruction::Unary(*it, 0)));
@@ -198,7 +200,7 @@ pub(crate) fn special_numbers(dice: &mut Dice) -> Case {
     instructions.push(Instruction::Select(0, 1, 0));
     let erf = instructions.iter().position(|it| *it == Instruction::Unary(Unary::Erf, 0)).unwrap();
     let noise = soybean_plan::noise(1.0, 0.5);
-    let constants = special.into_iter().chain([noise, noise.next_up(), noise.next_down()]);
+    let constants = SPECIAL.into_iter().chain([noise, noise.next_up(), noise.next_down()]);
     for constant in constants {
         let register = |it: usize| u16::try_from(it).unwrap();
         let shared = register(instructions.len());
