@@ -4,19 +4,22 @@
 //! stay in registers from the first pass to the last. Longer ones are read again in each pass, from
 //! the cache of the device if it holds them.
 
+mod kept;
 mod layout;
 mod online;
 mod passes;
 
-use soybean_plan::{DType, RowFusion, RowStageForm, ScalarProgram};
+use soybean_plan::{DType, Precision, RowFusion, RowStageForm, ScalarProgram};
 
 use self::{
+    kept::Kept,
     layout::{Layout, Residence},
     online::OnlineSum,
     passes::Passes,
 };
 use crate::{
-    Call, Generated, formula,
+    Call, Generated,
+    formula::{self, Element},
     generate::CudaKernel,
     map::{Access, Input},
     reduction::combine_type,
@@ -32,9 +35,11 @@ impl CudaKernel for RowFusion {
         let writer = Writer::new(self, call);
         let function = writer.function(prefix);
         let mut text = Text::default();
-        text.function(&function, |text| writer.write(text));
+        text.function_within(&function, &writer.layout.bounds(), |text| writer.write(text));
         let n_blocks = self.n_rows().div_ceil(writer.layout.rows_of_block());
-        let operations = vec![function.launch([u32::try_from(n_blocks).ok()?, 1, 1])];
+        let shared_bytes = Kept::n_bytes(&writer.kept, self, &writer.layout);
+        let grid = [u32::try_from(n_blocks).ok()?, 1, 1];
+        let operations = vec![function.launch_with(grid, u32::try_from(shared_bytes).ok()?)];
         Some(Generated { text: text.finish(), operations, workspace_bytes: 0 })
     }
 }
@@ -52,7 +57,9 @@ struct Writer<'a> {
     fusion: &'a RowFusion,
     layout: Layout,
     passes: Passes,
+    kept: Vec<Kept>,
     index_type: &'static str,
+    precision: Precision,
     /// The instructions of all stages.
     all: ScalarProgram,
 }
@@ -69,11 +76,14 @@ impl<'a> Writer<'a> {
             "unsigned" => index_type_below(fusion.extents.n_elements()),
             wide => wide,
         };
+        let passes = Passes::new(fusion, online);
         Self {
             fusion,
-            passes: Passes::new(fusion, online),
+            kept: Kept::all(fusion, &layout, &passes),
+            passes,
             layout,
             index_type,
+            precision: call.precision,
             all: ScalarProgram {
                 instructions: instructions.copied().collect(),
                 results: Vec::new().into(),
@@ -115,6 +125,7 @@ impl<'a> Writer<'a> {
         if n_threads > 32 {
             text.line("__shared__ float scratch[32];");
         }
+        self.write_kept_arrays(text);
         let places = write_places(text, index_type, ("k", "row"), &self.layout.rows);
         self.write_row_inputs(text, &places);
         if let Residence::Registers { n_chunks } = self.layout.residence {
@@ -162,7 +173,9 @@ impl<'a> Writer<'a> {
                 let value = self.value(number);
                 text.line(format!("float x{value};"));
                 text.block("", |text| {
-                    let results = formula::write(text, &stage.program, |it| format!("x{it}"));
+                    let results = formula::write(text, &stage.program, self.precision, |it| {
+                        Element { text: format!("x{it}"), varies: false }
+                    });
                     text.line(format!("x{value} = {};", results[0]));
                 });
             }
@@ -236,19 +249,20 @@ impl<'a> Writer<'a> {
             let points = work.points.iter().map(|it| self.value(*it));
             self.write_arrays(text, loads.iter().copied().chain(points), chunks.n);
         }
-        self.write_each_chunk(text, chunks, |text| {
-            let places = write_places(text, self.index_type, ("c", "column"), &layout.columns);
-            for &number in &loads {
-                let place = sum([row_places[number].clone(), places[number].clone()]);
-                self.write_load(text, number, &place);
-            }
-        });
+        // Loads that all rows share are likely to hit a cache, so that they need not be early.
+        let (late, early): (Vec<usize>, Vec<usize>) =
+            loads.iter().partition(|it| layout.is_shared(**it));
+        let write_loads = |text: &mut Text, numbers: &[usize]| {
+            self.write_loads(text, pass, numbers, row_places);
+        };
+        self.write_each_chunk(text, chunks, |text| write_loads(text, &early));
         let online = self.passes.online.iter().filter(|it| work.combined.contains(&it.max));
         let maxima: Vec<OnlineSum> = online.copied().collect();
         for online in &maxima {
             self.write_running_maximum(text, online, chunks.n);
         }
         self.write_each_chunk(text, chunks, |text| {
+            write_loads(text, &late);
             text.line("#pragma unroll");
             text.block(format!("for (int e = 0; e < {}; ++e)", layout.width), |text| {
                 for &stage in &work.points {
@@ -297,14 +311,37 @@ impl<'a> Writer<'a> {
 
     /// Writes the formula of a stage at a point and returns its value.
     fn write_value(&self, text: &mut Text, stage: usize) -> String {
-        let results = formula::write(text, &self.fusion.stages[stage].program, |number| {
+        let program = &self.fusion.stages[stage].program;
+        let results = formula::write(text, program, self.precision, |number| {
             let is_point = match number.checked_sub(self.fusion.inputs.len()) {
                 Some(stage) => self.fusion.stages[stage].form == RowStageForm::Point,
                 None => self.layout.varies(number),
             };
-            if is_point { format!("x{number}[i][e]") } else { format!("x{number}") }
+            let at = if is_point { "[i][e]" } else { "" };
+            Element { text: format!("x{number}{at}"), varies: is_point }
         });
         results[0].clone()
+    }
+
+    /// Writes the loads of some inputs for a chunk.
+    fn write_loads(&self, text: &mut Text, pass: usize, numbers: &[usize], row_places: &[String]) {
+        if numbers.is_empty() {
+            return;
+        }
+        let places = write_places(text, self.index_type, ("c", "column"), &self.layout.columns);
+        for &number in numbers {
+            let kept = self.kept.iter().find(|it| it.input == number);
+            let array = format!("x{number}[i]");
+            if kept.is_some_and(|it| it.first_pass < pass) {
+                text.line(format!("soybean_load(kept{number} + column, {array});"));
+                continue;
+            }
+            let place = sum([row_places[number].clone(), places[number].clone()]);
+            self.write_load(text, number, &place);
+            if kept.is_some() {
+                text.line(format!("soybean_store(kept{number} + column, {array});"));
+            }
+        }
     }
 
     fn write_load(&self, text: &mut Text, number: usize, place: &str) {

@@ -1,8 +1,8 @@
 //! Random fused rows, and those of softmax, norms and losses.
 
 use soybean_plan::{
-    Binary, DType, Instruction, Kernel, KernelDescriptor as _, MAX_RANK, RowFusion, RowStage,
-    RowStageForm, ScalarProgram, Shape, Strides, Unary,
+    Binary, DType, Instruction, Kernel, KernelDescriptor as _, MAX_RANK, Precision, RowFusion,
+    RowStage, RowStageForm, ScalarProgram, Shape, Strides, Unary,
 };
 
 use crate::{
@@ -143,7 +143,8 @@ fn with_data(dice: &mut Dice, fusion: RowFusion, has_infinities: bool) -> Case {
     }
     // Sums of up to 50,257 terms of one size, relative to their size.
     let case = Case::new(fusion, inputs, results, 2e-4);
-    Case { reused: reused.map(|it| [n_results - 1, it]), ..case }
+    let precision = dice.pick(&Precision::ALL);
+    Case { reused: reused.map(|it| [n_results - 1, it]), precision, ..case }
 }
 
 /// A writer of the stages of a kernel.
@@ -187,7 +188,12 @@ fn binary(function: Binary, x: u16, y: u16) -> Instruction {
 /// Returns the kernel of a cross-entropy with its gradient, of a softmax, or of a layer norm.
 pub(crate) fn of_networks(dice: &mut Dice) -> Case {
     let length = dice.pick(&LENGTHS[1..]);
-    let n_rows = if length > 10_000 { 2 } else { dice.pick(&[1, 3, 20]) };
+    let n_rows = match length {
+        10_001.. => 2,
+        // Many rows, or a few, have different threads.
+        768 => dice.pick(&[3, 2050]),
+        _ => dice.pick(&[1, 3, 20]),
+    };
     let extents = Shape::new(&[n_rows, length]);
     let (dense, row, column) =
         (extents.dense_strides(), Strides::new(&[1, 0]), Strides::new(&[0, 1]));
@@ -208,9 +214,10 @@ fn cross_entropy(dice: &mut Dice, mut builder: Builder) -> Case {
         |max: usize| [read(0), read(1), binary(Add, 0, 1), read(max), binary(Subtract, 2, 3)];
     let is_label = [Instruction::Integer(2), Instruction::Integer(3), binary(EqualIntegers, 0, 1)];
     let max = builder.stage(Max, dice.below(2) == 0, &shifted(0)[..3]);
-    let exp = [&shifted(max)[..], &[Instruction::Unary(Unary::Exp, 4)]].concat();
-    let exp = builder.stage(Point, false, &exp);
-    let sum = builder.stage(Sum, true, &[read(exp)]);
+    let exponential = [&shifted(max)[..], &[Instruction::Unary(Unary::Exp, 4)]].concat();
+    let exp = builder.stage(Point, false, &exponential);
+    let summed = if dice.below(2) == 0 { vec![read(exp)] } else { exponential };
+    let sum = builder.stage(Sum, true, &summed);
     let picked = [read(0), read(1), binary(Add, 0, 1), read(max), binary(Subtract, 2, 3)];
     let select = [
         Instruction::Integer(2),
