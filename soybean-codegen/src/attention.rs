@@ -11,10 +11,11 @@ mod mma;
 
 use std::ops::Range;
 
-use soybean_plan::{Attention, AttentionBias, AttentionForm, DType, ScalarProgram};
+use soybean_plan::{Attention, AttentionBias, AttentionForm, DType, Precision, ScalarProgram};
 
 use crate::{
-    Address, Call, Generated, Operation, formula,
+    Address, Call, Generated, Operation,
+    formula::{self, Element},
     generate::CudaKernel,
     product::{Units, grid},
     text::{
@@ -403,7 +404,8 @@ impl Writer<'_> {
 fn write_function(text: &mut Text, name: &str, program: Option<&ScalarProgram>) {
     let parameters = "float x0, int x1, int x2, int x3";
     text.block(format!("__device__ __forceinline__ float {name}({parameters})"), |text| {
-        let results = program.map(|it| formula::write(text, it, |input| format!("x{input}")));
+        let input = |number| Element { text: format!("x{number}"), varies: true };
+        let results = program.map(|it| formula::write(text, it, Precision::F32, input));
         let result = results.map_or("x0".to_owned(), |mut it| it.remove(0));
         text.line(format!("return {result};"));
     });

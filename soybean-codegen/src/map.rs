@@ -4,7 +4,8 @@
 use soybean_plan::{DType, Map};
 
 use crate::{
-    Call, Generated, formula,
+    Call, Generated,
+    formula::{self, Element},
     generate::CudaKernel,
     space::{Axis, axes, index_type, is_constant, is_dense, n_points, write_places},
     text::{Function, Text, Threads, input, input_apart, result},
@@ -118,15 +119,21 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Returns the number of points of a thread: as many as fill 16 bytes of the wider elements.
+    /// Returns the number of points of a thread: as many as fill 16 bytes of what is read or
+    /// written once.
     fn width(&self) -> usize {
-        let is_stretch = |operand: usize| {
-            matches!(Access::of(&self.axes, operand, 8), Access::Dense | Access::Stretch)
-        };
-        let inputs = self.call.inputs.iter().enumerate().filter(|it| is_stretch(it.0));
-        let stretches = inputs.map(|it| it.1).chain(self.call.results);
-        let narrow = if stretches.clone().all(|it| *it == DType::Bf16) { 8 } else { 4 };
-        if n_points(&self.axes) < narrow { 1 } else { narrow }
+        let access = |operand: usize, width| Access::of(&self.axes, operand, width);
+        let inputs = || self.call.inputs.iter().enumerate();
+        let dense = inputs().filter(|it| access(it.0, 8) == Access::Dense).map(|it| it.1);
+        let is_short = dense.chain(self.call.results).all(|it| *it == DType::Bf16);
+        // Rows that are shared come from a cache, in several loads if they are wide.
+        let keeps_rows = inputs().all(|(operand, dtype)| {
+            *dtype == DType::Bf16
+                || access(operand, 8) == Access::Stretch
+                || access(operand, 4) != Access::Stretch
+        });
+        let wide = if is_short && keeps_rows { 8 } else { 4 };
+        if n_points(&self.axes) < wide { 1 } else { wide }
     }
 
     /// Writes the work of `width` points from one on, all loads before the stores.
@@ -158,7 +165,7 @@ impl<'a> Writer<'a> {
                 }
             });
         }
-        self.write_values(text, width);
+        self.write_values(text, width, &access);
         for number in 0..self.call.results.len() {
             let values = if width == 1 { format!("y{number}[0]") } else { format!("y{number}") };
             text.line(format!("soybean_store(out{number} + {index}, {values});"));
@@ -169,7 +176,7 @@ impl<'a> Writer<'a> {
         Input { number, is_integer: self.map.program.reads_integers(number) }
     }
 
-    fn write_values(&self, text: &mut Text, width: usize) {
+    fn write_values(&self, text: &mut Text, width: usize, access: &[Access]) {
         let is_integer = self.map.program.integer_results();
         for (number, is_integer) in is_integer.into_iter().enumerate() {
             let c_type = if is_integer { "int" } else { "float" };
@@ -177,8 +184,11 @@ impl<'a> Writer<'a> {
         }
         text.line("#pragma unroll");
         text.block(format!("for (int lane = 0; lane < {width}; ++lane)"), |text| {
-            let input = |number| format!("x{number}[lane]");
-            let results = formula::write(text, &self.map.program, input);
+            let input = |number: usize| Element {
+                text: format!("x{number}[lane]"),
+                varies: access[number] != Access::Same,
+            };
+            let results = formula::write(text, &self.map.program, self.call.precision, input);
             for (number, value) in results.iter().enumerate() {
                 text.line(format!("y{number}[lane] = {value};"));
             }
@@ -284,7 +294,12 @@ SOYBEAN_EXPORT(k_map, 0)
         let (dense, row) = (Strides::new(&[8, 1]), Strides::new(&[0, 1]));
         let has = |types: &[DType], part: &str| text(&[6, 8], &[dense, row], types).contains(part);
         assert!(has(&[DType::Bf16; 2], "threadIdx.x) * 8u"));
-        assert!(has(&[DType::Bf16, DType::F32], "threadIdx.x) * 4u"));
+        assert!(has(&[DType::F32, DType::Bf16], "threadIdx.x) * 4u"));
+        // All share a row, but only as whole vectors.
+        assert!(has(&[DType::Bf16, DType::F32], "threadIdx.x) * 8u"));
+        let short = Strides::new(&[12, 1]);
+        let short = text(&[6, 12], &[short, row], &[DType::Bf16, DType::F32]);
+        assert!(short.contains("threadIdx.x) * 4u"), "{short}");
         // Rows of 7 are not whole vectors, but a dense tensor is one contiguous range.
         let odd = text(&[6, 7], &[Strides::new(&[7, 1]), row], &[DType::F32; 2]);
         assert!(odd.contains("soybean_load(in0 + first, x0);") && odd.contains("in1[e1]"), "{odd}");

@@ -186,7 +186,42 @@ __device__ __forceinline__ void soybean_store(bf16* to, const float (&from)[8]) 
 // ---- The functions of scalar programs that C lacks.
 
 // Returns the larger of the two; NaN if either is NaN.
-__device__ __forceinline__ float soybean_maximum(float x, float y) { return x > y || x != x ? x : y; }
+__device__ __forceinline__ float soybean_maximum(float x, float y) {
+#ifndef SOYBEAN_ON_CPU
+  float larger;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(larger) : "f"(x), "f"(y));
+  return larger;
+#else
+  return x > y || x != x ? x : y;
+#endif
+}
+// Returns x / y for many x and one y: the compiler computes once what depends on y alone. Unlike a
+// division, this needs no slow way for 0, which dropout makes. Quotients are rounded correctly, but
+// for subnormal ones and those with a remainder below 2^-126. Source: Markstein 1990.
+__device__ __forceinline__ float soybean_divide_by(float x, float y) {
+  // The reciprocal of a divisor of this size is neither infinite nor subnormal.
+  const float scale = fabsf(y) > 0x1p100f ? 0x1p-64f : fabsf(y) < 0x1p-100f ? 0x1p100f : 1.0f;
+  const float divisor = y * scale, reciprocal = 1.0f / divisor, estimate = x * reciprocal;
+  const float quotient = fmaf(-reciprocal, fmaf(divisor, estimate, -x), estimate);
+  // The remainder of an infinity is NaN.
+  return (quotient == quotient ? quotient : estimate) * scale;
+}
+// Returns e^x with a relative error of 2^-22 + 2^-24 |x|; 0 instead of subnormal numbers.
+__device__ __forceinline__ float soybean_fast_exp(float x) { return soybean_exp2(x * 0x1.715476p+0f); }
+// Returns 1 - erf(x) with an absolute error of 7e-7, and a relative one of 7e-4 below x = 4: 2 to a
+// polynomial that was fitted to log2(erfc(x)) between 0 and 9.3, where 1 - erf(x) is 2^-128. The
+// polynomial decreases beyond.
+__device__ __forceinline__ float soybean_fast_erfc(float x) {
+  const float size = fabsf(x);
+  float exponent = fmaf(-0x1.892fbcp-17f, size, 0x1.78924cp-12f);
+  exponent = fmaf(exponent, size, -0x1.2a4a0ap-8f);
+  exponent = fmaf(exponent, size, 0x1.08beaep-5f);
+  exponent = fmaf(exponent, size, -0x1.349f58p-3f);
+  exponent = fmaf(exponent, size, -0x1.d5f45ap-1f);
+  exponent = fmaf(exponent, size, -0x1.a0c150p+0f);
+  const float tail = soybean_exp2(exponent * size);
+  return x < 0.0f ? 2.0f - tail : tail;
+}
 // NaN stays NaN.
 __device__ __forceinline__ float soybean_relu(float x) { return x < 0.0f ? 0.0f : x; }
 __device__ __forceinline__ float soybean_sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
@@ -198,10 +233,18 @@ __device__ __forceinline__ unsigned soybean_mixed(unsigned word) {
   return word ^ word >> 16;
 }
 // The mixing steps of MurmurHash3 over the bits of both numbers. Source: Appleby 2011.
-__device__ __forceinline__ float soybean_noise(float x, float y) {
+__device__ __forceinline__ unsigned soybean_random_bits(float x, float y) {
   unsigned block = soybean_rotate(__float_as_uint(y) * 0xcc9e2d51u, 15) * 0x1b873593u;
   unsigned state = soybean_rotate(soybean_mixed(__float_as_uint(x)) ^ block, 13);
-  return (float)(soybean_mixed(state * 5u + 0xe6546b64u) >> 8) * 0x1p-24f;
+  return soybean_mixed(state * 5u + 0xe6546b64u);
+}
+__device__ __forceinline__ float soybean_noise(float x, float y) { return (float)(soybean_random_bits(x, y) >> 8) * 0x1p-24f; }
+// Returns whether `bound > soybean_noise(x, y)`, in integers: the compiler computes once what
+// depends on the bound alone.
+__device__ __forceinline__ bool soybean_exceeds_noise(float bound, float x, float y) {
+  // The least integer that is not below 2^24 times the bound. NaN exceeds nothing.
+  const unsigned end = (unsigned)ceilf(fminf(fmaxf(bound, 0.0f), 1.0f) * 0x1p24f);
+  return (end != 0u) & (soybean_random_bits(x, y) <= (end << 8) - 1u);
 }
 
 // ---- Reductions over the threads of a warp or of a block.
@@ -236,14 +279,15 @@ template <class Combine, class T> __device__ __forceinline__ T soybean_combine_l
 }
 template <class Combine, class T> __device__ __forceinline__ T soybean_combine_warp(T x) { return soybean_combine_lanes<Combine>(x, 32); }
 
-// Combines over a block. Every thread has the result. The block has a multiple of 32 threads, all
-// of which take part. `scratch` is shared memory for 32 numbers, which may be used again at once.
-template <class Combine, class T> __device__ __forceinline__ T soybean_combine_block(T x, T* scratch) {
+// Combines over a block. Every thread has the result. The block consists of `n_warps` warps, all of
+// which take part. `scratch` is shared memory for 32 numbers, which may be used again at once.
+template <class Combine, int n_warps, class T> __device__ __forceinline__ T soybean_combine_block(T x, T* scratch) {
   x = soybean_combine_warp<Combine>(x);
   if (threadIdx.x % 32 == 0) scratch[threadIdx.x / 32] = x;
   __syncthreads();
   T all = scratch[0];
-  for (unsigned warp = 1; warp < blockDim.x / 32; ++warp) all = Combine::combine(all, scratch[warp]);
+#pragma unroll
+  for (int warp = 1; warp < n_warps; ++warp) all = Combine::combine(all, scratch[warp]);
   __syncthreads();
   return all;
 }

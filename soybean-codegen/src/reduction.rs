@@ -5,10 +5,11 @@
 mod columns;
 mod rows;
 
-use soybean_plan::{Combine, DType, Instruction, Reduction, ScalarProgram};
+use soybean_plan::{Combine, DType, Instruction, Precision, Reduction, ScalarProgram};
 
 use crate::{
-    Call, Generated, Operation, formula,
+    Call, Generated, Operation,
+    formula::{self, Element},
     generate::CudaKernel,
     map::{Access, Input},
     space::{Axis, axes, index_type, index_type_below, joined, n_points, sum, write_places},
@@ -33,6 +34,7 @@ impl CudaKernel for Reduction {
         let first = Pass {
             name: format!("{prefix}_reduce"),
             program: &self.map.program,
+            precision: call.precision,
             combine: self.combine,
             dtype: if self.combines_integers() { DType::I32 } else { DType::F32 },
             inputs: call.inputs.iter().enumerate().map(|it| input_apart(it.0, *it.1)).collect(),
@@ -105,6 +107,7 @@ fn nest(it: &Reduction) -> (Vec<Axis>, Vec<Axis>) {
 struct Pass<'a> {
     name: String,
     program: &'a ScalarProgram,
+    precision: Precision,
     combine: Combine,
     /// The type of the combined values.
     dtype: DType,
@@ -132,6 +135,7 @@ impl Pass<'_> {
         Pass {
             name: format!("{}_parts", self.name),
             program: identity,
+            precision: self.precision,
             combine: self.combine,
             dtype: self.dtype,
             inputs: vec![workspace(format!("const {}* __restrict__ in0", self.c_type()), 0)],
@@ -250,7 +254,11 @@ impl Pass<'_> {
             }
             text.line("#pragma unroll");
             text.block(format!("for (int e = 0; e < {width}; ++e)"), |text| {
-                let values = formula::write(text, self.program, |input| format!("x{input}[e]"));
+                let program = self.program;
+                let values = formula::write(text, program, self.precision, |input| Element {
+                    text: format!("x{input}[e]"),
+                    varies: Access::of(&axes, input, width) != Access::Same,
+                });
                 let value = values.first().cloned().unwrap_or_else(|| constant(0.0));
                 text.line(format!("sums[e] = {combine}::combine(sums[e], {value});"));
             });

@@ -8,7 +8,7 @@ mod layout;
 mod online;
 mod passes;
 
-use soybean_plan::{DType, RowFusion, RowStageForm, ScalarProgram};
+use soybean_plan::{DType, Precision, RowFusion, RowStageForm, ScalarProgram};
 
 use self::{
     layout::{Layout, Residence},
@@ -16,7 +16,8 @@ use self::{
     passes::Passes,
 };
 use crate::{
-    Call, Generated, formula,
+    Call, Generated,
+    formula::{self, Element},
     generate::CudaKernel,
     map::{Access, Input},
     reduction::combine_type,
@@ -53,6 +54,7 @@ struct Writer<'a> {
     layout: Layout,
     passes: Passes,
     index_type: &'static str,
+    precision: Precision,
     /// The instructions of all stages.
     all: ScalarProgram,
 }
@@ -74,6 +76,7 @@ impl<'a> Writer<'a> {
             passes: Passes::new(fusion, online),
             layout,
             index_type,
+            precision: call.precision,
             all: ScalarProgram {
                 instructions: instructions.copied().collect(),
                 results: Vec::new().into(),
@@ -162,7 +165,9 @@ impl<'a> Writer<'a> {
                 let value = self.value(number);
                 text.line(format!("float x{value};"));
                 text.block("", |text| {
-                    let results = formula::write(text, &stage.program, |it| format!("x{it}"));
+                    let results = formula::write(text, &stage.program, self.precision, |it| {
+                        Element { text: format!("x{it}"), varies: false }
+                    });
                     text.line(format!("x{value} = {};", results[0]));
                 });
             }
@@ -236,19 +241,17 @@ impl<'a> Writer<'a> {
             let points = work.points.iter().map(|it| self.value(*it));
             self.write_arrays(text, loads.iter().copied().chain(points), chunks.n);
         }
-        self.write_each_chunk(text, chunks, |text| {
-            let places = write_places(text, self.index_type, ("c", "column"), &layout.columns);
-            for &number in &loads {
-                let place = sum([row_places[number].clone(), places[number].clone()]);
-                self.write_load(text, number, &place);
-            }
-        });
+        // Loads that all rows share are likely to hit a cache, so that they need not be early.
+        let (late, early): (Vec<usize>, Vec<usize>) =
+            loads.iter().partition(|it| layout.rows.iter().all(|axis| axis.strides[**it] == 0));
+        self.write_each_chunk(text, chunks, |text| self.write_loads(text, &early, row_places));
         let online = self.passes.online.iter().filter(|it| work.combined.contains(&it.max));
         let maxima: Vec<OnlineSum> = online.copied().collect();
         for online in &maxima {
             self.write_running_maximum(text, online, chunks.n);
         }
         self.write_each_chunk(text, chunks, |text| {
+            self.write_loads(text, &late, row_places);
             text.line("#pragma unroll");
             text.block(format!("for (int e = 0; e < {}; ++e)", layout.width), |text| {
                 for &stage in &work.points {
@@ -297,14 +300,28 @@ impl<'a> Writer<'a> {
 
     /// Writes the formula of a stage at a point and returns its value.
     fn write_value(&self, text: &mut Text, stage: usize) -> String {
-        let results = formula::write(text, &self.fusion.stages[stage].program, |number| {
+        let program = &self.fusion.stages[stage].program;
+        let results = formula::write(text, program, self.precision, |number| {
             let is_point = match number.checked_sub(self.fusion.inputs.len()) {
                 Some(stage) => self.fusion.stages[stage].form == RowStageForm::Point,
                 None => self.layout.varies(number),
             };
-            if is_point { format!("x{number}[i][e]") } else { format!("x{number}") }
+            let at = if is_point { "[i][e]" } else { "" };
+            Element { text: format!("x{number}{at}"), varies: is_point }
         });
         results[0].clone()
+    }
+
+    /// Writes the loads of some inputs for a chunk.
+    fn write_loads(&self, text: &mut Text, numbers: &[usize], row_places: &[String]) {
+        if numbers.is_empty() {
+            return;
+        }
+        let places = write_places(text, self.index_type, ("c", "column"), &self.layout.columns);
+        for &number in numbers {
+            let place = sum([row_places[number].clone(), places[number].clone()]);
+            self.write_load(text, number, &place);
+        }
     }
 
     fn write_load(&self, text: &mut Text, number: usize, place: &str) {

@@ -80,7 +80,8 @@ impl Pass<'_> {
         }
         if n_threads > 32 {
             text.line(format!("__shared__ {c_type} scratch[32];"));
-            text.line(format!("all = soybean_combine_block<{combine}>(all, scratch);"));
+            let n_warps = n_threads / 32;
+            text.line(format!("all = soybean_combine_block<{combine}, {n_warps}>(all, scratch);"));
         } else if n_threads > 1 {
             text.line(format!("all = soybean_combine_lanes<{combine}>(all, {n_threads});"));
         }

@@ -4,7 +4,7 @@
 use soybean_plan::{Binary, Instruction, Register, RowFusion, RowStageForm, ScalarProgram, Unary};
 
 use super::Writer;
-use crate::text::Text;
+use crate::{formula, text::Text};
 
 /// The sum of `exp(x - max(x))` over a row, by the numbers of its stages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,12 +103,13 @@ impl Writer<'_> {
             text.line(format!(
                 "const float base = top{max} == -SOYBEAN_INFINITY ? 0.0f : top{max};"
             ));
-            text.line(format!("sums{sum}[0] *= expf(sums{max}[0] - base);"));
+            let exp = formula::exp(self.precision);
+            text.line(format!("sums{sum}[0] *= {exp}(sums{max}[0] - base);"));
             text.line("#pragma unroll");
             text.block(format!("for (int i = 0; i < {n_chunks}; ++i)"), |text| {
                 text.line("#pragma unroll");
                 let each = format!("for (int e = 0; e < {}; ++e)", self.layout.width);
-                text.line(format!("{each} sums{sum}[0] += expf(y{max}[i][e] - base);"));
+                text.line(format!("{each} sums{sum}[0] += {exp}(y{max}[i][e] - base);"));
             });
             text.line(format!("sums{max}[0] = top{max};"));
         });
@@ -120,7 +121,8 @@ impl Writer<'_> {
             let (number, combine) = (self.value(stage), self.combine(stage));
             if let Some(online) = self.passes.online.iter().find(|it| it.sum == stage) {
                 let max = self.value(online.max);
-                text.line(format!("sums{number}[0] *= expf(sums{max}[0] - x{max});"));
+                let exp = formula::exp(self.precision);
+                text.line(format!("sums{number}[0] *= {exp}(sums{max}[0] - x{max});"));
             }
             text.line(format!("float x{number} = sums{number}[0];"));
             let n_sums = self.n_sums(stage);
@@ -134,8 +136,9 @@ impl Writer<'_> {
                 1 => {}
                 n @ ..=32 => text
                     .line(format!("x{number} = soybean_combine_lanes<{combine}>(x{number}, {n});")),
-                _ => text.line(format!(
-                    "x{number} = soybean_combine_block<{combine}>(x{number}, scratch);"
+                n => text.line(format!(
+                    "x{number} = soybean_combine_block<{combine}, {}>(x{number}, scratch);",
+                    n / 32
                 )),
             }
         }

@@ -2,7 +2,7 @@
 
 use soybean_plan::{
     Binary, Combine, Concatenation, DType, Instruction, Kernel, MAX_RANK, Map, Padding,
-    Permutation, Pooling, PoolingForm, Reduction, ScalarProgram, Shape, Strides, Unary,
+    Permutation, Pooling, PoolingForm, Precision, Reduction, ScalarProgram, Shape, Strides, Unary,
 };
 
 use crate::{
@@ -78,7 +78,8 @@ pub(crate) fn case(dice: &mut Dice) -> Case {
     let map = Map { extents, inputs: strides.into(), program };
     // About ten roundings of values below 1e3.
     let case = Case::new(map, inputs, results, 1e-4);
-    Case { reused: reused.map(|it| [n_results - 1, it]), ..case }
+    let precision = dice.pick(&Precision::ALL);
+    Case { reused: reused.map(|it| [n_results - 1, it]), precision, ..case }
 }
 
 const COMPARISONS_OF_INTEGERS: [Binary; 2] = [Binary::EqualIntegers, Binary::GreaterInteger];
@@ -156,45 +157,59 @@ pub(crate) fn arithmetic_of_integers(dice: &mut Dice) -> Case {
     Case::new(Map { extents, inputs: strides.to_vec().into(), program }, inputs, types, 0.0)
 }
 
+/// Numbers where implementations are easily wrong.
+const SPECIAL: [f32; 22] = [
+    0.0,
+    -0.0,
+    1.0,
+    -1.0,
+    0.5,
+    f32::NAN,
+    f32::INFINITY,
+    f32::NEG_INFINITY,
+    f32::MAX,
+    f32::MIN,
+    f32::MIN_POSITIVE,
+    1e-40,
+    88.5,
+    -87.0,
+    -103.0,
+    2e9,
+    3e9,
+    -3e9,
+    1e-4,
+    9.5,
+    -9.5,
+    4.0,
+];
+
 /// Returns a map of all scalar functions at numbers where implementations are easily wrong.
 pub(crate) fn special_numbers(dice: &mut Dice) -> Case {
-    let special = [
-        0.0,
-        -0.0,
-        1.0,
-        -1.0,
-        0.5,
-        f32::NAN,
-        f32::INFINITY,
-        f32::NEG_INFINITY,
-        f32::MAX,
-        f32::MIN,
-        f32::MIN_POSITIVE,
-        1e-40,
-        88.5,
-        -87.0,
-        -103.0,
-        2e9,
-        3e9,
-        -3e9,
-        1e-4,
-        9.5,
-        -9.5,
-        4.0,
-    ];
-    let n_points = special.len() * special.len();
+    let n_points = SPECIAL.len() * SPECIAL.len();
     let shifted = dice.below(3);
     let along = |inner: usize| {
-        let number = |it: usize| special[(it / inner + shifted) % special.len()];
+        let number = |it: usize| SPECIAL[(it / inner + shifted) % SPECIAL.len()];
         Data { dtype: DType::F32, numbers: (0..n_points).map(number).collect() }
     };
-    let inputs = vec![along(1), along(special.len())];
+    let inputs = vec![along(1), along(SPECIAL.len())];
     let mut instructions = vec![Instruction::Input(0), Instruction::Input(1)];
     let unary = Unary::ALL.iter().filter(|it| **it != Unary::Float);
     instructions.extend(unary.map(|it| Instruction::Unary(*it, 0)));
     let binary = Binary::ALL.iter().filter(|it| !it.takes_integers());
     instructions.extend(binary.map(|it| Instruction::Binary(*it, 0, 1)));
     instructions.push(Instruction::Select(0, 1, 0));
+    let erf = instructions.iter().position(|it| *it == Instruction::Unary(Unary::Erf, 0)).unwrap();
+    let noise = soybean_plan::noise(1.0, 0.5);
+    let constants = SPECIAL.into_iter().chain([noise, noise.next_up(), noise.next_down()]);
+    for constant in constants {
+        let register = |it: usize| u16::try_from(it).unwrap();
+        let shared = register(instructions.len());
+        instructions.push(Instruction::Constant(f64::from(constant)));
+        instructions.push(Instruction::Binary(Binary::Divide, 0, shared));
+        instructions.push(Instruction::Binary(Binary::Noise, 0, 1));
+        instructions.push(Instruction::Binary(Binary::Greater, shared, shared + 2));
+        instructions.push(Instruction::Binary(Binary::Add, register(erf), shared));
+    }
     let registers: Vec<u16> = (0..).take(instructions.len()).collect();
     // As integers, too: truncated and saturated.
     let integer = (DType::I32, n_points);
@@ -207,7 +222,12 @@ pub(crate) fn special_numbers(dice: &mut Dice) -> Case {
     let extents = Shape::new(&[n_points]);
     let map = Map { extents, inputs: vec![extents.dense_strides(); 2].into(), program };
     // A few units in the last place.
-    Case::new(map, inputs, results, 1e-6)
+    let case = Case::new(map, inputs, results, 1e-6);
+    match dice.below(2) {
+        0 => case,
+        // The argument of an exponential is rounded, of up to 103.
+        _ => Case { precision: Precision::Bf16, tolerance: 1e-5, ..case },
+    }
 }
 
 /// Returns kernels over more elements than 32 bits can number, which can be compiled but not run.

@@ -1,8 +1,8 @@
 //! Random fused rows, and those of softmax, norms and losses.
 
 use soybean_plan::{
-    Binary, DType, Instruction, Kernel, KernelDescriptor as _, MAX_RANK, RowFusion, RowStage,
-    RowStageForm, ScalarProgram, Shape, Strides, Unary,
+    Binary, DType, Instruction, Kernel, KernelDescriptor as _, MAX_RANK, Precision, RowFusion,
+    RowStage, RowStageForm, ScalarProgram, Shape, Strides, Unary,
 };
 
 use crate::{
@@ -143,7 +143,8 @@ fn with_data(dice: &mut Dice, fusion: RowFusion, has_infinities: bool) -> Case {
     }
     // Sums of up to 50,257 terms of one size, relative to their size.
     let case = Case::new(fusion, inputs, results, 2e-4);
-    Case { reused: reused.map(|it| [n_results - 1, it]), ..case }
+    let precision = dice.pick(&Precision::ALL);
+    Case { reused: reused.map(|it| [n_results - 1, it]), precision, ..case }
 }
 
 /// A writer of the stages of a kernel.
