@@ -37,7 +37,9 @@ fn subtracted_maximum(fusion: &RowFusion, program: &ScalarProgram) -> Option<usi
         Instruction::Input(number) => usize::from(number).checked_sub(fusion.inputs.len()),
         _ => None,
     };
-    let exponential = &fusion.stages[stage_of(program, program.results[0])?].program;
+    // The exponential is a stage of its own, or part of the sum.
+    let stage = stage_of(program, program.results[0]);
+    let exponential = stage.map_or(program, |it| &fusion.stages[it].program);
     let at = |register: Register| exponential.instructions[usize::from(register)];
     let Instruction::Unary(Unary::Exp, shifted) = at(exponential.results[0]) else { return None };
     let Instruction::Binary(Binary::Subtract, x, max) = at(shifted) else { return None };

@@ -209,9 +209,10 @@ fn cross_entropy(dice: &mut Dice, mut builder: Builder) -> Case {
         |max: usize| [read(0), read(1), binary(Add, 0, 1), read(max), binary(Subtract, 2, 3)];
     let is_label = [Instruction::Integer(2), Instruction::Integer(3), binary(EqualIntegers, 0, 1)];
     let max = builder.stage(Max, dice.below(2) == 0, &shifted(0)[..3]);
-    let exp = [&shifted(max)[..], &[Instruction::Unary(Unary::Exp, 4)]].concat();
-    let exp = builder.stage(Point, false, &exp);
-    let sum = builder.stage(Sum, true, &[read(exp)]);
+    let exponential = [&shifted(max)[..], &[Instruction::Unary(Unary::Exp, 4)]].concat();
+    let exp = builder.stage(Point, false, &exponential);
+    let summed = if dice.below(2) == 0 { vec![read(exp)] } else { exponential };
+    let sum = builder.stage(Sum, true, &summed);
     let picked = [read(0), read(1), binary(Add, 0, 1), read(max), binary(Subtract, 2, 3)];
     let select = [
         Instruction::Integer(2),
