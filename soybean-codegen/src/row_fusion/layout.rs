@@ -8,11 +8,17 @@ use crate::{
     space::{Axis, axes, n_points},
 };
 
-/// The threads of a block that computes several rows.
-const BLOCK: usize = 256;
+/// The threads of a block that computes several rows. Small blocks fill the registers of a
+/// multiprocessor best where threads have many.
+const BLOCK: usize = 128;
 /// The most threads of a row that stays in registers, in the order of preference, and the most
 /// elements of all tensors that each may hold. A multiprocessor has 65,536 registers.
 const THREADS: [(usize, usize); 3] = [(256, 128), (512, 80), (1024, 32)];
+/// The most elements of a tensor, and of all tensors, that a lane of a warp holds of one of many
+/// rows. A warp needs no barriers, and what is computed once for a row costs less.
+const OF_LANE: (usize, usize) = (24, 224);
+/// So many rows keep all multiprocessors of a large device busy with a warp each.
+const MANY_ROWS: usize = 2048;
 /// The threads of a row that does not.
 const THREADS_OF_LONG_ROW: usize = 512;
 /// The most elements of one tensor that a thread holds.
@@ -67,7 +73,8 @@ impl Layout {
         this.width = this.best_width(fusion);
         let points = fusion.stages.iter().filter(|it| it.form == RowStageForm::Point);
         let n_arrays = this.varying().count() + points.count();
-        (this.n_threads, this.residence) = threads(this.n_numbers(), this.width, n_arrays);
+        (this.n_threads, this.residence) =
+            threads(fusion.n_rows(), this.n_numbers(), this.width, n_arrays);
         this
     }
 
@@ -120,20 +127,20 @@ impl Layout {
 }
 
 /// Returns the threads of a row of so many chunks, and where it is.
-fn threads(n_numbers: usize, width: usize, n_arrays: usize) -> (usize, Residence) {
+fn threads(n_rows: usize, n_numbers: usize, width: usize, n_arrays: usize) -> (usize, Residence) {
     if n_numbers <= 32 {
         return (n_numbers.next_power_of_two(), Residence::Registers { n_chunks: 1 });
     }
     let n_chunks = |n_threads: usize| n_numbers.div_ceil(n_threads);
-    let fits = |n_chunks: usize, most: usize| {
-        let n_elements = n_chunks * width;
-        n_elements <= MOST_ELEMENTS && n_elements * n_arrays <= most
+    let fits = |n_threads: usize, (most_of_one, most): (usize, usize)| {
+        let n_elements = n_chunks(n_threads) * width;
+        n_elements <= most_of_one && n_elements * n_arrays <= most
     };
-    // A warp needs no barriers.
-    if fits(n_chunks(32), THREADS[0].1) {
+    let of_lane = if n_rows < MANY_ROWS { (MOST_ELEMENTS, THREADS[0].1) } else { OF_LANE };
+    if fits(32, of_lane) {
         return (32, Residence::Registers { n_chunks: n_chunks(32) });
     }
-    match THREADS.into_iter().find(|it| fits(n_chunks(it.0), it.1)) {
+    match THREADS.into_iter().find(|it| fits(it.0, (MOST_ELEMENTS, it.1))) {
         Some((n_threads, _)) => {
             let n_chunks = n_chunks(n_threads);
             let n_threads = n_numbers.div_ceil(n_chunks).next_multiple_of(32);
@@ -143,5 +150,20 @@ fn threads(n_numbers: usize, width: usize, n_arrays: usize) -> (usize, Residence
             let n_chunks = (MOST_AT_ONCE / (n_arrays * width).max(1)).clamp(1, MOST_CHUNKS);
             (THREADS_OF_LONG_ROW, Residence::Memory { n_chunks })
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_rows_have_a_warp_each() {
+        let in_registers = |n_chunks| Residence::Registers { n_chunks };
+        assert_eq!(threads(8192, 96, 8, 9), (32, in_registers(3)));
+        assert_eq!(threads(8192, 128, 8, 4), (128, in_registers(1)));
+        assert_eq!(threads(100, 96, 8, 9), (96, in_registers(1)));
+        assert_eq!(threads(100, 20, 8, 9), (32, in_registers(1)));
+        assert_eq!(threads(8192, 6288, 8, 3).1, Residence::Memory { n_chunks: 2 });
     }
 }

@@ -188,7 +188,12 @@ fn binary(function: Binary, x: u16, y: u16) -> Instruction {
 /// Returns the kernel of a cross-entropy with its gradient, of a softmax, or of a layer norm.
 pub(crate) fn of_networks(dice: &mut Dice) -> Case {
     let length = dice.pick(&LENGTHS[1..]);
-    let n_rows = if length > 10_000 { 2 } else { dice.pick(&[1, 3, 20]) };
+    let n_rows = match length {
+        10_001.. => 2,
+        // Many rows, or a few, have different threads.
+        768 => dice.pick(&[3, 2050]),
+        _ => dice.pick(&[1, 3, 20]),
+    };
     let extents = Shape::new(&[n_rows, length]);
     let (dense, row, column) =
         (extents.dense_strides(), Strides::new(&[1, 0]), Strides::new(&[0, 1]));
