@@ -4,6 +4,7 @@
 //! stay in registers from the first pass to the last. Longer ones are read again in each pass, from
 //! the cache of the device if it holds them.
 
+mod kept;
 mod layout;
 mod online;
 mod passes;
@@ -11,6 +12,7 @@ mod passes;
 use soybean_plan::{DType, Precision, RowFusion, RowStageForm, ScalarProgram};
 
 use self::{
+    kept::Kept,
     layout::{Layout, Residence},
     online::OnlineSum,
     passes::Passes,
@@ -33,9 +35,11 @@ impl CudaKernel for RowFusion {
         let writer = Writer::new(self, call);
         let function = writer.function(prefix);
         let mut text = Text::default();
-        text.function(&function, |text| writer.write(text));
+        text.function_within(&function, &writer.layout.bounds(), |text| writer.write(text));
         let n_blocks = self.n_rows().div_ceil(writer.layout.rows_of_block());
-        let operations = vec![function.launch([u32::try_from(n_blocks).ok()?, 1, 1])];
+        let shared_bytes = Kept::n_bytes(&writer.kept, self, &writer.layout);
+        let grid = [u32::try_from(n_blocks).ok()?, 1, 1];
+        let operations = vec![function.launch_with(grid, u32::try_from(shared_bytes).ok()?)];
         Some(Generated { text: text.finish(), operations, workspace_bytes: 0 })
     }
 }
@@ -53,6 +57,7 @@ struct Writer<'a> {
     fusion: &'a RowFusion,
     layout: Layout,
     passes: Passes,
+    kept: Vec<Kept>,
     index_type: &'static str,
     precision: Precision,
     /// The instructions of all stages.
@@ -71,9 +76,11 @@ impl<'a> Writer<'a> {
             "unsigned" => index_type_below(fusion.extents.n_elements()),
             wide => wide,
         };
+        let passes = Passes::new(fusion, online);
         Self {
             fusion,
-            passes: Passes::new(fusion, online),
+            kept: Kept::all(fusion, &layout, &passes),
+            passes,
             layout,
             index_type,
             precision: call.precision,
@@ -118,6 +125,7 @@ impl<'a> Writer<'a> {
         if n_threads > 32 {
             text.line("__shared__ float scratch[32];");
         }
+        self.write_kept_arrays(text);
         let places = write_places(text, index_type, ("k", "row"), &self.layout.rows);
         self.write_row_inputs(text, &places);
         if let Residence::Registers { n_chunks } = self.layout.residence {
@@ -243,15 +251,18 @@ impl<'a> Writer<'a> {
         }
         // Loads that all rows share are likely to hit a cache, so that they need not be early.
         let (late, early): (Vec<usize>, Vec<usize>) =
-            loads.iter().partition(|it| layout.rows.iter().all(|axis| axis.strides[**it] == 0));
-        self.write_each_chunk(text, chunks, |text| self.write_loads(text, &early, row_places));
+            loads.iter().partition(|it| layout.is_shared(**it));
+        let write_loads = |text: &mut Text, numbers: &[usize]| {
+            self.write_loads(text, pass, numbers, row_places);
+        };
+        self.write_each_chunk(text, chunks, |text| write_loads(text, &early));
         let online = self.passes.online.iter().filter(|it| work.combined.contains(&it.max));
         let maxima: Vec<OnlineSum> = online.copied().collect();
         for online in &maxima {
             self.write_running_maximum(text, online, chunks.n);
         }
         self.write_each_chunk(text, chunks, |text| {
-            self.write_loads(text, &late, row_places);
+            write_loads(text, &late);
             text.line("#pragma unroll");
             text.block(format!("for (int e = 0; e < {}; ++e)", layout.width), |text| {
                 for &stage in &work.points {
@@ -313,14 +324,23 @@ impl<'a> Writer<'a> {
     }
 
     /// Writes the loads of some inputs for a chunk.
-    fn write_loads(&self, text: &mut Text, numbers: &[usize], row_places: &[String]) {
+    fn write_loads(&self, text: &mut Text, pass: usize, numbers: &[usize], row_places: &[String]) {
         if numbers.is_empty() {
             return;
         }
         let places = write_places(text, self.index_type, ("c", "column"), &self.layout.columns);
         for &number in numbers {
+            let kept = self.kept.iter().find(|it| it.input == number);
+            let array = format!("x{number}[i]");
+            if kept.is_some_and(|it| it.first_pass < pass) {
+                text.line(format!("soybean_load(kept{number} + column, {array});"));
+                continue;
+            }
             let place = sum([row_places[number].clone(), places[number].clone()]);
             self.write_load(text, number, &place);
+            if kept.is_some() {
+                text.line(format!("soybean_store(kept{number} + column, {array});"));
+            }
         }
     }
 

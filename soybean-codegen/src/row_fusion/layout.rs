@@ -23,8 +23,9 @@ const MANY_ROWS: usize = 2048;
 const THREADS_OF_LONG_ROW: usize = 512;
 /// The most elements of one tensor that a thread holds.
 const MOST_ELEMENTS: usize = 16;
-/// The most elements of all tensors that a thread of a long row holds at once.
-const MOST_AT_ONCE: usize = 64;
+/// The most elements of all tensors that a thread of a long row holds at once, besides those that
+/// all rows share.
+const MOST_AT_ONCE: usize = 48;
 /// The most chunks of a long row that a thread holds at once.
 const MOST_CHUNKS: usize = 8;
 
@@ -72,9 +73,15 @@ impl Layout {
         };
         this.width = this.best_width(fusion);
         let points = fusion.stages.iter().filter(|it| it.form == RowStageForm::Point);
-        let n_arrays = this.varying().count() + points.count();
-        (this.n_threads, this.residence) =
-            threads(fusion.n_rows(), this.n_numbers(), this.width, n_arrays);
+        let n_arrays =
+            [this.varying().count(), this.varying().filter(|it| !this.is_shared(*it)).count()];
+        let n_points = points.count();
+        (this.n_threads, this.residence) = threads(
+            fusion.n_rows(),
+            this.n_numbers(),
+            this.width,
+            n_arrays.map(|it| it + n_points),
+        );
         this
     }
 
@@ -86,6 +93,11 @@ impl Layout {
     /// Returns true if the elements of an input differ along a row.
     pub(super) fn varies(&self, input: usize) -> bool {
         self.columns.iter().any(|it| it.strides[input] != 0)
+    }
+
+    /// Returns true if all rows read the same elements of an input.
+    pub(super) fn is_shared(&self, input: usize) -> bool {
+        self.rows.iter().all(|it| it.strides[input] == 0)
     }
 
     pub(super) fn varying(&self) -> impl Iterator<Item = usize> + '_ {
@@ -103,6 +115,15 @@ impl Layout {
 
     pub(super) const fn block(&self) -> usize {
         self.n_threads * self.rows_of_block()
+    }
+
+    /// Returns the threads of a block, and the blocks of a multiprocessor at least.
+    pub(super) fn bounds(&self) -> String {
+        match self.residence {
+            Residence::Registers { .. } => self.block().to_string(),
+            // While one block stores a row, the other one reads the next.
+            Residence::Memory { .. } => format!("{}, 2", self.block()),
+        }
     }
 
     /// Returns the number of neighbors that fill 16 bytes of the narrowest contiguous tensor.
@@ -126,8 +147,14 @@ impl Layout {
     }
 }
 
-/// Returns the threads of a row of so many chunks, and where it is.
-fn threads(n_rows: usize, n_numbers: usize, width: usize, n_arrays: usize) -> (usize, Residence) {
+/// Returns the threads of a row of so many chunks, and where it is. The numbers of arrays are those
+/// with and without inputs that all rows share.
+fn threads(
+    n_rows: usize,
+    n_numbers: usize,
+    width: usize,
+    [n_arrays, n_early]: [usize; 2],
+) -> (usize, Residence) {
     if n_numbers <= 32 {
         return (n_numbers.next_power_of_two(), Residence::Registers { n_chunks: 1 });
     }
@@ -147,7 +174,7 @@ fn threads(n_rows: usize, n_numbers: usize, width: usize, n_arrays: usize) -> (u
             (n_threads, Residence::Registers { n_chunks })
         }
         None => {
-            let n_chunks = (MOST_AT_ONCE / (n_arrays * width).max(1)).clamp(1, MOST_CHUNKS);
+            let n_chunks = (MOST_AT_ONCE / (n_early * width).max(1)).clamp(1, MOST_CHUNKS);
             (THREADS_OF_LONG_ROW, Residence::Memory { n_chunks })
         }
     }
@@ -160,10 +187,10 @@ mod tests {
     #[test]
     fn many_rows_have_a_warp_each() {
         let in_registers = |n_chunks| Residence::Registers { n_chunks };
-        assert_eq!(threads(8192, 96, 8, 9), (32, in_registers(3)));
-        assert_eq!(threads(8192, 128, 8, 4), (128, in_registers(1)));
-        assert_eq!(threads(100, 96, 8, 9), (96, in_registers(1)));
-        assert_eq!(threads(100, 20, 8, 9), (32, in_registers(1)));
-        assert_eq!(threads(8192, 6288, 8, 3).1, Residence::Memory { n_chunks: 2 });
+        assert_eq!(threads(8192, 96, 8, [9, 5]), (32, in_registers(3)));
+        assert_eq!(threads(8192, 128, 8, [4, 4]), (128, in_registers(1)));
+        assert_eq!(threads(100, 96, 8, [9, 5]), (96, in_registers(1)));
+        assert_eq!(threads(100, 20, 8, [9, 5]), (32, in_registers(1)));
+        assert_eq!(threads(8192, 6288, 8, [3, 2]).1, Residence::Memory { n_chunks: 3 });
     }
 }
