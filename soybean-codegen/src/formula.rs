@@ -72,7 +72,7 @@ pub(crate) fn write(
             Instruction::Binary(function, a, b) => {
                 let special = match function {
                     Binary::Add => tail(program, precision, a, b),
-                    Binary::Divide => quotient(program, a, b, [varies(a), varies(b)]),
+                    Binary::Divide if varies(a) && !varies(b) => quotient(program, precision, a, b),
                     Binary::Greater if !varies(a) => bounded_noise(program, a, b),
                     _ => None,
                 };
@@ -100,15 +100,18 @@ fn tail(program: &ScalarProgram, precision: Precision, a: u16, b: u16) -> Option
     }
 }
 
-/// Returns a quotient if points with different dividends share a divisor whose reciprocal is not
-/// exact.
-fn quotient(program: &ScalarProgram, a: u16, b: u16, vary: [bool; 2]) -> Option<String> {
+/// Returns a quotient of points that share a divisor, if its reciprocal is not exact.
+fn quotient(program: &ScalarProgram, precision: Precision, a: u16, b: u16) -> Option<String> {
     #[expect(clippy::cast_possible_truncation, reason = "constants are of single precision")]
     let is_power_of_two = matches!(
         program.instructions[usize::from(b)],
         Instruction::Constant(value) if (value as f32).to_bits() << 9 == 0
     );
-    (vary == [true, false] && !is_power_of_two).then(|| format!("soybean_divide_by(r{a}, r{b})"))
+    let function = match precision {
+        Precision::F32 | Precision::Tf32 => "soybean_divide_by",
+        Precision::Bf16 => "soybean_fast_divide_by",
+    };
+    (!is_power_of_two).then(|| format!("{function}(r{a}, r{b})"))
 }
 
 /// Returns the comparison with noise, of a bound that points share.

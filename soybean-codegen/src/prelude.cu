@@ -195,16 +195,24 @@ __device__ __forceinline__ float soybean_maximum(float x, float y) {
   return x > y || x != x ? x : y;
 #endif
 }
+// Returns a factor that makes a divisor one whose reciprocal is neither infinite nor subnormal.
+__device__ __forceinline__ float soybean_scale_of_divisor(float y) {
+  return fabsf(y) > 0x1p100f ? 0x1p-64f : fabsf(y) < 0x1p-100f ? 0x1p100f : 1.0f;
+}
 // Returns x / y for many x and one y: the compiler computes once what depends on y alone. Unlike a
 // division, this needs no slow way for 0, which dropout makes. Quotients are rounded correctly, but
 // for subnormal ones and those with a remainder below 2^-126. Source: Markstein 1990.
 __device__ __forceinline__ float soybean_divide_by(float x, float y) {
-  // The reciprocal of a divisor of this size is neither infinite nor subnormal.
-  const float scale = fabsf(y) > 0x1p100f ? 0x1p-64f : fabsf(y) < 0x1p-100f ? 0x1p100f : 1.0f;
-  const float divisor = y * scale, reciprocal = 1.0f / divisor, estimate = x * reciprocal;
+  const float scale = soybean_scale_of_divisor(y), divisor = y * scale;
+  const float reciprocal = 1.0f / divisor, estimate = x * reciprocal;
   const float quotient = fmaf(-reciprocal, fmaf(divisor, estimate, -x), estimate);
   // The remainder of an infinity is NaN.
   return (quotient == quotient ? quotient : estimate) * scale;
+}
+// As above, with an error of two units in the last place.
+__device__ __forceinline__ float soybean_fast_divide_by(float x, float y) {
+  const float scale = soybean_scale_of_divisor(y);
+  return x * (1.0f / (y * scale)) * scale;
 }
 // Returns e^x with a relative error of 2^-22 + 2^-24 |x|; 0 instead of subnormal numbers.
 __device__ __forceinline__ float soybean_fast_exp(float x) { return soybean_exp2(x * 0x1.715476p+0f); }
