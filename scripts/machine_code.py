@@ -225,11 +225,11 @@ def occupancy(kernel):
     return blocks * warps / 64
 
 
-def loads(kernel):
-    """Returns the number of loads from global memory by width in bits."""
+def accesses(kernel, opcode):
+    """Returns the number of loads from global memory (LDG) or of stores (STG) by width in bits."""
     widths = Counter()
     for it in kernel.instructions:
-        if it.opcode.startswith("LDG"):
+        if it.opcode.startswith(opcode):
             suffixes = it.opcode.split(".")
             wide = next((int(x) for x in suffixes if x in ("64", "128", "256")), None)
             narrow = next((int(x[1:]) for x in suffixes if x in ("U8", "S8", "U16", "S16")), 32)
@@ -249,7 +249,8 @@ def analysis(kernel):
         "shared_bytes": kernel.shared_bytes,
         "threads": kernel.threads,
         "occupancy": occupancy(kernel),
-        "loads": loads(kernel),
+        "loads": accesses(kernel, "LDG"),
+        "stores": accesses(kernel, "STG"),
         "instructions": len(kernel.instructions),
         "loop_instructions": len(loop.members) if loop else 0,
         "loop_products": n_products,
@@ -263,17 +264,23 @@ def analysis(kernel):
 def table(rows):
     """Returns the figures of kernels as lines of text."""
     head = ("kernel", "regs", "stack", "spills", "shared", "loop", "products", "each", "inner")
-    lines = [head]
+    lines = [head + ("all", "loads", "stores")]
     for it in rows:
         each = "-" if it["per_product"] is None else f"{it['per_product']:.2f}"
         lines.append(
             (it["name"], it["registers"], it["stack_bytes"], it["spills"], it["shared_bytes"])
             + (it["loop_instructions"], it["loop_products"], each, it["inner_loops"])
+            + (it["instructions"], by_width(it["loads"]), by_width(it["stores"]))
         )
     width = max(len(line[0]) for line in lines)
     return [
         f"{line[0]:<{width}}" + "".join(f" {cell!s:>8}" for cell in line[1:]) for line in lines
     ]
+
+
+def by_width(numbers):
+    """Returns numbers by width as text: `4x128` for four of 128 bits."""
+    return ",".join(f"{n}x{width}" for width, n in numbers.items()) or "none"
 
 
 def summary(files):

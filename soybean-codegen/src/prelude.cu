@@ -123,6 +123,7 @@ __device__ __forceinline__ float soybean_value(int x) { return (float)x; }
 __device__ __forceinline__ void soybean_store(float* to, float x) { *to = x; }
 __device__ __forceinline__ void soybean_store(bf16* to, float x) { *to = soybean_to_bf16(x); }
 __device__ __forceinline__ void soybean_store(int* to, int x) { *to = x; }
+__device__ __forceinline__ void soybean_store(unsigned char* to, int x) { *to = (unsigned char)x; }
 // Truncates towards 0 and saturates at the bounds; NaN gives 0.
 __device__ __forceinline__ void soybean_store(int* to, float x) {
   *to = x >= 2147483648.0f ? 2147483647 : x <= -2147483648.0f ? -2147483647 - 1 : x == x ? (int)x : 0;
@@ -162,6 +163,16 @@ __device__ __forceinline__ void soybean_load(const bf16* from, float (&to)[8]) {
   uint4 word = *(const uint4*)from;
   soybean_unpack(word.x, to), soybean_unpack(word.y, to + 2), soybean_unpack(word.z, to + 4), soybean_unpack(word.w, to + 6);
 }
+// Bytes stand for numbers in 0..256.
+__device__ __forceinline__ void soybean_unpack_bytes(unsigned word, int* to) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) to[i] = (int)(word >> 8 * i & 255u);
+}
+__device__ __forceinline__ void soybean_load(const unsigned char* from, int (&to)[4]) { soybean_unpack_bytes(*(const unsigned*)from, to); }
+__device__ __forceinline__ void soybean_load(const unsigned char* from, int (&to)[8]) {
+  uint2 word = *(const uint2*)from;
+  soybean_unpack_bytes(word.x, to), soybean_unpack_bytes(word.y, to + 4);
+}
 
 template <int n> __device__ __forceinline__ void soybean_store(float* to, const float (&from)[n]) {
 #pragma unroll
@@ -181,6 +192,13 @@ __device__ __forceinline__ void soybean_store(bf16* to, const float (&from)[4]) 
 __device__ __forceinline__ void soybean_store(bf16* to, const float (&from)[8]) {
   *(uint4*)to = make_uint4(soybean_pack_bf16(from[0], from[1]), soybean_pack_bf16(from[2], from[3]), soybean_pack_bf16(from[4], from[5]),
                            soybean_pack_bf16(from[6], from[7]));
+}
+__device__ __forceinline__ unsigned soybean_pack_bytes(const int* from) {
+  return (unsigned)(from[0] | from[1] << 8 | from[2] << 16) | (unsigned)from[3] << 24;
+}
+__device__ __forceinline__ void soybean_store(unsigned char* to, const int (&from)[4]) { *(unsigned*)to = soybean_pack_bytes(from); }
+__device__ __forceinline__ void soybean_store(unsigned char* to, const int (&from)[8]) {
+  *(uint2*)to = make_uint2(soybean_pack_bytes(from), soybean_pack_bytes(from + 4));
 }
 
 // ---- The functions of scalar programs that C lacks.

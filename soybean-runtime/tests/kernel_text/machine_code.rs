@@ -1,5 +1,7 @@
-//! The machine code of attention: no register is spilled, and loops have few instructions for each
-//! product of tensor cores.
+//! The machine code of kernels: no register is spilled. The loops of attention have few
+//! instructions for each product of tensor cores.
+
+mod pooling;
 
 use std::{
     env, fs,
@@ -21,7 +23,12 @@ struct Row {
     name: String,
     n_stack_bytes: usize,
     n_spills: usize,
-    per_product: f64,
+    /// None without products.
+    per_product: Option<f64>,
+    n_instructions: usize,
+    /// The numbers of loads from and of stores to global memory, by their bits: `4x64,1x128`.
+    loads: String,
+    stores: String,
 }
 
 /// Returns attention of whole tiles, as of a large model in bf16.
@@ -56,8 +63,8 @@ fn disassembler() -> Option<PathBuf> {
 }
 
 /// Returns the figures of the kernels in machine code.
-fn rows(cubin: &[u8], architecture: &str, disassembler: &Path) -> Vec<Row> {
-    let file = env::temp_dir().join(format!("soybean-{}-{architecture}.cubin", std::process::id()));
+fn rows(cubin: &[u8], name: &str, disassembler: &Path) -> Vec<Row> {
+    let file = env::temp_dir().join(format!("soybean-{}-{name}.cubin", std::process::id()));
     fs::write(&file, cubin).unwrap();
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scripts/machine_code.py");
     let output =
@@ -72,19 +79,34 @@ fn rows(cubin: &[u8], architecture: &str, disassembler: &Path) -> Vec<Row> {
             name: cells[0].to_owned(),
             n_stack_bytes: cells[2].parse().unwrap(),
             n_spills: cells[3].parse().unwrap(),
-            per_product: cells[7].parse().unwrap(),
+            per_product: cells[7].parse().ok(),
+            n_instructions: cells[9].parse().unwrap(),
+            loads: cells[10].to_owned(),
+            stores: cells[11].to_owned(),
         }
     };
-    table.lines().skip(1).filter(|it| !it.contains(" - ")).map(row).collect()
+    table.lines().skip(1).map(row).collect()
 }
 
-#[test]
-fn attention_has_few_instructions_for_each_product() {
+/// Compiles a text for GPUs and checks the figures of its kernels; without the tools, does nothing.
+fn check_figures(name: &str, text: &str, check: impl Fn(&[Row], &str) + Sync) {
     let has_python = Command::new("python3").arg("--version").output().is_ok();
     let tools = (nvrtc::Compiler::find(), disassembler().filter(|_| has_python));
     let (Some(compiler), Some(disassembler)) = tools else {
         return eprintln!("skipped: no NVRTC, no nvdisasm, or no python3");
     };
+    let check = |architecture| {
+        let (_, cubin) = compiler.compile(text, architecture).unwrap();
+        check(&rows(&cubin, &format!("{name}-{architecture}"), &disassembler), architecture);
+    };
+    thread::scope(|scope| {
+        scope.spawn(|| check("sm_80"));
+        scope.spawn(|| check("sm_90"));
+    });
+}
+
+#[test]
+fn attention_has_few_instructions_for_each_product() {
     let forms = [AttentionForm::Forward, AttentionForm::Gradient];
     // One head after another, and between products whose rows have 12 heads.
     let layouts =
@@ -97,27 +119,23 @@ fn attention_has_few_instructions_for_each_product() {
             cases.extend([false, true].map(|it| case(form, side, it, layout)));
         }
     }
-    let text = &device::text(&cases);
-    thread::scope(|scope| {
-        for architecture in ["sm_80", "sm_90"] {
-            scope.spawn(|| {
-                let (_, cubin) = compiler.compile(text, architecture).unwrap();
-                check(&rows(&cubin, architecture, &disassembler), architecture);
-            });
-        }
-    });
+    check_figures("attention", &device::text(&cases), check);
 }
 
 /// Checks the figures of attention with three sizes of heads and two layouts.
 fn check(rows: &[Row], architecture: &str) {
     // Gradients of large keys and values have a function each.
-    assert_eq!(rows.len(), 4 * (1 + 3 + 1 + 3 + 1 + 4), "{rows:?}");
-    for row in rows {
+    let with_products = || rows.iter().filter(|it| it.per_product.is_some());
+    assert_eq!(with_products().count(), 4 * (1 + 3 + 1 + 3 + 1 + 4), "{rows:?}");
+    for row in with_products() {
         let what = format!("{architecture}: {row:?}");
         assert_eq!([row.n_stack_bytes, row.n_spills], [0; 2], "{what}");
         // Forward; the gradients have more products for each weight. Statistics need no tensor
         // cores.
         let most = if row.name.contains("gradients") { 4.5 } else { 5.5 };
-        assert!(row.per_product <= most || row.name.contains("saved_statistics"), "{what}");
+        assert!(
+            row.per_product.unwrap() <= most || row.name.contains("saved_statistics"),
+            "{what}"
+        );
     }
 }

@@ -54,7 +54,7 @@ const KINDS: &[(&str, usize, Kind)] = &[
     ("permutation", 32, permutation::case),
     ("padding", 32, padding::case),
     ("concatenation", 24, concatenation::case),
-    ("pooling", 32, pooling::case),
+    ("pooling", 112, pooling::case),
     ("embedding", 24, embedding::case),
     ("indexing", 32, indexing::case),
     ("ranking", 24, ranking::case),
