@@ -97,7 +97,7 @@ impl Trial {
                 kernels,
                 train: vec![train],
                 accumulate: Vec::new(),
-                evaluate: Vec::new(),
+                evaluate: vec![Vec::new()],
             },
             batch,
         )
@@ -185,6 +185,25 @@ impl Layout {
             inputs: self.inputs.into(),
             parameters: self.parameters.into(),
             ..Tables::new("calibration", self.mesh)
+        }
+    }
+}
+
+#[cfg(all(test, feature = "cuda"))]
+mod tests {
+    use soybean_plan::{Mesh, Precision};
+
+    use crate::calibration::suite::suite;
+
+    #[test]
+    fn gpus_can_run_every_trial() {
+        for precision in Precision::ALL {
+            for trial in suite() {
+                let (program, _) = trial.program(Mesh::new(8), precision, 1 << 28, 4);
+                let tasks = soybean_runtime::queued_tasks(&program, 0).unwrap();
+                let n_kernels = tasks.iter().filter(|it| it.kernel.is_some()).count();
+                assert_eq!(n_kernels, 4, "{:?} in {precision}", trial.work());
+            }
         }
     }
 }
