@@ -351,6 +351,10 @@ open_results() {
         rm -rf "$RESULTS"/checks/* "$RESULTS"/cases/soybean-*
         cp "$PROGRAMS/manifest" "$RESULTS/manifest"
     fi
+    {
+        nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.max.sm,power.limit --format=csv,noheader 2>/dev/null | head -n 1 || echo "no GPU"
+        date +%F
+    } >"$RESULTS/gpu"
     trap pack_evidence EXIT
     # Later calls use the kernels that an earlier call compiled.
     export SOYBEAN_CACHE_DIR=${SOYBEAN_CACHE_DIR:-$PWD/$RESULTS/kernels}

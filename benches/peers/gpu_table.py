@@ -2,13 +2,13 @@
 
     python gpu_table.py target/gpu-results target/gpu-check/manifest benches/results
 
-Writes and prints `<GPU>-<date>.md`, and writes the raw lines to `.jsonl`.
+Writes and prints `<GPU>-<date>-<commit>.md`, and writes the raw lines to `.jsonl`. The file `gpu` of
+the results describes the GPU on which they were taken.
 """
 
-import datetime
+import collections
 import json
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -71,23 +71,19 @@ def table(head, rows):
     return [line(head), line(["---"] * len(head)), *map(line, rows), ""]
 
 
-def device():
-    """Returns the name of the GPU and its other properties."""
-    query = ["nvidia-smi", "--query-gpu=name,driver_version,memory.total,clocks.max.sm,power.limit", "--format=csv,noheader"]
-    try:
-        found = subprocess.run(query, capture_output=True, text=True, timeout=30).stdout.strip()
-    except (OSError, subprocess.TimeoutExpired):
-        found = ""
-    first = found.splitlines()[0] if found else "no GPU"
-    return first.split(",")[0], first
+def checked(checks):
+    """Returns the outcomes of the checks; those that did not pass have a row each."""
+    kinds = collections.Counter(it["check"].split("-")[0] for it in checks if it["outcome"] == "passed")
+    passed = ", ".join(f"{kind} {n}" for kind, n in sorted(kinds.items()))
+    text = [f"Checks that passed: {passed or 'none'}.", ""]
+    rows = [[it["check"], it["outcome"], f"{it['seconds']} s", it["summary"]] for it in checks if it["outcome"] != "passed"]
+    return text + (table(["check", "", "time", "last words"], [[cell.replace("|", "/") for cell in row] for row in rows]) if rows else [])
 
 
-def report(cases, checks, manifest, date):
-    _, description = device()
+def report(cases, checks, description, manifest, date):
     peers = sorted({it["device"] for it in cases.lines if it["program"] != "soybean" and "device" in it})
     text = [f"# {description}, {date}", "", f"Soybean at {manifest}; {'; '.join(peers) or 'PyTorch was not measured'}.", ""]
-    rows = [[it["check"], it["outcome"], f"{it['seconds']} s", it["summary"]] for it in checks]
-    text += table(["check", "", "time", "last words"], [[cell.replace("|", "/") for cell in row] for row in rows]) if rows else ["No checks ran.", ""]
+    text += checked(checks)
     feeds = [(model, precision, feed) for feed in ("kept", "fed") for model in MODELS for precision in PRECISIONS]
     rows = [row for it in feeds if (row := row_of(cases, *it))]
     head = ["model", "precision", "inputs", "ms, 1 rank", "ms, 8 ranks", "ms, eager", "ms, compiled"]
@@ -110,14 +106,15 @@ def report(cases, checks, manifest, date):
 def write_table(results, manifest, folder):
     read = lambda name: [line for path in sorted((Path(results) / name).glob("*.json")) for line in lines_of(path)]
     lines, checks = read("cases"), read("checks")
-    date = datetime.date.today().isoformat()
+    description, date = Path(results, "gpu").read_text().splitlines()[:2]
     commit = Path(manifest).read_text().splitlines()[0]
-    text = report(Cases(lines), checks, commit, date)
-    name = re.sub(r"[^A-Za-z0-9]+", "-", device()[0]).strip("-").lower()
+    text = report(Cases(lines), checks, description, commit, date)
+    gpu = re.sub(r"[^A-Za-z0-9]+", "-", description.split(",")[0]).strip("-").lower()
+    name = f"{gpu}-{date}-{commit.split()[1][:8]}"
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{name}-{date}.md").write_text(text)
-    (folder / f"{name}-{date}.jsonl").write_text("".join(json.dumps(it) + "\n" for it in checks + lines))
+    (folder / f"{name}.md").write_text(text)
+    (folder / f"{name}.jsonl").write_text("".join(json.dumps(it) + "\n" for it in checks + lines))
     print(text)
 
 
