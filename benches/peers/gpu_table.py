@@ -94,8 +94,8 @@ def report(cases, checks, description, manifest, date):
     launch = cases.find("soybean", "launch", "f32", "fed")
     if launch.get("ms_median"):
         text += [
-            f"A training step with next to no work takes {1e3 * launch['ms_median']:.0f} microseconds, waiting for its end included; "
-            f"the host hands it to the GPU in {launch['launch_us']:.0f}.",
+            f"A training step with next to no work takes {1e3 * launch['ms_median']:.0f} microseconds, waiting for its end",
+            f"included; the host hands it to the GPU in {launch['launch_us']:.0f}.",
             "",
         ]
     faults = [f"- {it['program']}, {it['model']}, {it['precision']}, {it['ranks']} ranks, {it['feed']}: {it['error']}" for it in cases.lines if "error" in it]

@@ -56,13 +56,13 @@ pub(crate) struct Operand {
     pub(crate) members: String,
 }
 
-/// What is added to the sums of each column.
+/// An addition to the sums of each column.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ColumnBias {
     /// The number of the input, which has an element for each column of each batch.
     pub(crate) input: usize,
     pub(crate) dtype: DType,
-    /// Whether ReLU follows.
+    /// True if ReLU follows.
     pub(crate) has_relu: bool,
 }
 

@@ -122,7 +122,7 @@ pub(crate) enum Remaining {
 struct Candidate {
     algorithm: Algorithm,
     math: Math,
-    /// Whether the call applies the epilogue.
+    /// True if the call applies the epilogue.
     has_epilogue: bool,
     /// Workspace of the algorithm alone.
     workspace_bytes: usize,

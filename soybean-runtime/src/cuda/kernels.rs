@@ -41,7 +41,7 @@ struct PreparedCall {
 
 /// The generated operations of a call.
 pub(crate) struct GeneratedOperations {
-    /// What a library call leaves.
+    /// The operations that a library call leaves.
     remaining: Vec<DeviceOperation>,
     /// The whole kernel, unless a library certainly computes it.
     whole: Vec<DeviceOperation>,

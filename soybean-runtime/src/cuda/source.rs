@@ -50,11 +50,11 @@ impl KernelRequests<'_> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct GeneratedParts<'a> {
     pub(crate) remaining: RemainingPart<'a>,
-    /// Whether the whole kernel is generated.
+    /// True if the whole kernel is generated.
     pub(crate) has_whole: bool,
 }
 
-/// What is generated for use after a library call.
+/// The source for use after a library call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum RemainingPart<'a> {
     Nothing,

@@ -214,8 +214,8 @@ fn plan(
     ConvolutionPlan::new(&cudnn, convolution, *types, Epilogue::default(), limits).unwrap()
 }
 
-/// Plain, strided, grouped, depthwise, one-dimensional and wide convolutions, and one of few channels
-/// by many filters, in both layouts.
+/// Plain, strided, grouped, depthwise, one-dimensional and wide convolutions, and one of few
+/// channels by many filters, in both layouts.
 fn convolutions() -> Vec<Convolution> {
     let grouped = Convolution { groups: 2, ..SPREAD };
     let depthwise = Convolution { groups: 5, channels: 1, filters: 1, ..PLAIN };
