@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Puts NVIDIA's headers into a folder, for the tests that compare our bindings with them, and cuDNN,
-# which a test asks for its kernels.
+# Puts NVIDIA's headers into a folder, for the tests that compare our bindings with them, and cuDNN
+# with cuBLASLt, which it loads: a test asks it for its kernels.
 #
 #   scripts/cuda-headers.sh PYTHON FOLDER
 #
-# They are in wheels of 1.5 GB together, which are downloaded but not installed; cuDNN takes 1 GB of
-# the folder. A folder that exists is left as it is.
+# They are in wheels of 1.5 GB together, which are downloaded but not installed; the libraries take
+# 1.5 GB of the folder. A folder that exists is left as it is.
 set -euo pipefail
 python=$1
 folder=$2
@@ -20,8 +20,8 @@ import pathlib, sys, zipfile
 
 for wheel in pathlib.Path(sys.argv[1]).glob("*.whl"):
     with zipfile.ZipFile(wheel) as archive:
-        folders = ("/include/", "/cudnn/lib/")
-        files = [it for it in archive.namelist() if any(folder in it for folder in folders)]
+        wanted = ("/include/", "/cudnn/lib/", "/libcublasLt.so")
+        files = [it for it in archive.namelist() if any(part in it for part in wanted)]
         archive.extractall(sys.argv[2], files)
 END
 mv "$folder.part" "$folder"
