@@ -8,6 +8,7 @@
 
 mod fma;
 mod mma;
+mod variants;
 
 use std::ops::Range;
 
@@ -92,6 +93,14 @@ struct Tiling {
 /// Returns the functions for any sizes that the tiles can hold.
 impl CudaKernel for Attention {
     fn generate(&self, call: &Call<'_>, prefix: &str) -> Option<Generated> {
+        self.generate_variant(call, 0, prefix)
+    }
+
+    fn n_variants(&self, call: &Call<'_>) -> usize {
+        Writer { it: self, call, prefix: "", variant: 0 }.n_variants()
+    }
+
+    fn generate_variant(&self, call: &Call<'_>, variant: usize, prefix: &str) -> Option<Generated> {
         let Attention { form, heads, group, queries, keys, features, width, scale, .. } = *self;
         let n_results: Vec<usize> = self.result_lengths().iter().map(|it| heads * it).collect();
         if n_results.iter().all(|it| *it == 0) {
@@ -109,7 +118,7 @@ impl CudaKernel for Attention {
         if !is_small || i32::try_from(most).is_err() {
             return None;
         }
-        let writer = Writer { it: self, call, prefix };
+        let writer = Writer { it: self, call, prefix, variant };
         let statistics = (heads * group * queries * 4).next_multiple_of(256);
         let tables = |constness: &str| {
             [
@@ -183,6 +192,9 @@ struct Writer<'a> {
     it: &'a Attention,
     call: &'a Call<'a>,
     prefix: &'a str,
+    /// The number of the variant: for each of the parts that have a choice of tiles, the number of
+    /// its tiles as a digit.
+    variant: usize,
 }
 
 impl Writer<'_> {
@@ -260,7 +272,7 @@ impl Writer<'_> {
         let tiling = match self.units() {
             _ if part == Part::SavedStatistics => saved_statistics(),
             Units::Tensor { per_word } if mma::fits(self.it, part, per_word) => {
-                mma::tiling(self.it, part, per_word)
+                mma::tiling(self.it, part, per_word, self.chosen_sizes(part))
             }
             Units::Tensor { .. } | Units::Single => fma::tiling(self.it, part),
         };

@@ -79,6 +79,21 @@ pub(crate) trait CudaKernel {
     ///
     /// Returns none for kernels that only libraries compute.
     fn generate(&self, call: &Call<'_>, prefix: &str) -> Option<Generated>;
+
+    /// Returns the number of variants, which compute the same in other tiles.
+    fn n_variants(&self, _call: &Call<'_>) -> usize {
+        1
+    }
+
+    /// Returns the functions and operations of a variant; of [`Self::generate`] for the first.
+    fn generate_variant(
+        &self,
+        call: &Call<'_>,
+        _variant: usize,
+        prefix: &str,
+    ) -> Option<Generated> {
+        self.generate(call, prefix)
+    }
 }
 
 macro_rules! generate_any {
@@ -90,6 +105,29 @@ macro_rules! generate_any {
         pub fn generate(call: &Call<'_>, prefix: &str) -> Option<Generated> {
             match call.kernel {
                 $(Kernel::$variant(it) => it.generate(call, prefix),)*
+                Kernel::Communicate(_) => None,
+            }
+        }
+
+        /// Returns the number of variants of a kernel: texts that compute the same in other tiles.
+        /// Which is the fastest depends on the GPU. Last bits of results may differ.
+        #[must_use]
+        pub fn n_variants(call: &Call<'_>) -> usize {
+            match call.kernel {
+                $(Kernel::$variant(it) => it.n_variants(call),)*
+                Kernel::Communicate(_) => 1,
+            }
+        }
+
+        /// Returns the text of a variant of a kernel, as [`generate`] does for the first.
+        #[must_use]
+        pub fn generate_variant(
+            call: &Call<'_>,
+            variant: usize,
+            prefix: &str,
+        ) -> Option<Generated> {
+            match call.kernel {
+                $(Kernel::$variant(it) => it.generate_variant(call, variant, prefix),)*
                 Kernel::Communicate(_) => None,
             }
         }

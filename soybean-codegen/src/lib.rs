@@ -37,6 +37,8 @@ mod units;
 pub use convolution::generate_convolution_with_bias;
 pub use fold_permutations::fold_permutations;
 pub use fuse_rows::fuse_rows;
-pub use generate::{Address, Call, Generated, Launch, Operation, generate};
+pub use generate::{
+    Address, Call, Generated, Launch, Operation, generate, generate_variant, n_variants,
+};
 pub use prelude::prelude;
 pub use save_logarithms::save_logarithms;

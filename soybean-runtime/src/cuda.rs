@@ -19,6 +19,7 @@ pub(crate) mod devices;
 mod disk_cache;
 mod epilogue;
 mod fused_program;
+mod generated_operations;
 mod gpu;
 #[cfg(test)]
 mod headers;
@@ -31,6 +32,7 @@ mod launch_threads;
 mod launcher;
 mod launches;
 mod libraries;
+mod library_call;
 mod local_ranks;
 mod matmul;
 mod memory;

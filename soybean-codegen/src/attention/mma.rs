@@ -26,8 +26,36 @@ pub(super) fn joins_gradients(it: &Attention, per_word: usize) -> bool {
     it.features.max(it.width) <= 128 || per_word == 1
 }
 
-/// The number of tiles of 16 rows of a warp, and the columns of a tile of scores.
-fn tile_sizes(it: &Attention, part: Part, per_word: usize) -> (usize, usize) {
+/// The sizes of the tiles of a block.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct TileSizes {
+    /// The number of tiles of 16 rows of a warp.
+    row_tiles: usize,
+    /// The columns of a tile of scores.
+    columns: usize,
+}
+
+/// Returns the sizes of tiles that a part may have, the usual ones first. Only long sequences of
+/// `bf16` have others, which a measurement may prefer.
+pub(super) fn tile_sizes(it: &Attention, part: Part, per_word: usize) -> Vec<TileSizes> {
+    let sizes = |(row_tiles, columns)| TileSizes { row_tiles, columns };
+    let mut all = vec![sizes(usual_sizes(it, part, per_word))];
+    let is_long = it.queries.min(it.keys) > 16 * N_WARPS;
+    let others: &[(usize, usize)] = match (part, it.features.max(it.width)) {
+        _ if per_word == 1 || !is_long => &[],
+        (Part::Forward, ..=128) => &[(1, 64), (2, 32)],
+        (Part::KeyAndValueGradients, ..=64) => &[(1, 32)],
+        (Part::KeyAndValueGradients, ..=128) => &[(1, 16)],
+        (Part::QueryGradients, ..=64) => &[(1, 64)],
+        (Part::QueryGradients, ..=128) => &[(1, 16)],
+        _ => &[],
+    };
+    all.extend(others.iter().map(|it| sizes(*it)));
+    all
+}
+
+/// Returns the number of tiles of 16 rows of a warp, and the columns of a tile of scores.
+fn usual_sizes(it: &Attention, part: Part, per_word: usize) -> (usize, usize) {
     let most = it.features.max(it.width);
     // A row of a tile in shared memory.
     let n_words = most.div_ceil(per_word);
@@ -57,9 +85,13 @@ fn tile_sizes(it: &Attention, part: Part, per_word: usize) -> (usize, usize) {
     }
 }
 
-/// Returns the tiles of a part, for words of `n` numbers.
-pub(super) fn tiling(it: &Attention, part: Part, per_word: usize) -> Tiling {
-    let (row_tiles, columns) = tile_sizes(it, part, per_word);
+/// Returns the tiles of a part, of these sizes, for words of `n` numbers.
+pub(super) fn tiling(
+    it: &Attention,
+    part: Part,
+    per_word: usize,
+    TileSizes { row_tiles, columns }: TileSizes,
+) -> Tiling {
     let rows = 16 * N_WARPS * row_tiles;
     let stride = |length: usize| odd_fours(length.div_ceil(per_word).next_multiple_of(STEP_WORDS));
     let (feature, width) = (stride(it.features), stride(it.width));

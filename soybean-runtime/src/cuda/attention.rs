@@ -15,6 +15,7 @@ mod shape;
 
 use soybean_plan::{Attention, DType};
 
+pub(crate) use self::autotune::{autotune, n_variants};
 use self::{
     operation::{Plan, Scalars, plans},
     shape::AttentionShape,
@@ -34,7 +35,6 @@ const FIRST_CAPABILITY: (i32, i32) = (9, 0);
 
 /// Attention of a program, with cuDNN's plans for it.
 pub(crate) struct AttentionPlan {
-    attention: Attention,
     /// Plans within the limit of workspace, in cuDNN's order, and the number of the one to run.
     candidates: Vec<Plan>,
     chosen: usize,
@@ -67,8 +67,7 @@ impl AttentionPlan {
         let mut candidates = plans(&shape, &cudnn.raw()).ok()?;
         candidates.retain(|it| it.workspace_bytes <= max_workspace_bytes);
         let scalars = Scalars::new(attention);
-        let attention = attention.clone();
-        (!candidates.is_empty()).then_some(Self { attention, candidates, chosen: 0, scalars })
+        (!candidates.is_empty()).then_some(Self { candidates, chosen: 0, scalars })
     }
 
     /// Returns the workspace in bytes of [`Self::run`].

@@ -50,8 +50,8 @@ impl KernelRequests<'_> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct GeneratedParts<'a> {
     pub(crate) remaining: RemainingPart<'a>,
-    /// True if the whole kernel is generated.
-    pub(crate) has_whole: bool,
+    /// The number of variants of the whole kernel that are generated.
+    pub(crate) n_variants: usize,
 }
 
 /// The source for use after a library call.
@@ -70,10 +70,8 @@ pub(crate) struct GeneratedCall {
     text: String,
     /// Operations after the library call.
     pub(crate) remaining: Vec<Operation>,
-    /// Operations that do all the work.
-    pub(crate) whole: Vec<Operation>,
-    /// Workspace of the latter in bytes.
-    pub(crate) whole_bytes: usize,
+    /// The variants of the whole kernel, whose texts are in `text`.
+    pub(crate) variants: Vec<Generated>,
 }
 
 /// Source of everything that no library computes.
@@ -107,16 +105,19 @@ impl ModelSource {
                 RemainingPart::Conversion(conversion) => generate_conversion(conversion, &prefix)?,
                 RemainingPart::Epilogue => generate_epilogue(requests, call, &prefix)?,
             };
-            let whole = match parts.has_whole {
-                true => generate(requests, call, &prefix)?,
-                false => Generated::default(),
-            };
-            this.calls.push(GeneratedCall {
-                text: [remaining.text, whole.text].concat(),
-                remaining: remaining.operations,
-                whole: whole.operations,
-                whole_bytes: whole.workspace_bytes,
-            });
+            let mut text = remaining.text;
+            let mut variants = Vec::new();
+            for variant in 0..parts.n_variants {
+                let prefix = match variant {
+                    0 => prefix.clone(),
+                    _ => format!("{prefix}variant{variant}_"),
+                };
+                let made = generate(requests, call, variant, &prefix)?;
+                text.push_str(&made.text);
+                variants.push(Generated { text: String::new(), ..made });
+            }
+            let remaining = remaining.operations;
+            this.calls.push(GeneratedCall { text, remaining, variants });
         }
         Ok(this)
     }
@@ -200,13 +201,14 @@ fn redirected(mut made: Generated, redirect: impl Fn(Address) -> Address) -> Gen
 fn generate(
     requests: &KernelRequests<'_>,
     call: &KernelCall,
+    variant: usize,
     prefix: &str,
 ) -> Result<Generated, Error> {
     let KernelCall { kernel, inputs, results, epilogue } = call;
     let (kernel, precision) = (&requests.kernels[*kernel], requests.precision);
     let what = codegen::Call { kernel, inputs, results, precision };
     let made = match kernel {
-        _ if epilogue.is_plain() => codegen::generate(&what, prefix),
+        _ if epilogue.is_plain() => codegen::generate_variant(&what, variant, prefix),
         Kernel::Convolve(convolution) => {
             let has_relu = epilogue.function == Function::Relu;
             codegen::generate_convolution_with_bias(convolution, &what, has_relu, prefix)
@@ -271,7 +273,7 @@ pub fn compile_kernels(model: &dyn Model, architecture: &str) -> Result<MachineC
         transfers: &builder.transfers,
         max_workspace_bytes: 0,
     };
-    let parts = GeneratedParts { remaining: RemainingPart::Nothing, has_whole: true };
+    let parts = GeneratedParts { remaining: RemainingPart::Nothing, n_variants: 1 };
     let source = ModelSource::new(&requests, &vec![parts; builder.calls.len()])?;
     let text = &source.parts(1)[0].text;
     Ok(MachineCode { n_kernels: source.calls.len(), cubin: cubin(text, architecture)? })

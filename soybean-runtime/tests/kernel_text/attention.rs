@@ -71,7 +71,8 @@ fn of(dice: &mut Dice, [heads, queries, keys]: [usize; 3], sides: &[usize]) -> C
     let tolerance = types.tolerance();
     let results = it.result_lengths().into_iter().map(|n| (types.result, heads * n)).collect();
     it.layout = layout(dice, &it);
-    Case { precision: types.precision, ..Case::new(it, inputs, results, tolerance) }
+    let (precision, variant) = (types.precision, dice.below(4));
+    Case { precision, variant, ..Case::new(it, inputs, results, tolerance) }
 }
 
 /// Gradients that can read saved logarithms.
@@ -104,7 +105,7 @@ impl Saving {
 
     /// Returns the gradients that read these results of the forward computation.
     pub(crate) fn gradient(&self, saved: Vec<Vec<f32>>) -> Case {
-        let Case { precision, tolerance, results, inputs, .. } = &self.apart;
+        let Case { precision, variant, tolerance, results, inputs, .. } = &self.apart;
         let dtype = inputs[3].dtype;
         let saved = saved.into_iter().zip([dtype, DType::F32]);
         let saved = saved.map(|(numbers, dtype)| Data { dtype, numbers });
@@ -112,7 +113,7 @@ impl Saving {
         // The result may be rounded.
         let least = if dtype == DType::Bf16 { BF16_TOLERANCE } else { 0.0 };
         let case = Case::new(self.it.clone(), inputs, results.clone(), tolerance.max(least));
-        Case { precision: *precision, ..case }
+        Case { precision: *precision, variant: *variant, ..case }
     }
 }
 

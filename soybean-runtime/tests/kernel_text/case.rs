@@ -12,6 +12,8 @@ pub(crate) struct Case {
     /// A result, and the input whose buffer it reuses.
     pub(crate) reused: Option<[usize; 2]>,
     pub(crate) precision: Precision,
+    /// The variant of the text, modulo their number.
+    pub(crate) variant: usize,
     /// The largest allowed difference, relative for numbers greater than 1.
     pub(crate) tolerance: f32,
 }
@@ -42,7 +44,8 @@ impl Case {
         tolerance: f32,
     ) -> Self {
         let kernel = kernel.into();
-        Self { kernel, inputs, results, reused: None, precision: Precision::F32, tolerance }
+        let (precision, variant) = (Precision::F32, 0);
+        Self { kernel, inputs, results, reused: None, precision, variant, tolerance }
     }
 
     /// Compares results with the expected ones.

@@ -7,7 +7,7 @@ use std::{
     ptr::NonNull,
 };
 
-use soybean_codegen::{Address, Call, Generated, Operation, generate, prelude};
+use soybean_codegen::{Address, Call, Generated, Operation, generate_variant, n_variants, prelude};
 use soybean_fake_cuda::{Module, Order, Sanitize, compile};
 use soybean_plan::DType;
 
@@ -43,7 +43,8 @@ fn generated(number: usize, case: &Case) -> Generated {
         results: &results,
         precision: case.precision,
     };
-    let made = generate(&call, &format!("k{number}"));
+    let variant = case.variant % n_variants(&call);
+    let made = generate_variant(&call, variant, &format!("k{number}"));
     made.unwrap_or_else(|| panic!("no text for {case:?}"))
 }
 

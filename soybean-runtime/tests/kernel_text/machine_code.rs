@@ -122,6 +122,27 @@ fn attention_has_few_instructions_for_each_product() {
     check_figures("attention", &device::text(&cases), check);
 }
 
+#[test]
+fn other_tiles_of_attention_fit_into_registers() {
+    let mut cases = Vec::new();
+    for (side, (form, n_variants)) in [64, 128].into_iter().flat_map(|side| {
+        [(AttentionForm::Forward, 3), (AttentionForm::Gradient, 4)].map(|it| (side, it))
+    }) {
+        let of = |variant| {
+            let case = case(form, side, true, AttentionLayout::HEADS_FIRST);
+            Case { variant, ..case }
+        };
+        cases.extend((1..n_variants).map(of));
+    }
+    check_figures("variants", &device::text(&cases), |rows, architecture| {
+        let with_products = rows.iter().filter(|it| it.per_product.is_some());
+        assert_eq!(with_products.clone().count(), 2 * (2 + 3 * 2), "{rows:?}");
+        for row in with_products {
+            assert_eq!([row.n_stack_bytes, row.n_spills], [0; 2], "{architecture}: {row:?}");
+        }
+    });
+}
+
 /// Checks the figures of attention with three sizes of heads and two layouts.
 fn check(rows: &[Row], architecture: &str) {
     // Gradients of large keys and values have a function each.

@@ -10,7 +10,8 @@ use crate::{
     Error,
     cuda::{
         autotune::{Attempt, Autotuner},
-        kernels::{GeneratedOperations, KernelOperands},
+        generated_operations::GeneratedOperations,
+        kernels::KernelOperands,
         stream::Stream,
     },
 };
@@ -37,7 +38,7 @@ impl ConvolutionPlan {
         generated: &GeneratedOperations,
     ) -> Result<Option<Self>, Error> {
         let workspace = self.candidates.iter().map(|it| it.workspace_bytes).max().unwrap_or(0);
-        let workspace = (self.converted_bytes() + workspace).max(generated.whole_bytes);
+        let workspace = (self.converted_bytes() + workspace).max(generated.most_workspace_bytes());
         let n_rivals = usize::from(Self::has_rival(convolution));
         // The memory that is free decides which algorithms are candidates.
         let kernel = format!("{convolution:?} {types:?} {:?} {n_rivals}", self.candidates);
@@ -55,7 +56,7 @@ impl ConvolutionPlan {
             };
             if number == self.candidates.len() {
                 // SAFETY: the blocks are as large as the operands, and nothing else uses them.
-                unsafe { generated.run_whole(stream, operands) }?;
+                unsafe { generated.run_variant(0, stream, operands) }?;
                 return Ok(Attempt::Queued);
             }
             cudnn.set_stream(stream)?;
