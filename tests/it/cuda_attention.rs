@@ -1,5 +1,5 @@
-//! Tests of attention by cuDNN on virtual GPUs: it is a candidate beside the generated kernel, and
-//! up to rounding, the losses equal the CPU's.
+//! Tests of measured attention on virtual GPUs: plans of cuDNN are candidates beside the generated
+//! kernel, and so are its tiles. Up to rounding, the losses equal the CPU's.
 
 use std::{
     collections::BTreeSet,
@@ -42,29 +42,55 @@ pub(crate) mod texts {
     }
 }
 
+/// Heads that see more than the usual tiles have rows.
+#[soybean::model(gpus = 1, precision = "bf16", optimizer = adamw())]
+pub(crate) mod long_texts {
+    use soybean::{nn, prelude::*};
+
+    pub(crate) fn forward(x: Tensor<f32, 1, 80, 32>, y: Tensor<i32, 80>) -> Tensor {
+        let q = nn::linear(x, 32).reshape([1, 80, 2, 16]).permute([0, 2, 1, 3]);
+        let k = nn::linear(x, 32).reshape([1, 80, 2, 16]).permute([0, 2, 1, 3]);
+        let v = nn::linear(x, 32).reshape([1, 80, 2, 16]).permute([0, 2, 1, 3]);
+        let seen = q.scaled_dot_product_attention(k, v, true);
+        let h = x + nn::linear(seen.permute([0, 2, 1, 3]).reshape([1, 80, 32]), 32);
+        nn::linear(h, 10).reshape([80, 10]).cross_entropy(y)
+    }
+}
+
 /// The kinds of attention that cuDNN computes: each of the model with saved logarithms in training,
 /// and without in evaluation.
 const N_ATTENTIONS: u64 = 4;
 /// The measurements of two deterministic engines, each four times.
 const N_MEASURED: u64 = N_ATTENTIONS * 2 * 4;
 
-fn losses(device: Device, autotunes: bool) -> Vec<f32> {
-    let config = Config { device, learning_rate: 0.01, autotunes, ..Config::default() };
-    let mut trainer = Trainer::<texts::Network>::new(config).unwrap();
-    let number = |it: usize| (it * 7919 + 104_729) % 2003;
-    let x: Vec<f32> =
-        (0..BATCH * TOKENS * WIDTH).map(|it| number(it) as f32 / 1001.0 - 1.0).collect();
-    let y: Vec<i32> =
-        (0..BATCH * TOKENS).map(|it| i32::try_from(number(it) % 10).unwrap()).collect();
-    let batch = texts::Batch { x: &x, y: &y };
-    (0..N_STEPS).map(|_| trainer.step(&batch).unwrap()).collect()
+fn config(device: Device, autotunes: bool) -> Config {
+    Config { device, learning_rate: 0.01, autotunes, ..Config::default() }
 }
 
-fn assert_close(found: &[f32]) {
-    let expected = losses(Device::Cpu, false);
+/// Returns the batch of both models: as many numbers and labels.
+fn batch() -> (Vec<f32>, Vec<i32>) {
+    let number = |it: usize| (it * 7919 + 104_729) % 2003;
+    let numbers = (0..BATCH * TOKENS * WIDTH).map(|it| number(it) as f32 / 1001.0 - 1.0);
+    let labels = (0..BATCH * TOKENS).map(|it| i32::try_from(number(it) % 10).unwrap());
+    (numbers.collect(), labels.collect())
+}
+
+fn losses(device: Device, autotunes: bool) -> Vec<f32> {
+    let mut trainer = Trainer::<texts::Network>::new(config(device, autotunes)).unwrap();
+    let (x, y) = batch();
+    (0..N_STEPS).map(|_| trainer.step(&texts::Batch { x: &x, y: &y }).unwrap()).collect()
+}
+
+fn losses_of_long_texts(device: Device) -> Vec<f32> {
+    let mut trainer = Trainer::<long_texts::Network>::new(config(device, true)).unwrap();
+    let (x, y) = batch();
+    (0..N_STEPS).map(|_| trainer.step(&long_texts::Batch { x: &x, y: &y }).unwrap()).collect()
+}
+
+fn assert_close(found: &[f32], expected: &[f32]) {
     let is_near =
         |(found, expected): (&f32, &f32)| (found - expected).abs() <= TOLERANCE * expected.abs();
-    let are_near = found.len() == expected.len() && found.iter().zip(&expected).all(is_near);
+    let are_near = found.len() == expected.len() && found.iter().zip(expected).all(is_near);
     assert!(are_near, "expected {expected:?}, found {found:?}");
 }
 
@@ -85,9 +111,9 @@ fn with_attention(test: &str, settings: &[(&str, &str)], body: impl FnOnce(&Mach
     let _gone = fs::remove_dir_all(folder);
 }
 
-/// Returns the files of choices in a folder.
+/// Returns the files of choices in a folder, which may not exist yet.
 fn choices(folder: &Path) -> Vec<PathBuf> {
-    let files = fs::read_dir(folder).unwrap().map(|it| it.unwrap().path());
+    let files = fs::read_dir(folder).into_iter().flatten().map(|it| it.unwrap().path());
     files.filter(|it| it.extension().is_some_and(|it| it == "choices")).collect()
 }
 
@@ -113,14 +139,14 @@ fn n_executed(machine: &Machine) -> u64 {
 fn a_plan_of_cudnn_runs_if_it_is_the_choice() {
     let test = "cuda_attention::a_plan_of_cudnn_runs_if_it_is_the_choice";
     with_attention(test, &[], |machine, folder| {
-        assert_close(&losses(Device::Cuda, false));
+        assert_close(&losses(Device::Cuda, false), &losses(Device::Cpu, false));
         // Without measurements, cuDNN is not asked.
         assert_eq!(machine.n_calls("cudnnBackendCreateDescriptor"), 0);
         let mut all = BTreeSet::new();
         for seed in 0..8 {
             machine.reset(seed);
             choices(folder).into_iter().for_each(|it| fs::remove_file(it).unwrap());
-            assert_close(&losses(Device::Cuda, true));
+            assert_close(&losses(Device::Cuda, true), &losses(Device::Cpu, false));
             let first = n_executed(machine);
             let chosen = chosen(folder);
             assert_eq!(chosen.each_ref().map(|it| it.len() as u64), [N_ATTENTIONS / 2; 2]);
@@ -128,7 +154,7 @@ fn a_plan_of_cudnn_runs_if_it_is_the_choice() {
             // Each attention that cuDNN computes runs at least once: a graph repeats it.
             assert!(first >= N_MEASURED + n_chosen && (n_chosen > 0 || first == N_MEASURED));
             // The second start does not measure.
-            assert_close(&losses(Device::Cuda, true));
+            assert_close(&losses(Device::Cuda, true), &losses(Device::Cpu, false));
             assert_eq!(n_executed(machine) - first, first - N_MEASURED);
             all.extend(chosen.concat());
         }
@@ -141,7 +167,7 @@ fn a_plan_of_cudnn_runs_if_it_is_the_choice() {
 fn the_generated_kernel_runs_if_it_is_faster() {
     let test = "cuda_attention::the_generated_kernel_runs_if_it_is_faster";
     with_attention(test, &[("SOYBEAN_FAKE_ATTENTION_DELAY", "16")], |machine, folder| {
-        assert_close(&losses(Device::Cuda, true));
+        assert_close(&losses(Device::Cuda, true), &losses(Device::Cpu, false));
         assert_eq!(chosen(folder), [[0; 2]; 2]);
         assert_eq!(n_executed(machine), N_MEASURED);
     });
@@ -151,8 +177,28 @@ fn the_generated_kernel_runs_if_it_is_faster() {
 fn a_refusal_of_cudnn_leaves_the_generated_kernel() {
     let test = "cuda_attention::a_refusal_of_cudnn_leaves_the_generated_kernel";
     with_attention(test, &[("SOYBEAN_FAKE_NO_ATTENTION", "1")], |machine, folder| {
-        assert_close(&losses(Device::Cuda, true));
+        assert_close(&losses(Device::Cuda, true), &losses(Device::Cpu, false));
         assert!(machine.n_calls("cudnnBackendFinalize") > 0);
         assert_eq!((n_executed(machine), chosen(folder).concat().len()), (0, 0));
+    });
+}
+
+#[test]
+fn tiles_are_measured() {
+    let test = "cuda_attention::tiles_are_measured";
+    with_attention(test, &[("SOYBEAN_FAKE_CUDNN", "92000")], |machine, folder| {
+        let expected = losses_of_long_texts(Device::Cpu);
+        let mut all = BTreeSet::new();
+        for seed in 0..6 {
+            machine.reset(seed);
+            choices(folder).into_iter().for_each(|it| fs::remove_file(it).unwrap());
+            assert_close(&losses_of_long_texts(Device::Cuda), &expected);
+            let [training, evaluation] = chosen(folder);
+            // The forward computation and the gradients, and the forward computation alone.
+            assert_eq!([training.len(), evaluation.len()], [2, 1]);
+            all.extend(training);
+            all.extend(evaluation);
+        }
+        assert!(all.len() > 1, "{all:?}");
     });
 }

@@ -136,7 +136,7 @@ fn other_tiles_of_attention_fit_into_registers() {
     }
     check_figures("variants", &device::text(&cases), |rows, architecture| {
         let with_products = rows.iter().filter(|it| it.per_product.is_some());
-        assert_eq!(with_products.clone().count(), 2 * (2 + 3 * 2), "{rows:?}");
+        assert_eq!(with_products.clone().count(), 2 * (2 + 3 * 3), "{rows:?}");
         for row in with_products {
             assert_eq!([row.n_stack_bytes, row.n_spills], [0; 2], "{architecture}: {row:?}");
         }

@@ -45,7 +45,8 @@ pub(crate) fn autotune(
     let workspace = workspace.max(generated.most_workspace_bytes());
     let engines: Vec<i64> = plans.map(|it| it.engine).collect();
     let (n_variants, types) = (generated.n_variants(), (&call.inputs, &call.results));
-    let kernel = format!("{attention:?} {types:?}, {n_variants} variants, cuDNN's {engines:?}");
+    let kernel =
+        format!("{attention:?} {types:?}, {n_variants} variants, cuDNN's engines {engines:?}");
     let run = |number: usize, stream: &Stream, blocks: &[u64]| {
         let Some((&workspace, tensors)) = blocks.split_last() else {
             return Ok(Attempt::Refused);
