@@ -4,8 +4,8 @@
 use std::{env, fmt::Write, fs};
 
 use soybean_compiler::{Argument, Compiled, Optimizer, Options, Strategy, optimizer};
-use soybean_plan::{Precision, Program};
-use soybean_runtime::{LaunchRow, LaunchSummary, queued_tasks};
+use soybean_plan::{AttentionForm, Kernel, Precision, Program};
+use soybean_runtime::{LaunchRow, LaunchSummary, QueuedTask, queued_tasks};
 use soybean_zoo::{GPT, Model, Transformer, alexnet, perceptron, vgg16};
 
 /// A network, and the numbers of launches and of bytes before launches were fused, in bf16 and in
@@ -81,10 +81,10 @@ cargo run --release --example gpt -- plan --gpus 1 --precision bf16 --format lau
 
 Bytes are those of the operands and results of each kernel, each once. Times are estimates by the
 roofline of an H100 with the assumptions of the preset `dgx-h100` (70 % of the peak rates, 3
-microseconds for a launch): nothing here was measured. Convolutions count as one launch each, since
-cuDNN chooses its kernels on the GPU. *Before* is the state at commit 403004f0. Kernels were not
-fused along rows then, and each convolution in `bf16` made up to six copies of layouts, which are
-not counted here.
+microseconds for a launch): nothing here was measured, but [GPUs](gpu.md#measured-on-an-h200) has
+times of an H200. Convolutions count as one launch each, since cuDNN chooses its kernels on the GPU.
+*Before* is the state at commit 403004f0. Kernels were not fused along rows then, and each
+convolution in `bf16` made up to six copies of layouts, which are not counted here.
 
 | network | precision | launches before | launches | GB before | GB | ms, estimated |
 | --- | --- | ---: | ---: | ---: | ---: | ---: |
@@ -128,4 +128,20 @@ fn the_page_lists_the_launches() {
     }
     let found = fs::read_to_string(path).unwrap_or_default();
     assert!(found == page, "docs/launches.md is stale; UPDATE_EXPECT=1 rewrites it");
+}
+
+#[test]
+fn every_layer_of_the_transformer_saves_the_logarithms_of_attention() {
+    for precision in [Precision::Bf16, Precision::Tf32] {
+        let tasks = queued_tasks(&compiled(&NETWORKS[3], precision).program, 0).unwrap();
+        let attention = |it: &QueuedTask| match &it.kernel {
+            Some(Kernel::Attend(it)) => Some((it.form, it.saves_logarithms)),
+            _ => None,
+        };
+        let found: Vec<(AttentionForm, bool)> = tasks.iter().filter_map(attention).collect();
+        for form in [AttentionForm::Forward, AttentionForm::Gradient] {
+            assert_eq!(found.iter().filter(|it| **it == (form, true)).count(), 12, "{form:?}");
+        }
+        assert_eq!(found.len(), 24);
+    }
 }
