@@ -52,7 +52,7 @@ mod two_layers_of_llama {
 fn a_step_of_gpt2_small_has_few_launches() {
     let tasks = queued_tasks(gpt2_small::Network::model(), 0).unwrap();
     let n_launches: usize = tasks.iter().map(|it| it.n_launches).sum();
-    assert_eq!(n_launches, 444);
+    assert_eq!(n_launches, 457);
     let is_permutation = |it: &Option<Kernel>| matches!(it, Some(Kernel::Permute(_)));
     assert!(!tasks.iter().any(|it| is_permutation(&it.kernel)), "attention permutes heads itself");
 }
