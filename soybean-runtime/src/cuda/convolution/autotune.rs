@@ -16,16 +16,17 @@ use crate::{
     },
 };
 
-/// cuDNN's tensor cores take channels in multiples of this; it pads others.
+/// cuDNN's tensor cores take channels in multiples of this, and it pads other numbers. It has fast
+/// kernels for twice as many and more.
 const CHANNELS_OF_LIBRARY: usize = 8;
 
 impl ConvolutionPlan {
-    /// Returns true if the generated kernel may be faster than cuDNN: on few channels, which cuDNN
-    /// pads.
+    /// Returns true if the generated kernel may be faster than cuDNN: on few channels.
     pub(crate) fn has_rival(convolution: &Convolution) -> bool {
         convolution.form == ConvolutionForm::Forward
             && convolution.layout == ImageLayout::ChannelsLast
-            && !convolution.channels.is_multiple_of(CHANNELS_OF_LIBRARY)
+            && (convolution.channels <= CHANNELS_OF_LIBRARY
+                || !convolution.channels.is_multiple_of(CHANNELS_OF_LIBRARY))
     }
 
     /// Chooses the fastest algorithm for this convolution, which the plan was made for. Returns
