@@ -48,7 +48,7 @@ fn extents_match_those_of_cudnn() {
 }
 
 /// Channels and filters that suit tensor cores.
-const WIDE: Convolution = Convolution { channels: 8, filters: 16, ..SPREAD };
+const WIDE: Convolution = Convolution { channels: 16, filters: 16, ..SPREAD };
 
 const FORMS: [ConvolutionForm; 3] =
     [ConvolutionForm::Forward, ConvolutionForm::Data, ConvolutionForm::Filter];
