@@ -267,12 +267,12 @@ impl Writer<'_> {
     }
 
     fn function(&self, text: &mut Text, part: Part, more: &[Parameter]) -> Option<Operation> {
-        let tiling = match self.units() {
+        let tiling = match (self.units(), self.chosen_sizes(part)) {
             _ if part == Part::SavedStatistics => saved_statistics(),
-            Units::Tensor { per_word } if mma::fits(self.it, part, per_word) => {
-                mma::tiling(self.it, part, per_word, self.chosen_sizes(part))
+            (Units::Tensor { per_word }, Some(sizes)) => {
+                mma::tiling(self.it, part, per_word, sizes)
             }
-            Units::Tensor { .. } | Units::Single => fma::tiling(self.it, part),
+            _ => fma::tiling(self.it, part),
         };
         let inputs = self.call.inputs[..self.n_inputs()].iter().enumerate();
         let function = Function {

@@ -103,10 +103,7 @@ macro_rules! generate_any {
         /// Returns none for collectives, and for products that only libraries compute.
         #[must_use]
         pub fn generate(call: &Call<'_>, prefix: &str) -> Option<Generated> {
-            match call.kernel {
-                $(Kernel::$variant(it) => it.generate(call, prefix),)*
-                Kernel::Communicate(_) => None,
-            }
+            generate_variant(call, 0, prefix)
         }
 
         /// Returns the number of variants of a kernel: texts that compute the same in other tiles.

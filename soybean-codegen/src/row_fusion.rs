@@ -1,8 +1,8 @@
 //! CUDA C for [`RowFusion`]: a block, or some lanes of a warp, computes a row in a few passes.
 //!
 //! A pass ends with the combination of values over the row, which later passes read. Short rows
-//! stay in registers from the first pass to the last. Longer ones are read again in each pass, from
-//! the cache of the device if it holds them.
+//! stay in registers from the first pass to the last. Longer ones stay in shared memory if it holds
+//! them, and otherwise are read again in each pass.
 
 mod kept;
 mod layout;
@@ -37,7 +37,7 @@ impl CudaKernel for RowFusion {
         let mut text = Text::default();
         text.function_within(&function, &writer.layout.bounds(), |text| writer.write(text));
         let n_blocks = self.n_rows().div_ceil(writer.layout.rows_of_block());
-        let shared_bytes = Kept::n_bytes(&writer.kept, self, &writer.layout);
+        let shared_bytes: usize = writer.kept.iter().map(|it| it.n_bytes).sum();
         let grid = [u32::try_from(n_blocks).ok()?, 1, 1];
         let operations = vec![function.launch_with(grid, u32::try_from(shared_bytes).ok()?)];
         Some(Generated { text: text.finish(), operations, workspace_bytes: 0 })

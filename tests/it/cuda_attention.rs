@@ -47,11 +47,12 @@ pub(crate) mod texts {
 pub(crate) mod long_texts {
     use soybean::{nn, prelude::*};
 
+    fn heads(x: Tensor) -> Tensor {
+        nn::linear(x, 32).reshape([1, 80, 2, 16]).permute([0, 2, 1, 3])
+    }
+
     pub(crate) fn forward(x: Tensor<f32, 1, 80, 32>, y: Tensor<i32, 80>) -> Tensor {
-        let q = nn::linear(x, 32).reshape([1, 80, 2, 16]).permute([0, 2, 1, 3]);
-        let k = nn::linear(x, 32).reshape([1, 80, 2, 16]).permute([0, 2, 1, 3]);
-        let v = nn::linear(x, 32).reshape([1, 80, 2, 16]).permute([0, 2, 1, 3]);
-        let seen = q.scaled_dot_product_attention(k, v, true);
+        let seen = heads(x).scaled_dot_product_attention(heads(x), heads(x), true);
         let h = x + nn::linear(seen.permute([0, 2, 1, 3]).reshape([1, 80, 32]), 32);
         nn::linear(h, 10).reshape([80, 10]).cross_entropy(y)
     }

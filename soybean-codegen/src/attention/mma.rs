@@ -27,7 +27,7 @@ pub(super) fn joins_gradients(it: &Attention, per_word: usize) -> bool {
 }
 
 /// The sizes of the tiles of a block.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TileSizes {
     /// The number of tiles of 16 rows of a warp.
     row_tiles: usize,

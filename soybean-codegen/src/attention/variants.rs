@@ -11,7 +11,7 @@ use crate::product::Units;
 impl Writer<'_> {
     /// Returns the number of variants: all combinations of the sizes of parts.
     pub(super) fn n_variants(&self) -> usize {
-        self.tiled_parts().iter().map(|it| self.tile_sizes(*it).len()).product()
+        self.tiled_parts().iter().map(|it| self.tile_sizes(*it).len().max(1)).product()
     }
 
     /// Returns the parts that have a choice of tiles.
@@ -25,27 +25,24 @@ impl Writer<'_> {
         }
     }
 
-    /// Returns the sizes of tiles of a part, the usual ones first.
+    /// Returns the sizes of tiles of a part, the usual ones first; none without tensor cores.
     fn tile_sizes(&self, part: Part) -> Vec<TileSizes> {
         match self.units() {
             Units::Tensor { per_word } if mma::fits(self.it, part, per_word) => {
                 mma::tile_sizes(self.it, part, per_word)
             }
-            Units::Tensor { .. } | Units::Single => vec![TileSizes::default()],
+            Units::Tensor { .. } | Units::Single => Vec::new(),
         }
     }
 
-    /// Returns the sizes of tiles of a part in this variant.
-    pub(super) fn chosen_sizes(&self, part: Part) -> TileSizes {
-        let mut rest = self.variant;
-        for tiled in self.tiled_parts() {
-            let sizes = self.tile_sizes(*tiled);
-            if *tiled == part {
-                return sizes[rest % sizes.len()];
-            }
-            rest /= sizes.len();
-        }
-        self.tile_sizes(part)[0]
+    /// Returns the sizes of tiles of a part in this variant; `None` without tensor cores.
+    pub(super) fn chosen_sizes(&self, part: Part) -> Option<TileSizes> {
+        let sizes = self.tile_sizes(part);
+        let Some(place) = self.tiled_parts().iter().position(|it| *it == part) else {
+            return sizes.first().copied();
+        };
+        let before = self.tiled_parts()[..place].iter().map(|it| self.tile_sizes(*it).len().max(1));
+        sizes.get(self.variant / before.product::<usize>() % sizes.len().max(1)).copied()
     }
 }
 

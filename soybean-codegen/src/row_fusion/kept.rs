@@ -24,7 +24,8 @@ pub(super) struct Kept {
     /// The pass that reads it from memory.
     pub(super) first_pass: usize,
     /// Its place in shared memory, in units of 16 bytes.
-    pub(super) place: usize,
+    place: usize,
+    pub(super) n_bytes: usize,
 }
 
 impl Kept {
@@ -34,24 +35,19 @@ impl Kept {
         if let Residence::Registers { .. } = layout.residence {
             return all;
         }
-        let mut n_bytes = 0;
+        let mut end = 0;
         for input in layout.varying().filter(|it| can_be_kept(layout, *it)) {
             let reads =
                 |pass: &usize| passes.work(fusion, *pass, layout.residence).loads.contains(&input);
             let mut reading = (0..passes.n).filter(reads);
-            let length = fusion.row_length() * layout.types[input].bytes();
+            let n_bytes = fusion.row_length() * layout.types[input].bytes();
             let (Some(first_pass), Some(_)) = (reading.next(), reading.next()) else { continue };
-            if n_bytes + length <= MOST_BYTES {
-                all.push(Self { input, first_pass, place: n_bytes / 16 });
-                n_bytes += length;
+            if end + n_bytes <= MOST_BYTES {
+                all.push(Self { input, first_pass, place: end / 16, n_bytes });
+                end += n_bytes;
             }
         }
         all
-    }
-
-    /// Returns the bytes of shared memory for these inputs.
-    pub(super) fn n_bytes(all: &[Self], fusion: &RowFusion, layout: &Layout) -> usize {
-        all.iter().map(|it| fusion.row_length() * layout.types[it.input].bytes()).sum()
     }
 }
 

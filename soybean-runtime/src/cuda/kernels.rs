@@ -50,7 +50,12 @@ pub(crate) struct KernelOperands<'a> {
     pub(crate) aux: u64,
 }
 
-impl KernelOperands<'_> {
+impl<'a> KernelOperands<'a> {
+    /// Returns the operands of a kernel without scalars and epilogue.
+    pub(crate) const fn plain(inputs: &'a [u64], results: &'a [u64], workspace: u64) -> Self {
+        Self { inputs, results, scalars: 0, workspace, bias: 0, aux: 0 }
+    }
+
     pub(crate) fn address(&self, which: Address) -> Result<u64, Error> {
         let found = match which {
             Address::Input(number) => self.inputs.get(number).copied(),

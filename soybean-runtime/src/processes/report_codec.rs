@@ -148,25 +148,22 @@ impl ReportReader<'_> {
         report.spans.clear();
         for _ in 0..self.count()? {
             let length = self.count()?;
-            let name = String::from_utf8_lossy(self.slice(length)?).into_owned().into();
-            let work =
-                self.count()?.checked_sub(1).and_then(|it| KernelCategory::ALL.get(it)).copied();
-            let kernel = self.count()?.checked_sub(1);
-            let buffer = self.count()?.checked_sub(1);
-            let stream = STREAMS.get(self.count()?).copied().unwrap_or(STREAMS[0]);
-            let start = self.bytes().map(f64::from_le_bytes)?;
-            let duration = self.bytes().map(f64::from_le_bytes)?;
-            let [n_bytes, n_operations] = [self.word()?, self.word()?];
+            let name = String::from_utf8_lossy(self.slice(length)?).into_owned();
+            // Fields are read in the order in which they were written.
             report.spans.push(Span {
-                name,
-                kernel,
-                buffer,
-                work,
-                stream,
-                start,
-                duration,
-                n_bytes,
-                n_operations,
+                name: name.into(),
+                work: self
+                    .count()?
+                    .checked_sub(1)
+                    .and_then(|it| KernelCategory::ALL.get(it))
+                    .copied(),
+                kernel: self.count()?.checked_sub(1),
+                buffer: self.count()?.checked_sub(1),
+                stream: STREAMS.get(self.count()?).copied().unwrap_or(STREAMS[0]),
+                start: self.bytes().map(f64::from_le_bytes)?,
+                duration: self.bytes().map(f64::from_le_bytes)?,
+                n_bytes: self.word()?,
+                n_operations: self.word()?,
             });
         }
         Ok(())

@@ -53,8 +53,7 @@ pub(crate) fn autotune(
         };
         let (inputs, results) = tensors.split_at(call.inputs.len());
         let Some(number) = number.checked_sub(n_variants) else {
-            let operands =
-                KernelOperands { inputs, results, scalars: 0, workspace, bias: 0, aux: 0 };
+            let operands = KernelOperands::plain(inputs, results, workspace);
             // SAFETY: the blocks are as large as the tensors, and nothing else uses them.
             unsafe { generated.run_variant(number, stream, operands) }?;
             return Ok(Attempt::Queued);
@@ -73,7 +72,7 @@ pub(crate) fn autotune(
             let plan = AttentionPlan { chosen, ..plan };
             Chosen::Library(LibraryCall::Attention(Box::new(plan)))
         }
-        _ => Chosen::Variant(fastest.min(n_variants.saturating_sub(1))),
+        _ => Chosen::Variant(fastest),
     })
 }
 

@@ -40,21 +40,15 @@ impl ConvolutionPlan {
     ) -> Result<Option<Self>, Error> {
         let workspace = self.candidates.iter().map(|it| it.workspace_bytes).max().unwrap_or(0);
         let workspace = (self.converted_bytes() + workspace).max(generated.most_workspace_bytes());
-        let n_rivals = usize::from(Self::has_rival(convolution));
+        let n_rivals = generated.n_variants();
         // The memory that is free decides which algorithms are candidates.
         let kernel = format!("{convolution:?} {types:?} {:?} {n_rivals}", self.candidates);
         let run = |number: usize, stream: &Stream, blocks: &[u64]| {
             let &[left, right, bias, result, workspace] = blocks else {
                 return Ok(Attempt::Refused);
             };
-            let operands = KernelOperands {
-                inputs: &[left, right, bias],
-                results: &[result],
-                scalars: 0,
-                workspace,
-                bias: 0,
-                aux: 0,
-            };
+            let (inputs, results) = ([left, right, bias], [result]);
+            let operands = KernelOperands::plain(&inputs, &results, workspace);
             if number == self.candidates.len() {
                 // SAFETY: the blocks are as large as the operands, and nothing else uses them.
                 unsafe { generated.run_variant(0, stream, operands) }?;

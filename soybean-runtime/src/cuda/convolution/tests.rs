@@ -155,14 +155,7 @@ fn run(
     let gpu = &gpus(1)[0];
     let memories: Vec<DeviceMemory> = tensors.iter().map(|it| it.upload(gpu)).collect();
     let at: Vec<u64> = memories.iter().map(|it| it.address(0)).collect();
-    let operands = KernelOperands {
-        inputs: &at[..2],
-        results: &at[2..],
-        scalars: 0,
-        workspace: workspace.address(0),
-        bias: 0,
-        aux: 0,
-    };
+    let operands = KernelOperands::plain(&at[..2], &at[2..], workspace.address(0));
     // SAFETY: the allocations are as large as the convolution requires, and live until the stream
     // is done.
     unsafe { kernels.run(call, stream, operands) }.unwrap();

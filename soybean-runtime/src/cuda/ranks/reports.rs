@@ -74,20 +74,15 @@ impl CudaRanks {
                 let duration = last.milliseconds_since(first)?;
                 let TaskLabel { name, kernel, buffer, work, n_operations } = task.label.clone();
                 let buffer = buffer.map(|it| self.device_program.buffer_in_plan(it));
-                let start = queued + f64::from(start) * 1e3;
-                let duration = f64::from(duration) * 1e3;
-                let stream = task.lane.name();
-                let name = name.into();
-                let n_bytes = task.n_bytes as u64;
                 spans.push(Span {
-                    name,
+                    name: name.into(),
                     kernel,
                     buffer,
                     work,
-                    stream,
-                    start,
-                    duration,
-                    n_bytes,
+                    stream: task.lane.name(),
+                    start: queued + f64::from(start) * 1e3,
+                    duration: f64::from(duration) * 1e3,
+                    n_bytes: task.n_bytes as u64,
                     n_operations,
                 });
             }

@@ -59,9 +59,7 @@ fn check(dtype: DType, precision: Precision, autotunes: bool) -> u64 {
     for (number, call) in calls.iter().enumerate() {
         for _ in 0..2 {
             compare(&convolutions[call.kernel], call, |inputs, results| {
-                let workspace = workspace.address(0);
-                let operands =
-                    KernelOperands { inputs, results, scalars: 0, workspace, bias: 0, aux: 0 };
+                let operands = KernelOperands::plain(inputs, results, workspace.address(0));
                 // SAFETY: the allocations are as large as the convolution requires, and live until
                 // the stream is done.
                 unsafe { made.run(number, &stream, operands) }.unwrap();
