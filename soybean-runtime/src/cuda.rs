@@ -8,6 +8,7 @@
 mod attention;
 mod autotune;
 mod batch_slot;
+mod capture_lock;
 mod collective;
 mod communicators;
 mod compile;

@@ -16,6 +16,7 @@ mod operators;
 mod schedules;
 mod sequences;
 mod split_images;
+mod trainers;
 
 use soybean::{
     Config, DataOptions, Device, Network,

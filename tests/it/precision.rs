@@ -14,6 +14,9 @@ use soybean_test_support::models::{Batch, finish_with, perceptron_model, sgd, tr
 /// times in sequence.
 const TOLERANCE: f32 = 2e-2;
 
+/// `tf32` rounds operands on GPUs, with a relative error of 2^-11.
+const TF32_TOLERANCE: f32 = 1e-3;
+
 fn assert_close(found: f32, expected: f32, what: &str) {
     let difference = (found - expected).abs() / expected.abs();
     assert!(difference <= TOLERANCE, "{what}: expected {expected}, found {found}");
@@ -45,7 +48,9 @@ fn every_plan_trains_alike_and_moves_its_bytes() {
         losses
     };
     let expected = losses(Precision::F32, Strategy::Auto, 1);
-    assert_eq!(losses(Precision::Tf32, Strategy::Auto, 1), expected);
+    for (found, expected) in losses(Precision::Tf32, Strategy::Auto, 1).iter().zip(&expected) {
+        assert!((found - expected).abs() <= TF32_TOLERANCE * expected, "{found}, not {expected}");
+    }
     for n_gpus in [1, 2, 3, 4, 5, 6, 8] {
         for (name, strategy) in Strategy::NAMES {
             let found = losses(Precision::Bf16, strategy, n_gpus);

@@ -4,9 +4,15 @@
 //! first few is timed on memory of its own, and the number of the fastest is kept on disk, by the
 //! GPU, the version of the library and the kernel. Algorithms may differ in the last bits of their
 //! results. So processes that work together choose together: each measures, and all take the
-//! algorithm that is fastest on the slowest GPU.
+//! algorithm that is fastest on the slowest GPU. Trainers that start at the same time in one process
+//! measure one after another and choose the same; those of other processes find the choices that
+//! were kept first.
 
-use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex},
+};
 
 use super::{
     disk_cache,
@@ -15,7 +21,7 @@ use super::{
     peers::Peers,
     stream::{Event, Priority, Stream},
 };
-use crate::Error;
+use crate::{Error, abort::lock};
 
 /// Repetitions of each candidate after the first run, which also loads its kernels.
 const N_REPETITIONS: u8 = 3;
@@ -26,10 +32,16 @@ const HOPELESS: f32 = 4.0;
 const LOADING_MILLISECONDS: f32 = 50.0;
 
 /// The fastest candidate of each kernel that was measured, by a text about GPU and kernel.
+type Numbers = BTreeMap<String, usize>;
+
+/// The choices of this process. A trainer that measures locks them.
+static CHOSEN: Mutex<Numbers> = Mutex::new(Numbers::new());
+
+/// The choices that were kept on disk, and new ones.
 pub(crate) struct Choices {
-    numbers: BTreeMap<String, usize>,
+    kept: Numbers,
+    new: Numbers,
     file: Option<PathBuf>,
-    has_new: bool,
     peers: Arc<dyn Peers>,
 }
 
@@ -48,19 +60,19 @@ impl Choices {
         }
         let key = disk_cache::fingerprint(&["choices", versions]);
         let file = disk_cache::folder().map(|folder| folder.join(format!("{key:032x}.choices")));
-        let bytes = file.as_deref().and_then(disk_cache::read).unwrap_or_default();
-        let text = String::from_utf8_lossy(&bytes);
-        let line = |line: &str| {
-            let (number, key) = line.split_once(' ')?;
-            Some((key.to_owned(), number.parse().ok()?))
-        };
-        let numbers = text.lines().filter_map(line).collect();
-        Ok(Some(Self { numbers, file, has_new: false, peers: Arc::clone(peers) }))
+        let kept = file.as_deref().map(read_numbers).unwrap_or_default();
+        Ok(Some(Self { kept, new: Numbers::new(), file, peers: Arc::clone(peers) }))
     }
 
     /// Returns the choice of this process for a kernel, if all processes have the same.
-    fn known(&self, key: &str, n_candidates: usize) -> Result<Option<usize>, Error> {
-        let known = self.numbers.get(key).copied().filter(|it| *it < n_candidates);
+    fn known(
+        &self,
+        chosen: &Numbers,
+        key: &str,
+        n_candidates: usize,
+    ) -> Result<Option<usize>, Error> {
+        let known = chosen.get(key).or_else(|| self.kept.get(key)).copied();
+        let known = known.filter(|it| *it < n_candidates);
         let own = known.map_or(u64::MAX, |it| it as u64).to_le_bytes();
         let all = self.peers.all_gather(&own)?;
         Ok(known.filter(|_| all.as_chunks().0.iter().all(|it| *it == own)))
@@ -80,14 +92,26 @@ impl Choices {
         Ok(fastest.filter(|it| it.1.is_finite()).map(|it| it.0))
     }
 
-    /// Writes the choices, if there are new ones.
-    pub(crate) fn write(&self) {
-        let lines = self.numbers.iter().map(|(key, number)| format!("{number} {key}\n"));
-        if let Some(file) = self.file.as_ref().filter(|_| self.has_new) {
-            // A failed write only makes the next start slower.
-            let _not_kept = disk_cache::write(file, lines.collect::<String>().as_bytes());
-        }
+    /// Adds the new choices to those on disk, if there are any.
+    pub(crate) fn write(self) {
+        let Some(file) = self.file.filter(|_| !self.new.is_empty()) else { return };
+        let mut numbers = self.new;
+        // Another process may have kept some since.
+        numbers.extend(read_numbers(&file));
+        let lines = numbers.iter().map(|(key, number)| format!("{number} {key}\n"));
+        // A failed write only makes the next start slower.
+        let _not_kept = disk_cache::write(&file, lines.collect::<String>().as_bytes());
     }
+}
+
+/// Reads the choices of a file; none if there is no file.
+fn read_numbers(file: &Path) -> Numbers {
+    let bytes = disk_cache::read(file).unwrap_or_default();
+    let line = |line: &str| {
+        let (number, key) = line.split_once(' ')?;
+        Some((key.to_owned(), number.parse().ok()?))
+    };
+    String::from_utf8_lossy(&bytes).lines().filter_map(line).collect()
 }
 
 /// The start of a candidate.
@@ -129,7 +153,9 @@ impl<'a> Autotuner<'a> {
             return Ok(0);
         }
         let key = format!("{} {kernel}", self.gpu.name);
-        if let Some(known) = self.choices.known(&key, n_candidates)? {
+        let mut chosen = lock(&CHOSEN);
+        if let Some(known) = self.choices.known(&chosen, &key, n_candidates)? {
+            chosen.insert(key, known);
             return Ok(known);
         }
         let mut times = vec![f32::INFINITY; n_candidates];
@@ -143,8 +169,8 @@ impl<'a> Autotuner<'a> {
             }
         }
         let Some(fastest) = self.choices.fastest(&times)? else { return Ok(0) };
-        self.choices.numbers.insert(key, fastest);
-        self.choices.has_new = true;
+        self.choices.new.insert(key.clone(), fastest);
+        chosen.insert(key, fastest);
         Ok(fastest)
     }
 

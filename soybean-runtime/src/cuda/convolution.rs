@@ -27,6 +27,7 @@ pub(crate) use self::{
     result_conversion::ResultConversion,
 };
 use super::{
+    capture_lock::not_capturing,
     cudnn::{self as sys, CudnnError, cudnnMathType_t as Math},
     epilogue::Epilogue,
     gpu::Gpu,
@@ -54,6 +55,7 @@ impl Cudnn {
         installation().cudnn()?;
         gpu.bind()?;
         let mut raw = std::ptr::null_mut();
+        let _no_capture = not_capturing();
         // SAFETY: the result is a place of this function.
         let made = unsafe { sys::cudnnCreate(&mut raw) };
         made.result().map_err(|error| cudnn_error(&format!("starting cuDNN on {gpu:?}"), error))?;
@@ -80,6 +82,7 @@ impl Cudnn {
 impl Drop for Cudnn {
     fn drop(&mut self) {
         if self.gpu.bind().is_ok() {
+            let _no_capture = not_capturing();
             // SAFETY: made in `new`. After a fatal error cuDNN refuses, and there is nothing left
             // to destroy.
             let _refused = unsafe { sys::cudnnDestroy(self.raw) };

@@ -146,13 +146,6 @@ impl Gpu {
         }
     }
 
-    /// Waits on the host until all work on this GPU completes. Host writes use their own stream,
-    /// for which other streams do not wait.
-    pub(crate) fn synchronize(&self) -> Result<(), Error> {
-        self.bind()?;
-        result::ctx::synchronize().map_err(|error| self.error("waiting for the device", error))
-    }
-
     /// Marks the GPU as lost after an error. No further calls are made for it, since calls that
     /// free resources would wait for work that may never complete.
     pub(crate) fn abandon(&self) {

@@ -139,10 +139,10 @@ impl Launcher {
         }
     }
 
-    /// Waits for all GPUs. Lost ones return at once and keep their memory.
+    /// Waits for all ranks. Those on lost GPUs return at once and keep their memory.
     fn synchronize(&self) {
         for context in &self.devices.contexts {
-            let _refused = context.gpu.synchronize();
+            let _refused = context.synchronize();
         }
     }
 }

@@ -26,6 +26,7 @@ use self::{
     layout::{MatmulLayout, OperandOrder, candidate_layouts},
 };
 use super::{
+    capture_lock::not_capturing,
     epilogue::{Epilogue, Function},
     gpu::Gpu,
     libraries::installation,
@@ -57,6 +58,7 @@ impl CublasLt {
     pub(crate) fn new(gpu: &Arc<Gpu>) -> Result<Self, Error> {
         installation().cublaslt()?;
         gpu.bind()?;
+        let _no_capture = not_capturing();
         let raw = result::create_handle()
             .map_err(|error| cublas_error(&format!("starting cuBLASLt on {gpu:?}"), error))?;
         Ok(Self { gpu: Arc::clone(gpu), raw })
@@ -66,6 +68,7 @@ impl CublasLt {
 impl Drop for CublasLt {
     fn drop(&mut self) {
         if self.gpu.bind().is_ok() {
+            let _no_capture = not_capturing();
             // SAFETY: made in `new`. After a fatal error cuBLASLt refuses, and there is nothing
             // left to destroy.
             let _refused = unsafe { result::destroy_handle(self.raw) };

@@ -5,7 +5,7 @@ use std::{ops::Range, ptr::NonNull, sync::Arc};
 
 use cudarc::driver::{DriverError, result, sys};
 
-use super::{gpu::Gpu, stream::Stream};
+use super::{capture_lock::not_capturing, gpu::Gpu, stream::Stream};
 use crate::{Error, ErrorKind};
 
 /// An allocation of device memory.
@@ -20,8 +20,12 @@ impl DeviceMemory {
     pub(crate) fn zeroed(gpu: &Arc<Gpu>, n_bytes: usize, what: &str) -> Result<Self, Error> {
         gpu.bind()?;
         let n_bytes = n_bytes.max(1);
-        // SAFETY: freed when dropped.
-        let start = match unsafe { result::malloc_sync(n_bytes) } {
+        let allocated = {
+            let _no_capture = not_capturing();
+            // SAFETY: freed when dropped.
+            unsafe { result::malloc_sync(n_bytes) }
+        };
+        let start = match allocated {
             Ok(start) => start,
             Err(DriverError(sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY)) => {
                 let (free, all) = (gpu.free_bytes().unwrap_or(0), gpu.memory_bytes);
@@ -91,6 +95,7 @@ impl DeviceMemory {
 impl Drop for DeviceMemory {
     fn drop(&mut self) {
         if self.gpu.bind().is_ok() {
+            let _no_capture = not_capturing();
             // SAFETY: allocated in `zeroed`. After a fatal error the driver refuses, and there is
             // nothing left to free.
             let _refused = unsafe { result::free_sync(self.start) };
@@ -115,6 +120,7 @@ impl PinnedWords {
     pub(crate) fn zeroed(gpu: &Arc<Gpu>, n_words: usize) -> Result<Self, Error> {
         gpu.bind()?;
         let n_bytes = n_words.max(1) * 4;
+        let _no_capture = not_capturing();
         // The host reads and writes the words, so they are cached. All contexts may use them.
         // SAFETY: freed when dropped.
         let start = unsafe { result::malloc_host(n_bytes, sys::CU_MEMHOSTALLOC_PORTABLE) }
@@ -190,6 +196,7 @@ impl PinnedWords {
 impl Drop for PinnedWords {
     fn drop(&mut self) {
         if self.gpu.bind().is_ok() {
+            let _no_capture = not_capturing();
             // SAFETY: allocated in `zeroed`. After a fatal error the driver refuses, and there is
             // nothing left to free.
             let _refused = unsafe { result::free_host(self.start.as_ptr().cast()) };

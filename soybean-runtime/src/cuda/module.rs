@@ -8,7 +8,7 @@ use std::{
 
 use cudarc::driver::{result, sys};
 
-use super::{gpu::Gpu, stream::Stream};
+use super::{capture_lock::not_capturing, gpu::Gpu, stream::Stream};
 use crate::{Error, ErrorKind};
 
 /// A loaded module with the kernels of a model.
@@ -48,6 +48,7 @@ impl Module {
     /// Loads a cubin for this GPU.
     pub(crate) fn new(gpu: &Arc<Gpu>, cubin: &[u8]) -> Result<Self, Error> {
         gpu.bind()?;
+        let _no_capture = not_capturing();
         // SAFETY: the image is complete; the driver copies it.
         let raw = unsafe { result::module::load_data(cubin.as_ptr().cast()) }
             .map_err(|error| gpu.error("loading the kernels", error))?;
@@ -77,6 +78,7 @@ impl Module {
 impl Drop for Module {
     fn drop(&mut self) {
         if self.gpu.bind().is_ok() {
+            let _no_capture = not_capturing();
             // SAFETY: loaded in `new`. After a fatal error the driver refuses, and there is nothing
             // left to unload.
             let _refused = unsafe { result::module::unload(self.raw) };

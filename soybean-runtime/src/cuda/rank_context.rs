@@ -83,6 +83,11 @@ impl RankContext {
         &self.lanes[lane as usize]
     }
 
+    /// Waits on the host until the steps of this rank complete.
+    pub(crate) fn synchronize(&self) -> Result<(), Error> {
+        self.lanes.iter().try_for_each(Stream::synchronize)
+    }
+
     /// Returns the device address of a byte offset in one of the allocations.
     pub(crate) fn address(&self, block: MemoryBlock, offset: usize) -> u64 {
         match block {

@@ -132,7 +132,6 @@ impl CudaRanks {
             host_io.fill(tables, context, config.seed)?;
             device_program.refresh(context, 0..tables.parameters.len())?;
         }
-        gpus.iter().try_for_each(|gpu| gpu.synchronize())?;
         Ok(Self {
             seed: config.seed,
             uses_graphs: config.uses_graphs && supports_graphs(backend, local.ranks.len()),
@@ -181,8 +180,7 @@ impl CudaRanks {
                 let mut contexts = contexts.iter_mut().zip(&self.host_io);
                 contexts.try_for_each(|(context, host_io)| {
                     host_io.load(model.get().tables(), context, first, tensors)?;
-                    self.device_program.refresh(context, first..first + tensors.len())?;
-                    context.gpu.synchronize()
+                    self.device_program.refresh(context, first..first + tensors.len())
                 })
             }
             Command::ResetProfile => {

@@ -94,14 +94,12 @@ impl StepLaunch {
 
     fn capture(&self) -> Result<(), Error> {
         let origin = self.devices.origin_stream();
-        origin.begin_capture()?;
-        let queued = self.devices.start.record(origin);
-        let queued = queued.and_then(|()| self.queue(0..self.devices.n_gpus()));
-        let queued = queued.and_then(|()| self.join());
-        // The capture must end even after an error.
-        let graph = origin.end_capture();
-        queued?;
-        *lock(&self.captured) = Some(graph?);
+        let graph = origin.capture(|| {
+            self.devices.start.record(origin)?;
+            self.queue(0..self.devices.n_gpus())?;
+            self.join()
+        })?;
+        *lock(&self.captured) = Some(graph);
         self.progress.set(0, self.n_tasks() + 1);
         Ok(())
     }

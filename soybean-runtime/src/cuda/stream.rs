@@ -5,7 +5,10 @@ use std::sync::Arc;
 
 use cudarc::driver::{DriverError, result, sys};
 
-use super::gpu::{Gpu, Version};
+use super::{
+    capture_lock::capturing,
+    gpu::{Gpu, Version},
+};
 use crate::{Error, ErrorKind};
 
 /// A CUDA stream.
@@ -83,22 +86,24 @@ impl Stream {
         }
     }
 
-    /// Starts a capture. Work on this stream, and on streams that wait for it, is recorded instead
-    /// of run.
-    pub(crate) fn begin_capture(&self) -> Result<(), Error> {
+    /// Makes a graph of the work that `queue` queues on this stream, and on streams that wait for
+    /// it. The work does not run.
+    pub(crate) fn capture(
+        &self,
+        queue: impl FnOnce() -> Result<(), Error>,
+    ) -> Result<Graph, Error> {
+        let _alone = capturing();
         let raw = self.raw()?;
         let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
         // SAFETY: the handle is alive.
         unsafe { result::stream::begin_capture(raw, mode) }
-            .map_err(|error| self.gpu.error("beginning to capture a step", error))
-    }
-
-    /// Ends the capture and instantiates the graph.
-    pub(crate) fn end_capture(&self) -> Result<Graph, Error> {
-        let raw = self.raw()?;
+            .map_err(|error| self.gpu.error("beginning to capture a step", error))?;
+        let queued = queue();
+        // The capture must end even after an error.
         // SAFETY: the handle is alive.
-        let graph = unsafe { result::stream::end_capture(raw) }
-            .map_err(|error| self.gpu.error("capturing a step", error))?;
+        let captured = unsafe { result::stream::end_capture(raw) };
+        queued?;
+        let graph = captured.map_err(|error| self.gpu.error("capturing a step", error))?;
         // SAFETY: the driver has just made the graph.
         let made = unsafe { result::graph::instantiate(graph, sys::CUgraphInstantiate_flags(0)) };
         // SAFETY: as above; the executable graph is independent of it.
@@ -220,7 +225,7 @@ impl Drop for Graph {
         // This call waits for nothing, so it is made for a lost GPU, too: NCCL aborts a
         // communicator only after the graphs with its operations are gone.
         let _lost = self.gpu.bind();
-        // SAFETY: made in `end_capture`. After a fatal error the driver refuses, and there is
+        // SAFETY: made in `capture`. After a fatal error the driver refuses, and there is
         // nothing left to destroy.
         let _refused = unsafe { result::graph::exec_destroy(self.raw) };
     }

@@ -1,8 +1,9 @@
 //! Stream capture: work becomes a graph instead of running.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::thread::{self, ThreadId};
 
-use crate::state::{Event, Rendezvous, State};
+use crate::state::{Event, Rendezvous, State, Stream};
 use crate::status::{ApiResult, Status};
 use crate::work::{Communication, Graph, Job, Node, Task, Work};
 
@@ -15,6 +16,16 @@ pub(crate) struct Capture {
     /// For each stream of the capture, the nodes that its next node depends on.
     ends: BTreeMap<u64, BTreeSet<usize>>,
     is_invalid: bool,
+    mode: CaptureMode,
+    thread: ThreadId,
+}
+
+/// Whose unsafe calls a capture rejects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum CaptureMode {
+    AllThreads,
+    OwnThread,
+    NoThread,
 }
 
 /// State of an event that was recorded in a capturing stream.
@@ -154,7 +165,14 @@ impl State {
         Ok(())
     }
 
-    pub(crate) fn begin_capture(&mut self, stream: u64) -> ApiResult {
+    /// Starts a capture in a mode of `CUstreamCaptureMode`.
+    pub(crate) fn begin_capture(&mut self, stream: u64, mode: u32) -> ApiResult {
+        let mode = match mode {
+            0 => CaptureMode::AllThreads,
+            1 => CaptureMode::OwnThread,
+            2 => CaptureMode::NoThread,
+            _ => return Err(Status::INVALID_VALUE),
+        };
         let number = self.new_handle();
         let device = self.streams[&stream].device;
         if self.devices[device].null_stream == stream {
@@ -167,8 +185,9 @@ impl State {
             .ok_or(Status::ILLEGAL_STATE)?;
         known.capture = Some(number);
         let ends = BTreeMap::from([(stream, BTreeSet::new())]);
-        self.captures
-            .insert(number, Capture { origin: stream, nodes: Vec::new(), ends, is_invalid: false });
+        let (nodes, thread) = (Vec::new(), thread::current().id());
+        let capture = Capture { origin: stream, nodes, ends, is_invalid: false, mode, thread };
+        self.captures.insert(number, capture);
         Ok(())
     }
 
@@ -210,12 +229,42 @@ impl State {
         Err(Status::STREAM_CAPTURE_UNSUPPORTED)
     }
 
-    /// Rejects calls that no capture of any stream allows, and invalidates all captures.
-    pub(crate) fn refuse_in_captures(&mut self) -> ApiResult {
-        for capture in self.captures.values_mut() {
+    /// Rejects calls that CUDA calls potentially unsafe: in the thread of a capture, or in all.
+    pub(crate) fn refuse_unsafe_call(&mut self) -> ApiResult {
+        let this = thread::current().id();
+        self.refuse_in(|_, it| match it.mode {
+            CaptureMode::AllThreads => true,
+            CaptureMode::OwnThread => it.thread == this,
+            CaptureMode::NoThread => false,
+        })
+    }
+
+    /// Rejects calls that wait for all work of a device, whichever thread captures it.
+    pub(crate) fn refuse_in_captures_on(&mut self, device: usize) -> ApiResult {
+        self.refuse_in(|streams, capture| {
+            capture.ends.keys().any(|it| streams.get(it).is_some_and(|it| it.device == device))
+        })
+    }
+
+    /// Rejects calls on a device's null stream, with which captured streams synchronize.
+    pub(crate) fn refuse_implicit_dependency(&mut self, device: usize) -> ApiResult {
+        self.refuse_in(|streams, capture| {
+            let mut captured = capture.ends.keys().filter_map(|it| streams.get(it));
+            captured.any(|it| it.device == device && it.is_blocking)
+        })
+    }
+
+    /// Rejects a call if there are such captures, and invalidates them.
+    fn refuse_in(
+        &mut self,
+        is_refusing: impl Fn(&BTreeMap<u64, Stream>, &Capture) -> bool,
+    ) -> ApiResult {
+        let mut result = Ok(());
+        for capture in self.captures.values_mut().filter(|it| is_refusing(&self.streams, it)) {
             capture.is_invalid = true;
+            result = Err(Status::STREAM_CAPTURE_UNSUPPORTED);
         }
-        if self.captures.is_empty() { Ok(()) } else { Err(Status::STREAM_CAPTURE_UNSUPPORTED) }
+        result
     }
 
     fn capture(&mut self, number: u64) -> ApiResult<&mut Capture> {

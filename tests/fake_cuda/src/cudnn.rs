@@ -88,7 +88,13 @@ cudnn! {
         lock().settings.cudnn_status.map_or(Ok(()), |it| Err(Status(it)))?;
         library.put(LIBRARIES.add(Handle(0))).ok_or(Status::BAD_PARAM)
     }
-    fn cudnnDestroy(library: Handle) { LIBRARIES.remove(library).map(|_| ()).ok_or(Status::NOT_INITIALIZED) }
+    fn cudnnDestroy(library: Handle) {
+        LIBRARIES.remove(library).ok_or(Status::NOT_INITIALIZED)?;
+        // cuDNN's documentation: it waits for the device.
+        let mut state = lock();
+        let device = state.current_device().map_err(|_| Status::NOT_INITIALIZED)?;
+        state.refuse_in_captures_on(device).map_err(|_| Status::EXECUTION_FAILED)
+    }
     fn cudnnSetStream(library: Handle, stream: Handle) {
         lock().stream(stream).map_err(|_| Status::BAD_PARAM)?;
         LIBRARIES.change(library, |known| *known = stream).ok_or(Status::NOT_INITIALIZED)

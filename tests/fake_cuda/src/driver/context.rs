@@ -49,7 +49,7 @@ driver! {
     }
     fn cuCtxSynchronize() |state| {
         let device = state.current_device()?;
-        state.refuse_in_captures()?;
+        state.refuse_in_captures_on(device)?;
         state.finish_device(device)
     }
     fn cuCtxGetStreamPriorityRange(least: Out<c_int>, greatest: Out<c_int>) |_state| {

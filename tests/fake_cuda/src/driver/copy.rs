@@ -71,7 +71,8 @@ driver! {
 /// Returns the null stream of the current context.
 fn null_stream(state: &mut State) -> ApiResult<u64> {
     let stream = state.stream(Handle(0))?;
-    state.refuse_in_captures()?;
+    state.refuse_unsafe_call()?;
+    state.refuse_implicit_dependency(state.streams[&stream].device)?;
     Ok(stream)
 }
 

@@ -13,7 +13,7 @@ use crate::work::Task;
 driver! {
     fn cuMemAlloc_v2(address: Out<u64>, n_bytes: usize) |state| {
         let device = state.current_device()?;
-        state.refuse_in_captures()?;
+        state.refuse_unsafe_call()?;
         address.put(state.machine.memory.allocate(MemoryKind::Device(device), n_bytes)?).ok_or(Status::INVALID_VALUE)
     }
     fn cuMemAllocAsync(address: Out<u64>, n_bytes: usize, stream: Handle) |state| {
@@ -29,7 +29,7 @@ driver! {
             return Ok(());
         }
         let Some(MemoryKind::Device(device)) = state.machine.memory.kind(address, 0) else { return Err(Status::INVALID_VALUE) };
-        state.refuse_in_captures()?;
+        state.refuse_unsafe_call()?;
         // The driver waits for the whole device.
         state.finish_device(device)?;
         let freed = state.machine.memory.free(address, false);
@@ -46,12 +46,12 @@ driver! {
     }
     fn cuMemHostAlloc(address: Out<u64>, n_bytes: usize, _flags: c_uint) |state| {
         state.current_device()?;
-        state.refuse_in_captures()?;
+        state.refuse_unsafe_call()?;
         address.put(state.machine.memory.allocate(MemoryKind::Host, n_bytes)?).ok_or(Status::INVALID_VALUE)
     }
     fn cuMemFreeHost(address: u64) |state| {
         let device = state.current_device()?;
-        state.refuse_in_captures()?;
+        state.refuse_unsafe_call()?;
         // Unlike `cuMemFree`, this does not wait. Work that still uses the memory fails when it
         // runs.
         let freed = state.machine.memory.free(address, true);

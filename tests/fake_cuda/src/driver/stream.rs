@@ -40,10 +40,10 @@ driver! {
         let stream = state.stream(stream)?;
         state.wait(stream, event.0)
     }
-    fn cuStreamBeginCapture_v2(stream: Handle, _mode: c_uint) |state| {
+    fn cuStreamBeginCapture_v2(stream: Handle, mode: c_uint) |state| {
         let stream = state.stream(stream)?;
         state.check_device(state.streams[&stream].device)?;
-        state.begin_capture(stream)
+        state.begin_capture(stream, mode)
     }
     fn cuStreamEndCapture(stream: Handle, graph: Out<Handle>) |state| {
         let stream = state.stream(stream)?;
