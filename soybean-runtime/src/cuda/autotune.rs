@@ -4,13 +4,12 @@
 //! first few is timed on memory of its own, and the number of the fastest is kept on disk, by the
 //! GPU, the version of the library and the kernel. Algorithms may differ in the last bits of their
 //! results. So processes that work together choose together: each measures, and all take the
-//! algorithm that is fastest on the slowest GPU. Trainers that start at the same time in one process
-//! measure one after another and choose the same; those of other processes find the choices that
-//! were kept first.
+//! algorithm that is fastest on the slowest GPU. Trainers that start at the same time in one
+//! process measure one after another, and find each other's choices on disk.
 
 use std::{
     collections::BTreeMap,
-    path::{Path, PathBuf},
+    path::PathBuf,
     sync::{Arc, Mutex},
 };
 
@@ -31,16 +30,12 @@ const HOPELESS: f32 = 4.0;
 /// Most time that libraries take to load a kernel.
 const LOADING_MILLISECONDS: f32 = 50.0;
 
+/// Held while a trainer of this process measures.
+static MEASURING: Mutex<()> = Mutex::new(());
+
 /// The fastest candidate of each kernel that was measured, by a text about GPU and kernel.
-type Numbers = BTreeMap<String, usize>;
-
-/// The choices of this process. A trainer that measures locks them.
-static CHOSEN: Mutex<Numbers> = Mutex::new(Numbers::new());
-
-/// The choices that were kept on disk, and new ones.
 pub(crate) struct Choices {
-    kept: Numbers,
-    new: Numbers,
+    numbers: BTreeMap<String, usize>,
     file: Option<PathBuf>,
     peers: Arc<dyn Peers>,
 }
@@ -60,19 +55,25 @@ impl Choices {
         }
         let key = disk_cache::fingerprint(&["choices", versions]);
         let file = disk_cache::folder().map(|folder| folder.join(format!("{key:032x}.choices")));
-        let kept = file.as_deref().map(read_numbers).unwrap_or_default();
-        Ok(Some(Self { kept, new: Numbers::new(), file, peers: Arc::clone(peers) }))
+        let mut this = Self { numbers: BTreeMap::new(), file, peers: Arc::clone(peers) };
+        this.read_file();
+        Ok(Some(this))
+    }
+
+    /// Adds the choices on disk.
+    fn read_file(&mut self) {
+        let bytes = self.file.as_deref().and_then(disk_cache::read).unwrap_or_default();
+        for line in String::from_utf8_lossy(&bytes).lines() {
+            let Some((number, key)) = line.split_once(' ') else { continue };
+            if let Ok(number) = number.parse() {
+                self.numbers.entry(key.to_owned()).or_insert(number);
+            }
+        }
     }
 
     /// Returns the choice of this process for a kernel, if all processes have the same.
-    fn known(
-        &self,
-        chosen: &Numbers,
-        key: &str,
-        n_candidates: usize,
-    ) -> Result<Option<usize>, Error> {
-        let known = chosen.get(key).or_else(|| self.kept.get(key)).copied();
-        let known = known.filter(|it| *it < n_candidates);
+    fn known(&self, key: &str, n_candidates: usize) -> Result<Option<usize>, Error> {
+        let known = self.numbers.get(key).copied().filter(|it| *it < n_candidates);
         let own = known.map_or(u64::MAX, |it| it as u64).to_le_bytes();
         let all = self.peers.all_gather(&own)?;
         Ok(known.filter(|_| all.as_chunks().0.iter().all(|it| *it == own)))
@@ -92,26 +93,17 @@ impl Choices {
         Ok(fastest.filter(|it| it.1.is_finite()).map(|it| it.0))
     }
 
-    /// Adds the new choices to those on disk, if there are any.
-    pub(crate) fn write(self) {
-        let Some(file) = self.file.filter(|_| !self.new.is_empty()) else { return };
-        let mut numbers = self.new;
-        // Another process may have kept some since.
-        numbers.extend(read_numbers(&file));
-        let lines = numbers.iter().map(|(key, number)| format!("{number} {key}\n"));
-        // A failed write only makes the next start slower.
-        let _not_kept = disk_cache::write(&file, lines.collect::<String>().as_bytes());
+    /// Adds a choice to those on disk.
+    fn keep(&mut self, key: String, number: usize) {
+        self.numbers.insert(key, number);
+        // Another process may have kept others.
+        self.read_file();
+        let lines = self.numbers.iter().map(|(key, number)| format!("{number} {key}\n"));
+        if let Some(file) = &self.file {
+            // A failed write only makes the next start slower.
+            let _not_kept = disk_cache::write(file, lines.collect::<String>().as_bytes());
+        }
     }
-}
-
-/// Reads the choices of a file; none if there is no file.
-fn read_numbers(file: &Path) -> Numbers {
-    let bytes = disk_cache::read(file).unwrap_or_default();
-    let line = |line: &str| {
-        let (number, key) = line.split_once(' ')?;
-        Some((key.to_owned(), number.parse().ok()?))
-    };
-    String::from_utf8_lossy(&bytes).lines().filter_map(line).collect()
 }
 
 /// The start of a candidate.
@@ -153,9 +145,12 @@ impl<'a> Autotuner<'a> {
             return Ok(0);
         }
         let key = format!("{} {kernel}", self.gpu.name);
-        let mut chosen = lock(&CHOSEN);
-        if let Some(known) = self.choices.known(&chosen, &key, n_candidates)? {
-            chosen.insert(key, known);
+        if let Some(known) = self.choices.known(&key, n_candidates)? {
+            return Ok(known);
+        }
+        let _alone = lock(&MEASURING);
+        self.choices.read_file();
+        if let Some(known) = self.choices.known(&key, n_candidates)? {
             return Ok(known);
         }
         let mut times = vec![f32::INFINITY; n_candidates];
@@ -169,8 +164,7 @@ impl<'a> Autotuner<'a> {
             }
         }
         let Some(fastest) = self.choices.fastest(&times)? else { return Ok(0) };
-        self.choices.new.insert(key.clone(), fastest);
-        chosen.insert(key, fastest);
+        self.choices.keep(key, fastest);
         Ok(fastest)
     }
 

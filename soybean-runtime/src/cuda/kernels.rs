@@ -86,14 +86,7 @@ impl GpuKernels {
         let choices = Choices::read(&versions()?, &kernels, peers)?;
         let mut choices = choices.filter(|_| autotunes);
         let mut compiler = Compiler::default();
-        let kernels = gpus
-            .iter()
-            .map(|gpu| Self::new(gpu, &mut compiler, requests, choices.as_mut()))
-            .collect::<Result<Vec<_>, _>>()?;
-        if let Some(choices) = choices {
-            choices.write();
-        }
-        Ok(kernels)
+        gpus.iter().map(|gpu| Self::new(gpu, &mut compiler, requests, choices.as_mut())).collect()
     }
 
     /// Plans the library calls, compiles the generated source and loads it. With `choices`, the

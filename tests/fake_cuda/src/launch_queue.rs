@@ -17,6 +17,12 @@ pub(crate) fn call(name: &'static str, mut body: impl FnMut(&mut State) -> ApiRe
         let result =
             if state.waits_for_launch(name) { Err(Status::WAITS) } else { body(&mut state) };
         match result {
+            Ok(()) if name == "cuStreamBeginCapture_v2" => {
+                let delay = state.settings.capture_delay;
+                drop(state);
+                thread::sleep(delay);
+                return Status::SUCCESS;
+            }
             Ok(()) => return Status::SUCCESS,
             Err(Status::WAITS) => {
                 state.run_some();

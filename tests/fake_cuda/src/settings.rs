@@ -4,6 +4,7 @@ use std::env;
 use std::ffi::c_int;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::time::Duration;
 
 use crate::work::PlantedFault;
 
@@ -27,6 +28,8 @@ pub(crate) struct Settings {
     pub(crate) queue_length: Option<usize>,
     /// True if all calls for a device wait while a launch waits for room.
     pub(crate) queue_locks: bool,
+    /// Time by which the first call of a capture returns later.
+    pub(crate) capture_delay: Duration,
     /// True if communicators report an asynchronous error.
     pub(crate) fail_communicators: bool,
     /// Folder through which ranks of several processes communicate.
@@ -62,6 +65,7 @@ impl Settings {
             skip_wait: number("SOYBEAN_FAKE_SKIP_WAIT"),
             queue_length: number("SOYBEAN_FAKE_QUEUE"),
             queue_locks: number::<u8>("SOYBEAN_FAKE_QUEUE_LOCKS").is_some(),
+            capture_delay: Duration::from_millis(number("SOYBEAN_FAKE_CAPTURE_DELAY").unwrap_or(0)),
             fail_communicators: number::<u8>("SOYBEAN_FAKE_NCCL_ERROR").is_some(),
             nccl_folder: env::var_os("SOYBEAN_FAKE_NCCL_FOLDER").map(PathBuf::from),
             cudnn_status: number("SOYBEAN_FAKE_CUDNN_STATUS"),

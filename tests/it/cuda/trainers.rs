@@ -12,7 +12,8 @@ const N_TRAINERS: usize = 8;
 
 #[test]
 fn trainers_in_several_threads_do_not_disturb_each_other() {
-    let settings = [("SOYBEAN_FAKE_DEVICES", "2")];
+    // Captures last long enough to meet what other threads do.
+    let settings = [("SOYBEAN_FAKE_DEVICES", "2"), ("SOYBEAN_FAKE_CAPTURE_DELAY", "20")];
     let name = "cuda::trainers::trainers_in_several_threads_do_not_disturb_each_other";
     on_virtual_gpus(name, &settings, |machine| {
         let start = || trainer::<cnn_digits::Network>(Device::Cuda, true);
