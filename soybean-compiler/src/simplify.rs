@@ -1,8 +1,9 @@
 //! Simplification: removes dead tensors, copies and repeated work, lets products read permuted
-//! operands and write permuted results in place, and turns sums of padded parts into
-//! concatenations.
+//! operands and write permuted results in place, turns sums of padded parts into concatenations,
+//! and masks the gradients of pooled pixels instead of those of all pixels.
 
 mod permutations;
+mod pooling;
 mod windows;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -50,6 +51,13 @@ fn pass(network: &Network) -> Network {
         let Source::Operator(operator) = &node.source else { return Some(rewriter.copy(value)) };
         if !is_live[value.index()] {
             return None;
+        }
+        if let Some(map) = operator.downcast_ref::<Elementwise>()
+            && node.pinned.is_none()
+            && !roots.contains(&value)
+            && let Some(masked) = pooling::masked_after(rewriter, value, map)
+        {
+            return Some(masked);
         }
         let operands = rewriter.operands(value);
         let graph = &mut rewriter.graph;

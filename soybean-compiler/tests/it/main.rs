@@ -29,6 +29,7 @@ mod pins;
 mod pipeline;
 mod plannable;
 mod planner;
+mod pooled_masks;
 mod precision;
 mod recipes;
 mod recosted;
