@@ -30,9 +30,11 @@ __device__ __forceinline__ constexpr int window_place(int row, int column) {
 // Copies the pixels of `image` that the windows of the tile at this row and column of results
 // cover. `column` is a multiple of 8. All threads of the block take part.
 __device__ __forceinline__ void stage_image(unsigned* __restrict__ staged, const Image* __restrict__ image, int row, int column) {
-  constexpr int CHUNKS = STAGED_ROWS * ROW_CHUNKS, AT_ONCE = 4;
+  // Several loads at once hide the latency of memory, as many as registers can hold.
+  constexpr int CHUNKS = STAGED_ROWS * ROW_CHUNKS, EACH = (CHUNKS + THREADS - 1) / THREADS;
+  constexpr int ROUNDS = (EACH * (int)sizeof(Chunk) + 191) / 192, AT_ONCE = (EACH + ROUNDS - 1) / ROUNDS;
   const int top = row * STRIDE_Y - PADDING_Y, left = column * STRIDE_X - PADDING_X - LEAD;
-  for (int first = threadIdx.x; first < CHUNKS; first += AT_ONCE * THREADS) {
+  for (int first = soybean_opaque(threadIdx.x); first < CHUNKS; first += AT_ONCE * THREADS) {
     Chunk chunks[AT_ONCE];
 #pragma unroll
     for (int i = 0; i < AT_ONCE; ++i) {

@@ -2,7 +2,7 @@
 //!
 //! A staged pixel keeps its channels together, as words for tensor cores: two numbers in bf16, or
 //! one in tf32. A row of a window is then one run of words, which begins at a multiple of
-//! `UNIT_WORDS` words. Pixels outside the image are zeros, and so are the channels that pad a pixel.
+//! `UNIT_WORDS` words. Pixels outside the image are zeros, and so are numbers that pad a pixel.
 
 use soybean_plan::{Convolution, DType};
 
@@ -103,8 +103,8 @@ impl ImageTile {
         self.chunk * self.pixel / self.per_word
     }
 
-    /// Writes the constants, and the function `stage_image`, which relies on the constant `THREADS`,
-    /// the threads of a block.
+    /// Writes the constants, and the function `stage_image`, which relies on the constant
+    /// `THREADS`: the threads of a block.
     pub(super) fn write(&self, text: &mut Text, it: &Convolution, image: DType) {
         let sizes = [
             ("CHANNELS", it.channels),
