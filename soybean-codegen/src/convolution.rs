@@ -1,5 +1,8 @@
 //! CUDA C for [`Convolution`]: matrix products for each group. Patches of images are read in place.
 
+mod few_channels_forward;
+mod image_tile;
+
 use soybean_plan::{Convolution, ConvolutionForm, ImageLayout};
 
 use crate::{
@@ -50,6 +53,9 @@ fn generate_product(
     };
     if groups * rows * columns == 0 {
         return Some(Generated::default());
+    }
+    if let Some(generated) = few_channels_forward::generate(it, call, bias, prefix) {
+        return Some(generated);
     }
     let (left, right, offset) = match form {
         ConvolutionForm::Forward => forward(it),

@@ -43,6 +43,28 @@ __device__ __forceinline__ void soybean_load_matrices_transposed(unsigned x[4], 
                : "r"((unsigned)__cvta_generic_to_shared(row)));
 }
 
+// Loads neighboring words from shared memory, at each call anew. A word that stayed in a register
+// for several products would have to move to the place that each wants.
+__device__ __forceinline__ void soybean_load_shared(unsigned (&x)[1], const unsigned* from) {
+  asm volatile("ld.volatile.shared.u32 %0, [%1];" : "=r"(x[0]) : "r"((unsigned)__cvta_generic_to_shared(from)));
+}
+__device__ __forceinline__ void soybean_load_shared(unsigned (&x)[2], const unsigned* from) {
+  asm volatile("ld.volatile.shared.v2.u32 {%0, %1}, [%2];" : "=r"(x[0]), "=r"(x[1]) : "r"((unsigned)__cvta_generic_to_shared(from)));
+}
+
+// Returns the address. The compiler does not see from what it was computed, so that loads at
+// constant distances from it need no registers for their addresses.
+__device__ __forceinline__ const unsigned* soybean_opaque(const unsigned* address) {
+  asm volatile("" : "+l"(address));
+  return address;
+}
+// Returns the number. What depends on it alone is computed in each round of a loop, and needs no
+// registers beyond.
+__device__ __forceinline__ int soybean_opaque(int number) {
+  asm volatile("" : "+r"(number));
+  return number;
+}
+
 // Begins to copy 16 bytes from global to shared memory, or to write zeros there.
 __device__ __forceinline__ void soybean_copy_16(void* to, const void* from, bool is_zero) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" : : "r"((unsigned)__cvta_generic_to_shared(to)), "l"(from), "r"(is_zero ? 0 : 16) : "memory");

@@ -30,8 +30,11 @@ pub(crate) struct Block {
 
 /// Returns the text of these kernels.
 pub(crate) fn text(cases: &[Case]) -> String {
-    let texts = cases.iter().enumerate().map(|it| generated(it.0, it.1).text);
-    [prelude().to_owned()].into_iter().chain(texts).collect()
+    text_of(&cases.iter().enumerate().map(|it| generated(it.0, it.1)).collect::<Vec<_>>())
+}
+
+fn text_of(generated: &[Generated]) -> String {
+    [prelude()].into_iter().chain(generated.iter().map(|it| &it.text[..])).collect()
 }
 
 fn generated(number: usize, case: &Case) -> Generated {
@@ -50,8 +53,12 @@ fn generated(number: usize, case: &Case) -> Generated {
 
 impl Unit {
     pub(crate) fn new(cases: &[Case], sanitize: Sanitize) -> Self {
-        let library = compile(&text(cases), sanitize).unwrap_or_else(|log| panic!("{log}"));
-        let generated = cases.iter().enumerate().map(|it| generated(it.0, it.1)).collect();
+        Self::of(cases.iter().enumerate().map(|it| generated(it.0, it.1)).collect(), sanitize)
+    }
+
+    /// Compiles functions whose names have the numbers of their cases.
+    pub(crate) fn of(generated: Vec<Generated>, sanitize: Sanitize) -> Self {
+        let library = compile(&text_of(&generated), sanitize).unwrap_or_else(|log| panic!("{log}"));
         Self { module: Module::load(&library).unwrap(), generated }
     }
 

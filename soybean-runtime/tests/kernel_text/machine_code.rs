@@ -1,6 +1,7 @@
 //! The machine code of kernels: no register is spilled. The loops of attention have few
 //! instructions for each product of tensor cores.
 
+mod few_channels;
 mod pooling;
 
 use std::{
@@ -21,6 +22,7 @@ use crate::{
 #[derive(Debug)]
 struct Row {
     name: String,
+    n_registers: usize,
     n_stack_bytes: usize,
     n_spills: usize,
     /// None without products.
@@ -77,6 +79,7 @@ fn rows(cubin: &[u8], name: &str, disassembler: &Path) -> Vec<Row> {
         let cells: Vec<&str> = line.split_whitespace().collect();
         Row {
             name: cells[0].to_owned(),
+            n_registers: cells[1].parse().unwrap(),
             n_stack_bytes: cells[2].parse().unwrap(),
             n_spills: cells[3].parse().unwrap(),
             per_product: cells[7].parse().ok(),

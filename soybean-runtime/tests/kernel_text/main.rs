@@ -12,6 +12,7 @@ mod convolution;
 mod device;
 mod dice;
 mod embedding;
+mod few_channels;
 mod indexing;
 mod large;
 mod machine_code;
@@ -61,6 +62,7 @@ const KINDS: &[(&str, usize, Kind)] = &[
     ("contraction", 40, contraction::case),
     ("contraction-of-many-tiles", 2, contraction::many_tiles),
     ("convolution", 32, convolution::case),
+    ("convolution-of-few-channels", 32, few_channels::case),
     ("attention", 32, attention::case),
     ("attention-of-usual-heads", 24, attention::usual_heads),
     ("attention-of-nothing", 8, attention::empty),

@@ -172,6 +172,12 @@ static inline void simt_warp_barrier(int line, unsigned mask = 0xffffffffu) { si
 #define soybean_mma_tf32(d, a, b) simt_mma_tf32(d, a, b, __LINE__)
 #define soybean_load_matrices(words, row) simt_load_matrices(words, row, 0, __LINE__)
 #define soybean_load_matrices_transposed(words, row) simt_load_matrices(words, row, 1, __LINE__)
+static inline void soybean_load_shared(unsigned (&x)[1], const unsigned* from) { x[0] = from[0]; }
+static inline void soybean_load_shared(unsigned (&x)[2], const unsigned* from) {
+    uint2 words = *(const uint2*)from;
+    x[0] = words.x, x[1] = words.y;
+}
+template <class T> static inline T soybean_opaque(T value) { return value; }
 #define soybean_copy_16(to, from, is_zero) simt_begin_copy(to, from, 16, is_zero, __LINE__)
 #define soybean_copy_4(to, from, is_zero) simt_begin_copy(to, from, 4, is_zero, __LINE__)
 #define soybean_wait_for_copies() simt_wait_for_copies()
