@@ -1,6 +1,7 @@
 //! The machine code of kernels: no register is spilled. The loops of attention have few
 //! instructions for each product of tensor cores.
 
+mod few_channels;
 mod pooling;
 
 use std::{

@@ -61,6 +61,7 @@ const KINDS: &[(&str, usize, Kind)] = &[
     ("contraction", 40, contraction::case),
     ("contraction-of-many-tiles", 2, contraction::many_tiles),
     ("convolution", 32, convolution::case),
+    ("filters-of-few-channels", 32, convolution::filters_of_few_channels),
     ("attention", 32, attention::case),
     ("attention-of-usual-heads", 24, attention::usual_heads),
     ("attention-of-nothing", 8, attention::empty),
