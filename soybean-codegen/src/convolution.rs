@@ -1,5 +1,6 @@
 //! CUDA C for [`Convolution`]: matrix products for each group. Patches of images are read in place.
 
+mod few_channels_filter;
 mod few_channels_forward;
 mod image_tile;
 
@@ -14,8 +15,16 @@ use crate::{
 /// The general implementation for any sizes.
 impl CudaKernel for Convolution {
     fn generate(&self, call: &Call<'_>, prefix: &str) -> Option<Generated> {
-        generate_product(self, call, None, prefix)
+        few_channels_filter::generated(self, call, prefix)
+            .or_else(|| generate_product(self, call, None, prefix))
     }
+}
+
+/// Returns true if [`generate`](crate::generate()) computes this gradient of filters in a way for
+/// few channels. It may be faster than libraries.
+#[must_use]
+pub fn has_few_channels_filter(convolution: &Convolution, call: &Call<'_>) -> bool {
+    few_channels_filter::suits(convolution, call)
 }
 
 /// Returns the functions of a forward convolution with channels last, whose call has a third input:

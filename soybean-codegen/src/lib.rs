@@ -34,7 +34,7 @@ mod space;
 mod text;
 mod units;
 
-pub use convolution::generate_convolution_with_bias;
+pub use convolution::{generate_convolution_with_bias, has_few_channels_filter};
 pub use fold_permutations::fold_permutations;
 pub use fuse_rows::fuse_rows;
 pub use generate::{

@@ -132,7 +132,8 @@ pub(crate) fn generated_parts<'a>(
             attention::n_variants(it, requests, call)
         }
         (Some(LibraryCall::Convolution(_)), Kernel::Convolve(it)) => {
-            usize::from(is_measured && ConvolutionPlan::has_rival(it))
+            let what = call.described(requests);
+            usize::from(is_measured && ConvolutionPlan::has_rival(it, &what))
         }
         (Some(_), _) => 0,
         (None, _) => 1,

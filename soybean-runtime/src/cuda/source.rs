@@ -26,6 +26,15 @@ pub(crate) struct KernelCall {
     pub(crate) epilogue: Epilogue,
 }
 
+impl KernelCall {
+    /// Returns the kernel with its types, without the epilogue.
+    pub(crate) fn described<'a>(&'a self, requests: &KernelRequests<'a>) -> codegen::Call<'a> {
+        let Self { kernel, inputs, results, epilogue: _ } = self;
+        let kernel = &requests.kernels[*kernel];
+        codegen::Call { kernel, inputs, results, precision: requests.precision }
+    }
+}
+
 /// The kernels that every GPU needs.
 pub(crate) struct KernelRequests<'a> {
     pub(crate) kernels: &'a [Kernel],
@@ -204,10 +213,8 @@ fn generate(
     variant: usize,
     prefix: &str,
 ) -> Result<Generated, Error> {
-    let KernelCall { kernel, inputs, results, epilogue } = call;
-    let (kernel, precision) = (&requests.kernels[*kernel], requests.precision);
-    let what = codegen::Call { kernel, inputs, results, precision };
-    let made = match kernel {
+    let (what, epilogue) = (call.described(requests), call.epilogue);
+    let made = match what.kernel {
         _ if epilogue.is_plain() => codegen::generate_variant(&what, variant, prefix),
         Kernel::Convolve(convolution) => {
             let has_relu = epilogue.function == Function::Relu;

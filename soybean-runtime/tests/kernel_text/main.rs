@@ -63,6 +63,7 @@ const KINDS: &[(&str, usize, Kind)] = &[
     ("contraction-of-many-tiles", 2, contraction::many_tiles),
     ("convolution", 32, convolution::case),
     ("convolution-of-few-channels", 32, few_channels::case),
+    ("filters-of-few-channels", 32, convolution::filters_of_few_channels),
     ("attention", 32, attention::case),
     ("attention-of-usual-heads", 24, attention::usual_heads),
     ("attention-of-nothing", 8, attention::empty),

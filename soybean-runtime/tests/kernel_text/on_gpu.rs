@@ -96,6 +96,7 @@ kinds! {
     contraction_of_many_tiles "contraction-of-many-tiles"
     convolution "convolution"
     convolution_of_few_channels "convolution-of-few-channels"
+    filters_of_few_channels "filters-of-few-channels"
     attention "attention"
     attention_of_usual_heads "attention-of-usual-heads"
     attention_of_nothing "attention-of-nothing"

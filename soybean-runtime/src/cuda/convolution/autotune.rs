@@ -1,6 +1,7 @@
 //! Choice of a convolution's algorithm by measurement.
 #![expect(unsafe_code, reason = "convolutions run on raw memory")]
 
+use soybean_codegen::{Call, has_few_channels_filter};
 use soybean_plan::{Convolution, ConvolutionForm, DType, ImageLayout};
 
 use super::{
@@ -22,11 +23,14 @@ const CHANNELS_OF_LIBRARY: usize = 8;
 
 impl ConvolutionPlan {
     /// Returns true if the generated kernel may be faster than cuDNN: on few channels.
-    pub(crate) fn has_rival(convolution: &Convolution) -> bool {
-        convolution.form == ConvolutionForm::Forward
-            && convolution.layout == ImageLayout::ChannelsLast
-            && (convolution.channels <= CHANNELS_OF_LIBRARY
-                || !convolution.channels.is_multiple_of(CHANNELS_OF_LIBRARY))
+    pub(crate) fn has_rival(convolution: &Convolution, call: &Call<'_>) -> bool {
+        let channels = convolution.channels;
+        match (convolution.layout, convolution.form) {
+            (ImageLayout::ChannelsLast, ConvolutionForm::Forward) => {
+                channels <= CHANNELS_OF_LIBRARY || !channels.is_multiple_of(CHANNELS_OF_LIBRARY)
+            }
+            _ => has_few_channels_filter(convolution, call),
+        }
     }
 
     /// Chooses the fastest algorithm for this convolution, which the plan was made for. Returns

@@ -3,6 +3,7 @@
 #![expect(unsafe_code, reason = "convolutions run on raw memory")]
 
 mod epilogues;
+mod rivals;
 
 use std::slice;
 
@@ -94,7 +95,7 @@ fn sizes(it: &Convolution) -> [usize; 3] {
 type Case = (Convolution, [DType; 3]);
 
 /// Computes all cases with one set of kernels, each with a workspace full of NaNs.
-fn check(cases: &[Case], precision: Precision) {
+fn check(cases: &[Case], precision: Precision, autotunes: bool) {
     let gpu = &gpus(1)[0];
     let kernels: Vec<Kernel> = cases.iter().map(|it| it.0.into()).collect();
     let call = |(kernel, (_, types)): (usize, &Case)| KernelCall {
@@ -104,7 +105,7 @@ fn check(cases: &[Case], precision: Precision) {
         epilogue: Epilogue::default(),
     };
     let calls: Vec<KernelCall> = cases.iter().enumerate().map(call).collect();
-    let kernels = compiled(gpu, &kernels, &calls, precision, false);
+    let kernels = compiled(gpu, &kernels, &calls, precision, autotunes);
     let stream = Stream::new(gpu, Priority::Normal).unwrap();
     let workspace = DeviceMemory::zeroed(gpu, kernels.workspace_bytes(), "the workspace").unwrap();
     for (call, case) in cases.iter().enumerate() {
@@ -233,7 +234,7 @@ fn convolutions_of_all_forms_and_types() {
                 let plan = plan.expect("cuDNN has such convolutions");
                 assert_eq!(plan.conversion().is_some(), case.1[2] != dtype, "{case:?}");
             }
-            check(&cases, precision);
+            check(&cases, precision, false);
         }
     });
 }

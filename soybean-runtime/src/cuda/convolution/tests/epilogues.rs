@@ -1,10 +1,11 @@
 //! Tests of convolutions with a bias and an activation.
 
-use std::{env, fs, process};
-
 use soybean_fake_cuda::virtual_gpus::{Machine, on_virtual_gpus_without};
 
-use super::*;
+use super::{
+    rivals::{n_chosen, on_tuned},
+    *,
+};
 use crate::cuda::epilogue::Function;
 
 /// The call of cuDNN that computes both.
@@ -140,36 +141,21 @@ fn generated_kernels_add_biases_without_cudnn() {
 
 /// Measures all convolutions, checks them, and returns how many run with their epilogue, without
 /// it, and by the generated kernel.
-fn n_chosen(machine: &Machine) -> [usize; 3] {
+fn n_measured(machine: &Machine) -> [usize; 3] {
     check_all(true);
     assert_eq!(machine.n_complaints(), 0);
-    let folder = env::var_os("SOYBEAN_CACHE_DIR").unwrap();
-    let files = fs::read_dir(folder).unwrap().map(|it| it.unwrap().path());
-    let kept = files.filter(|it| it.extension().is_some_and(|it| it == "choices"));
-    let kept: Vec<Vec<u8>> = kept.map(|it| fs::read(it).unwrap()).collect();
-    let [choices] = &kept[..] else { panic!("expected one file of choices") };
-    let mut n_chosen = [0; 3];
-    for line in String::from_utf8_lossy(choices).lines() {
-        // A header precedes the first line.
-        let Ok(number) = line.split(' ').next().unwrap().parse::<usize>() else { continue };
-        let is_generated = number == line.matches("Candidate {").count();
-        n_chosen[if is_generated { 2 } else { number.min(1) }] += 1;
-    }
-    n_chosen
+    n_chosen()
 }
 
 fn on_tuned_gpus(test: &str, settings: &[(&str, &str)], body: impl FnOnce(&Machine)) {
-    let folder = env::temp_dir().join(format!("soybean-{test}-{}", process::id()));
-    let settings = [settings, &[("SOYBEAN_CACHE_DIR", folder.to_str().unwrap())]].concat();
-    on_gpus(&[], test, &settings, body);
-    let _gone = fs::remove_dir_all(folder);
+    on_tuned("epilogues", test, settings, body);
 }
 
 #[test]
 fn the_fastest_of_epilogues_and_generated_kernels_runs() {
     on_tuned_gpus("the_fastest_of_epilogues_and_generated_kernels_runs", &[], |machine| {
         // Times of virtual GPUs are random, but two kernels take longer than one.
-        let [with_epilogue, _, generated] = n_chosen(machine);
+        let [with_epilogue, _, generated] = n_measured(machine);
         assert!(with_epilogue > 0 && generated > 0, "{with_epilogue}, {generated}");
     });
 }
@@ -178,7 +164,7 @@ fn the_fastest_of_epilogues_and_generated_kernels_runs() {
 fn refused_epilogues_are_not_chosen() {
     let settings = [("SOYBEAN_FAKE_NO_ACTIVATIONS", "1")];
     on_tuned_gpus("refused_epilogues_are_not_chosen", &settings, |machine| {
-        let [with_epilogue, without, generated] = n_chosen(machine);
+        let [with_epilogue, without, generated] = n_measured(machine);
         assert_eq!(with_epilogue, 0);
         assert!(without > 0 && generated > 0, "{without}, {generated}");
     });

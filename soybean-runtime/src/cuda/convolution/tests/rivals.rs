@@ -1,0 +1,83 @@
+//! Tests of the choice between cuDNN and generated kernels.
+
+use std::{env, fs, process};
+
+use soybean_fake_cuda::virtual_gpus::{Machine, on_virtual_gpus};
+
+use super::*;
+
+/// Runs a test on virtual GPUs that keep their choices for this test alone.
+pub(super) fn on_tuned(
+    module: &str,
+    test: &str,
+    settings: &[(&str, &str)],
+    body: impl FnOnce(&Machine),
+) {
+    let folder = env::temp_dir().join(format!("soybean-{test}-{}", process::id()));
+    let settings = [settings, &[("SOYBEAN_CACHE_DIR", folder.to_str().unwrap())]].concat();
+    let path = format!("cuda::convolution::tests::{module}::{test}");
+    on_virtual_gpus(&path, &settings, body);
+    let _gone = fs::remove_dir_all(folder);
+}
+
+/// Returns how many of the convolutions with a choice run by the first algorithm of cuDNN, by
+/// another one, and by the generated kernel.
+pub(super) fn n_chosen() -> [usize; 3] {
+    let folder = env::var_os("SOYBEAN_CACHE_DIR").unwrap();
+    let files = fs::read_dir(folder).unwrap().map(|it| it.unwrap().path());
+    let kept = files.filter(|it| it.extension().is_some_and(|it| it == "choices"));
+    let kept: Vec<Vec<u8>> = kept.map(|it| fs::read(it).unwrap()).collect();
+    let [choices] = &kept[..] else { panic!("expected one file of choices") };
+    let mut n_chosen = [0; 3];
+    for line in String::from_utf8_lossy(choices).lines() {
+        // A header precedes the first line.
+        let Ok(number) = line.split(' ').next().unwrap().parse::<usize>() else { continue };
+        let is_generated = number == line.matches("Candidate {").count();
+        n_chosen[if is_generated { 2 } else { number.min(1) }] += 1;
+    }
+    n_chosen
+}
+
+/// Returns the gradients of filters of some windows and numbers of channels.
+fn gradients(types: [DType; 3]) -> Vec<Case> {
+    let last = Convolution {
+        form: ConvolutionForm::Filter,
+        layout: ImageLayout::ChannelsLast,
+        filters: 72,
+        ..SPREAD
+    };
+    let wide = Convolution { window: [3, 4], stride: [1, 1], result: [5, 9], ..last };
+    let of = |it: Convolution| (1..=8).map(move |channels| (Convolution { channels, ..it }, types));
+    of(last).chain(of(wide)).collect()
+}
+
+/// Measures and checks the gradients. Returns how many run by cuDNN, and by the generated kernel.
+fn n_measured(machine: &Machine, types: [DType; 3], precision: Precision) -> [usize; 2] {
+    let gradients = gradients(types);
+    check(&gradients, precision, true);
+    assert_eq!(machine.n_complaints(), 0);
+    let [first, other, generated] = n_chosen();
+    // All have a choice. The line of one begins with the header.
+    assert_eq!(first + other + generated, gradients.len() - 1);
+    [first + other, generated]
+}
+
+#[test]
+fn generated_gradients_of_filters_rival_those_with_a_conversion() {
+    let test = "generated_gradients_of_filters_rival_those_with_a_conversion";
+    on_tuned("rivals", test, &[], |machine| {
+        // Times of virtual GPUs are random.
+        let [by_library, generated] = n_measured(machine, WIDENED, Precision::Bf16);
+        assert!(by_library > 0 && generated > 0, "{by_library}, {generated}");
+    });
+}
+
+#[test]
+fn generated_gradients_of_filters_rival_those_in_tf32() {
+    let test = "generated_gradients_of_filters_rival_those_in_tf32";
+    on_tuned("rivals", test, &[], |machine| {
+        // On virtual GPUs, two kernels take longer than one.
+        let [_, generated] = n_measured(machine, [DType::F32; 3], Precision::Tf32);
+        assert_eq!(generated, 0);
+    });
+}
