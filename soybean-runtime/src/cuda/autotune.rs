@@ -5,10 +5,15 @@
 //! GPU, the version of the library and the kernel. Algorithms may differ in the last bits of their
 //! results. So processes that work together choose together: each measures, and all take the
 //! algorithm that is fastest on the slowest GPU. Trainers that start at the same time in one
-//! process measure one after another, and find each other's choices on disk.
+//! process, or in processes that each run alone, measure one after another and find each other's
+//! choices on disk.
+//!
+//! Some algorithms that apply ReLU make 0 of NaN. They are not chosen: the loss should tell that a
+//! model has diverged.
 
 use std::{
     collections::BTreeMap,
+    fs::File,
     path::PathBuf,
     sync::{Arc, Mutex},
 };
@@ -60,6 +65,12 @@ impl Choices {
         Ok(Some(this))
     }
 
+    /// Locks the choices on disk, unless several processes measure together.
+    fn lock_file(&self) -> Option<File> {
+        let file = self.file.as_deref().filter(|_| !self.peers.exist());
+        file.and_then(disk_cache::lock)
+    }
+
     /// Adds the choices on disk.
     fn read_file(&mut self) {
         let bytes = self.file.as_deref().and_then(disk_cache::read).unwrap_or_default();
@@ -96,8 +107,6 @@ impl Choices {
     /// Adds a choice to those on disk.
     fn keep(&mut self, key: String, number: usize) {
         self.numbers.insert(key, number);
-        // Another process may have kept others.
-        self.read_file();
         let lines = self.numbers.iter().map(|(key, number)| format!("{number} {key}\n"));
         if let Some(file) = &self.file {
             // A failed write only makes the next start slower.
@@ -129,8 +138,9 @@ impl<'a> Autotuner<'a> {
     }
 
     /// Returns the number of the fastest of these candidates. `run` queues one of them on a stream,
-    /// on blocks of memory of these sizes. Without enough memory, and if all are refused, it is the
-    /// first. All processes call this at the same time.
+    /// on blocks of memory of these sizes. Those that apply ReLU must make NaN of NaN in the block
+    /// with the number `of_relu`. Without enough memory, and if all are refused, it is the first.
+    /// All processes call this at the same time.
     ///
     /// # Errors
     /// If a candidate fails on the GPU.
@@ -138,17 +148,18 @@ impl<'a> Autotuner<'a> {
         &mut self,
         kernel: &str,
         n_candidates: usize,
-        block_bytes: &[usize],
+        (block_bytes, of_relu): (&[usize], Option<usize>),
         run: impl Fn(usize, &Stream, &[u64]) -> Result<Attempt, Error>,
     ) -> Result<usize, Error> {
         if n_candidates < 2 {
             return Ok(0);
         }
-        let key = format!("{} {kernel}", self.gpu.name);
+        let of_nan = of_relu.map_or("", |_| " keeps NaN");
+        let key = format!("{} {kernel}{of_nan}", self.gpu.name);
         if let Some(known) = self.choices.known(&key, n_candidates)? {
             return Ok(known);
         }
-        let _alone = lock(&MEASURING);
+        let _alone = (lock(&MEASURING), self.choices.lock_file());
         self.choices.read_file();
         if let Some(known) = self.choices.known(&key, n_candidates)? {
             return Ok(known);
@@ -159,13 +170,36 @@ impl<'a> Autotuner<'a> {
             let addresses: Vec<u64> = blocks.iter().map(|it| it.address(0)).collect();
             let mut best = f32::INFINITY;
             for (number, time) in times.iter_mut().enumerate() {
-                *time = self.milliseconds(best, |stream| run(number, stream, &addresses))?;
+                let run = |stream: &Stream| run(number, stream, &addresses);
+                if let Some(result) = of_relu
+                    && !self.keeps_nan(&blocks, result, run)?
+                {
+                    continue;
+                }
+                *time = self.milliseconds(best, run)?;
                 best = best.min(*time);
             }
         }
         let Some(fastest) = self.choices.fastest(&times)? else { return Ok(0) };
         self.choices.keep(key, fastest);
         Ok(fastest)
+    }
+
+    /// Returns false if a candidate makes 0 of NaN at the start of a block.
+    fn keeps_nan(
+        &self,
+        blocks: &[DeviceMemory],
+        result: usize,
+        run: impl Fn(&Stream) -> Result<Attempt, Error>,
+    ) -> Result<bool, Error> {
+        // All bits of a number are 1 in these bytes, which is NaN in every type.
+        blocks.iter().try_for_each(|it| it.fill(u8::MAX))?;
+        let attempt = run(&self.stream)?;
+        self.stream.synchronize()?;
+        let mut first = vec![0_u8; blocks[result].n_bytes().min(size_of::<f32>())];
+        blocks[result].read(0, &mut first)?;
+        blocks.iter().try_for_each(|it| it.fill(0))?;
+        Ok(attempt == Attempt::Queued && first.iter().any(|it| *it != 0))
     }
 
     /// Returns the mean time of some repetitions, infinity if they are refused. `best` is the

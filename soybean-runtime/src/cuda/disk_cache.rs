@@ -79,6 +79,14 @@ pub(super) fn write(file: &Path, contents: &[u8]) -> io::Result<()> {
     written
 }
 
+/// Waits until no other process has locked a cache file, and locks it until the result is dropped.
+/// Returns `None` if the file system has no locks.
+pub(super) fn lock(file: &Path) -> Option<File> {
+    let mut options = OpenOptions::new();
+    let lock = open(options.write(true).create(true), &file.with_extension("lock")).ok()?;
+    lock.lock().ok().map(|()| lock)
+}
+
 /// Opens a file, but not through a symbolic link. Only its owner can read and write a new file.
 fn open(options: &mut OpenOptions, file: &Path) -> io::Result<File> {
     #[cfg(unix)]

@@ -37,11 +37,17 @@ impl DeviceMemory {
             Err(error) => return Err(gpu.error(what, error)),
         };
         let memory = Self { gpu: Arc::clone(gpu), start, n_bytes };
-        // SAFETY: the allocation has this many bytes.
-        unsafe { result::memset_d8_sync(start, 0, n_bytes) }
-            .map_err(|error| gpu.error(what, error))?;
-        memory.wait_for_default_stream()?;
+        memory.fill(0)?;
         Ok(memory)
+    }
+
+    /// Sets all bytes. All earlier work on the memory must be complete.
+    pub(crate) fn fill(&self, byte: u8) -> Result<(), Error> {
+        self.gpu.bind()?;
+        // SAFETY: the allocation has this many bytes.
+        unsafe { result::memset_d8_sync(self.start, byte, self.n_bytes) }
+            .map_err(|error| self.gpu.error("setting memory", error))?;
+        self.wait_for_default_stream()
     }
 
     /// Returns the size in bytes.

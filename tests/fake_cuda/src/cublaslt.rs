@@ -153,6 +153,7 @@ cublaslt! {
                 return Err(Status::INVALID_VALUE);
             }
             matmul.workspace = (workspace, algorithm.workspace_bytes);
+            matmul.relu_drops_nan = algorithm.workspace_bytes == 0 && lock().settings.relu_drops_nan;
         }
         matmul.submit(stream)
     }

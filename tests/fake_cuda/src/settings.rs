@@ -23,6 +23,8 @@ pub(crate) struct Settings {
     pub(crate) planted_faults: Vec<PlantedFault>,
     /// Algorithms that cuBLASLt suggests.
     pub(crate) n_algorithms: c_int,
+    /// True if cuBLASLt's algorithms without workspace make 0 of NaN in ReLU.
+    pub(crate) relu_drops_nan: bool,
     pub(crate) skip_wait: Option<u64>,
     /// Pieces of work for which a stream has room.
     pub(crate) queue_length: Option<usize>,
@@ -62,6 +64,7 @@ impl Settings {
             hang_launch: number("SOYBEAN_FAKE_HANG_LAUNCH"),
             planted_faults: planted_faults(),
             n_algorithms: number("SOYBEAN_FAKE_ALGORITHMS").unwrap_or(1),
+            relu_drops_nan: number::<u8>("SOYBEAN_FAKE_RELU_DROPS_NAN").is_some(),
             skip_wait: number("SOYBEAN_FAKE_SKIP_WAIT"),
             queue_length: number("SOYBEAN_FAKE_QUEUE"),
             queue_locks: number::<u8>("SOYBEAN_FAKE_QUEUE_LOCKS").is_some(),

@@ -76,7 +76,9 @@ impl ConvolutionPlan {
         let [left, right, result] = operand_bytes(convolution, types);
         let bias = convolution.groups * convolution.filters * types[2].bytes();
         let blocks = [left, right, bias, result, workspace];
-        let chosen = tuner.fastest(&kernel, self.candidates.len() + n_rivals, &blocks, run)?;
+        let of_relu = self.epilogue.as_ref().is_some_and(|it| it.is_relu).then_some(3);
+        let n_candidates = self.candidates.len() + n_rivals;
+        let chosen = tuner.fastest(&kernel, n_candidates, (&blocks, of_relu), run)?;
         self.chosen = chosen;
         Ok((chosen < self.candidates.len()).then_some(self))
     }

@@ -78,6 +78,7 @@ fn activation(function: Function) -> Option<Mode> {
 pub(super) struct ConvolutionEpilogue {
     bias: TensorDescriptor,
     activation: ActivationDescriptor,
+    pub(super) is_relu: bool,
     /// True after cuDNN has refused it.
     is_refused: AtomicBool,
 }
@@ -101,6 +102,7 @@ impl ConvolutionEpilogue {
         Ok(Some(Self {
             bias: TensorDescriptor::new(dtype, ImageLayout::ChannelsFirst, [1, channels, 1, 1])?,
             activation: ActivationDescriptor::new(mode)?,
+            is_relu: function == Function::Relu,
             is_refused: AtomicBool::new(false),
         }))
     }

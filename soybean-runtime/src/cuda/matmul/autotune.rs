@@ -8,6 +8,7 @@ use crate::{
     Error,
     cuda::{
         autotune::{Attempt, Autotuner},
+        epilogue::Function,
         stream::Stream,
     },
 };
@@ -39,7 +40,9 @@ impl MatmulPlan {
         };
         let n_algorithms = self.algorithms.len();
         let blocks = [left, right, result, bias, aux, workspace];
-        self.chosen = tuner.fastest(&kernel, n_algorithms, &blocks, run)?;
+        let is_relu = matches!(self.epilogue.function, Function::Relu | Function::ReluAux);
+        let blocks = (&blocks[..], is_relu.then_some(2));
+        self.chosen = tuner.fastest(&kernel, n_algorithms, blocks, run)?;
         Ok(())
     }
 }

@@ -20,6 +20,8 @@ pub(super) struct Matmul {
     pub(super) beta: f32,
     /// Address and size of the workspace.
     pub(super) workspace: (u64, u64),
+    /// True if ReLU makes 0 of NaN, as in one kernel of cuBLASLt 13.1 on an H100.
+    pub(super) relu_drops_nan: bool,
     rows: usize,
     depth: usize,
 }
@@ -81,6 +83,7 @@ impl Matmul {
             alpha: 1.0,
             beta: 0.0,
             workspace: (0, 0),
+            relu_drops_nan: false,
             rows,
             depth,
         })
@@ -231,7 +234,8 @@ impl Matmul {
                 .for_each(|(row, &value)| bits[row / 8] |= u8::from(value > 0.0) << (row % 8));
             memory.write(start, &bits)?;
         }
-        column.iter_mut().for_each(|value| *value = value.max(0.0));
+        let is_zero = |it: f32| it < 0.0 || self.relu_drops_nan && it.is_nan();
+        column.iter_mut().filter(|it| is_zero(**it)).for_each(|it| *it = 0.0);
         Ok(())
     }
 

@@ -294,8 +294,8 @@ impl Convolution {
             let before = if beta == 0.0 { 0.0 } else { beta * stored[place] };
             let biased = bias.as_ref().map_or(0.0, |it| it[position % n_channels]);
             let value = alpha * sum + before + biased;
-            // Like cuDNN's, this ReLU does not propagate NaN.
-            stored[place] = if is_relu { value.max(0.0) } else { value };
+            // Like cuDNN's, this ReLU propagates NaN, even if asked not to.
+            stored[place] = if is_relu && value < 0.0 { 0.0 } else { value };
         }
         dtype.write(memory, self.data[output], &stored)
     }
