@@ -83,7 +83,7 @@ def checked(checks):
 
 def report(cases, checks, description, manifest, date):
     peers = sorted({it["device"] for it in cases.lines if it["program"] != "soybean" and "device" in it})
-    text = [f"# {description}, {date}", "", f"Soybean at {manifest}; {'; '.join(peers) or 'PyTorch was not measured'}.", ""]
+    text = [f"# {description}, {date}", "", f"Soybean at {manifest};", f"{'; '.join(peers) or 'PyTorch was not measured'}.", ""]
     text += checked(checks)
     feeds = [(model, precision, feed) for feed in ("kept", "fed") for model in MODELS for precision in PRECISIONS]
     rows = [row for it in feeds if (row := row_of(cases, *it))]
