@@ -11,10 +11,6 @@
 //! In `bf16`, inputs and parameters are rounded before convolutions read them. The rounding map
 //! reads them in the user's order, so it is their only copy.
 //!
-//! Tensor cores multiply runs of 8 numbers of `bf16`. Images of three channels get channels of
-//! zeros, and so do their filters. In `tf32`, whose runs have 4 numbers, a fourth channel saves no
-//! time: on an H200 cuDNN took as long or longer in three of four convolutions.
-//!
 //! The pass comes before padding and rounding: the copies are split as any operator is, and are
 //! made in `bf16`. Networks in `f32` stay as they are.
 
@@ -22,16 +18,14 @@ mod layouts;
 
 use std::collections::BTreeMap;
 
-use soybean_plan::{ConvolutionForm, DType, ImageLayout, Precision, Shape};
+use soybean_plan::{DType, ImageLayout, Precision, Shape};
 
 use self::layouts::Layouts;
 use crate::{
     graph::{Graph, Source},
     network::Network,
     operator::{ChannelsLast, Operator},
-    operators::{
-        convolve::Convolve, elementwise::Elementwise, pad::Pad, permute::Permute, reshape::Reshape,
-    },
+    operators::{convolve::Convolve, elementwise::Elementwise, permute::Permute, reshape::Reshape},
     rewrite::{Rewriter, rewrite},
     value::Value,
 };
@@ -40,36 +34,19 @@ use crate::{
 #[must_use]
 pub fn channels_last(network: Network, precision: Precision) -> Network {
     let graph = &network.graph;
-    let run = match precision {
-        Precision::F32 => return network,
-        // No number of channels is below.
-        Precision::Tf32 => 1,
-        Precision::Bf16 => 8,
-    };
-    if !graph.values().any(|it| graph.operator_as::<Convolve>(it).is_some()) {
+    let has_convolutions = graph.values().any(|it| graph.operator_as::<Convolve>(it).is_some());
+    if precision == Precision::F32 || !has_convolutions {
         return network;
     }
     let layouts = Layouts::of(&network);
     let roots = network.roots();
-    let is_data = of_data_alone(graph);
-    let (made, widened) = (BTreeMap::new(), BTreeMap::new());
-    let mut pass = Pass { layouts, precision, run, is_data, made, widened };
+    let mut pass = Pass { layouts, precision, made: BTreeMap::new() };
     rewrite(&network, |rewriter, value| {
         let layout = pass.add(rewriter, value);
         // The results of a step are in the user's order.
         let layout = if roots.contains(&value) { ImageLayout::ChannelsFirst } else { layout };
         Some(pass.in_layout(rewriter, value, layout))
     })
-}
-
-/// Marks the tensors that depend on no parameter.
-fn of_data_alone(graph: &Graph) -> Vec<bool> {
-    let mut marks: Vec<bool> = Vec::with_capacity(graph.n_values());
-    for value in graph.values() {
-        let is_kept = graph.node(value).source.is_kept();
-        marks.push(!is_kept && graph.operands(value).iter().all(|it| marks[it.index()]));
-    }
-    marks
 }
 
 /// Returns the permutation of the model that computes a tensor and can take up others, because the
@@ -81,14 +58,8 @@ fn free_permutation(graph: &Graph, value: Value) -> Option<&Permute> {
 struct Pass {
     layouts: Layouts,
     precision: Precision,
-    /// The channels that tensor cores read at once.
-    run: usize,
-    /// The marks of [`of_data_alone`].
-    is_data: Vec<bool>,
     /// The tensors of the new graph, by tensor of the old one and layout.
     made: BTreeMap<(Value, ImageLayout), Value>,
-    /// For tensors of the new graph, the same with channels of zeros.
-    widened: BTreeMap<Value, Value>,
 }
 
 impl Pass {
@@ -125,10 +96,7 @@ impl Pass {
         let operands: Vec<Value> =
             operands.map(|(it, moved)| self.in_layout(rewriter, it, layout(moved))).collect();
         rewriter.graph.set_origin(node.origin);
-        let new = match operator.downcast_ref::<Convolve>() {
-            Some(convolve) => self.convolved(rewriter, value, convolve, operands),
-            None => rewriter.graph.add(operator, &operands),
-        };
+        let new = rewriter.graph.add(operator, &operands);
         let (layout, n_dims) = (layout(result), node.shape.len());
         let new_node = rewriter.graph.node_mut(new);
         new_node.dtype = node.dtype;
@@ -203,52 +171,6 @@ impl Pass {
             .min_by_key(|(_, dims)| !dims.is_sorted())
             .expect("operands come before their readers");
         permute(&mut rewriter.graph, from, dims)
-    }
-
-    /// Adds a convolution, with more channels if its images have less than tensor cores read.
-    fn convolved(
-        &mut self,
-        rewriter: &mut Rewriter<'_>,
-        value: Value,
-        convolve: &Convolve,
-        operands: Vec<Value>,
-    ) -> Value {
-        let [images, _] = rewriter.old.operands(value)[..] else {
-            unreachable!("convolutions have two operands")
-        };
-        let graph = &mut rewriter.graph;
-        let n_channels = convolve.image[1];
-        // Fewer channels would multiply the work for little.
-        let is_widened = self.is_data[images.index()]
-            && self.layouts.is_last(value)
-            && convolve.groups == 1
-            && convolve.filter_layout() == ImageLayout::ChannelsLast
-            && (self.run.div_ceil(3)..self.run).contains(&n_channels);
-        let wide = Convolve {
-            image: convolve.image.with(1, self.run),
-            filter: convolve.filter.with(1, self.run),
-            ..convolve.clone()
-        };
-        match (convolve.form, is_widened) {
-            (ConvolutionForm::Forward, true) => {
-                let operands = [operands[0], operands[1]].map(|it| self.widened(graph, it));
-                graph.add(wide.into(), &operands)
-            }
-            (ConvolutionForm::Filter, true) => {
-                let operands = [self.widened(graph, operands[0]), operands[1]];
-                let gradient = graph.add(wide.into(), &operands);
-                let crop = Pad::crop(graph.shape(gradient), 3, 0, n_channels);
-                graph.add(crop.into(), &[gradient])
-            }
-            _ => graph.add(convolve.clone().into(), &operands),
-        }
-    }
-
-    /// Returns a tensor with zeros after its channels, which are last.
-    fn widened(&mut self, graph: &mut Graph, value: Value) -> Value {
-        let shape = graph.shape(value).with(3, self.run);
-        let pad = Pad { low: vec![0; 4], shape, fill: 0.0 };
-        *self.widened.entry(value).or_insert_with(|| graph.add(pad.into(), &[value]))
     }
 }
 

@@ -20,7 +20,6 @@ macro_rules! images {
             use soybean::{nn, prelude::*};
 
             pub(crate) fn forward(x: Tensor<f32, 16, 3, 12, 12>, y: Tensor<i32, 16>) -> Tensor {
-                // Three channels are padded to 8.
                 let h = nn::conv2d(x, 8, nn::Window { kernel: 3, stride: 1, padding: 1 }).relu();
                 let h = nn::conv2d(h, 16, nn::Window { kernel: 3, stride: 1, padding: 1 }).relu().max_pool2d(2, 2, 0);
                 // A convolution in two groups, then a strided pointwise one.

@@ -13,7 +13,6 @@ use crate::{
     operator::{ChannelsLast, GradientBuilder, Operator, OperatorCall, Rounding, Rules},
     operators::{
         elementwise::Elementwise,
-        pad::Pad,
         permute::Permute,
         reshape::Reshape,
         window::{self, Windows, factors_of},
@@ -64,7 +63,7 @@ impl Convolve {
 
     /// Returns the order of the dims of filters. Filters of one pixel and of depthwise convolutions
     /// have the same elements in both, so their channels stay first.
-    pub(crate) fn filter_layout(&self) -> ImageLayout {
+    fn filter_layout(&self) -> ImageLayout {
         let is_point = self.filter[2..] == [1, 1];
         let is_depthwise = self.groups > 1 && self.filter[1] == 1;
         if is_point || is_depthwise { ImageLayout::ChannelsFirst } else { self.layout }
@@ -282,9 +281,7 @@ pub(crate) fn copies_of_filters(graph: &Graph) -> Vec<bool> {
         }
         let is_map =
             |it: &Operator| it.downcast_ref::<Elementwise>().is_some_and(Elementwise::is_copy);
-        let is_copy = |it: &Operator| {
-            it.is::<Permute>() || it.is::<Reshape>() || it.is::<Pad>() || is_map(it)
-        };
+        let is_copy = |it: &Operator| it.is::<Permute>() || it.is::<Reshape>() || is_map(it);
         let is_copy = graph.operator(value).is_some_and(is_copy);
         if marks[value.index()] && is_copy {
             marks[operands[0].index()] = true;

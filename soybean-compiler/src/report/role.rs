@@ -15,7 +15,7 @@ use crate::{
     operator::{ChannelsLast, Operator},
     operators::{
         attend::Attend, contract::Contract, convolve::Convolve, elementwise::Elementwise,
-        embed::Embed, pad::Pad, permute::Permute, pool::Pool,
+        embed::Embed, permute::Permute, pool::Pool,
     },
     signature::{FactorId, Partitioning, Signature, set_of_terms},
     tiling::TiledNetwork,
@@ -246,13 +246,11 @@ fn images(graph: &Graph) -> Vec<bool> {
     is_image
 }
 
-/// Returns whether an operator is part of a copy of images with their channels last.
+/// Returns whether an operator copies images with their channels last.
 fn moves_channels(operator: &Operator) -> bool {
     let is_last = |it: &Permute| it.order == ChannelsLast::order(4);
-    let widens = |it: &Pad| it.low == [0; 4] && it.fill == 0.0;
     operator.downcast_ref::<Elementwise>().is_some_and(Elementwise::is_copy)
         || operator.downcast_ref::<Permute>().is_some_and(is_last)
-        || operator.downcast_ref::<Pad>().is_some_and(widens)
 }
 
 /// Returns the role that an operand's dim gives a factor.

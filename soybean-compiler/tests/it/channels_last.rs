@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use expect_test::{Expect, expect};
 use soybean_compiler::{
     Network, Optimizer, Strategy, Value, build_network, channels_last,
-    operators::{convolve::Convolve, pad::Pad, permute::Permute},
+    operators::{convolve::Convolve, permute::Permute},
     round,
     tiling::search,
     verify,
@@ -23,10 +23,7 @@ fn network(model: Model) -> Network {
 /// Returns whether a copy is of a parameter or its gradient.
 fn is_of_weights(network: &Network, copy: Value) -> bool {
     let graph = &network.graph;
-    let mut copied = graph.operands(copy)[0];
-    while graph.operator_as::<Pad>(copied).is_some() {
-        copied = graph.operands(copied)[0];
-    }
+    let copied = graph.operands(copy)[0];
     let is_gradient = |it: &Convolve| it.form == ConvolutionForm::Filter;
     let is_gradient = graph.operator_as::<Convolve>(copied).is_some_and(is_gradient);
     is_gradient || graph.node(copied).source.is_kept()
