@@ -72,13 +72,9 @@ impl Calibration<'_> {
             timer.measure_step()?;
             progress(&format!("the program {of_all}"));
             program.measure(self.config)?;
-            let mut name = "";
-            for measured in &mut kernels {
-                if name != measured.trial.work().name {
-                    name = measured.trial.work().name;
-                    progress(&format!("{name} {of_all}"));
-                }
-                timer.measure(measured)?;
+            for kind in kernels.chunk_by_mut(|one, next| one.kind() == next.kind()) {
+                progress(&format!("{}, {} kernels {of_all}", kind[0].kind(), kind.len()));
+                kind.iter_mut().try_for_each(|it| timer.measure(it))?;
             }
             for collective in &mut collectives {
                 let (name, n_ranks) = (collective.kind.name(), collective.n_ranks);

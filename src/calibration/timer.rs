@@ -36,6 +36,11 @@ impl Measured {
         Self { trial, times: Times(Vec::new()), n_repetitions: 1 }
     }
 
+    /// Returns the name of the kind of kernel.
+    pub(super) fn kind(&self) -> &'static str {
+        self.trial.work().name
+    }
+
     /// Returns the time of one repetition in seconds.
     pub(super) fn seconds(&self) -> f64 {
         self.times.seconds()
