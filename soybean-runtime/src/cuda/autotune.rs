@@ -107,6 +107,8 @@ impl Choices {
     /// Adds a choice to those on disk.
     fn keep(&mut self, key: String, number: usize) {
         self.numbers.insert(key, number);
+        // Processes that measure together hold no lock, so others may have kept some since.
+        self.read_file();
         let lines = self.numbers.iter().map(|(key, number)| format!("{number} {key}\n"));
         if let Some(file) = &self.file {
             // A failed write only makes the next start slower.
