@@ -41,9 +41,6 @@ pub(crate) struct LaunchConfig {
     pub(crate) shared_bytes: u32,
 }
 
-/// Dynamic shared memory that a function may use without an attribute.
-const DEFAULT_SHARED_BYTES: u32 = 48 * 1024;
-
 impl Module {
     /// Loads a cubin for this GPU.
     pub(crate) fn new(gpu: &Arc<Gpu>, cubin: &[u8]) -> Result<Self, Error> {
@@ -64,7 +61,8 @@ impl Module {
         // SAFETY: the module is loaded.
         let function = unsafe { result::module::get_function(self.raw, symbol) }
             .map_err(|error| self.gpu.error(&format!("finding kernel `{name}`"), error))?;
-        if shared_bytes > DEFAULT_SHARED_BYTES {
+        // Together with the function's own shared memory, it may be more than needs no attribute.
+        if shared_bytes > 0 {
             let which = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
             let n_bytes = i32::try_from(shared_bytes).unwrap_or(i32::MAX);
             // SAFETY: the function is valid.
