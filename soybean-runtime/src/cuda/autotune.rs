@@ -171,14 +171,13 @@ impl<'a> Autotuner<'a> {
         if let Ok(blocks) = block_bytes.iter().map(block).collect::<Result<Vec<_>, _>>() {
             let addresses: Vec<u64> = blocks.iter().map(|it| it.address(0)).collect();
             let mut best = f32::INFINITY;
-            for (number, time) in times.iter_mut().enumerate() {
-                let run = |stream: &Stream| run(number, stream, &addresses);
-                if let Some(result) = of_relu
-                    && !self.keeps_nan(&blocks, result, run)?
-                {
-                    continue;
-                }
-                *time = self.milliseconds(best, run)?;
+            let run = |number: usize, stream: &Stream| run(number, stream, &addresses);
+            let keep_nan = match of_relu {
+                Some(result) => self.keep_nan(&blocks, result, n_candidates, run)?,
+                None => vec![true; n_candidates],
+            };
+            for (number, time) in times.iter_mut().enumerate().filter(|it| keep_nan[it.0]) {
+                *time = self.milliseconds(best, |stream| run(number, stream))?;
                 best = best.min(*time);
             }
         }
@@ -187,21 +186,26 @@ impl<'a> Autotuner<'a> {
         Ok(fastest)
     }
 
-    /// Returns false if a candidate makes 0 of NaN at the start of a block.
-    fn keeps_nan(
+    /// Returns false for each candidate that makes 0 of NaN at the start of a block, or is refused.
+    fn keep_nan(
         &self,
         blocks: &[DeviceMemory],
         result: usize,
-        run: impl Fn(&Stream) -> Result<Attempt, Error>,
-    ) -> Result<bool, Error> {
+        n_candidates: usize,
+        run: impl Fn(usize, &Stream) -> Result<Attempt, Error>,
+    ) -> Result<Vec<bool>, Error> {
         // All bits of a number are 1 in these bytes, which is NaN in every type.
         blocks.iter().try_for_each(|it| it.fill(u8::MAX))?;
-        let attempt = run(&self.stream)?;
-        self.stream.synchronize()?;
-        let mut first = vec![0_u8; blocks[result].n_bytes().min(size_of::<f32>())];
-        blocks[result].read(0, &mut first)?;
+        let keeps_nan = |number: usize| {
+            let attempt = run(number, &self.stream)?;
+            self.stream.synchronize()?;
+            let mut first = vec![0_u8; blocks[result].n_bytes().min(size_of::<f32>())];
+            blocks[result].read(0, &mut first)?;
+            Ok(attempt == Attempt::Queued && first.iter().any(|it| *it != 0))
+        };
+        let keep_nan = (0..n_candidates).map(keeps_nan).collect::<Result<_, _>>()?;
         blocks.iter().try_for_each(|it| it.fill(0))?;
-        Ok(attempt == Attempt::Queued && first.iter().any(|it| *it != 0))
+        Ok(keep_nan)
     }
 
     /// Returns the mean time of some repetitions, infinity if they are refused. `best` is the
