@@ -15,9 +15,22 @@ use crate::{
 /// The general implementation for any sizes.
 impl CudaKernel for Convolution {
     fn generate(&self, call: &Call<'_>, prefix: &str) -> Option<Generated> {
-        few_channels_filter::generated(self, call, prefix)
-            .or_else(|| generate_product(self, call, None, prefix))
+        generate_product(self, call, None, prefix)
     }
+}
+
+/// The maximum number of channels that are few. More of them suit products that copy patches.
+const MOST_FEW_CHANNELS: usize = 8;
+
+/// Returns the numbers of a word of tensor cores, if the convolution has few channels and suits
+/// kernels that read windows in place. Each copy of 16 bytes has filters of one pixel.
+fn words_of_few_channels(it: &Convolution, call: &Call<'_>) -> Option<usize> {
+    let Units::Tensor { per_word } = Units::new(call) else { return None };
+    let suits = it.layout == ImageLayout::ChannelsLast
+        && (it.groups, it.dilation[1]) == (1, 1)
+        && it.channels <= MOST_FEW_CHANNELS
+        && it.filters.is_multiple_of(8);
+    suits.then_some(per_word)
 }
 
 /// Returns true if [`generate`](crate::generate()) computes this gradient of filters in a way for
@@ -63,8 +76,10 @@ fn generate_product(
     if groups * rows * columns == 0 {
         return Some(Generated::default());
     }
-    if let Some(generated) = few_channels_forward::generate(it, call, bias, prefix) {
-        return Some(generated);
+    let of_few_channels = few_channels_filter::generate(it, call, prefix)
+        .or_else(|| few_channels_forward::generate(it, call, bias, prefix));
+    if of_few_channels.is_some() {
+        return of_few_channels;
     }
     let (left, right, offset) = match form {
         ConvolutionForm::Forward => forward(it),

@@ -171,8 +171,7 @@ impl Product<'_> {
         let n_sums = tiling.splits * self.batch * self.rows * self.columns;
         // Tiles extend beyond the ends of lines and of the depth.
         let most = self.most_elements.max(n_sums).max(self.depth) + 1024;
-        let index = if i32::try_from(most).is_ok() { "int" } else { "long long" };
-        text.line(format!("typedef {index} Index;"));
+        text.index_type(most);
         let sizes = [
             ("BATCH", self.batch),
             ("ROWS", self.rows),
@@ -181,13 +180,9 @@ impl Product<'_> {
             ("SPLITS", tiling.splits),
             ("SPLIT_DEPTH", self.depth.div_ceil(tiling.splits).next_multiple_of(32)),
         ];
-        for (name, value) in sizes {
-            text.line(format!("constexpr Index {name} = {value};"));
-        }
+        text.constants("Index", sizes);
         let tiles = [("TILE_ROWS", tiling.rows), ("TILE_COLUMNS", tiling.columns)];
-        for (name, value) in tiles.iter().chain(&tiling.constants) {
-            text.line(format!("constexpr int {name} = {value};"));
-        }
+        text.constants("int", tiles.iter().chain(&tiling.constants).copied());
         for (name, operand) in [("Left", &self.left), ("Right", &self.right)] {
             text.block(format!("struct {name}"), |text| {
                 text.line(format!("typedef {} Element;", c_type(operand.dtype)));
@@ -206,9 +201,7 @@ impl Product<'_> {
             ("HAS_RELU", self.bias.is_some_and(|it| it.has_relu)),
             ("HAS_EIGHT_NEIGHBORS", self.has_eight_neighbors),
         ];
-        for (name, value) in facts {
-            text.line(format!("constexpr bool {name} = {value};"));
-        }
+        text.constants("bool", facts);
         text.line(format!("typedef {} Bias;", c_type(bias)));
         text.line(format!("typedef {} Result;", c_type(self.result)));
         text.line(if tiling.splits > 1 {

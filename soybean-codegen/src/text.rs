@@ -1,5 +1,7 @@
 //! A writer of CUDA C: indented lines, functions with their launches, exact constants.
 
+use std::fmt::Display;
+
 use soybean_plan::DType;
 
 use crate::{Address, Launch, Operation};
@@ -56,6 +58,23 @@ impl Text {
             Threads::Cooperating => 1,
         };
         self.line(format!("SOYBEAN_EXPORT({name}, {uses_barriers})"));
+    }
+
+    /// Writes constants of this type.
+    pub(crate) fn constants(
+        &mut self,
+        c_type: &str,
+        values: impl IntoIterator<Item = (&'static str, impl Display)>,
+    ) {
+        for (name, value) in values {
+            self.line(format!("constexpr {c_type} {name} = {value};"));
+        }
+    }
+
+    /// Writes the type `Index`, which has room for numbers up to `most`.
+    pub(crate) fn index_type(&mut self, most: usize) {
+        let index = if i32::try_from(most).is_ok() { "int" } else { "long long" };
+        self.line(format!("typedef {index} Index;"));
     }
 
     /// Returns all of the text.

@@ -28,9 +28,8 @@ impl Writer<'_> {
             ("BIAS_ROWS", bias.rows),
             ("HEAD_NUMBERS", self.it.n_head_numbers().unwrap_or(1)),
         ];
-        for (name, value) in sizes.iter().chain(&self.alternating()).chain(&tiling.constants) {
-            text.line(format!("constexpr int {name} = {value};"));
-        }
+        let sizes = sizes.into_iter().chain(self.alternating());
+        text.constants("int", sizes.chain(tiling.constants.iter().copied()));
         let flags = [
             ("IS_CAUSAL", is_causal),
             ("HAS_WINDOW", window.is_some()),
@@ -44,9 +43,7 @@ impl Writer<'_> {
             ("HAS_VALUE_GRADIENT", part.has_value_gradient()),
             ("SAVES_LOGARITHMS", self.it.saves_logarithms),
         ];
-        for (name, flag) in flags {
-            text.line(format!("constexpr bool {name} = {flag};"));
-        }
+        text.constants("bool", flags);
         text.line(format!("constexpr float SCALE = {};", constant(scale)));
         let by_power = constant(scale * std::f64::consts::LOG2_E);
         text.line(format!("constexpr float LOG_SCALE = {by_power};"));

@@ -3,18 +3,15 @@
 //!
 //! Blocks share the pixels, each in tiles, and their partial sums are added up in a fixed order.
 
-use soybean_plan::{Convolution, ConvolutionForm, DType, ImageLayout, KernelDescriptor};
+use soybean_plan::{Convolution, ConvolutionForm, DType, KernelDescriptor};
 
+use super::words_of_few_channels;
 use crate::{
     Call, Generated,
-    product::{Units, grid},
+    product::grid,
     text::{Function, Parameter, Text, Threads, c_type, input_apart, result_apart, workspace},
 };
 
-/// The maximum number of channels. More of them suit products that copy patches.
-const MOST_CHANNELS: usize = 8;
-/// Filters come in multiples of this, so that a copy of 16 bytes has gradients of one pixel.
-const FILTER_RUN: usize = 8;
 /// The maximum number of filters of a block.
 const MOST_ROWS: usize = 64;
 /// The maximum number of tiles of 16 x 8 sums of a warp, each with four registers.
@@ -47,7 +44,7 @@ pub(super) fn suits(it: &Convolution, call: &Call<'_>) -> bool {
 }
 
 /// Returns the functions, or none for convolutions that they do not suit.
-pub(super) fn generated(it: &Convolution, call: &Call<'_>, prefix: &str) -> Option<Generated> {
+pub(super) fn generate(it: &Convolution, call: &Call<'_>, prefix: &str) -> Option<Generated> {
     let tiling = Tiling::new(it, call)?;
     let mut text = Text::default();
     let space = format!("{prefix}text");
@@ -203,11 +200,8 @@ impl Tiling {
         let results = it.result[0] * it.result[1] * it.filters;
         let partial = self.splits * self.partial_bytes() / 4;
         let most = (it.batch * pixels.max(results)).max(partial).max(self.pixels.n) + 2048;
-        let index = if i32::try_from(most).is_ok() { "int" } else { "long long" };
-        text.line(format!("typedef {index} Index;"));
-        for (name, value) in [("TILES", self.pixels.n), ("SPLITS", self.splits)] {
-            text.line(format!("constexpr Index {name} = {value};"));
-        }
+        text.index_type(most);
+        text.constants("Index", [("TILES", self.pixels.n), ("SPLITS", self.splits)]);
         let sizes = [
             ("CHANNELS", it.channels),
             ("FILTERS", it.filters),
@@ -241,9 +235,7 @@ impl Tiling {
             ("STAGED_ROWS", self.pixels.staged_rows),
             ("STAGED_ROW", self.pixels.staged_row),
         ];
-        for (name, value) in sizes.iter().chain(&tiling) {
-            text.line(format!("constexpr int {name} = {value};"));
-        }
+        text.constants("int", sizes.into_iter().chain(tiling));
         text.line(format!("typedef {} Element;", c_type(self.dtype)));
         text.line(format!("typedef {} Result;", c_type(call.results[0])));
         text.line(include_str!("few_channels_filter.cu"));
@@ -252,19 +244,12 @@ impl Tiling {
 
 /// Returns the numbers of a word of tensor cores, if the convolution suits them here.
 fn words_of(it: &Convolution, call: &Call<'_>) -> Option<usize> {
-    let (per_word, dtype) = match Units::new(call) {
-        Units::Tensor { per_word: 2 } => (2, DType::Bf16),
-        Units::Tensor { per_word } => (per_word, DType::F32),
-        Units::Single => return None,
-    };
+    let per_word = words_of_few_channels(it, call)?;
+    let dtype = if per_word == 2 { DType::Bf16 } else { DType::F32 };
     let is_suited = it.form == ConvolutionForm::Filter
-        && it.layout == ImageLayout::ChannelsLast
-        && (it.groups, it.dilation[1]) == (1, 1)
-        && it.channels <= MOST_CHANNELS
-        && it.filters.is_multiple_of(FILTER_RUN)
-        && call.inputs.iter().all(|it| *it == dtype);
-    let n_products = it.n_operations();
-    (is_suited && n_products > 0).then_some(per_word)
+        && call.inputs.iter().all(|it| *it == dtype)
+        && it.n_operations() > 0;
+    is_suited.then_some(per_word)
 }
 
 /// Returns the largest number of rows of the window to which this many columns of a part belong.

@@ -1,17 +1,15 @@
 //! Forward convolutions of images with few channels, as the first of a network: their windows are
 //! read in place from a tile of the image in shared memory.
 
-use soybean_plan::{Convolution, ConvolutionForm, DType, ImageLayout};
+use soybean_plan::{Convolution, ConvolutionForm, DType};
 
-use super::image_tile::ImageTile;
+use super::{image_tile::ImageTile, words_of_few_channels};
 use crate::{
     Call, Generated,
-    product::{ColumnBias, Units, grid},
+    product::{ColumnBias, grid},
     text::{Function, Text, Threads, c_type, input_apart, result_apart},
 };
 
-/// More channels leave few gaps in the words of a window.
-const MOST_CHANNELS: usize = 8;
 /// The filters that a block may have.
 const FILTERS: [usize; 2] = [64, 32];
 /// The maximum number of warps of a block.
@@ -49,13 +47,9 @@ pub(super) fn generate(
     bias: Option<ColumnBias>,
     prefix: &str,
 ) -> Option<Generated> {
-    let Units::Tensor { per_word } = Units::new(call) else { return None };
+    let per_word = words_of_few_channels(it, call)?;
     let is_small = |plane: [usize; 2], n: usize| i32::try_from(plane[0] * plane[1] * n).is_ok();
     let fits = it.form == ConvolutionForm::Forward
-        && it.layout == ImageLayout::ChannelsLast
-        && (it.groups, it.dilation[1]) == (1, 1)
-        && it.channels <= MOST_CHANNELS
-        && it.filters.is_multiple_of(8)
         && is_small(it.image, it.channels)
         && is_small(it.result, it.filters);
     let tiling = fits.then(|| Tiling::new(it, per_word)).flatten()?;
@@ -138,8 +132,7 @@ impl Tiling {
             .map(|([height, width], n)| it.batch * height * width * n);
         // Blocks count tiles beyond the last.
         let most = n_elements[0].max(n_elements[1]) + MOST_BLOCKS;
-        let index = if i32::try_from(most).is_ok() { "int" } else { "long long" };
-        text.line(format!("typedef {index} Index;"));
+        text.index_type(most);
         let sizes = [
             ("BATCH", it.batch),
             ("FILTERS", it.filters),
@@ -155,14 +148,9 @@ impl Tiling {
             ("STEPS", self.steps),
             ("IMAGE_WORDS", self.image.n_words()),
         ];
-        for (name, value) in sizes {
-            text.line(format!("constexpr int {name} = {value};"));
-        }
-        for (name, value) in
-            [("HAS_BIAS", bias.is_some()), ("HAS_RELU", bias.is_some_and(|it| it.has_relu))]
-        {
-            text.line(format!("constexpr bool {name} = {value};"));
-        }
+        text.constants("int", sizes);
+        let has_relu = bias.is_some_and(|it| it.has_relu);
+        text.constants("bool", [("HAS_BIAS", bias.is_some()), ("HAS_RELU", has_relu)]);
         let bias = bias.map_or(DType::F32, |it| it.dtype);
         let types = [("Filter", call.inputs[1]), ("Bias", bias), ("Result", call.results[0])];
         for (name, dtype) in types {

@@ -125,9 +125,7 @@ impl ImageTile {
             ("ROW_CHUNKS", self.row_chunks),
             ("ROW_WORDS", self.row_words()),
         ];
-        for (name, value) in sizes {
-            text.line(format!("constexpr int {name} = {value};"));
-        }
+        text.constants("int", sizes);
         text.line(format!("typedef {} Image;", c_type(image)));
         let loaded = Unit::of(image, &[self.chunk * it.channels]);
         text.line(format!("typedef {} ImageUnit;", loaded.c_type));

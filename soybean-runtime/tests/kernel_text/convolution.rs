@@ -13,16 +13,41 @@ use crate::{
     operands::{Types, scaled},
 };
 
+/// The windows of a convolution along rows and columns.
+pub(crate) struct Windows {
+    pub(crate) window: [usize; 2],
+    pub(crate) stride: [usize; 2],
+    pub(crate) padding: [usize; 2],
+    pub(crate) dilation: [usize; 2],
+}
+
+impl Windows {
+    fn reach(&self, dim: usize) -> usize {
+        self.dilation[dim] * (self.window[dim] - 1) + 1
+    }
+
+    /// Returns the extents of an image that holds a window and has this much room besides.
+    pub(crate) fn image(&self, room: [usize; 2]) -> [usize; 2] {
+        let extent = |dim: usize| room[dim] + self.reach(dim);
+        [0, 1].map(|dim| extent(dim).saturating_sub(2 * self.padding[dim]).max(1))
+    }
+
+    /// Returns the extents of the result for an image.
+    pub(crate) fn result(&self, image: [usize; 2]) -> [usize; 2] {
+        let room = |dim: usize| image[dim] + 2 * self.padding[dim] - self.reach(dim);
+        [0, 1].map(|dim| room(dim) / self.stride[dim] + 1)
+    }
+}
+
 pub(crate) fn case(dice: &mut Dice) -> Case {
     let form =
         dice.pick(&[ConvolutionForm::Forward, ConvolutionForm::Data, ConvolutionForm::Filter]);
     let mut pair = |choices: &[usize]| [dice.pick(choices), dice.pick(choices)];
     let (window, stride) = (pair(&[1, 2, 3, 5]), pair(&[1, 1, 2, 3]));
-    let (padding, dilation, image) = (pair(&[0, 1, 2]), pair(&[1, 1, 2]), pair(&[0, 3, 8, 15]));
-    let reach = [0, 1].map(|dim| dilation[dim] * (window[dim] - 1) + 1);
-    // Images hold at least one window.
-    let image = [0, 1].map(|dim| (image[dim] + reach[dim]).saturating_sub(2 * padding[dim]).max(1));
-    let result = [0, 1].map(|dim| (image[dim] + 2 * padding[dim] - reach[dim]) / stride[dim] + 1);
+    let (padding, dilation, room) = (pair(&[0, 1, 2]), pair(&[1, 1, 2]), pair(&[0, 3, 8, 15]));
+    let windows = Windows { window, stride, padding, dilation };
+    let image = windows.image(room);
+    let result = windows.result(image);
     let (batch, groups) = (dice.pick(&[1, 2, 5]), dice.pick(&[1, 1, 2, 4]));
     let (channels, filters) = (dice.pick(&[1, 3, 8, 20]), dice.pick(&[1, 2, 8, 9, 40]));
     let it = Convolution {
@@ -64,11 +89,13 @@ pub(crate) fn filters_of_few_channels(dice: &mut Dice) -> Case {
     let (stride, padding, room) =
         (pair(&[1, 1, 1, 2, 4]), pair(&[0, 1, 2, 3]), pair(&[0, 5, 13, 40]));
     let dilation = [dice.pick(&[1, 1, 1, 2]), 1];
-    let reach = [0, 1].map(|dim| dilation[dim] * (window[dim] - 1) + 1);
-    // Images hold at least one window. Rows of some have a multiple of 16 bytes.
-    let image = [0, 1].map(|dim| (room[dim] + reach[dim]).saturating_sub(2 * padding[dim]).max(1));
-    let image = [image[0], if dice.below(3) > 0 { image[1].next_multiple_of(8) } else { image[1] }];
-    let result = [0, 1].map(|dim| (image[dim] + 2 * padding[dim] - reach[dim]) / stride[dim] + 1);
+    let windows = Windows { window, stride, padding, dilation };
+    let mut image = windows.image(room);
+    // Rows of some images have a multiple of 16 bytes.
+    if dice.below(3) > 0 {
+        image[1] = image[1].next_multiple_of(8);
+    }
+    let result = windows.result(image);
     let it = Convolution {
         form: ConvolutionForm::Filter,
         batch: dice.pick(&[1, 2, 3]),

@@ -7,6 +7,7 @@ use soybean_plan::{Convolution, ConvolutionForm, DType, ImageLayout, Kernel, Pre
 
 use crate::{
     case::{Case, Data},
+    convolution::Windows,
     device::Unit,
     dice::Dice,
     operands::{Types, scaled},
@@ -24,10 +25,10 @@ pub(crate) fn case(dice: &mut Dice) -> Case {
     let first_layers = [[11, 4, 2], [3, 1, 1], [7, 2, 3]].map(|it| (it.map(|n| [n; 2]), 3));
     let ([window, stride, padding], channels) = dice.pick(&[&first_layers[..], &[any; 4]].concat());
     let dilation = [dice.pick(&[1, 1, 2]), 1];
-    let more = [dice.pick(&[0, 5, 9, 20, 33]), dice.pick(&[0, 5, 9, 20, 33, 65])];
-    let reach = [0, 1].map(|dim| dilation[dim] * (window[dim] - 1) + 1);
-    let image = [0, 1].map(|dim| (more[dim] + reach[dim]).saturating_sub(2 * padding[dim]).max(1));
-    let result = [0, 1].map(|dim| (image[dim] + 2 * padding[dim] - reach[dim]) / stride[dim] + 1);
+    let room = [dice.pick(&[0, 5, 9, 20, 33]), dice.pick(&[0, 5, 9, 20, 33, 65])];
+    let windows = Windows { window, stride, padding, dilation };
+    let image = windows.image(room);
+    let result = windows.result(image);
     let n_terms = channels * window[0] * window[1];
     let n_products = result[0] * result[1] * n_terms;
     let is_small = |n: &usize| n * n_products <= MOST_PRODUCTS;
