@@ -1,6 +1,6 @@
 //! Simplification: removes dead tensors, copies and repeated work, lets products read permuted
 //! operands and write permuted results in place, turns sums of padded parts into concatenations,
-//! and masks the gradients of pooled pixels instead of those of all pixels.
+//! and masks and sums the gradients of pooled pixels instead of those of all pixels.
 
 mod permutations;
 mod pooling;
@@ -77,6 +77,7 @@ fn pass(network: &Network) -> Network {
         }
         let (operator, operands) =
             permutations::with_operands_in_place(graph, operator.clone(), operands);
+        let (operator, operands) = pooling::summed_before(graph, operator, operands);
         let new = computed.value(graph, operator.clone(), operands.clone(), node.pinned);
         // Two tensors that are kept from step to step need next values of their own.
         if next_values.contains(&value) && !taken.insert(new) {

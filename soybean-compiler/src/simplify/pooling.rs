@@ -1,13 +1,17 @@
-//! The gradient of ReLU before max pooling, as a map of pooled elements, of which there are fewer.
+//! Work on the gradients of max pooling, done on the gradients of its results, of which there are
+//! fewer.
 //!
 //! The gradient of a maximum is zero but at the pixel that attains it. ReLU is positive there where
 //! the maximum is. So the gradients of the results can be masked instead of those of the pixels,
-//! and the numbers stay the same.
+//! and the numbers stay the same. The sum over the pixels is that over the results, so the gradient
+//! of a bias can be taken from these, too.
 
-use soybean_plan::{PoolingForm, ScalarProgram, Unary};
+use soybean_plan::{Combine, PoolingForm, ScalarProgram, Unary};
 
 use crate::{
-    operators::{elementwise::Elementwise, pool::Pool},
+    graph::Graph,
+    operator::Operator,
+    operators::{elementwise::Elementwise, pool::Pool, reduce::Reduce},
     rewrite::Rewriter,
     scalar,
     value::Value,
@@ -40,6 +44,25 @@ pub(super) fn masked_after(
     let masked = rewriter.graph.add(mask.into(), &[forward, of_result]);
     let node = old.node(of_image);
     Some(rewriter.graph.add_like(node, gradient.clone().into(), &[image, masked]))
+}
+
+/// Returns a sum over all pixels of gradients of max pooling as one over the gradients of results.
+pub(super) fn summed_before(
+    graph: &Graph,
+    operator: Operator,
+    operands: Vec<Value>,
+) -> (Operator, Vec<Value>) {
+    let summed = |sum: &Reduce| {
+        let &[of_image] = &operands[..] else { return None };
+        let gradient = graph.operator_as::<Pool>(of_image)?;
+        let of_pixels = Reduce::new(gradient.image, Combine::Sum, sum.kept.clone());
+        let is_sum = *sum == of_pixels && sum.kept.iter().all(|it| *it < 2);
+        let of_result = graph.operands(of_image).get(1).copied()?;
+        let of_results = Reduce::new(gradient.result(), Combine::Sum, sum.kept.clone());
+        let is_maximum = gradient.form == PoolingForm::MaxGradient;
+        (is_maximum && is_sum).then(|| (of_results.into(), vec![of_result]))
+    };
+    operator.downcast_ref().and_then(summed).unwrap_or((operator, operands))
 }
 
 /// Returns the map of ReLU's result and of its gradient to the gradient of ReLU's operand.
