@@ -17,12 +17,12 @@ use soybean_plan::{Attention, DType};
 
 pub(crate) use self::autotune::{autotune, n_variants};
 use self::{
-    operation::{Plan, Scalars, plans},
+    operation::{Scalars, plans},
     shape::AttentionShape,
 };
 use super::{
     convolution::{Cudnn, cudnn_error},
-    cudnn::CudnnError,
+    cudnn::{CudnnError, engines::Plan},
     libraries::installation,
     stream::Stream,
 };
@@ -64,7 +64,7 @@ impl AttentionPlan {
         }
         let shape = AttentionShape::new(attention)?;
         cudnn.gpu().bind().ok()?;
-        let mut candidates = plans(&shape, &cudnn.raw()).ok()?;
+        let mut candidates = plans(&shape, &cudnn.name_of(attention), &cudnn.raw()).ok()?;
         candidates.retain(|it| it.workspace_bytes <= max_workspace_bytes);
         let scalars = Scalars::new(attention);
         (!candidates.is_empty()).then_some(Self { candidates, chosen: 0, scalars })
@@ -106,10 +106,9 @@ impl AttentionPlan {
         workspace: u64,
     ) -> Result<(), CudnnError> {
         let tensors: Vec<u64> = inputs.iter().take(3).chain(results).copied().collect();
+        let (plan, tensors) = (&self.candidates[number], tensors.into_iter());
         // SAFETY: required of the caller.
-        unsafe {
-            self.candidates[number].run(cudnn.raw(), tensors.into_iter(), &self.scalars, workspace)
-        }
+        unsafe { operation::run(plan, cudnn.raw(), tensors, &self.scalars, workspace) }
     }
 }
 

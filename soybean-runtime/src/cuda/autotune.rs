@@ -140,9 +140,10 @@ impl<'a> Autotuner<'a> {
     }
 
     /// Returns the number of the fastest of these candidates. `run` queues one of them on a stream,
-    /// on blocks of memory of these sizes. Those that apply ReLU must make NaN of NaN in the block
-    /// with the number `of_relu`. Without enough memory, and if all are refused, it is the first.
-    /// All processes call this at the same time.
+    /// on blocks of memory of the sizes in bytes that `block_bytes` returns, which is called only
+    /// to measure. Those that apply ReLU must make NaN of NaN in the block with the number
+    /// `of_relu`. Without enough memory, and if all are refused, it is the first. All processes
+    /// call this at the same time.
     ///
     /// # Errors
     /// If a candidate fails on the GPU.
@@ -150,7 +151,7 @@ impl<'a> Autotuner<'a> {
         &mut self,
         kernel: &str,
         n_candidates: usize,
-        (block_bytes, of_relu): (&[usize], Option<usize>),
+        (block_bytes, of_relu): (impl FnOnce() -> Vec<usize>, Option<usize>),
         run: impl Fn(usize, &Stream, &[u64]) -> Result<Attempt, Error>,
     ) -> Result<usize, Error> {
         if n_candidates < 2 {
@@ -168,7 +169,7 @@ impl<'a> Autotuner<'a> {
         }
         let mut times = vec![f32::INFINITY; n_candidates];
         let block = |n_bytes: &usize| DeviceMemory::zeroed(&self.gpu, *n_bytes, "measuring");
-        if let Ok(blocks) = block_bytes.iter().map(block).collect::<Result<Vec<_>, _>>() {
+        if let Ok(blocks) = block_bytes().iter().map(block).collect::<Result<Vec<_>, _>>() {
             let addresses: Vec<u64> = blocks.iter().map(|it| it.address(0)).collect();
             let mut best = f32::INFINITY;
             let run = |number: usize, stream: &Stream| run(number, stream, &addresses);

@@ -1,35 +1,43 @@
 //! Convolutions by cuDNN.
 //!
-//! cuDNN requires one element type for images, filters and results. For `f32` gradients of `bf16`
-//! filters, cuDNN accumulates in `f32`, writes `bf16` to the workspace, and a copy converts to
-//! `f32`. cuDNN's documentation lists no `bf16` convolution with `f32` results. Tensors have the
-//! layout of the program, which suits tensor cores where the compiler chose it so.
+//! A convolution is an operation of cuDNN's graph API. A bias and ReLU after it, or the gradient of
+//! ReLU, can be further operations of the graph. cuDNN's heuristics rank engines for the graph with
+//! them and for the one without, after which a kernel computes the rest. Measurements choose.
+//!
+//! Operands and result have one element type. For `f32` gradients of `bf16` filters, cuDNN
+//! accumulates in `f32`, writes `bf16` to the workspace, and a copy converts to `f32`: its engines
+//! that write `f32` take up to thirty times as long on an H100. Tensors have the layout of the
+//! program, which suits tensor cores where the compiler chose it so.
 #![expect(unsafe_code, reason = "cuDNN is a C library")]
 
-mod algorithm;
 mod autotune;
-mod descriptor;
 mod epilogue;
+mod operation;
 mod result_conversion;
 
-use std::sync::Arc;
+use std::{fmt, sync::Arc};
 
 use soybean_codegen::Address;
 use soybean_plan::{Convolution, ConvolutionForm, DType, Precision};
 
-use self::{
-    algorithm::{Algorithm, Descriptors, TensorPointers},
-    descriptor::{ConvolutionDescriptor, FilterDescriptor, TensorDescriptor},
-    epilogue::ConvolutionEpilogue,
-};
+use self::operation::{ConvolutionOperations, OPERANDS};
 pub(crate) use self::{
     epilogue::{epilogue_map, takes_epilogue},
     result_conversion::ResultConversion,
 };
 use super::{
     capture_lock::not_capturing,
-    cudnn::{self as sys, CudnnError, cudnnMathType_t as Math},
-    epilogue::Epilogue,
+    cudnn::{
+        self as sys, CudnnError,
+        engines::{Engine, Plan, engines},
+        graph::{
+            CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK, CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS,
+            CUDNN_NUMERICAL_NOTE_FFT, CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC,
+            CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION, CUDNN_NUMERICAL_NOTE_TENSOR_CORE,
+            CUDNN_NUMERICAL_NOTE_WINOGRAD, HeuristicMode, NumericalNote,
+        },
+    },
+    epilogue::{Epilogue, Function},
     gpu::Gpu,
     libraries::installation,
     stream::Stream,
@@ -70,6 +78,12 @@ impl Cudnn {
         self.raw
     }
 
+    /// Returns a name that tells a graph, the GPU and the version of cuDNN from all others.
+    pub(crate) fn name_of(&self, graph: &impl fmt::Debug) -> String {
+        let version = installation().cudnn().map_or([0; 3], |it| it.version);
+        format!("{} {version:?} {graph:?}", self.gpu.name)
+    }
+
     /// Makes the later calls with this handle queue work on a stream.
     pub(crate) fn set_stream(&self, stream: &Stream) -> Result<(), Error> {
         let raw = stream.raw()?;
@@ -90,14 +104,14 @@ impl Drop for Cudnn {
     }
 }
 
-/// A convolution of a program with its descriptors and algorithms.
+/// A convolution of a program with the engines that can compute it.
 pub(crate) struct ConvolutionPlan {
-    descriptors: Descriptors,
-    /// Algorithms within the limits, in cuDNN's order, and the number of the one to run. With an
-    /// epilogue, the first is the call that applies it.
+    /// Engines in cuDNN's order, those that apply the epilogue first, and the number of the one to
+    /// run.
     candidates: Vec<Candidate>,
     chosen: usize,
-    epilogue: Option<ConvolutionEpilogue>,
+    /// Maximum workspace in bytes of an engine.
+    max_workspace_bytes: usize,
     conversion: Option<ResultConversion>,
 }
 
@@ -108,8 +122,8 @@ pub(crate) struct ConvolutionOperands {
     pub(crate) right: u64,
     /// The place that [`ConvolutionPlan::result`] gives.
     pub(crate) result: u64,
-    /// The bias of the epilogue, or 0.
-    pub(crate) bias: u64,
+    /// The third input of the epilogue, or 0.
+    pub(crate) third: u64,
 }
 
 /// The operations that a queued convolution leaves to its caller.
@@ -120,19 +134,12 @@ pub(crate) enum Remaining {
     Operations,
 }
 
-/// An algorithm for a convolution.
-#[derive(Clone, Copy, Debug)]
+/// An engine for a convolution.
 struct Candidate {
-    algorithm: Algorithm,
-    math: Math,
-    /// True if the call applies the epilogue.
+    engine: Engine,
+    /// True if the engine applies the epilogue.
     has_epilogue: bool,
-    /// Workspace of the algorithm alone.
-    workspace_bytes: usize,
 }
-
-// SAFETY: this value owns its descriptors.
-unsafe impl Send for ConvolutionPlan {}
 
 /// Limits of the choice of an algorithm.
 #[derive(Clone, Copy, Debug)]
@@ -142,9 +149,15 @@ pub(crate) struct ConvolutionLimits {
     pub(crate) max_workspace_bytes: usize,
 }
 
+/// The maximum number of engines for the convolution alone.
+const MAX_PLAIN: usize = 8;
+/// The maximum number of engines that apply the epilogue, and of those that compile a kernel.
+const MAX_FUSED: usize = 6;
+const MAX_COMPILED: usize = 3;
+
 impl ConvolutionPlan {
     /// Plans the convolution for these element types of the two inputs and the result. Returns
-    /// `None` if cuDNN has no deterministic algorithm for it within the limits.
+    /// `None` if cuDNN has no deterministic engine for it within the limits.
     ///
     /// # Errors
     /// If cuDNN fails.
@@ -175,7 +188,6 @@ impl ConvolutionPlan {
         epilogue: Epilogue,
         limits: ConvolutionLimits,
     ) -> Result<Option<Self>, CudnnError> {
-        let (layout, math) = (convolution.layout, math(dtype, limits.precision));
         let [images, filters, results] = extents(convolution);
         let written = match convolution.form {
             ConvolutionForm::Forward => results,
@@ -184,41 +196,59 @@ impl ConvolutionPlan {
         };
         let conversion = ResultConversion::new(written.iter().product(), [dtype, result]);
         let converted_bytes = conversion.as_ref().map_or(0, ResultConversion::workspace_bytes);
-        let max_bytes = limits.max_workspace_bytes.saturating_sub(converted_bytes);
-        let descriptors = Descriptors {
-            images: TensorDescriptor::new(dtype, layout, images)?,
-            filters: FilterDescriptor::new(dtype, layout, filters)?,
-            results: TensorDescriptor::new(dtype, layout, results)?,
-            convolution: ConvolutionDescriptor::new(convolution, math)?,
+        let max_workspace_bytes = limits.max_workspace_bytes.saturating_sub(converted_bytes);
+        let candidates = Self::candidates(cudnn, (convolution, dtype), epilogue, limits.precision)?;
+        let this = Self { candidates, chosen: 0, max_workspace_bytes, conversion };
+        let mut numbers = (0..this.candidates.len()).rev();
+        // Plans of the convolution alone are made sooner.
+        let is_possible = numbers.any(|it| this.plan(it, cudnn).is_some());
+        Ok(is_possible.then_some(this))
+    }
+
+    /// Returns the engines in cuDNN's order, those that apply the epilogue first.
+    fn candidates(
+        cudnn: &Cudnn,
+        (convolution, dtype): (&Convolution, DType),
+        epilogue: Epilogue,
+        precision: Precision,
+    ) -> Result<Vec<Candidate>, CudnnError> {
+        let operations = ConvolutionOperations { convolution, dtype };
+        let unwanted = unwanted_notes(precision);
+        let ranked = |operations: &[_], function: Function, heuristics: &[u32]| {
+            let name = cudnn.name_of(&(convolution, dtype, function));
+            let heuristics: Vec<_> = heuristics.iter().map(|it| HeuristicMode(*it)).collect();
+            engines(operations, &name, &cudnn.raw, &heuristics, &unwanted)
         };
-        let mut candidates = Vec::new();
-        for (algorithm, suited) in Algorithm::ranked(cudnn.raw, convolution.form, &descriptors)? {
-            if math == Math::CUDNN_FMA_MATH && algorithm.transforms_numbers() {
-                continue;
-            }
-            // An algorithm must not lower the precision that was asked for.
-            let math = if math == Math::CUDNN_FMA_MATH { math } else { suited };
-            descriptors.convolution.set_math(math)?;
-            match algorithm.workspace_bytes(cudnn.raw, &descriptors) {
-                Ok(workspace_bytes) if workspace_bytes <= max_bytes => {
-                    let has_epilogue = false;
-                    candidates.push(Candidate { algorithm, math, has_epilogue, workspace_bytes });
-                }
-                Ok(_) => {}
-                Err(error) if is_refusal(error) => {}
-                Err(error) => return Err(error),
-            }
-        }
-        if candidates.is_empty() {
-            return Ok(None);
-        }
-        let epilogue = match epilogue.is_plain() {
-            true => None,
-            false => {
-                ConvolutionEpilogue::new(convolution, dtype, epilogue.function, &mut candidates)?
-            }
+        let mut n_compiled = 0;
+        let fused = match epilogue.is_plain() {
+            true => Vec::new(),
+            // cuDNN need not know the graph with the epilogue.
+            false => operations
+                .with_epilogue(epilogue.function)
+                .and_then(|it| ranked(&it, epilogue.function, &[CUDNN_HEUR_MODE_A]))
+                .unwrap_or_default(),
         };
-        Ok(Some(Self { descriptors, candidates, chosen: 0, epilogue, conversion }))
+        let fused = fused.into_iter().filter(|it| {
+            n_compiled += usize::from(it.is_compiled);
+            !it.is_compiled || n_compiled <= MAX_COMPILED
+        });
+        let fused = fused.take(MAX_FUSED).map(|engine| Candidate { engine, has_epilogue: true });
+        let both = [CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK];
+        let plain = ranked(&operations.plain()?, Function::Identity, &both)?.into_iter();
+        let plain = plain.take(MAX_PLAIN).map(|engine| Candidate { engine, has_epilogue: false });
+        Ok(fused.chain(plain).collect())
+    }
+
+    /// Returns the plan of an engine, if there is one within the limit of workspace.
+    fn plan(&self, number: usize, cudnn: &Cudnn) -> Option<&Plan> {
+        let plan = self.candidates.get(number)?.engine.plan(&cudnn.raw)?;
+        Some(plan).filter(|it| it.workspace_bytes <= self.max_workspace_bytes)
+    }
+
+    /// Chooses the first engine that has a plan.
+    pub(crate) fn choose_first(&mut self, cudnn: &Cudnn) {
+        let first = (0..self.candidates.len()).find(|it| self.plan(*it, cudnn).is_some());
+        self.chosen = first.unwrap_or(0);
     }
 
     /// Returns the conversion of the result that follows [`Self::run`].
@@ -233,21 +263,15 @@ impl ConvolutionPlan {
 
     /// Returns the workspace in bytes of [`Self::run`] and of the conversion.
     pub(crate) fn workspace_bytes(&self) -> usize {
-        let used =
-            self.candidates[self.chosen..].iter().take(1 + usize::from(self.may_be_refused()));
-        self.converted_bytes() + used.map(|it| it.workspace_bytes).max().unwrap_or(0)
+        let plan = self.candidates[self.chosen].engine.made_plan();
+        self.converted_bytes() + plan.map_or(0, |it| it.workspace_bytes)
     }
 
     fn converted_bytes(&self) -> usize {
         self.conversion.as_ref().map_or(0, ResultConversion::workspace_bytes)
     }
 
-    /// Returns true if cuDNN may refuse the chosen call. The next candidate runs then.
-    fn may_be_refused(&self) -> bool {
-        self.candidates[self.chosen].has_epilogue
-    }
-
-    /// Queues the convolution, with its epilogue if that is chosen and cuDNN does not refuse it.
+    /// Queues the convolution by the chosen engine.
     ///
     /// # Safety
     /// The plan was made with this handle, and the stream belongs to the same GPU. Until the
@@ -261,64 +285,47 @@ impl ConvolutionPlan {
         workspace: u64,
     ) -> Result<Remaining, Error> {
         cudnn.set_stream(stream)?;
-        let is_refused = self.epilogue.as_ref().is_some_and(ConvolutionEpilogue::is_refused);
-        let number = self.chosen + usize::from(self.may_be_refused() && is_refused);
         // SAFETY: required of the caller.
-        match unsafe { self.run_candidate(number, cudnn, operands, workspace) } {
-            Ok(remaining) => Ok(remaining),
-            Err(error) if is_refusal(error) && number == self.chosen && self.may_be_refused() => {
-                self.epilogue.iter().for_each(ConvolutionEpilogue::refuse);
-                // SAFETY: required of the caller.
-                unsafe { self.run(cudnn, stream, operands, workspace) }
-            }
-            Err(error) => Err(run_error(error)),
-        }
+        unsafe { self.run_candidate(self.chosen, cudnn, operands, workspace) }.map_err(run_error)
     }
 
-    /// Queues the convolution on the stream of the handle, by the algorithm of this number.
+    /// Queues the convolution on the stream of the handle, by the engine of this number.
     ///
     /// # Safety
-    /// As [`Self::run`], with the workspace of that algorithm.
+    /// As [`Self::run`], with the workspace of that engine.
     unsafe fn run_candidate(
         &self,
         number: usize,
         cudnn: &Cudnn,
-        operands: ConvolutionOperands,
+        ConvolutionOperands { left, right, result, third }: ConvolutionOperands,
         workspace: u64,
     ) -> Result<Remaining, CudnnError> {
-        let pointers = self.prepared(number, operands, workspace)?;
-        match (&self.epilogue, self.candidates[number]) {
-            (Some(epilogue), Candidate { has_epilogue: true, .. }) => {
-                // SAFETY: required of the caller.
-                unsafe { epilogue.run(cudnn.raw, &self.descriptors, pointers) }?;
-                Ok(Remaining::Nothing)
-            }
-            (_, Candidate { algorithm, .. }) => {
-                // SAFETY: required of the caller.
-                unsafe { algorithm.run(cudnn.raw, &self.descriptors, pointers) }?;
-                Ok(Remaining::Operations)
-            }
-        }
+        let plan = self.plan(number, cudnn).ok_or(sys::NOT_SUPPORTED)?;
+        let has_epilogue = self.candidates[number].has_epilogue;
+        let n_operands = if has_epilogue { 4 } else { 3 };
+        let pointers = [left, right, result, third].map(|it| it as *mut _);
+        let tensors = OPERANDS.into_iter().zip(pointers).take(n_operands);
+        let workspace = workspace + self.converted_bytes() as u64;
+        // SAFETY: required of the caller.
+        unsafe { plan.run(cudnn.raw, tensors, workspace) }?;
+        Ok(if has_epilogue { Remaining::Nothing } else { Remaining::Operations })
     }
+}
 
-    /// Prepares the descriptors for an algorithm. Returns the pointers for it.
-    fn prepared(
-        &self,
-        number: usize,
-        ConvolutionOperands { left, right, result, bias }: ConvolutionOperands,
-        workspace: u64,
-    ) -> Result<TensorPointers, CudnnError> {
-        let Candidate { math, workspace_bytes, .. } = self.candidates[number];
-        self.descriptors.convolution.set_math(math)?;
-        Ok(TensorPointers {
-            left: left as *const _,
-            right: right as *const _,
-            bias: bias as *const _,
-            result: result as *mut _,
-            workspace: (workspace + self.converted_bytes() as u64) as *mut _,
-            workspace_bytes,
-        })
-    }
+/// Returns the notes of engines that are not taken: results must be reproducible bit by bit, sums
+/// are in single precision, and in `f32` so are the operands. Transforms multiply sums of pixels,
+/// whose errors are larger than those of single precision. Source: Lavin & Gray 2016.
+fn unwanted_notes(precision: Precision) -> Vec<NumericalNote> {
+    let always =
+        [CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC, CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION];
+    let single = [
+        CUDNN_NUMERICAL_NOTE_TENSOR_CORE,
+        CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS,
+        CUDNN_NUMERICAL_NOTE_FFT,
+        CUDNN_NUMERICAL_NOTE_WINOGRAD,
+    ];
+    let single = if precision == Precision::F32 { &single[..] } else { &[] };
+    always.iter().chain(single).map(|it| NumericalNote(*it)).collect()
 }
 
 /// Returns the element type in which cuDNN computes for operands of these types. `None` if there is
@@ -342,15 +349,6 @@ const fn extents(convolution: &Convolution) -> [[usize; 4]; 3] {
         [groups * filters, channels, window[0], window[1]],
         [batch, groups * filters, result[0], result[1]],
     ]
-}
-
-/// Returns the math type of a convolution. All sums are in single precision.
-fn math(compute_type: DType, precision: Precision) -> Math {
-    match (compute_type, precision) {
-        (DType::Bf16, _) => Math::CUDNN_TENSOR_OP_MATH,
-        (_, Precision::F32) => Math::CUDNN_FMA_MATH,
-        (_, Precision::Tf32 | Precision::Bf16) => Math::CUDNN_DEFAULT_MATH,
-    }
 }
 
 /// Returns true if cuDNN computes the same result extents.

@@ -43,6 +43,9 @@ pub(crate) enum Function {
     GeluAux,
     /// The element if its bit in the mask is set, otherwise 0.
     ReluGradient,
+    /// The element if that of relu's result is positive, otherwise 0. That result is the auxiliary
+    /// buffer, and the third input of convolutions.
+    ReluGradientByResult,
     /// The element times the derivative of gelu at the stored argument.
     GeluGradient,
     /// `x`. The bias gets the sum of each row of the left operand.
@@ -79,11 +82,12 @@ impl Epilogue {
                 precision != Precision::F32
             }
             Function::Identity | Function::Relu | Function::ReluAux => true,
-            Function::ReluGradient | Function::LeftSums | Function::RightSums => true,
+            Function::ReluGradient | Function::ReluGradientByResult => true,
+            Function::LeftSums | Function::RightSums => true,
         }
     }
 
-    /// Returns true if the epilogue reads or writes an auxiliary buffer.
+    /// Returns true if the epilogue reads or writes an auxiliary buffer of its own.
     pub(crate) fn has_aux(self) -> bool {
         self.aux(1, 1, DType::F32).is_some()
     }
@@ -94,6 +98,7 @@ impl Epilogue {
             Function::Identity
             | Function::Relu
             | Function::Gelu
+            | Function::ReluGradientByResult
             | Function::LeftSums
             | Function::RightSums => None,
             // cuBLASLt requires row strides that are multiples of 128 bits or of 8 elements.

@@ -62,7 +62,6 @@ macro_rules! same_fields {
         )*
     };
 }
-pub(super) use same_fields;
 
 #[test]
 fn numbers_of_cublaslt_are_those_of_its_header() {

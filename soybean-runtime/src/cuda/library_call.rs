@@ -48,7 +48,11 @@ impl LibraryCall {
             (Kernel::Convolve(convolution), Some(cudnn)) => {
                 let max_workspace_bytes = requests.max_workspace_bytes;
                 let limits = ConvolutionLimits { precision, max_workspace_bytes };
-                let plan = ConvolutionPlan::new(cudnn, convolution, types, call.epilogue, limits)?;
+                let mut plan =
+                    ConvolutionPlan::new(cudnn, convolution, types, call.epilogue, limits)?;
+                if let (Some(plan), None) = (&mut plan, tuner) {
+                    plan.choose_first(cudnn);
+                }
                 Ok(plan.map(|it| Self::Convolution(Box::new(it))))
             }
             // Only a measurement can prefer a plan of cuDNN to the generated kernel.
@@ -95,8 +99,8 @@ impl LibraryCall {
             }
             (Self::Convolution(plan), Some(cudnn)) => {
                 let result = operands.address(plan.result())?;
-                let bias = operands.inputs.get(2).copied().unwrap_or(0);
-                let at = ConvolutionOperands { left, right, result, bias };
+                let third = operands.inputs.get(2).copied().unwrap_or(0);
+                let at = ConvolutionOperands { left, right, result, third };
                 // SAFETY: required of the caller.
                 unsafe { plan.run(cudnn, stream, at, operands.workspace) }
             }
@@ -159,7 +163,8 @@ pub(crate) fn choose(
     match (library_call, &requests.kernels[call.kernel], cudnn) {
         (Some(LibraryCall::Convolution(plan)), Kernel::Convolve(convolution), Some(cudnn)) => {
             let types = [call.inputs[0], call.inputs[1], call.results[0]];
-            let chosen = plan.autotune(cudnn, tuner, (convolution, types), generated)?;
+            let what = (convolution, types, call.epilogue);
+            let chosen = plan.autotune(cudnn, tuner, what, generated)?;
             let library = |it| Chosen::Library(LibraryCall::Convolution(Box::new(it)));
             Ok(chosen.map_or(Chosen::Variant(0), library))
         }

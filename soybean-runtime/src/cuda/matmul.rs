@@ -295,10 +295,11 @@ pub(crate) fn n_documented_calls(
 }
 
 /// Returns true if cuBLASLt can apply an epilogue: the bias is along the columns, and the auxiliary
-/// buffer is one matrix.
+/// buffer is one matrix that cuBLASLt has written.
 fn takes_epilogue(layout: &MatmulLayout, epilogue: Epilogue) -> bool {
     layout.order == OperandOrder::RightLeft
         && layout.calls.len() == 1
+        && epilogue.function != Function::ReluGradientByResult
         && (layout.n_batch == 1 || !epilogue.has_aux())
 }
 
@@ -344,7 +345,7 @@ fn epilogue_number(epilogue: Epilogue) -> sys::cublasLtEpilogue_t {
         Function::GeluAux => {
             (Number::CUBLASLT_EPILOGUE_GELU_AUX, Number::CUBLASLT_EPILOGUE_GELU_AUX_BIAS)
         }
-        Function::ReluGradient => {
+        Function::ReluGradient | Function::ReluGradientByResult => {
             (Number::CUBLASLT_EPILOGUE_DRELU, Number::CUBLASLT_EPILOGUE_DRELU_BGRAD)
         }
         Function::GeluGradient => {

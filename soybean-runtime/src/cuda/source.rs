@@ -22,7 +22,8 @@ pub(crate) struct KernelCall {
     pub(crate) kernel: usize,
     pub(crate) inputs: Vec<DType>,
     pub(crate) results: Vec<DType>,
-    /// Epilogue of a product. Convolutions have its bias as their third input.
+    /// Epilogue of a product. Convolutions have its bias or the result of ReLU as their third
+    /// input.
     pub(crate) epilogue: Epilogue,
 }
 
@@ -177,13 +178,13 @@ fn generate_epilogue(
     call: &KernelCall,
     prefix: &str,
 ) -> Result<Generated, Error> {
-    let (kernel, Epilogue { function, bias, .. }) = (&requests.kernels[call.kernel], call.epilogue);
-    let (Kernel::Convolve(convolution), Some(bias)) = (kernel, bias) else {
+    let (kernel, types) = (&requests.kernels[call.kernel], call.inputs.get(2));
+    let (Kernel::Convolve(convolution), Some(third)) = (kernel, types) else {
         return Err(no_kernel(requests, call));
     };
-    let map = Kernel::Map(epilogue_map(convolution, function));
+    let map = Kernel::Map(epilogue_map(convolution, call.epilogue.function));
     let (results, precision) = (&call.results[..], requests.precision);
-    let inputs = &[results[0], bias];
+    let inputs = &[results[0], *third];
     let what = codegen::Call { kernel: &map, inputs, results, precision };
     let made = codegen::generate(&what, &format!("{prefix}epilogue_"));
     let made = made.ok_or_else(|| no_kernel(requests, call))?;
@@ -192,6 +193,15 @@ fn generate_epilogue(
         Address::Input(_) => Address::Input(2),
         Address::Result(_) | Address::Scalars | Address::Workspace(_) => address,
     }))
+}
+
+/// Returns the functions of two kernels, and their operations one after another.
+fn in_turn(first: Generated, second: Generated) -> Generated {
+    Generated {
+        text: first.text + &second.text,
+        operations: [first.operations, second.operations].concat(),
+        workspace_bytes: first.workspace_bytes.max(second.workspace_bytes),
+    }
 }
 
 /// Replaces the addresses of all operations.
@@ -216,6 +226,13 @@ fn generate(
     let (what, epilogue) = (call.described(requests), call.epilogue);
     let made = match what.kernel {
         _ if epilogue.is_plain() => codegen::generate_variant(&what, variant, prefix),
+        Kernel::Convolve(_) if epilogue.function == Function::ReluGradientByResult => {
+            let made = codegen::generate(&what, prefix);
+            return made.map_or_else(
+                || Err(no_kernel(requests, call)),
+                |made| Ok(in_turn(made, generate_epilogue(requests, call, prefix)?)),
+            );
+        }
         Kernel::Convolve(convolution) => {
             let has_relu = epilogue.function == Function::Relu;
             codegen::generate_convolution_with_bias(convolution, &what, has_relu, prefix)

@@ -65,8 +65,8 @@ pub(crate) fn autotune(
         let queued = unsafe { plan.run_candidate(number, cudnn, operands, workspace) };
         Ok(queued.map_or(Attempt::Refused, |()| Attempt::Queued))
     };
-    let blocks: Vec<usize> = block_bytes(attention, call).into_iter().chain([workspace]).collect();
-    let fastest = tuner.fastest(&kernel, n_variants + engines.len(), (&blocks, None), run)?;
+    let blocks = || block_bytes(attention, call).into_iter().chain([workspace]).collect();
+    let fastest = tuner.fastest(&kernel, n_variants + engines.len(), (blocks, None), run)?;
     Ok(match (fastest.checked_sub(n_variants), plan) {
         (Some(chosen), Some((_, plan))) => {
             let plan = AttentionPlan { chosen, ..plan };

@@ -8,12 +8,9 @@ use soybean_plan::Attention;
 use super::shape::{AttentionShape, StridedTensor};
 use crate::cuda::cudnn::{
     CudnnError, cudnnDataType_t as DataType, cudnnHandle_t,
+    engines::{Plan, PlanTarget, engines, operation_graph, tensor as described},
     graph::{
-        CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE,
-        CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_ATTR_ENGINEHEUR_MODE,
-        CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, CUDNN_ATTR_ENGINEHEUR_RESULTS,
-        CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, CUDNN_ATTR_EXECUTION_PLAN_HANDLE,
-        CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_ATTR_OPERATION_DIAGONAL_BAND_MASK_BDESC,
+        CUDNN_ATTR_OPERATION_DIAGONAL_BAND_MASK_BDESC,
         CUDNN_ATTR_OPERATION_DIAGONAL_BAND_MASK_COMPARISON_MODE,
         CUDNN_ATTR_OPERATION_DIAGONAL_BAND_MASK_XDESC,
         CUDNN_ATTR_OPERATION_DIAGONAL_BAND_MASK_YDESC, CUDNN_ATTR_OPERATION_SDPA_FWD_KDESC,
@@ -21,17 +18,9 @@ use crate::cuda::cudnn::{
         CUDNN_ATTR_OPERATION_SDPA_FWD_SCALEDESC, CUDNN_ATTR_OPERATION_SDPA_FWD_STATSDESC,
         CUDNN_ATTR_OPERATION_SDPA_FWD_SUBGRAPH, CUDNN_ATTR_OPERATION_SDPA_FWD_SUBGRAPH_INPUT_UID,
         CUDNN_ATTR_OPERATION_SDPA_FWD_SUBGRAPH_OUTPUT_UID, CUDNN_ATTR_OPERATION_SDPA_FWD_VDESC,
-        CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_ATTR_OPERATIONGRAPH_OPS,
-        CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_ATTR_TENSOR_DATA_TYPE,
-        CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_ATTR_TENSOR_IS_BY_VALUE, CUDNN_ATTR_TENSOR_IS_VIRTUAL,
-        CUDNN_ATTR_TENSOR_STRIDES, CUDNN_ATTR_TENSOR_UNIQUE_ID,
-        CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS,
-        CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_BACKEND_ENGINE_DESCRIPTOR,
-        CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR,
-        CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR,
+        CUDNN_ATTR_TENSOR_IS_BY_VALUE, CUDNN_ATTR_TENSOR_IS_VIRTUAL,
         CUDNN_BACKEND_OPERATION_DIAGONAL_BAND_MASK_DESCRIPTOR,
-        CUDNN_BACKEND_OPERATION_SDPA_FWD_DESCRIPTOR, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR,
-        CUDNN_BACKEND_TENSOR_DESCRIPTOR, CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, CUDNN_HEUR_MODE_A,
+        CUDNN_BACKEND_OPERATION_SDPA_FWD_DESCRIPTOR, CUDNN_HEUR_MODE_A,
         CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC, CUDNN_POINTWISE_CMP_GE, Descriptor, HeuristicMode,
         NumericalNote, PointwiseMode,
     },
@@ -45,41 +34,8 @@ const SCALARS: [i64; 2] = [5, 6];
 /// Scores before and after the causal mask.
 const SCORES: [i64; 2] = [7, 8];
 
-/// Most configurations of engines that are planned.
-const MAX_CONFIGURATIONS: usize = 8;
-/// More than any engine has numerical notes.
-const MAX_NOTES: usize = 16;
-/// Alignment in bytes of buffers, which cuDNN's copies need.
-const ALIGNMENT: i64 = 16;
-
-/// The device that plans are made for, as attributes of descriptors.
-pub(super) trait PlanTarget {
-    fn of_graph(&self, graph: Descriptor) -> Result<Descriptor, CudnnError>;
-    fn of_heuristic(&self, heuristic: Descriptor) -> Result<Descriptor, CudnnError>;
-    fn of_plan(&self, plan: Descriptor) -> Result<Descriptor, CudnnError>;
-}
-
-impl PlanTarget for cudnnHandle_t {
-    fn of_graph(&self, graph: Descriptor) -> Result<Descriptor, CudnnError> {
-        graph.with(CUDNN_ATTR_OPERATIONGRAPH_HANDLE, &[*self])
-    }
-
-    fn of_heuristic(&self, heuristic: Descriptor) -> Result<Descriptor, CudnnError> {
-        Ok(heuristic)
-    }
-
-    fn of_plan(&self, plan: Descriptor) -> Result<Descriptor, CudnnError> {
-        plan.with(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, &[*self])
-    }
-}
-
-/// An engine's kernel for the attention, ready to run.
-pub(super) struct Plan {
-    descriptor: Descriptor,
-    /// Number of the engine among those of the operation.
-    pub(super) engine: i64,
-    pub(super) workspace_bytes: usize,
-}
+/// The maximum number of engines that are planned.
+const MAX_ENGINES: usize = 8;
 
 /// Numbers that kernels get by value: the first of [`SCALARS`], as many as the graph has.
 pub(super) struct Scalars(Vec<f32>);
@@ -92,74 +48,35 @@ impl Scalars {
     }
 }
 
-impl Plan {
-    /// Queues the kernel on the stream of the handle.
-    ///
-    /// # Safety
-    /// The plan was made with this handle. Until the kernel completes, the addresses hold the
-    /// tensors of its graph. Nothing else uses the result or the workspace.
-    pub(super) unsafe fn run(
-        &self,
-        handle: cudnnHandle_t,
-        tensors: impl ExactSizeIterator<Item = u64>,
-        Scalars(scalars): &Scalars,
-        workspace: u64,
-    ) -> Result<(), CudnnError> {
-        let ids = [&TENSORS[..tensors.len()], &SCALARS[..scalars.len()]].concat();
-        let scalars = scalars.iter().map(|it| std::ptr::from_ref(it).cast_mut().cast());
-        let pointers = tensors.map(|it| it as *mut c_void).chain(scalars);
-        let pack = Descriptor::new(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR)?
-            .with(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, &ids)?
-            .with(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, &pointers.collect::<Vec<_>>())?
-            .with(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, &[workspace as *mut c_void])?
-            .finalized()?;
-        // SAFETY: required of the caller. The scalars are read before the call returns.
-        unsafe { self.descriptor.execute(handle, &pack) }
-    }
+/// Queues a plan on the stream of the handle.
+///
+/// # Safety
+/// The plan was made with this handle. Until the kernel completes, the addresses hold the tensors
+/// of its graph. Nothing else uses the result or the workspace.
+pub(super) unsafe fn run(
+    plan: &Plan,
+    handle: cudnnHandle_t,
+    tensors: impl Iterator<Item = u64>,
+    Scalars(scalars): &Scalars,
+    workspace: u64,
+) -> Result<(), CudnnError> {
+    let tensors = TENSORS.into_iter().zip(tensors.map(|it| it as *mut c_void));
+    let scalars = scalars.iter().map(|it| std::ptr::from_ref(it).cast_mut().cast());
+    // SAFETY: required of the caller. The scalars are read before the call returns.
+    unsafe { plan.run(handle, tensors.chain(SCALARS.into_iter().zip(scalars)), workspace) }
 }
 
-/// Returns the plans of deterministic engines, in the order of cuDNN's heuristic.
+/// Returns the plans of deterministic engines, in the order of cuDNN's heuristic. The name tells the
+/// attention, the GPU and the version of cuDNN from all others.
 pub(super) fn plans(
     shape: &AttentionShape,
+    name: &str,
     target: &impl PlanTarget,
 ) -> Result<Vec<Plan>, CudnnError> {
-    let graph = target.of_graph(operation_graph(&operation(shape)?)?)?.finalized()?;
-    let heuristic = Descriptor::new(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR)?
-        .with(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, &[graph.raw()])?
-        .with(CUDNN_ATTR_ENGINEHEUR_MODE, &[HeuristicMode(CUDNN_HEUR_MODE_A)])?;
-    let heuristic = target.of_heuristic(heuristic)?.finalized()?;
-    let configurations = heuristic.descriptors(
-        CUDNN_ATTR_ENGINEHEUR_RESULTS,
-        CUDNN_BACKEND_ENGINECFG_DESCRIPTOR,
-        MAX_CONFIGURATIONS,
-    )?;
-    // An engine may refuse what the heuristic expects of it.
-    let plans = configurations.iter().filter_map(|it| plan(it, target).ok());
-    Ok(plans.flatten().collect())
-}
-
-/// Returns the plan of a configuration, if its engine is deterministic.
-fn plan(configuration: &Descriptor, target: &impl PlanTarget) -> Result<Option<Plan>, CudnnError> {
-    let engines = configuration.descriptors(
-        CUDNN_ATTR_ENGINECFG_ENGINE,
-        CUDNN_BACKEND_ENGINE_DESCRIPTOR,
-        1,
-    )?;
-    let Some(engine) = engines.first() else { return Ok(None) };
-    let notes =
-        engine.values(CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, vec![NumericalNote(0); MAX_NOTES])?;
-    if notes.contains(&NumericalNote(CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC)) {
-        return Ok(None);
-    }
-    let plan = Descriptor::new(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR)?
-        .with(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, &[configuration.raw()])?;
-    let descriptor = target.of_plan(plan)?.finalized()?;
-    let number = |of: &Descriptor, name| Ok(of.values(name, vec![0_i64])?.first().copied());
-    let engine = number(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX)?;
-    let workspace = number(&descriptor, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE)?;
-    let workspace_bytes = workspace.and_then(|it| usize::try_from(it).ok());
-    let made = engine.zip(workspace_bytes);
-    Ok(made.map(|(engine, workspace_bytes)| Plan { descriptor, engine, workspace_bytes }))
+    let heuristic = [HeuristicMode(CUDNN_HEUR_MODE_A)];
+    let unwanted = [NumericalNote(CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC)];
+    let found = engines(&[operation(shape)?], name, target, &heuristic, &unwanted)?.into_iter();
+    Ok(found.take(MAX_ENGINES).filter_map(|it| it.into_plan(target)).collect())
 }
 
 /// Returns the operation `softmax(mask(scale * query key^T)) value`.
@@ -212,30 +129,9 @@ fn operation(shape: &AttentionShape) -> Result<Descriptor, CudnnError> {
     operation
         .with(
             CUDNN_ATTR_OPERATION_SDPA_FWD_SUBGRAPH,
-            &[operation_graph(&mask)?.finalized()?.raw()],
+            &[operation_graph(&[mask])?.finalized()?.raw()],
         )?
         .with(CUDNN_ATTR_OPERATION_SDPA_FWD_SUBGRAPH_INPUT_UID, &[before])?
         .with(CUDNN_ATTR_OPERATION_SDPA_FWD_SUBGRAPH_OUTPUT_UID, &[after])?
         .finalized()
-}
-
-/// Returns a graph of one operation.
-fn operation_graph(operation: &Descriptor) -> Result<Descriptor, CudnnError> {
-    Descriptor::new(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR)?
-        .with(CUDNN_ATTR_OPERATIONGRAPH_OPS, &[operation.raw()])
-}
-
-/// Returns a tensor that is not finalized yet.
-fn described(
-    id: i64,
-    dtype: DataType,
-    extents: [usize; 4],
-    strides: [usize; 4],
-) -> Result<Descriptor, CudnnError> {
-    Descriptor::new(CUDNN_BACKEND_TENSOR_DESCRIPTOR)?
-        .with(CUDNN_ATTR_TENSOR_UNIQUE_ID, &[id])?
-        .with(CUDNN_ATTR_TENSOR_DATA_TYPE, &[dtype])?
-        .with(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, &[ALIGNMENT])?
-        .with(CUDNN_ATTR_TENSOR_DIMENSIONS, &extents.map(|it| it as i64))?
-        .with(CUDNN_ATTR_TENSOR_STRIDES, &strides.map(|it| it as i64))
 }

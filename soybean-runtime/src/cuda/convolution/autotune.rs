@@ -11,6 +11,7 @@ use crate::{
     Error,
     cuda::{
         autotune::{Attempt, Autotuner},
+        epilogue::{Epilogue, Function},
         generated_operations::GeneratedOperations,
         kernels::KernelOperands,
         stream::Stream,
@@ -33,34 +34,31 @@ impl ConvolutionPlan {
         }
     }
 
-    /// Chooses the fastest algorithm for this convolution, which the plan was made for. Returns
-    /// `None` if the generated kernel is faster.
+    /// Chooses the fastest engine for this convolution, which the plan was made for. Returns `None`
+    /// if the generated kernel is faster.
     pub(crate) fn autotune(
         mut self,
         cudnn: &Cudnn,
         tuner: &mut Autotuner<'_>,
-        (convolution, types): (&Convolution, [DType; 3]),
+        (convolution, types, epilogue): (&Convolution, [DType; 3], Epilogue),
         generated: &GeneratedOperations,
     ) -> Result<Option<Self>, Error> {
-        let workspace = self.candidates.iter().map(|it| it.workspace_bytes).max().unwrap_or(0);
-        let workspace = (self.converted_bytes() + workspace).max(generated.most_workspace_bytes());
-        let n_rivals = generated.n_variants();
-        // The memory that is free decides which algorithms are candidates.
-        let kernel = format!("{convolution:?} {types:?} {:?} {n_rivals}", self.candidates);
+        let (n_engines, n_rivals) = (self.candidates.len(), generated.n_variants());
+        let kernel = format!("{convolution:?} {types:?} {epilogue:?} {n_engines} {n_rivals}");
         let run = |number: usize, stream: &Stream, blocks: &[u64]| {
-            let &[left, right, bias, result, workspace] = blocks else {
+            let &[left, right, third, result, workspace] = blocks else {
                 return Ok(Attempt::Refused);
             };
-            let (inputs, results) = ([left, right, bias], [result]);
+            let (inputs, results) = ([left, right, third], [result]);
             let operands = KernelOperands::plain(&inputs, &results, workspace);
-            if number == self.candidates.len() {
+            if number == n_engines {
                 // SAFETY: the blocks are as large as the operands, and nothing else uses them.
                 unsafe { generated.run_variant(0, stream, operands) }?;
                 return Ok(Attempt::Queued);
             }
             cudnn.set_stream(stream)?;
             let result = operands.address(self.result())?;
-            let at = ConvolutionOperands { left, right, result, bias };
+            let at = ConvolutionOperands { left, right, result, third };
             // SAFETY: as above.
             match unsafe { self.run_candidate(number, cudnn, at, workspace) } {
                 Ok(Remaining::Nothing) => {}
@@ -73,14 +71,26 @@ impl ConvolutionPlan {
             }
             Ok(Attempt::Queued)
         };
-        let [left, right, result] = operand_bytes(convolution, types);
-        let bias = convolution.groups * convolution.filters * types[2].bytes();
-        let blocks = [left, right, bias, result, workspace];
-        let of_relu = self.epilogue.as_ref().is_some_and(|it| it.is_relu).then_some(3);
-        let n_candidates = self.candidates.len() + n_rivals;
-        let chosen = tuner.fastest(&kernel, n_candidates, (&blocks, of_relu), run)?;
+        let blocks = || {
+            let plans = (0..n_engines).filter_map(|it| self.plan(it, cudnn));
+            let workspace = plans.map(|it| it.workspace_bytes).max().unwrap_or(0);
+            let workspace =
+                (self.converted_bytes() + workspace).max(generated.most_workspace_bytes());
+            let [left, right, result] = operand_bytes(convolution, types);
+            // The third input is at most as large as the result.
+            let third = if epilogue.is_plain() { 0 } else { result };
+            vec![left, right, third, result, workspace]
+        };
+        let of_relu = (epilogue.function == Function::Relu).then_some(3);
+        let chosen = tuner.fastest(&kernel, n_engines + n_rivals, (blocks, of_relu), run)?;
+        if chosen >= n_engines {
+            return Ok(None);
+        }
         self.chosen = chosen;
-        Ok((chosen < self.candidates.len()).then_some(self))
+        if self.plan(chosen, cudnn).is_none() {
+            self.choose_first(cudnn);
+        }
+        Ok(Some(self))
     }
 }
 

@@ -113,9 +113,14 @@ impl Fuser<'_> {
         })
     }
 
-    /// Fuses a chain with a forward pattern, together with its gradient if there is one.
+    /// Fuses a chain: with a forward pattern together with its gradient if there is one, and with
+    /// the gradient of relu if its result may be read.
     fn fuse_chain(&mut self, chain: &Chain) -> Option<()> {
-        let Pattern::Forward { function, bias } = chain.pattern else { return None };
+        let (function, bias) = match chain.pattern {
+            Pattern::Forward { function, bias } => (function, bias),
+            Pattern::ReluGradient { result } => return self.fuse_relu_gradient(chain, result),
+            Pattern::GeluGradient { .. } => return None,
+        };
         let product = chain.product(function, bias.map(|it| chain.map_inputs[it]), self.tables);
         if matches!(function, Function::Relu | Function::Gelu)
             && let Some(gradient) = self.gradient(chain)
@@ -129,6 +134,20 @@ impl Fuser<'_> {
         let supported_variant = self.supported_variant(&product)?;
         let place = self.place(chain, &product)?;
         self.insert_forward(place, chain, supported_variant);
+        Some(())
+    }
+
+    /// Fuses a gradient of relu that reads relu's result, the map's input of this number.
+    fn fuse_relu_gradient(&mut self, chain: &Chain, result: usize) -> Option<()> {
+        let mut product = chain.product(Function::ReluGradientByResult, None, self.tables);
+        let of_relu = chain.map_inputs[result];
+        product.aux = Some(Location::Buffer(of_relu));
+        let has_types = self.dtype(of_relu) == self.dtype(product.result);
+        if chain.readers != [chain.map] || !has_types || !self.can_compute(&product) {
+            return None;
+        }
+        let place = self.place(chain, &product)?;
+        self.replace(place, &[chain.product, chain.map], &[FusedStep::Product(product)]);
         Some(())
     }
 
@@ -365,10 +384,13 @@ fn dense_matrix(kernel: &Kernel) -> Option<(usize, usize)> {
             (batch.n_elements() == 1 && is_dense).then_some((*rows, *columns))
         }
         Kernel::Convolve(it) => {
-            let is_matrix =
-                it.form == ConvolutionForm::Forward && it.layout == ImageLayout::ChannelsLast;
-            let [height, width] = it.result;
-            is_matrix.then_some((it.batch * height * width, it.groups * it.filters))
+            let ([height, width], channels) = match it.form {
+                ConvolutionForm::Forward => (it.result, it.filters),
+                ConvolutionForm::Data => (it.image, it.channels),
+                ConvolutionForm::Filter => return None,
+            };
+            let is_matrix = it.layout == ImageLayout::ChannelsLast;
+            is_matrix.then_some((it.batch * height * width, it.groups * channels))
         }
         _ => None,
     }

@@ -108,7 +108,8 @@ impl FusedProduct {
     /// do.
     pub(super) fn is_gradient(&self) -> bool {
         match self.epilogue.function {
-            Function::ReluGradient | Function::GeluGradient => true,
+            Function::ReluGradient | Function::ReluGradientByResult => true,
+            Function::GeluGradient => true,
             Function::LeftSums | Function::RightSums => true,
             Function::Identity | Function::Relu | Function::Gelu => false,
             Function::ReluAux | Function::GeluAux => false,

@@ -39,9 +39,9 @@ impl MatmulPlan {
             Ok(Attempt::Queued)
         };
         let n_algorithms = self.algorithms.len();
-        let blocks = [left, right, result, bias, aux, workspace];
+        let blocks = || vec![left, right, result, bias, aux, workspace];
         let is_relu = matches!(self.epilogue.function, Function::Relu | Function::ReluAux);
-        let blocks = (&blocks[..], is_relu.then_some(2));
+        let blocks = (blocks, is_relu.then_some(2));
         self.chosen = tuner.fastest(&kernel, n_algorithms, blocks, run)?;
         Ok(())
     }

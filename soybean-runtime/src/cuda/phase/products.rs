@@ -28,14 +28,15 @@ impl PhaseBuilder<'_> {
                 })
                 .transpose()
         };
-        let (mut bias, aux) = (find(product.bias)?, find(product.aux)?);
+        let (mut bias, mut aux) = (find(product.bias)?, find(product.aux)?);
         let (mut inputs, results) =
             (self.ranges(&product.inputs)?, vec![self.range(product.result)?]);
         let mut types = self.types(&product.inputs);
         if matches!(self.kernels[product.kernel], Kernel::Convolve(_)) {
-            // Convolutions only read their bias, as a third operand.
-            inputs.extend(bias.take());
+            // Convolutions only read their bias or the result of ReLU, as a third operand.
+            inputs.extend(bias.take().or(aux.take()));
             types.extend(product.epilogue.bias);
+            types.extend(self.types(buffer(product.aux).as_slice()));
         }
         let call = KernelCall {
             kernel: product.kernel,

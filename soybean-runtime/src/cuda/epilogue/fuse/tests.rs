@@ -196,18 +196,26 @@ fn bias_gradients_move_into_the_gradients_of_weights() {
     assert!(n_fused > 24 * 2, "{n_fused}");
 }
 
-/// Replaces the products of the forward pass by convolutions of one pixel, with channels last.
+/// Replaces the products of layers and the gradients of their inputs by convolutions of one pixel,
+/// with channels last.
 fn with_convolutions(mut model: Perceptron) -> Perceptron {
+    let weights = [2, 4, 6];
     for at in 0..model.kernels.len() {
-        let is_forward = model.steps[..6].iter().any(|it| it.kernel == at);
         let Kernel::Contract(contraction) = &model.kernels[at] else { continue };
         let Contraction { rows, columns, depth, .. } = *contraction;
+        let is_layer =
+            model.steps.iter().position(|it| it.kernel == at && weights.contains(&it.inputs[1]));
+        let Some(step) = is_layer else { continue };
+        let (form, channels, filters) = match step {
+            0..6 => (ConvolutionForm::Forward, depth, columns),
+            _ => (ConvolutionForm::Data, columns, depth),
+        };
         let convolution = Convolution {
-            form: ConvolutionForm::Forward,
+            form,
             batch: rows,
             groups: 1,
-            channels: depth,
-            filters: columns,
+            channels,
+            filters,
             image: [1; 2],
             window: [1; 2],
             result: [1; 2],
@@ -216,34 +224,34 @@ fn with_convolutions(mut model: Perceptron) -> Perceptron {
             dilation: [1; 2],
             layout: ImageLayout::ChannelsLast,
         };
-        if is_forward {
-            model.kernels[at] = convolution.into();
-        }
+        model.kernels[at] = convolution.into();
     }
     model
 }
 
 #[test]
-fn convolutions_take_a_bias_and_relu() {
+fn convolutions_take_a_bias_and_relu_and_its_gradient() {
     let new = || with_convolutions(Perceptron::new(Activation::Relu, true));
-    let can = |kernel: &Kernel, _: [DType; 3], it: Epilogue| {
-        let is_simple = matches!(it.function, Function::Identity | Function::Relu);
-        matches!(kernel, Kernel::Contract(_)) || is_simple && it.bias.is_some()
+    let can = |kernel: &Kernel, _: [DType; 3], it: Epilogue| match (kernel, it.function) {
+        (Kernel::Convolve(_), Function::Identity | Function::Relu) => it.bias.is_some(),
+        (Kernel::Convolve(_), function) => function == Function::ReluGradientByResult,
+        (_, function) => function != Function::ReluGradientByResult,
     };
-    let model = new().with_compiled_offsets();
+    let model = new().with_separate_buffers();
     let fused = fused(&model, &can);
     check(&model, &fused);
     let lines = text(&fused, &model.kernels);
+    let convolutions: Vec<&String> = lines.iter().filter(|it| it.contains("convol")).collect();
     assert_eq!(
-        lines[..3],
+        convolutions,
         [
             "b10 = convolution (b0, b2) relu + b3",
             "b12 = convolution (b10, b4) relu + b5",
             "b14 = convolution (b12, b6) identity + b7",
+            "b24 = convolution (b20, b6) relu-gradient-by-result, buffer 12",
+            "b28 = convolution (b24, b4) relu-gradient-by-result, buffer 10",
         ]
     );
-    // The gradient of relu reads its result.
-    assert!(!lines.iter().any(|it| it.contains("relu-gradient")), "{lines:#?}");
     for seed in 0..12 {
         let model = new().with_random_offsets(seed);
         let fused = fuse(&model.steps, &model.kernels, &model.tables, &Rounded::new(), &can);

@@ -1,8 +1,8 @@
 //! Interpreter of steps, fused or not, in double precision.
 
 use soybean_plan::{
-    Binary, BufferId, Combine, Contraction, Instruction, Kernel, KernelDescriptor, Map,
-    ScalarProgram, Shape, Strides, Tables, Unary,
+    Binary, BufferId, Combine, Contraction, ConvolutionForm, Instruction, Kernel, KernelDescriptor,
+    Map, ScalarProgram, Shape, Strides, Tables, Unary,
 };
 
 use super::super::{Function, Fused, FusedProduct, FusedStep, Location};
@@ -79,7 +79,9 @@ impl<'a> Interpreter<'a> {
         let (mut result, columns) = match &self.kernels[step.kernel] {
             Kernel::Contract(it) => (product(it, &left, &right), it.columns),
             Kernel::Convolve(it) => {
-                (it.evaluate(&[&left, &right], &[]).remove(0), it.groups * it.filters)
+                let of_group =
+                    if it.form == ConvolutionForm::Data { it.channels } else { it.filters };
+                (it.evaluate(&[&left, &right], &[]).remove(0), it.groups * of_group)
             }
             other => unreachable!("no {}", other.kind()),
         };
@@ -94,7 +96,7 @@ impl<'a> Interpreter<'a> {
                 Function::Identity | Function::LeftSums | Function::RightSums => *it,
                 Function::Relu | Function::ReluAux => it.max(0.0),
                 Function::Gelu | Function::GeluAux => gelu(*it),
-                Function::ReluGradient => {
+                Function::ReluGradient | Function::ReluGradientByResult => {
                     if aux[at] > 0.0 {
                         *it
                     } else {
@@ -250,6 +252,7 @@ pub(super) fn text(fused: &Fused, kernels: &[Kernel]) -> Vec<String> {
                 Function::ReluAux => "relu-aux",
                 Function::GeluAux => "gelu-aux",
                 Function::ReluGradient => "relu-gradient",
+                Function::ReluGradientByResult => "relu-gradient-by-result",
                 Function::GeluGradient => "gelu-gradient",
                 Function::LeftSums => "left-sums",
                 Function::RightSums => "right-sums",
