@@ -23,7 +23,8 @@ pub(crate) struct Settings {
     pub(crate) planted_faults: Vec<PlantedFault>,
     /// Algorithms that cuBLASLt suggests.
     pub(crate) n_algorithms: c_int,
-    /// True if cuBLASLt's algorithms without workspace make 0 of NaN in ReLU.
+    /// True if cuBLASLt's algorithms without workspace, and every second engine of cuDNN for a
+    /// convolution with ReLU, make 0 of NaN in ReLU.
     pub(crate) relu_drops_nan: bool,
     pub(crate) skip_wait: Option<u64>,
     /// Pieces of work for which a stream has room.
@@ -46,7 +47,7 @@ pub(crate) struct Settings {
     pub(crate) attention_delay: usize,
     /// True if cuBLASLt knows no distance between the biases of a batch.
     pub(crate) has_no_bias_stride: bool,
-    /// True if cuDNN refuses convolutions with an activation.
+    /// True if cuDNN refuses plans of convolutions with other operations.
     pub(crate) refuses_activations: bool,
     /// Folder for the numbers of calls of each process.
     pub(crate) calls_folder: Option<PathBuf>,

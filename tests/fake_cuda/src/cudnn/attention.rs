@@ -1,16 +1,20 @@
 //! `o = softmax(mask(scale * q k^T)) v` of each head, with sums in f32 and weights in bf16.
 
-use std::collections::BTreeMap;
-
-use super::backend::{Descriptor, kind, tensor};
+use super::backend::Descriptor;
 use super::descriptor::TensorDescriptor;
+use super::engine::numerical_note::NONDETERMINISTIC;
+use super::engine::{Engine, HeuristicMode};
+use super::launch::Launch;
 use super::{ApiResult, Status};
 use crate::element_type::{ElementType, from_bf16, to_bf16};
-use crate::ffi::{Handle, host_bytes};
-use crate::memory::{Memory, MemoryKind};
+use crate::ffi::host_bytes;
+use crate::memory::Memory;
 use crate::state::lock;
 use crate::status::DeviceError;
-use crate::work::Task;
+
+/// Unlike the real library's, the first engine is not deterministic.
+const ENGINES: [Engine; 3] =
+    [Engine::new(10, 512, &[NONDETERMINISTIC]), Engine::new(9, 256, &[]), Engine::new(8, 0, &[])];
 
 /// `CUDNN_POINTWISE_CMP_GE`.
 const ROW_IS_LATER: i64 = 303;
@@ -18,8 +22,8 @@ const ROW_IS_LATER: i64 = 303;
 /// The operation `CUDNN_BACKEND_OPERATION_SDPA_FWD_DESCRIPTOR`.
 #[derive(Clone, Debug)]
 pub(super) struct Attention {
-    /// Queries, keys, values and the result, with their identities.
-    tensors: [(i64, TensorDescriptor); 4],
+    /// Queries, keys, values and the result.
+    tensors: [TensorDescriptor; 4],
     /// Identity of the logarithms of the sums of exponentials, if they are asked for.
     logarithms: Option<i64>,
     /// Identity of the factor of scores.
@@ -40,32 +44,24 @@ pub(super) struct Mask {
 
 impl Mask {
     pub(super) fn new(descriptor: &Descriptor) -> ApiResult<Self> {
-        let [before, hidden, after] =
-            [descriptor.child(3000)?, descriptor.child(3005)?, descriptor.child(3006)?];
-        let extents = tensor(&before)?.extents;
-        let are_virtual = [&before, &after].iter().all(|it| it.has(907));
-        if extents != tensor(&after)?.extents || !are_virtual {
+        let tensor = |name: u32| TensorDescriptor::new(&*descriptor.child(name)?);
+        let (before, after) = (tensor(3000)?, tensor(3006)?);
+        if before.extents != after.extents || !before.is_virtual || !after.is_virtual {
             return Err(Status::BAD_PARAM);
         }
         if descriptor.number(3007)? != ROW_IS_LATER {
             return Err(Status::NOT_SUPPORTED);
         }
-        let scores = [before.number(906)?, after.number(906)?];
-        Ok(Self { scores, hidden: by_value(&hidden)?, extents })
+        let hidden = by_value(&*descriptor.child(3005)?)?;
+        Ok(Self { scores: [before.id, after.id], hidden, extents: before.extents })
     }
 }
 
 impl Attention {
     pub(super) fn new(descriptor: &Descriptor) -> ApiResult<Self> {
-        if descriptor.kind != kind::ATTENTION {
-            return Err(Status::NOT_SUPPORTED);
-        }
-        let of = |name: u32| -> ApiResult<(i64, TensorDescriptor)> {
-            let child = descriptor.child(name)?;
-            Ok((child.number(906)?, tensor(&child)?))
-        };
+        let of = |name: u32| TensorDescriptor::new(&*descriptor.child(name)?);
         let tensors = [of(2800)?, of(2801)?, of(2802)?, of(2803)?];
-        let [q, k, v, o] = tensors.map(|(_, it)| it.extents);
+        let [q, k, v, o] = tensors.map(|it| it.extents);
         let is_consistent = k == [k[0], k[1], k[2], q[3]]
             && v[..3] == k[..3]
             && o == [q[0], q[1], q[2], v[3]]
@@ -87,79 +83,54 @@ impl Attention {
         };
         let logarithms = match descriptor.has(2804) {
             true => {
-                let (id, it) = of(2804)?;
+                let it = of(2804)?;
                 let is_dense = it.extents == [q[0], q[1], q[2], 1]
                     && it.strides == [q[1] * q[2], q[2], 1, 1]
                     && it.dtype == ElementType::F32;
-                Some(id).filter(|_| is_dense).ok_or(Status::BAD_PARAM)?.into()
+                Some(it.id).filter(|_| is_dense).ok_or(Status::BAD_PARAM)?.into()
             }
             false => None,
         };
         Ok(Self { tensors, logarithms, scale: by_value(&*descriptor.child(2805)?)?, mask })
     }
 
-    /// Returns true if an engine computes this: as with the real library, heads of bf16 with rows
-    /// that are multiples of 16 bytes.
-    pub(super) fn is_known(&self) -> bool {
-        self.tensors.iter().all(|(_, it)| {
+    /// Returns the engines. As with the real library, they compute heads of bf16 with rows that are
+    /// multiples of 16 bytes.
+    pub(super) fn engines(&self, mode: HeuristicMode) -> Vec<Engine> {
+        let is_known = self.tensors.iter().all(|it| {
             let is_aligned = it.extents[3].is_multiple_of(8);
             it.dtype == ElementType::Bf16 && is_aligned && it.strides[3] == 1
-        })
+        });
+        if is_known && mode == HeuristicMode::A { ENGINES.to_vec() } else { Vec::new() }
     }
 
     /// Checks the addresses and submits the attention to a stream.
-    pub(super) fn submit(
-        &self,
-        stream: Handle,
-        pointers: &BTreeMap<i64, u64>,
-        (workspace, workspace_bytes): (u64, usize),
-    ) -> ApiResult {
-        let pointer = |id: i64| pointers.get(&id).copied().ok_or(Status::BAD_PARAM);
+    pub(super) fn submit(&self, launch: &Launch) -> ApiResult {
         let scalar = |id: i64| {
-            let bytes = host_bytes(pointer(id)?, 4).and_then(|it| it.try_into().ok());
+            let bytes = host_bytes(launch.pointer(id)?, 4).and_then(|it| it.try_into().ok());
             bytes.map(f32::from_ne_bytes).ok_or(Status::BAD_PARAM)
         };
-        let ids = self.tensors.map(|(id, _)| id);
-        let [q, k, v, o] = [pointer(ids[0])?, pointer(ids[1])?, pointer(ids[2])?, pointer(ids[3])?];
+        let [q, k, v, o] = self.tensors.map(|it| launch.pointer(it.id));
+        let data = [q?, k?, v?, o?];
         let hidden = self.mask.map(|it| scalar(it.hidden)).transpose()?;
-        let (data, scale) = ([q, k, v, o], scalar(self.scale)?);
-        let logarithms = self.logarithms.map(pointer).transpose()?;
-        let mut state = lock();
-        let stream = state.stream(stream).map_err(|_| Status::BAD_PARAM)?;
-        let device = state.streams[&stream].device;
-        let is_there = |address: u64, n_bytes: usize| {
-            state.machine.memory.kind(address, n_bytes) == Some(MemoryKind::Device(device))
-        };
-        let are_there =
-            data.iter().chain(&logarithms).all(|it| is_there(*it, 0) && it.is_multiple_of(16));
-        if !are_there || (workspace_bytes > 0 && !is_there(workspace, workspace_bytes)) {
-            return Err(Status::BAD_PARAM);
-        }
-        // Each piece of work takes its time.
-        for _ in 0..state.settings.attention_delay {
-            let nothing = Task::new(device, |_| Ok(()));
-            state.submit_here(stream, nothing).map_err(|_| Status::EXECUTION_FAILED)?;
-        }
-        let tensors = self.tensors.map(|(_, it)| it);
-        let run = move |memory: &Memory| {
-            // Poisons the workspace, whose content must not be needed.
-            memory.write(workspace, &vec![0xff_u8; workspace_bytes])?;
+        let (tensors, scale) = (self.tensors, scalar(self.scale)?);
+        let logarithms = self.logarithms.map(|it| launch.pointer(it)).transpose()?;
+        let stored: Vec<u64> = data.into_iter().chain(logarithms).collect();
+        let n_delays = lock().settings.attention_delay;
+        launch.submit("cudnn: attention", &stored, n_delays, move |memory| {
             compute(memory, tensors, (data, logarithms), (scale, hidden))
-        };
-        state
-            .submit_here(stream, Task::new(device, move |machine| run(&machine.memory)))
-            .map_err(|_| Status::EXECUTION_FAILED)
+        })
     }
 }
 
 /// Returns the identity of a number that the host gives.
 fn by_value(descriptor: &Descriptor) -> ApiResult<i64> {
-    let tensor = tensor(descriptor)?;
+    let tensor = TensorDescriptor::new(descriptor)?;
     let is_number = tensor.extents == [1; 4] && tensor.dtype == ElementType::F32;
     if !is_number || !descriptor.has(908) {
         return Err(Status::BAD_PARAM);
     }
-    descriptor.number(906)
+    Ok(tensor.id)
 }
 
 fn compute(

@@ -1,7 +1,6 @@
-//! Descriptors of tensors, convolutions and activations.
+//! Tensors and the parameters of convolutions, from their descriptors.
 
-use std::ffi::c_int;
-
+use super::backend::Descriptor;
 use super::{ApiResult, Status};
 use crate::element_type::ElementType;
 use crate::memory::Memory;
@@ -11,113 +10,120 @@ use crate::status::DeviceError;
 /// rows and columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TensorDescriptor {
+    pub(super) id: i64,
     pub(super) dtype: ElementType,
     pub(super) extents: [usize; 4],
     pub(super) strides: [usize; 4],
+    /// True for a tensor between operations, which has no memory.
+    pub(super) is_virtual: bool,
 }
 
-/// Padding, strides, dilation and groups of a convolution.
+/// Padding, strides and dilation of a convolution, along rows and columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ConvolutionDescriptor {
-    /// Along rows and columns, as the fields below.
     pub(super) padding: [usize; 2],
     pub(super) stride: [usize; 2],
     pub(super) dilation: [usize; 2],
-    pub(super) groups: usize,
-    /// `cudnnMathType_t`.
-    pub(super) mathematics: u32,
-}
-
-/// The function after a convolution.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct ActivationDescriptor {
-    /// `cudnnActivationMode_t`.
-    pub(super) mode: u32,
-    /// `cudnnNanPropagation_t`.
-    pub(super) of_nan: u32,
 }
 
 impl TensorDescriptor {
-    /// Creates a dense tensor in NCHW or NHWC layout.
-    pub(super) fn new(number: u32, format: u32, extents: [c_int; 4]) -> ApiResult<Self> {
-        let [_, c, h, w] = extents;
-        let strides = match format {
-            0 => [c * h * w, h * w, w, 1],
-            1 => [c * h * w, 1, w * c, c],
-            _ => return Err(Status::NOT_SUPPORTED),
-        };
-        Self::with_strides(number, extents, strides)
-    }
-
-    pub(super) fn with_strides(
-        number: u32,
-        extents: [c_int; 4],
-        strides: [c_int; 4],
-    ) -> ApiResult<Self> {
-        let dtype = match number {
+    pub(super) fn new(descriptor: &Descriptor) -> ApiResult<Self> {
+        descriptor.number(900)?;
+        let dtype = match descriptor.number(901)? {
             0 => ElementType::F32,
             9 => ElementType::Bf16,
             _ => return Err(Status::NOT_SUPPORTED),
         };
-        Ok(Self { dtype, extents: counts(extents, 1)?, strides: counts(strides, 1)? })
+        Ok(Self {
+            id: descriptor.number(906)?,
+            dtype,
+            extents: counts(descriptor, 902, 1)?,
+            strides: counts(descriptor, 903, 1)?,
+            is_virtual: descriptor.has(907) && descriptor.number(907)? != 0,
+        })
     }
 
     /// Returns the number of elements from the first to the last.
     fn span(&self) -> usize {
-        1 + self
-            .extents
-            .iter()
-            .zip(&self.strides)
-            .map(|(extent, stride)| (extent - 1) * stride)
-            .sum::<usize>()
+        let reach = |(extent, stride): (&usize, &usize)| (extent - 1) * stride;
+        1 + self.extents.iter().zip(&self.strides).map(reach).sum::<usize>()
+    }
+
+    pub(super) fn n_elements(&self) -> usize {
+        self.extents.iter().product()
+    }
+
+    pub(super) fn is_dense(&self) -> bool {
+        self.span() == self.n_elements()
     }
 
     /// Reads all elements from the first to the last, including gaps.
     pub(super) fn read(&self, memory: &Memory, data: u64) -> Result<Vec<f32>, DeviceError> {
         self.dtype.read(memory, data, self.span())
     }
-}
 
-impl ActivationDescriptor {
-    /// `CUDNN_ACTIVATION_RELU`.
-    pub(super) const RELU: u32 = 1;
-    /// `CUDNN_ACTIVATION_IDENTITY`.
-    pub(super) const IDENTITY: u32 = 5;
-
-    pub(super) fn new(mode: u32, of_nan: u32) -> ApiResult<Self> {
-        if mode > 6 || of_nan > 1 { Err(Status::BAD_PARAM) } else { Ok(Self { mode, of_nan }) }
+    /// Reads the elements with the dims in this order, the innermost last.
+    pub(super) fn read_ordered(
+        &self,
+        memory: &Memory,
+        data: u64,
+        order: [usize; 4],
+    ) -> Result<Vec<f32>, DeviceError> {
+        let elements = self.read(memory, data)?;
+        Ok(self.places(order).map(|place| elements[place]).collect())
     }
-}
 
-impl ConvolutionDescriptor {
-    pub(super) fn new(
-        padding: [c_int; 2],
-        stride: [c_int; 2],
-        dilation: [c_int; 2],
-        mode: u32,
-        compute: u32,
-    ) -> ApiResult<Self> {
-        // Cross-correlation with sums in f32.
-        if mode != 1 || compute != 0 {
-            return Err(Status::NOT_SUPPORTED);
-        }
-        Ok(Self {
-            padding: counts(padding, 0)?,
-            stride: counts(stride, 1)?,
-            dilation: counts(dilation, 1)?,
-            groups: 1,
-            mathematics: 0,
+    /// Writes the elements with the dims in this order, and leaves the gaps unchanged.
+    pub(super) fn write_ordered(
+        &self,
+        memory: &Memory,
+        data: u64,
+        order: [usize; 4],
+        values: &[f32],
+    ) -> Result<(), DeviceError> {
+        let mut elements = self.read(memory, data)?;
+        self.places(order).zip(values).for_each(|(place, value)| elements[place] = *value);
+        self.dtype.write(memory, data, &elements)
+    }
+
+    /// Returns the offsets of the elements with the dims in this order.
+    fn places(&self, order: [usize; 4]) -> impl Iterator<Item = usize> + use<> {
+        let extents = order.map(|dim| self.extents[dim]);
+        let strides = order.map(|dim| self.strides[dim]);
+        (0..self.n_elements()).map(move |position| {
+            let (mut rest, mut place) = (position, 0);
+            for dim in (0..4).rev() {
+                place += rest % extents[dim] * strides[dim];
+                rest /= extents[dim];
+            }
+            place
         })
     }
 }
 
-fn counts<const N: usize>(numbers: [c_int; N], least: usize) -> ApiResult<[usize; N]> {
-    let mut counts = [0; N];
-    for (count, number) in counts.iter_mut().zip(numbers) {
-        *count = usize::try_from(number)
-            .ok()
-            .filter(|&count| count >= least)
-            .ok_or(Status::BAD_PARAM)?;
+impl ConvolutionDescriptor {
+    pub(super) fn new(descriptor: &Descriptor) -> ApiResult<Self> {
+        let padding = counts(descriptor, 105, 0)?;
+        // Cross-correlation of two dims with sums in f32, and as much padding at both ends.
+        let is_known = descriptor.number(100)? == 0
+            && descriptor.number(101)? == 1
+            && descriptor.number(106)? == 2
+            && counts(descriptor, 104, 0)? == padding;
+        if !is_known {
+            return Err(Status::NOT_SUPPORTED);
+        }
+        let (stride, dilation) = (counts(descriptor, 103, 1)?, counts(descriptor, 102, 1)?);
+        Ok(Self { padding, stride, dilation })
     }
-    Ok(counts)
+}
+
+/// Returns the numbers of an attribute, which are at least `least`.
+fn counts<const N: usize>(
+    descriptor: &Descriptor,
+    name: u32,
+    least: usize,
+) -> ApiResult<[usize; N]> {
+    let count = |it: &i64| usize::try_from(*it).ok().filter(|&count| count >= least);
+    let counts: Option<Vec<usize>> = descriptor.numbers(name)?.iter().map(count).collect();
+    counts.and_then(|it| it.try_into().ok()).ok_or(Status::BAD_PARAM)
 }

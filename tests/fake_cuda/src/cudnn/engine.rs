@@ -1,0 +1,65 @@
+//! Engines, which compute a graph, and what they report.
+
+use super::{ApiResult, Status};
+
+/// An engine for a graph.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Engine {
+    /// Number among the engines of the graph.
+    pub(super) index: i64,
+    pub(super) workspace_bytes: usize,
+    pub(super) numerical_notes: &'static [u32],
+    pub(super) behavior_notes: &'static [u32],
+}
+
+/// `cudnnBackendNumericalNote_t`.
+pub(super) mod numerical_note {
+    pub(crate) const TENSOR_CORE: u32 = 0;
+    pub(crate) const DOWN_CONVERT_INPUTS: u32 = 1;
+    pub(crate) const FFT: u32 = 3;
+    pub(crate) const NONDETERMINISTIC: u32 = 4;
+    pub(crate) const WINOGRAD: u32 = 5;
+}
+
+/// `CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION`.
+const RUNTIME_COMPILATION: u32 = 0;
+
+/// Selects the engines of a heuristic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum HeuristicMode {
+    /// The fastest engine first.
+    A,
+    /// Engines that compute everything.
+    Fallback,
+}
+
+impl Engine {
+    pub(super) const fn new(
+        index: i64,
+        workspace_bytes: usize,
+        numerical_notes: &'static [u32],
+    ) -> Self {
+        Self { index, workspace_bytes, numerical_notes, behavior_notes: &[] }
+    }
+
+    /// Returns the engine as one whose kernel is compiled for the graph.
+    pub(super) const fn compiled(self) -> Self {
+        Self { behavior_notes: &[RUNTIME_COMPILATION], ..self }
+    }
+
+    /// Returns true if operands are rounded to tf32.
+    pub(super) fn rounds(&self) -> bool {
+        self.numerical_notes.contains(&numerical_note::DOWN_CONVERT_INPUTS)
+    }
+}
+
+impl HeuristicMode {
+    /// Returns the mode of this `cudnnBackendHeurMode_t`.
+    pub(super) const fn new(number: i64) -> ApiResult<Self> {
+        match number {
+            3 => Ok(Self::A),
+            2 => Ok(Self::Fallback),
+            _ => Err(Status::NOT_SUPPORTED),
+        }
+    }
+}
