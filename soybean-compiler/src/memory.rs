@@ -1,7 +1,7 @@
 //! The memory plan: an offset in the one arena for every buffer.
 //!
 //! Kept buffers come first. The others live from the step that writes them to the last that reads
-//! them; a map overwrites an input that dies with it. The buffers of a collective live as long as
+//! them; a map overwrites an input that dies with it, the latest one. The buffers of a collective live as long as
 //! it may be under way in the chosen order. Larger buffers are placed first, each at the lowest
 //! offset that is free for all its lifetime.
 
@@ -153,7 +153,13 @@ fn assign_slots(
                 slot_of[input]
                     .is_some_and(|slot| slots[slot].last == at && slots[slot].phase == steps.phase)
             };
-            let over = overwritable(step, kernels, storage, result).into_iter().find(dies);
+            // That which was written last: a product may then write the map's result at once.
+            let written = |input: &BufferId| {
+                let slot = slot_of[*input].map(|it| &slots[it]);
+                slot.and_then(|it| it.buffers.last()).map(|it| it.0)
+            };
+            let inputs = overwritable(step, kernels, storage, result).into_iter().filter(dies);
+            let over = inputs.max_by_key(written);
             let slot = over.and_then(|input| slot_of[input]).unwrap_or_else(|| {
                 slots.push(Slot {
                     bytes: storage[result].bytes(),
