@@ -11,10 +11,8 @@ pub(super) mod graph;
 use std::{
     ffi::{CStr, c_char, c_int, c_void},
     fmt,
-    sync::OnceLock,
 };
 
-use cudarc::cudnn::sys;
 pub(super) use cudarc::cudnn::sys::{
     cudaStream_t, cudnnActivationDescriptor_t, cudnnActivationMode_t,
     cudnnConvolutionBwdDataAlgo_t, cudnnConvolutionBwdFilterAlgo_t, cudnnConvolutionDescriptor_t,
@@ -22,6 +20,8 @@ pub(super) use cudarc::cudnn::sys::{
     cudnnFilterDescriptor_t, cudnnHandle_t, cudnnMathType_t, cudnnNanPropagation_t,
     cudnnTensorDescriptor_t, cudnnTensorFormat_t,
 };
+
+use super::libraries::{functions, installation};
 
 /// `cudnnStatus_t`.
 #[repr(transparent)]
@@ -73,10 +73,9 @@ fn status_text(status: Status) -> String {
 /// # Safety
 /// The function has this type.
 unsafe fn function<F: Copy>(name: &str) -> Option<F> {
-    // SAFETY: `Installation::cudnn` has loaded the library.
-    let library = unsafe { sys::culib() };
+    let library = installation().cudnn().ok()?;
     // SAFETY: required of the caller.
-    unsafe { library.get::<F>(name.as_bytes()) }.ok().map(|it| *it)
+    unsafe { library.function(name) }
 }
 
 /// A description of an algorithm: `cudnnConvolutionFwdAlgoPerf_t` and those of the gradients.
@@ -98,24 +97,8 @@ pub(super) type cudnnConvolutionBwdDataAlgoPerf_t =
 pub(super) type cudnnConvolutionBwdFilterAlgoPerf_t =
     AlgorithmPerformance<cudnnConvolutionBwdFilterAlgo_t>;
 
-macro_rules! functions {
-    ($(fn $name:ident($($argument:ident: $type:ty),* $(,)?);)*) => {$(
-        /// Calls cuDNN's function of this name.
-        ///
-        /// # Safety
-        /// As cuDNN's documentation says.
-        pub(super) unsafe fn $name($($argument: $type),*) -> Status {
-            type Function = unsafe extern "C" fn($($type),*) -> Status;
-            static FUNCTION: OnceLock<Option<Function>> = OnceLock::new();
-            // SAFETY: the type is that of cuDNN's header.
-            let found = FUNCTION.get_or_init(|| unsafe { function(stringify!($name)) });
-            // SAFETY: required of the caller.
-            found.map_or(Status::CUDNN_STATUS_NOT_INITIALIZED, |it| unsafe { it($($argument),*) })
-        }
-    )*};
-}
-
 functions! {
+    cudnn -> Status;
     fn cudnnBackendCreateDescriptor(kind: u32, descriptor: *mut *mut c_void);
     fn cudnnBackendDestroyDescriptor(descriptor: *mut c_void);
     fn cudnnBackendSetAttribute(
