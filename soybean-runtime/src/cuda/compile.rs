@@ -4,17 +4,20 @@
 //! hash of the source, the options and the version of NVRTC.
 #![expect(unsafe_code, reason = "NVRTC is a C library")]
 
+pub(super) mod binding;
+
 use std::{
     collections::BTreeMap,
     ffi::{CStr, CString, c_char},
     thread,
 };
 
-use cudarc::nvrtc::{
-    result::NvrtcError,
-    sys::{self, nvrtcProgram, nvrtcResult},
-};
+use cudarc::nvrtc::sys::nvrtcProgram;
 
+use self::binding::{
+    Status, nvrtcCompileProgram, nvrtcCreateProgram, nvrtcDestroyProgram, nvrtcGetCUBIN,
+    nvrtcGetCUBINSize, nvrtcGetProgramLog, nvrtcGetProgramLogSize,
+};
 use super::{disk_cache, libraries::installation};
 use crate::{Error, ErrorKind};
 
@@ -86,13 +89,13 @@ fn compile(text: &str, options: &[String]) -> Result<Vec<u8>, Error> {
     let pointers: Vec<*const c_char> = options.iter().map(|it| it.as_ptr()).collect();
     let count = i32::try_from(pointers.len()).expect("there are two options");
     // SAFETY: the program is alive, and the options are C strings that outlive the call.
-    let compiled = unsafe { sys::nvrtcCompileProgram(program.0, count, pointers.as_ptr()) };
+    let compiled = unsafe { nvrtcCompileProgram(program.0, count, pointers.as_ptr()) };
     match compiled.result() {
         Ok(()) => program.code(),
         Err(error) => {
             let log = program.log();
             let lines: Vec<&str> = log.lines().take(LOG_LINES).collect();
-            let message = format!("compiling kernels: {}\n{}", error_text(error), lines.join("\n"));
+            let message = format!("compiling kernels: {error}\n{}", lines.join("\n"));
             Err(Error::new(ErrorKind::Program, message))
         }
     }
@@ -108,7 +111,7 @@ impl NvrtcProgram {
         let (name, none) = (c"soybean.cu", std::ptr::null());
         // SAFETY: the text and the name are C strings, which NVRTC copies; there are no headers.
         let made = unsafe {
-            sys::nvrtcCreateProgram(&mut program, text.as_ptr(), name.as_ptr(), 0, none, none)
+            nvrtcCreateProgram(&mut program, text.as_ptr(), name.as_ptr(), 0, none, none)
         };
         check("reading kernels", made)?;
         Ok(Self(program))
@@ -117,11 +120,11 @@ impl NvrtcProgram {
     fn code(&self) -> Result<Vec<u8>, Error> {
         let mut n_bytes = 0;
         // SAFETY: the program is alive, and the result is a place of this function.
-        let asked = unsafe { sys::nvrtcGetCUBINSize(self.0, &mut n_bytes) };
+        let asked = unsafe { nvrtcGetCUBINSize(self.0, &mut n_bytes) };
         check("the size of the machine code", asked)?;
         let mut code = vec![0_u8; n_bytes];
         // SAFETY: the program is alive, and the buffer has the size that NVRTC reported.
-        let asked = unsafe { sys::nvrtcGetCUBIN(self.0, code.as_mut_ptr().cast()) };
+        let asked = unsafe { nvrtcGetCUBIN(self.0, code.as_mut_ptr().cast()) };
         check("the machine code", asked)?;
         Ok(code)
     }
@@ -130,13 +133,13 @@ impl NvrtcProgram {
     fn log(&self) -> String {
         let mut n_bytes = 0;
         // SAFETY: the program is alive, and the result is a place of this function.
-        let asked = unsafe { sys::nvrtcGetProgramLogSize(self.0, &mut n_bytes) };
+        let asked = unsafe { nvrtcGetProgramLogSize(self.0, &mut n_bytes) };
         let mut log = vec![0_u8; n_bytes];
         if asked.result().is_err() || log.is_empty() {
             return String::new();
         }
         // SAFETY: the program is alive, and the buffer has the size that NVRTC reported.
-        let asked = unsafe { sys::nvrtcGetProgramLog(self.0, log.as_mut_ptr().cast()) };
+        let asked = unsafe { nvrtcGetProgramLog(self.0, log.as_mut_ptr().cast()) };
         let is_there = asked.result().is_ok();
         let text = CStr::from_bytes_until_nul(&log).ok().filter(|_| is_there);
         text.map(|it| it.to_string_lossy().into_owned()).unwrap_or_default()
@@ -146,7 +149,7 @@ impl NvrtcProgram {
 impl Drop for NvrtcProgram {
     fn drop(&mut self) {
         // SAFETY: made in `new`; whatever NVRTC says of it, it is not used again.
-        let _refused = unsafe { sys::nvrtcDestroyProgram(&mut self.0) };
+        let _refused = unsafe { nvrtcDestroyProgram(&mut self.0) };
     }
 }
 
@@ -159,20 +162,10 @@ fn c_string(text: &str) -> Result<CString, Error> {
     })
 }
 
-fn check(what: &str, outcome: nvrtcResult) -> Result<(), Error> {
-    outcome.result().map_err(|error| {
-        Error::new(ErrorKind::Program, format!("compiling kernels: {what}: {}", error_text(error)))
+fn check(what: &str, status: Status) -> Result<(), Error> {
+    status.result().map_err(|error| {
+        Error::new(ErrorKind::Program, format!("compiling kernels: {what}: {error}"))
     })
-}
-
-fn error_text(NvrtcError(code): NvrtcError) -> String {
-    // SAFETY: returns a static C string.
-    let text = unsafe { sys::nvrtcGetErrorString(code) };
-    if text.is_null() {
-        return format!("{code:?}");
-    }
-    // SAFETY: NVRTC's static texts are null-terminated.
-    unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
 }
 
 #[cfg(test)]

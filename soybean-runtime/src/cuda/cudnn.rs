@@ -10,14 +10,11 @@ pub(super) mod described_gpu;
 pub(super) mod engines;
 pub(super) mod graph;
 
-use std::{
-    ffi::{CStr, c_char, c_void},
-    fmt,
-    sync::OnceLock,
-};
+use std::{ffi::c_void, fmt};
 
-use cudarc::cudnn::sys;
 pub(super) use cudarc::cudnn::sys::{cudaStream_t, cudnnDataType_t, cudnnHandle_t};
+
+use super::libraries::{functions, installation, status_text};
 
 /// `cudnnStatus_t`.
 #[repr(transparent)]
@@ -51,51 +48,15 @@ pub(super) const NOT_SUPPORTED: CudnnError = CudnnError(Status::CUDNN_STATUS_NOT
 
 impl fmt::Display for CudnnError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ({})", status_text(self.0), self.0.0)
+        let (library, name) = (installation().cudnn(), "cudnnGetErrorString");
+        // SAFETY: it takes any status, and its texts are static.
+        let text = unsafe { status_text(library, name, self.0) };
+        write!(f, "{text} ({})", self.0.0)
     }
 }
 
-/// Returns cuDNN's name of a status.
-fn status_text(status: Status) -> String {
-    type Function = unsafe extern "C" fn(Status) -> *const c_char;
-    // SAFETY: the type is that of cuDNN's header.
-    let found = unsafe { function::<Function>("cudnnGetErrorString") };
-    // SAFETY: any status is allowed.
-    let text = found.map(|it| unsafe { it(status) }).filter(|it| !it.is_null());
-    // SAFETY: cuDNN's texts are static and null-terminated.
-    let text = text.map(|it| unsafe { CStr::from_ptr(it) });
-    text.map_or_else(|| "unknown status".to_owned(), |it| it.to_string_lossy().into_owned())
-}
-
-/// Looks up a function of the library, which must have been found.
-///
-/// # Safety
-/// The function has this type.
-unsafe fn function<F: Copy>(name: &str) -> Option<F> {
-    // SAFETY: `Installation::cudnn` has loaded the library.
-    let library = unsafe { sys::culib() };
-    // SAFETY: required of the caller.
-    unsafe { library.get::<F>(name.as_bytes()) }.ok().map(|it| *it)
-}
-
-macro_rules! functions {
-    ($(fn $name:ident($($argument:ident: $type:ty),* $(,)?);)*) => {$(
-        /// Calls cuDNN's function of this name.
-        ///
-        /// # Safety
-        /// As cuDNN's documentation says.
-        pub(super) unsafe fn $name($($argument: $type),*) -> Status {
-            type Function = unsafe extern "C" fn($($type),*) -> Status;
-            static FUNCTION: OnceLock<Option<Function>> = OnceLock::new();
-            // SAFETY: the type is that of cuDNN's header.
-            let found = FUNCTION.get_or_init(|| unsafe { function(stringify!($name)) });
-            // SAFETY: required of the caller.
-            found.map_or(Status::CUDNN_STATUS_NOT_INITIALIZED, |it| unsafe { it($($argument),*) })
-        }
-    )*};
-}
-
 functions! {
+    cudnn -> Status;
     fn cudnnBackendCreateDescriptor(kind: u32, descriptor: *mut *mut c_void);
     fn cudnnBackendDestroyDescriptor(descriptor: *mut c_void);
     fn cudnnBackendSetAttribute(

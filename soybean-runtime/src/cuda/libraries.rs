@@ -1,28 +1,27 @@
 //! Discovery of the CUDA libraries on this machine.
 //!
-//! A call into a missing library would abort the process inside cudarc, so callers ask here first.
-//! Libraries outside the loader's folders are opened by path. The loader then resolves cudarc's
-//! request by name to the open library.
-#![expect(unsafe_code, reason = "libraries are opened and asked for their versions")]
+//! A call into a missing library panics, so callers ask here first. cudarc opens the driver, and
+//! nothing else: it would look for the other libraries by names under which the system may have
+//! other versions.
+#![expect(unsafe_code, reason = "libraries are opened")]
 
+mod functions;
+mod loaded;
 mod search;
 mod spec;
+mod version;
 
 use std::{
-    ffi::c_int,
-    fmt, fs,
     ops::Range,
     path::{Path, PathBuf},
     sync::{Arc, OnceLock},
 };
 
-use cudarc::{
-    cublaslt, cudnn,
-    driver::{self, DriverError, sys::CUresult},
-    nvrtc,
-};
+use cudarc::driver::{self, DriverError, sys::CUresult};
 use libloading::Library;
 
+pub(crate) use self::loaded::LoadedLibrary;
+pub(super) use self::{functions::functions, loaded::status_text};
 use self::{
     search::{SearchEnvironment, SearchFolders},
     spec::{CUBLASLT, CUDNN, LibrarySpec, NCCL, NVRTC},
@@ -47,15 +46,6 @@ pub(crate) struct Installation {
     cublaslt: OnceLock<Result<LoadedLibrary, String>>,
     cudnn: OnceLock<Result<LoadedLibrary, String>>,
     nccl: OnceLock<Result<(LoadedLibrary, Binding), String>>,
-}
-
-/// A loaded library.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct LoadedLibrary {
-    /// Major, minor and patch version. NVRTC has no patch version.
-    pub(crate) version: [usize; 3],
-    /// Path of the file, if the system reports it.
-    path: Option<PathBuf>,
 }
 
 /// Library that NVRTC opens itself, from the loader's folders only.
@@ -102,7 +92,7 @@ impl Installation {
             return Err(device_error("expected a GPU, found none that the driver knows"));
         }
         for (spec, library) in [(&NVRTC, self.nvrtc()?), (&CUBLASLT, self.cublaslt()?)] {
-            check_major(spec, library, driver)?;
+            check_major(spec, library.version, driver)?;
         }
         Ok(self.n_devices)
     }
@@ -125,7 +115,7 @@ impl Installation {
     /// # Errors
     /// If it is missing.
     pub(crate) fn nvrtc(&self) -> Result<&LoadedLibrary, Error> {
-        let load = || self.load(&NVRTC, &self.cuda_majors(), nvrtc_version);
+        let load = || self.load(&NVRTC, &self.cuda_majors());
         as_device_error(self.nvrtc.get_or_init(load))
     }
 
@@ -134,7 +124,7 @@ impl Installation {
     /// # Errors
     /// If it is missing.
     pub(crate) fn cublaslt(&self) -> Result<&LoadedLibrary, Error> {
-        let load = || self.load(&CUBLASLT, &self.cuda_majors(), cublaslt_version);
+        let load = || self.load(&CUBLASLT, &self.cuda_majors());
         as_device_error(self.cublaslt.get_or_init(load))
     }
 
@@ -145,7 +135,7 @@ impl Installation {
     pub(crate) fn cudnn(&self) -> Result<&LoadedLibrary, Error> {
         // cuDNN opens these two libraries by names that the loader may not know.
         let _others_first = (self.nvrtc(), self.cublaslt());
-        let load = || self.load(&CUDNN, &[9], cudnn_version);
+        let load = || self.load(&CUDNN, &[9]);
         as_device_error(self.cudnn.get_or_init(load))
     }
 
@@ -163,27 +153,15 @@ impl Installation {
     /// If it is missing.
     pub(crate) fn nccl_loaded(&self) -> Result<&(LoadedLibrary, Binding), Error> {
         as_device_error(self.nccl.get_or_init(|| {
-            let binding = Binding::new(self.open(&NCCL, &[2])?)?;
-            let version = version_parts(binding.version_number().unwrap_or(0));
-            Ok((LoadedLibrary { version, path: loaded_path(NCCL.stem) }, binding))
+            let library = self.load(&NCCL, &[2])?;
+            let binding = Binding::new(&library);
+            Ok((library, binding))
         }))
     }
 
-    /// Opens a library, lets cudarc find it, and reads its version.
-    fn load(
-        &self,
-        spec: &LibrarySpec,
-        majors: &[usize],
-        version: fn() -> Option<[usize; 3]>,
-    ) -> Result<LoadedLibrary, String> {
-        let opened = self.open(spec, majors);
-        let version = match version() {
-            Some(version) => version,
-            None => return Err(opened.err().unwrap_or_else(|| spec.missing(majors))),
-        };
-        // It stays open until the process ends, like everything that cudarc opens.
-        opened.into_iter().for_each(std::mem::forget);
-        Ok(LoadedLibrary { version, path: loaded_path(spec.stem) })
+    /// Opens a library and checks it.
+    fn load(&self, spec: &LibrarySpec, majors: &[usize]) -> Result<LoadedLibrary, String> {
+        LoadedLibrary::new(self.open(spec, majors)?, spec)
     }
 
     /// Opens a library from the first folder that has it: folders of the user, of the loader, then
@@ -222,17 +200,6 @@ impl Installation {
     }
 }
 
-impl fmt::Display for LoadedLibrary {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [major, minor, patch] = self.version;
-        write!(f, "{major}.{minor}")?;
-        if patch != 0 {
-            write!(f, ".{patch}")?;
-        }
-        self.path.as_ref().map_or(Ok(()), |it| write!(f, " ({})", it.display()))
-    }
-}
-
 fn device_error(message: impl Into<String>) -> Error {
     Error::new(ErrorKind::Device, message)
 }
@@ -243,8 +210,11 @@ fn as_device_error<T>(library: &Result<T, String>) -> Result<&T, Error> {
 
 /// Checks that the driver supports the output of a library. Drivers reject code of later CUDA
 /// versions.
-fn check_major(spec: &LibrarySpec, library: &LoadedLibrary, driver: i32) -> Result<(), Error> {
-    let [major, minor, _] = library.version;
+fn check_major(
+    spec: &LibrarySpec,
+    [major, minor, _]: [usize; 3],
+    driver: i32,
+) -> Result<(), Error> {
     if usize::try_from(driver / 1000).is_ok_and(|it| major <= it) {
         return Ok(());
     }
@@ -293,70 +263,15 @@ fn count_devices() -> Result<usize, String> {
     }
 }
 
-fn nvrtc_version() -> Option<[usize; 3]> {
-    // SAFETY: only opens the library.
-    if !unsafe { nvrtc::sys::is_culib_present() } {
-        return None;
-    }
-    let (mut major, mut minor): (c_int, c_int) = (0, 0);
-    // SAFETY: the library is open, and the results are local variables.
-    let asked = unsafe { nvrtc::sys::nvrtcVersion(&mut major, &mut minor) };
-    asked.result().ok()?;
-    Some([major.try_into().ok()?, minor.try_into().ok()?, 0])
-}
-
-fn cublaslt_version() -> Option<[usize; 3]> {
-    // SAFETY: only opens the library.
-    if !unsafe { cublaslt::sys::is_culib_present() } {
-        return None;
-    }
-    // SAFETY: the library is open.
-    Some(version_parts(unsafe { cublaslt::sys::cublasLtGetVersion() }))
-}
-
-fn cudnn_version() -> Option<[usize; 3]> {
-    // SAFETY: only opens the library.
-    if !unsafe { cudnn::sys::is_culib_present() } {
-        return None;
-    }
-    // SAFETY: the library is open.
-    Some(version_parts(unsafe { cudnn::sys::cudnnGetVersion() }))
-}
-
-/// Splits a version number of the libraries since 2023: 91900 is 9.19.0.
-fn version_parts(version: usize) -> [usize; 3] {
-    [version / 10_000, version / 100 % 100, version % 100]
-}
-
-/// Returns the path of an open library from `/proc/self/maps`.
-fn loaded_path(stem: &str) -> Option<PathBuf> {
-    let maps = fs::read_to_string("/proc/self/maps").ok()?;
-    let start = format!("/{}", stem.trim_end_matches('.'));
-    maps.lines()
-        .find(|it| it.contains(&start))
-        .and_then(|it| it.find('/').map(|at| it[at..].into()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn loaded(version: [usize; 3]) -> LoadedLibrary {
-        LoadedLibrary { version, path: None }
-    }
-
-    #[test]
-    fn version_numbers_are_split() {
-        assert_eq!(version_parts(91_900), [9, 19, 0]);
-        assert_eq!(version_parts(130_103), [13, 1, 3]);
-        assert_eq!(loaded(version_parts(22_809)).to_string(), "2.28.9");
-    }
-
     #[test]
     fn libraries_may_not_be_newer_than_the_driver() {
-        assert_eq!(check_major(&NVRTC, &loaded([12, 9, 0]), 12_040), Ok(()));
-        assert_eq!(check_major(&NVRTC, &loaded([12, 9, 0]), 13_000), Ok(()));
-        let error = check_major(&CUBLASLT, &loaded([13, 1, 0]), 12_080).unwrap_err();
+        assert_eq!(check_major(&NVRTC, [12, 9, 0], 12_040), Ok(()));
+        assert_eq!(check_major(&NVRTC, [12, 9, 0], 13_000), Ok(()));
+        let error = check_major(&CUBLASLT, [13, 1, 0], 12_080).unwrap_err();
         assert_eq!(
             error.to_string(),
             "expected a driver for CUDA 13.0 or later, as cuBLASLt 13.1 needs, found one for 12.8: update the driver, or install \
@@ -369,7 +284,7 @@ mod tests {
         let folders = SearchFolders { explicit: Vec::new(), standard: Vec::new() };
         let found = Installation::with(Err(String::new()), 0, folders);
         let (name, stem) = ("X", "libsoybean-none.so.");
-        let spec = LibrarySpec { name, stem, product: "X", package: "none" };
+        let spec = LibrarySpec { name, stem, product: "X", package: "none", ..NVRTC };
         let message = found.open(&spec, &[2, 1]).unwrap_err();
         assert_eq!(
             message,

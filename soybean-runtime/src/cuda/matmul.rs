@@ -5,31 +5,27 @@
 #![expect(unsafe_code, reason = "cuBLASLt is a C library")]
 
 mod autotune;
+pub(super) mod binding;
 mod descriptor;
 mod layout;
 
-use std::{mem::MaybeUninit, sync::Arc};
+use std::{mem::MaybeUninit, ptr, sync::Arc};
 
-use cudarc::cublaslt::{
-    result::{self, CublasError},
-    sys::{
-        self, cublasComputeType_t as Compute, cublasLtMatmulDescAttributes_t as Attribute,
-        cublasStatus_t as Status,
-    },
-};
 use soybean_plan::{Contraction, DType, Precision};
 
 use self::{
+    binding::{
+        self as sys, CublasError, Status, cublasComputeType_t as Compute,
+        cublasLtMatmulDescAttributes_t as Attribute,
+    },
     descriptor::{
-        MatmulDescriptor, MatmulPreference, MatrixLayout, NOT_SUPPORTED, data_type, to_i64,
+        MatmulDescriptor, MatmulPreference, MatrixLayout, NOT_SUPPORTED, data_type,
+        epilogue_number, to_i64,
     },
     layout::{MatmulLayout, OperandOrder, candidate_layouts},
 };
 use super::{
-    capture_lock::not_capturing,
-    epilogue::{Epilogue, Function},
-    gpu::Gpu,
-    libraries::installation,
+    capture_lock::not_capturing, epilogue::Epilogue, gpu::Gpu, libraries::installation,
     stream::Stream,
 };
 use crate::{Error, ErrorKind};
@@ -59,7 +55,10 @@ impl CublasLt {
         installation().cublaslt()?;
         gpu.bind()?;
         let _no_capture = not_capturing();
-        let raw = result::create_handle()
+        let mut raw = ptr::null_mut();
+        // SAFETY: the result is a local variable.
+        unsafe { sys::cublasLtCreate(&mut raw) }
+            .result()
             .map_err(|error| cublas_error(&format!("starting cuBLASLt on {gpu:?}"), error))?;
         Ok(Self { gpu: Arc::clone(gpu), raw })
     }
@@ -71,7 +70,7 @@ impl Drop for CublasLt {
             let _no_capture = not_capturing();
             // SAFETY: made in `new`. After a fatal error cuBLASLt refuses, and there is nothing
             // left to destroy.
-            let _refused = unsafe { result::destroy_handle(self.raw) };
+            let _refused = unsafe { sys::cublasLtDestroy(self.raw) };
         }
     }
 }
@@ -240,15 +239,15 @@ impl MatmulPlan {
             // SAFETY: descriptors and algorithm were found together for this handle; the addresses
             // are required of the caller.
             unsafe {
-                result::matmul(
+                sys::cublasLtMatmul(
                     lt.raw,
                     self.descriptor.raw(),
-                    std::ptr::from_ref(&one).cast(),
-                    std::ptr::from_ref(&zero).cast(),
+                    ptr::from_ref(&one).cast(),
                     first as *const _,
                     first_layout,
                     second as *const _,
                     second_layout,
+                    ptr::from_ref(&zero).cast(),
                     result as *const _,
                     result_layout,
                     result as *mut _,
@@ -259,6 +258,7 @@ impl MatmulPlan {
                     raw.cast(),
                 )
             }
+            .result()
             .map_err(refused)?;
         }
         Ok(())
@@ -295,11 +295,11 @@ pub(crate) fn n_documented_calls(
 }
 
 /// Returns true if cuBLASLt can apply an epilogue: the bias is along the columns, and the auxiliary
-/// buffer is one matrix that cuBLASLt has written.
+/// buffer is one matrix.
 fn takes_epilogue(layout: &MatmulLayout, epilogue: Epilogue) -> bool {
     layout.order == OperandOrder::RightLeft
         && layout.calls.len() == 1
-        && epilogue.function != Function::ReluGradientByResult
+        && epilogue_number(epilogue).is_some()
         && (layout.n_batch == 1 || !epilogue.has_aux())
 }
 
@@ -314,7 +314,8 @@ fn describe(
     let transposed = layout.operands.map(|it| i32::from(it.is_transposed));
     descriptor.set(Attribute::CUBLASLT_MATMUL_DESC_TRANSA, &transposed[0])?;
     descriptor.set(Attribute::CUBLASLT_MATMUL_DESC_TRANSB, &transposed[1])?;
-    descriptor.set(Attribute::CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue_number(epilogue))?;
+    let number = epilogue_number(epilogue).ok_or(NOT_SUPPORTED)?;
+    descriptor.set(Attribute::CUBLASLT_MATMUL_DESC_EPILOGUE, &number)?;
     // The heuristic needs to see that addresses will be set, and their alignment.
     let some_address = BUFFER_ALIGNMENT as u64;
     if let Some(dtype) = epilogue.bias {
@@ -331,33 +332,6 @@ fn describe(
         descriptor.set(Attribute::CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &some_address)?;
     }
     Ok(descriptor)
-}
-
-fn epilogue_number(epilogue: Epilogue) -> sys::cublasLtEpilogue_t {
-    use sys::cublasLtEpilogue_t as Number;
-    let (without, with) = match epilogue.function {
-        Function::Identity => (Number::CUBLASLT_EPILOGUE_DEFAULT, Number::CUBLASLT_EPILOGUE_BIAS),
-        Function::Relu => (Number::CUBLASLT_EPILOGUE_RELU, Number::CUBLASLT_EPILOGUE_RELU_BIAS),
-        Function::Gelu => (Number::CUBLASLT_EPILOGUE_GELU, Number::CUBLASLT_EPILOGUE_GELU_BIAS),
-        Function::ReluAux => {
-            (Number::CUBLASLT_EPILOGUE_RELU_AUX, Number::CUBLASLT_EPILOGUE_RELU_AUX_BIAS)
-        }
-        Function::GeluAux => {
-            (Number::CUBLASLT_EPILOGUE_GELU_AUX, Number::CUBLASLT_EPILOGUE_GELU_AUX_BIAS)
-        }
-        Function::ReluGradient | Function::ReluGradientByResult => {
-            (Number::CUBLASLT_EPILOGUE_DRELU, Number::CUBLASLT_EPILOGUE_DRELU_BGRAD)
-        }
-        Function::GeluGradient => {
-            (Number::CUBLASLT_EPILOGUE_DGELU, Number::CUBLASLT_EPILOGUE_DGELU_BGRAD)
-        }
-        // The right operand is cuBLASLt's first one wherever there is an epilogue.
-        Function::LeftSums => (Number::CUBLASLT_EPILOGUE_DEFAULT, Number::CUBLASLT_EPILOGUE_BGRADB),
-        Function::RightSums => {
-            (Number::CUBLASLT_EPILOGUE_DEFAULT, Number::CUBLASLT_EPILOGUE_BGRADA)
-        }
-    };
-    if epilogue.bias.is_some() { with } else { without }
 }
 
 /// Returns the alignment in bytes of left operand, right operand and result over all calls.

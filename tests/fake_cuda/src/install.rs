@@ -3,9 +3,9 @@
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::{env, fs, process};
+use std::{env, fs, io, process};
 
-/// Number of links that this process has created, for unique temporary names.
+/// Number of files that this process has created, for unique temporary names.
 static N_MADE: AtomicU64 = AtomicU64::new(0);
 
 /// All names link to one file, so that a process that loads several of them has one set of devices.
@@ -39,8 +39,7 @@ pub fn install(folder: &Path) -> Result<PathBuf, String> {
 /// As [`install`].
 pub fn install_without(folder: &Path, omitted: &[&str]) -> Result<PathBuf, String> {
     let library = library()?;
-    let io_error = |path: &Path, error: std::io::Error| format!("{}: {error}", path.display());
-    fs::create_dir_all(folder).map_err(|error| io_error(folder, error))?;
+    create_folder(folder)?;
     let is_installed =
         |name: &&str| !omitted.iter().any(|other| name.starts_with(&format!("lib{other}.so")));
     for name in NAMES.into_iter().filter(is_installed) {
@@ -48,15 +47,38 @@ pub fn install_without(folder: &Path, omitted: &[&str]) -> Result<PathBuf, Strin
         if fs::read_link(&path).is_ok_and(|found| found == library) {
             continue;
         }
-        // Created under a temporary name and renamed: other threads and processes may install into
-        // the same folder.
-        let number = N_MADE.fetch_add(1, Ordering::Relaxed);
-        let aside = folder.join(format!("{name}.{}.{number}", process::id()));
-        symlink(&library, &aside)
-            .and_then(|()| fs::rename(&aside, &path))
-            .map_err(|error| io_error(&path, error))?;
+        put(&path, |aside| symlink(&library, aside))?;
     }
     Ok(folder.to_owned())
+}
+
+/// Copies the library to a folder under names without a version, which development packages add for
+/// the compiler. Loaders take the copies for other libraries than those of [`install`].
+///
+/// # Errors
+///
+/// As [`install`].
+pub fn install_development_names(folder: &Path) -> Result<PathBuf, String> {
+    let library = library()?;
+    create_folder(folder)?;
+    for name in ["libnvrtc.so", "libcublasLt.so", "libcudnn.so"] {
+        put(&folder.join(name), |aside| fs::copy(&library, aside).map(|_| ()))?;
+    }
+    Ok(folder.to_owned())
+}
+
+fn create_folder(folder: &Path) -> Result<(), String> {
+    fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))
+}
+
+/// Creates a file under a temporary name and renames it: other threads and processes may install
+/// into the same folder.
+fn put(path: &Path, create: impl FnOnce(&Path) -> io::Result<()>) -> Result<(), String> {
+    let number = N_MADE.fetch_add(1, Ordering::Relaxed);
+    let aside = path.with_added_extension(format!("{}.{number}", process::id()));
+    create(&aside)
+        .and_then(|()| fs::rename(&aside, path))
+        .map_err(|error| format!("{}: {error}", path.display()))
 }
 
 /// Returns the newest build of the library in the folder of the running program, its parent, or the

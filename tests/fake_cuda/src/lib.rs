@@ -29,5 +29,5 @@ pub mod virtual_gpus;
 mod work;
 
 pub use compile::{Sanitize, compile, compile_in, has_compiler, sanitizer_library};
-pub use install::{install, install_without};
+pub use install::{install, install_development_names, install_without};
 pub use module::{Module, Order};

@@ -1,8 +1,13 @@
-//! Tests of machines without some of the CUDA libraries.
+//! Tests of machines without some of the CUDA libraries, or with several versions.
+
+use std::{fs, path::Path};
 
 use soybean::{Config, Device, Network, runtime};
 
-use soybean_fake_cuda::virtual_gpus::{on_virtual_gpus, on_virtual_gpus_without};
+use soybean_fake_cuda::{
+    install, install_development_names,
+    virtual_gpus::{on_virtual_gpus, on_virtual_gpus_without},
+};
 
 use super::{cnn_digits, digits, losses, schedules::trains_as_on_the_cpu, trainer};
 
@@ -66,6 +71,33 @@ fn without_nccl() {
         let line = trainer::<digits::Network>(Device::Cuda, true).device_line();
         assert!(line.contains("by copies between the devices"), "{line}");
         trains_as_on_the_cpu::<digits::Network>(machine, 0..40);
+    });
+}
+
+/// Development packages add names without a version in the loader's folders. Only the libraries in
+/// the folder of `SOYBEAN_CUDA_LIBS` are opened.
+#[test]
+fn libraries_are_those_of_the_named_folder() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let named = install(&folder.join("named_libraries")).unwrap();
+    let development = install_development_names(&folder.join("development_packages")).unwrap();
+    let [named, development] = [&named, &development].map(|it| it.to_str().unwrap());
+    let settings = [
+        ("SOYBEAN_CUDA_LIBS", named),
+        ("LD_LIBRARY_PATH", &format!("{development}:{named}")),
+        ("SOYBEAN_CACHE_DIR", ""),
+        ("XDG_CACHE_HOME", ""),
+        ("HOME", ""),
+    ];
+    let test = "cuda::libraries::libraries_are_those_of_the_named_folder";
+    on_virtual_gpus(test, &settings, |machine| {
+        losses(&mut trainer::<cnn_digits::Network>(Device::Cuda, true));
+        let maps = fs::read_to_string("/proc/self/maps").unwrap();
+        let others: Vec<&str> = maps.lines().filter(|it| it.contains(development)).collect();
+        assert!(others.is_empty(), "{others:#?}");
+        for function in ["nvrtcCompileProgram", "cublasLtMatmul", "cudnnConvolutionForward"] {
+            assert!(machine.n_calls(function) > 0, "{function}");
+        }
     });
 }
 

@@ -44,7 +44,12 @@ impl ConvolutionPlan {
         generated: &GeneratedOperations,
     ) -> Result<Option<Self>, Error> {
         let (n_engines, n_rivals) = (self.candidates.len(), generated.n_variants());
-        let kernel = format!("{convolution:?} {types:?} {epilogue:?} {n_engines} {n_rivals}");
+        let n_fused = self.candidates.iter().filter(|it| it.has_epilogue).count();
+        let kernel = format!(
+            "{convolution:?} {types:?} {epilogue:?}, {n_fused} engines with the epilogue, {} \
+             without, {n_rivals} generated kernels",
+            n_engines - n_fused
+        );
         let run = |number: usize, stream: &Stream, blocks: &[u64]| {
             let &[left, right, third, result, workspace] = blocks else {
                 return Ok(Attempt::Refused);

@@ -199,7 +199,10 @@ fn plan(
 ) -> Option<ConvolutionPlan> {
     let cudnn = Cudnn::new(&gpus(1)[0]).unwrap();
     let limits = ConvolutionLimits { precision, max_workspace_bytes };
-    ConvolutionPlan::new(&cudnn, convolution, *types, Epilogue::default(), limits).unwrap()
+    let none = Epilogue::default();
+    let mut plan = ConvolutionPlan::new(&cudnn, convolution, *types, none, limits).unwrap()?;
+    plan.choose_first(&cudnn);
+    Some(plan)
 }
 
 /// Plain, strided, grouped, depthwise, one-dimensional and wide convolutions, and one of few
@@ -250,16 +253,16 @@ fn unsupported_convolutions_are_left_to_generated_kernels() {
 }
 
 #[test]
-fn algorithms_that_fit_are_taken_in_their_order() {
+fn engines_that_fit_are_taken_in_their_order() {
     on_virtual_gpus(
-        "cuda::convolution::tests::algorithms_that_fit_are_taken_in_their_order",
+        "cuda::convolution::tests::engines_that_fit_are_taken_in_their_order",
         &[],
         |_| {
             let types = [DType::Bf16; 3];
             let plan =
                 |form, most| plan(&(Convolution { form, ..PLAIN }, types), Precision::Bf16, most);
             let workspace = |form, most| plan(form, most).map(|it| it.workspace_bytes());
-            // The second algorithm needs no workspace. The gradient's, which is not deterministic,
+            // The second engine needs no workspace. The gradient's, which is not deterministic,
             // is not taken.
             assert_eq!(workspace(ConvolutionForm::Forward, 4096), Some(4096));
             assert_eq!(workspace(ConvolutionForm::Forward, 4095), Some(0));
@@ -269,6 +272,9 @@ fn algorithms_that_fit_are_taken_in_their_order() {
     );
 }
 
+/// The virtual cuDNN's engine of Winograd's transforms.
+const WINOGRAD: i64 = 4;
+
 #[test]
 fn single_precision_takes_no_transforms() {
     on_virtual_gpus("cuda::convolution::tests::single_precision_takes_no_transforms", &[], |_| {
@@ -276,10 +282,12 @@ fn single_precision_takes_no_transforms() {
         // cuDNN suggests a transform first.
         for form in FORMS {
             let case = (Convolution { form, ..PLAIN }, types);
-            for (precision, may_transform) in [(Precision::F32, false), (Precision::Tf32, true)] {
+            let first = |precision| {
                 let plan = plan(&case, precision, MAX_WORKSPACE_BYTES).unwrap();
-                let _ = (plan, may_transform);
-            }
+                plan.candidates[plan.chosen].engine.made_plan().unwrap().engine
+            };
+            assert_ne!(first(Precision::F32), WINOGRAD, "{form:?}");
+            assert_eq!(first(Precision::Tf32), WINOGRAD, "{form:?}");
         }
     });
 }

@@ -1,4 +1,10 @@
-//! Names and sources of the required libraries.
+//! Names, sources and functions of the required libraries.
+
+use super::{
+    loaded::LoadedLibrary,
+    version::{cublaslt_version, cudnn_version, nccl_version, nvrtc_version},
+};
+use crate::cuda::{compile, cudnn, matmul, nccl};
 
 /// Names of a library.
 pub(super) struct LibrarySpec {
@@ -10,6 +16,10 @@ pub(super) struct LibrarySpec {
     pub(super) product: &'static str,
     /// Python package that contains the library.
     pub(super) package: &'static str,
+    /// Functions that the library must have.
+    pub(super) functions: &'static [&'static str],
+    /// Returns the version.
+    pub(super) version: fn(&LoadedLibrary) -> Option<[usize; 3]>,
 }
 
 pub(super) const NVRTC: LibrarySpec = LibrarySpec {
@@ -17,21 +27,34 @@ pub(super) const NVRTC: LibrarySpec = LibrarySpec {
     stem: "libnvrtc.so.",
     product: "CUDA's toolkit",
     package: "nvidia-cuda-nvrtc",
+    functions: compile::binding::FUNCTIONS,
+    version: nvrtc_version,
 };
 pub(super) const CUBLASLT: LibrarySpec = LibrarySpec {
     name: "cuBLASLt",
     stem: "libcublasLt.so.",
     product: "CUDA's toolkit",
     package: "nvidia-cublas",
+    functions: matmul::binding::FUNCTIONS,
+    version: cublaslt_version,
 };
 pub(super) const CUDNN: LibrarySpec = LibrarySpec {
     name: "cuDNN",
     stem: "libcudnn.so.",
     product: "cuDNN",
     package: "nvidia-cudnn-cu13",
+    functions: cudnn::FUNCTIONS,
+    version: cudnn_version,
 };
-pub(super) const NCCL: LibrarySpec =
-    LibrarySpec { name: "NCCL", stem: "libnccl.so.", product: "NCCL", package: "nvidia-nccl-cu13" };
+pub(super) const NCCL: LibrarySpec = LibrarySpec {
+    name: "NCCL",
+    stem: "libnccl.so.",
+    product: "NCCL",
+    package: "nvidia-nccl-cu13",
+    functions: nccl::Binding::FUNCTIONS,
+    version: nccl_version,
+};
+
 impl LibrarySpec {
     /// Returns the error message for a missing library.
     pub(super) fn missing(&self, majors: &[usize]) -> String {

@@ -1,13 +1,15 @@
 //! Descriptors of cuBLASLt for matrices and products, destroyed on drop.
 #![expect(unsafe_code, reason = "cuBLASLt is a C library")]
 
-use cudarc::cublaslt::{
-    result::{self, CublasError},
-    sys,
-};
+use std::ptr;
+
 use soybean_plan::DType;
 
-use super::layout::StoredMatrix;
+use super::{
+    binding::{self as sys, CublasError, Status},
+    layout::StoredMatrix,
+};
+use crate::cuda::epilogue::{Epilogue, Function};
 
 /// Layout of a batch of matrices.
 pub(super) struct MatrixLayout(sys::cublasLtMatrixLayout_t);
@@ -21,7 +23,12 @@ impl MatrixLayout {
         use sys::cublasLtMatrixLayoutAttribute_t as Attribute;
         let StoredMatrix { rows, columns, leading, batch, .. } = *stored;
         let (rows, columns, leading) = (rows as u64, columns as u64, to_i64(leading)?);
-        let layout = Self(result::create_matrix_layout(data_type(dtype)?, rows, columns, leading)?);
+        let (dtype, mut raw) = (data_type(dtype)?, ptr::null_mut());
+        // SAFETY: the result is a local variable.
+        let created =
+            unsafe { sys::cublasLtMatrixLayoutCreate(&mut raw, dtype, rows, columns, leading) };
+        created.result()?;
+        let layout = Self(raw);
         if n_batch > 1 {
             let count = i32::try_from(n_batch).map_err(|_| NOT_SUPPORTED)?;
             layout.set(Attribute::CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count)?;
@@ -40,16 +47,17 @@ impl MatrixLayout {
         attribute: sys::cublasLtMatrixLayoutAttribute_t,
         value: &T,
     ) -> Result<(), CublasError> {
-        let place = std::ptr::from_ref(value).cast();
+        let place = ptr::from_ref(value).cast();
         // SAFETY: the layout is valid, and cuBLASLt copies the bytes of the value.
-        unsafe { result::set_matrix_layout_attribute(self.0, attribute, place, size_of::<T>()) }
+        unsafe { sys::cublasLtMatrixLayoutSetAttribute(self.0, attribute, place, size_of::<T>()) }
+            .result()
     }
 }
 
 impl Drop for MatrixLayout {
     fn drop(&mut self) {
         // SAFETY: created in `new`; whatever cuBLASLt returns, it is not used again.
-        let _refused = unsafe { result::destroy_matrix_layout(self.0) };
+        let _refused = unsafe { sys::cublasLtMatrixLayoutDestroy(self.0) };
     }
 }
 
@@ -58,7 +66,10 @@ pub(super) struct MatmulDescriptor(sys::cublasLtMatmulDesc_t);
 
 impl MatmulDescriptor {
     pub(super) fn new(compute: sys::cublasComputeType_t) -> Result<Self, CublasError> {
-        result::create_matmul_desc(compute, sys::cudaDataType_t::CUDA_R_32F).map(Self)
+        let (scale, mut raw) = (sys::cudaDataType_t::CUDA_R_32F, ptr::null_mut());
+        // SAFETY: the result is a local variable.
+        unsafe { sys::cublasLtMatmulDescCreate(&mut raw, compute, scale) }.result()?;
+        Ok(Self(raw))
     }
 
     pub(super) fn raw(&self) -> sys::cublasLtMatmulDesc_t {
@@ -70,16 +81,17 @@ impl MatmulDescriptor {
         attribute: sys::cublasLtMatmulDescAttributes_t,
         value: &T,
     ) -> Result<(), CublasError> {
-        let place = std::ptr::from_ref(value).cast();
+        let place = ptr::from_ref(value).cast();
         // SAFETY: the descriptor is valid, and cuBLASLt copies the bytes of the value.
-        unsafe { result::set_matmul_desc_attribute(self.0, attribute, place, size_of::<T>()) }
+        unsafe { sys::cublasLtMatmulDescSetAttribute(self.0, attribute, place, size_of::<T>()) }
+            .result()
     }
 }
 
 impl Drop for MatmulDescriptor {
     fn drop(&mut self) {
         // SAFETY: created in `new`; whatever cuBLASLt returns, it is not used again.
-        let _refused = unsafe { result::destroy_matmul_desc(self.0) };
+        let _refused = unsafe { sys::cublasLtMatmulDescDestroy(self.0) };
     }
 }
 
@@ -90,7 +102,10 @@ impl MatmulPreference {
     /// Sets the maximum workspace, and the alignments of first operand, second operand and result.
     pub(super) fn new(workspace_bytes: usize, alignments: [u32; 3]) -> Result<Self, CublasError> {
         use sys::cublasLtMatmulPreferenceAttributes_t as Attribute;
-        let preference = Self(result::create_matmul_pref()?);
+        let mut raw = ptr::null_mut();
+        // SAFETY: the result is a local variable.
+        unsafe { sys::cublasLtMatmulPreferenceCreate(&mut raw) }.result()?;
+        let preference = Self(raw);
         preference
             .set(Attribute::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &(workspace_bytes as u64))?;
         let [first, second, result] = alignments;
@@ -114,22 +129,24 @@ impl MatmulPreference {
         attribute: sys::cublasLtMatmulPreferenceAttributes_t,
         value: &T,
     ) -> Result<(), CublasError> {
-        let place = std::ptr::from_ref(value).cast();
+        let place = ptr::from_ref(value).cast();
         // SAFETY: the preference is valid, and cuBLASLt copies the bytes of the value.
-        unsafe { result::set_matmul_pref_attribute(self.0, attribute, place, size_of::<T>()) }
+        unsafe {
+            sys::cublasLtMatmulPreferenceSetAttribute(self.0, attribute, place, size_of::<T>())
+        }
+        .result()
     }
 }
 
 impl Drop for MatmulPreference {
     fn drop(&mut self) {
         // SAFETY: created in `new`; whatever cuBLASLt returns, it is not used again.
-        let _refused = unsafe { result::destroy_matmul_pref(self.0) };
+        let _refused = unsafe { sys::cublasLtMatmulPreferenceDestroy(self.0) };
     }
 }
 
 /// The error for requests that cuBLASLt does not support.
-pub(super) const NOT_SUPPORTED: CublasError =
-    CublasError(sys::cublasStatus_t::CUBLAS_STATUS_NOT_SUPPORTED);
+pub(super) const NOT_SUPPORTED: CublasError = CublasError(Status::CUBLAS_STATUS_NOT_SUPPORTED);
 
 /// Returns the CUDA data type of an element type.
 pub(super) fn data_type(dtype: DType) -> Result<sys::cudaDataType_t, CublasError> {
@@ -138,6 +155,35 @@ pub(super) fn data_type(dtype: DType) -> Result<sys::cudaDataType_t, CublasError
         DType::Bf16 => Ok(sys::cudaDataType_t::CUDA_R_16BF),
         DType::I32 => Err(NOT_SUPPORTED),
     }
+}
+
+/// Returns the number of an epilogue. `None` if cuBLASLt has none.
+pub(super) fn epilogue_number(epilogue: Epilogue) -> Option<sys::cublasLtEpilogue_t> {
+    use sys::cublasLtEpilogue_t as Number;
+    let (without, with) = match epilogue.function {
+        Function::Identity => (Number::CUBLASLT_EPILOGUE_DEFAULT, Number::CUBLASLT_EPILOGUE_BIAS),
+        Function::Relu => (Number::CUBLASLT_EPILOGUE_RELU, Number::CUBLASLT_EPILOGUE_RELU_BIAS),
+        Function::Gelu => (Number::CUBLASLT_EPILOGUE_GELU, Number::CUBLASLT_EPILOGUE_GELU_BIAS),
+        Function::ReluAux => {
+            (Number::CUBLASLT_EPILOGUE_RELU_AUX, Number::CUBLASLT_EPILOGUE_RELU_AUX_BIAS)
+        }
+        Function::GeluAux => {
+            (Number::CUBLASLT_EPILOGUE_GELU_AUX, Number::CUBLASLT_EPILOGUE_GELU_AUX_BIAS)
+        }
+        Function::ReluGradient => {
+            (Number::CUBLASLT_EPILOGUE_DRELU, Number::CUBLASLT_EPILOGUE_DRELU_BGRAD)
+        }
+        Function::ReluGradientByResult => return None,
+        Function::GeluGradient => {
+            (Number::CUBLASLT_EPILOGUE_DGELU, Number::CUBLASLT_EPILOGUE_DGELU_BGRAD)
+        }
+        // The right operand is cuBLASLt's first one wherever there is an epilogue.
+        Function::LeftSums => (Number::CUBLASLT_EPILOGUE_DEFAULT, Number::CUBLASLT_EPILOGUE_BGRADB),
+        Function::RightSums => {
+            (Number::CUBLASLT_EPILOGUE_DEFAULT, Number::CUBLASLT_EPILOGUE_BGRADA)
+        }
+    };
+    Some(if epilogue.bias.is_some() { with } else { without })
 }
 
 pub(super) fn to_i64(number: usize) -> Result<i64, CublasError> {

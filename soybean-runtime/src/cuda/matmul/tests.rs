@@ -9,6 +9,7 @@ use soybean_plan::{MatrixStrides, Shape, Strides};
 
 use super::*;
 use crate::cuda::{
+    epilogue::Function,
     host_tensor::{HostTensor, gpus},
     memory::DeviceMemory,
     stream::Priority,

@@ -6,8 +6,9 @@
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 
-use libloading::Library;
 use soybean_plan::{Combine, DType};
+
+use crate::cuda::libraries::LoadedLibrary;
 
 /// `ncclComm_t`: the communicator of one rank.
 pub(super) type RawCommunicator = *mut c_void;
@@ -87,38 +88,34 @@ macro_rules! functions {
             pub(super) non_blocking: Option<NonBlocking>,
             /// Returns the last error as text. Older versions lack it.
             last_error: Option<unsafe extern "C" fn(RawCommunicator) -> *const c_char>,
-            _library: Library,
         }
 
         impl Binding {
-            /// Looks up the functions in the library.
-            ///
-            /// # Errors
-            /// Names a function that the library lacks.
-            pub(crate) fn new(library: Library) -> Result<Self, String> {
+            /// Names of the functions that all versions have.
+            pub(crate) const FUNCTIONS: &[&str] = &[$($symbol),*];
+
+            /// Looks up the functions in the library, which has been checked for those.
+            pub(crate) fn new(library: &LoadedLibrary) -> Self {
                 $(
                     // SAFETY: the type matches the function in NCCL's header.
-                    let found = unsafe { library.get::<unsafe extern "C" fn($($argument),*) -> $result>($symbol) };
-                    let $name = *found.map_err(|_| format!("NCCL: expected {} in the library, found no such function", $symbol))?;
+                    let $name = unsafe { library.function($symbol) };
                 )*
                 // SAFETY: as above.
-                let found = unsafe { library.get::<unsafe extern "C" fn(RawCommunicator) -> *const c_char>("ncclGetLastError") };
-                let last_error = found.ok().map(|it| *it);
+                let last_error = unsafe { library.function("ncclGetLastError") };
                 // SAFETY: as above.
-                let init_rank = unsafe { library.get::<InitRankConfig>("ncclCommInitRankConfig") };
+                let init_rank = unsafe { library.function("ncclCommInitRankConfig") };
                 // SAFETY: as above.
-                let finalize = unsafe { library.get::<unsafe extern "C" fn(RawCommunicator) -> NcclResult>("ncclCommFinalize") };
-                let non_blocking = init_rank.ok().zip(finalize.ok());
-                let non_blocking = non_blocking.map(|(init_rank, finalize)| NonBlocking { init_rank: *init_rank, finalize: *finalize });
-                Ok(Self { $($name,)* non_blocking, last_error, _library: library })
+                let finalize = unsafe { library.function("ncclCommFinalize") };
+                let non_blocking = init_rank.zip(finalize);
+                let non_blocking = non_blocking.map(|(init_rank, finalize)| NonBlocking { init_rank, finalize });
+                $(let $name = $name.expect("it was found when the library was opened");)*
+                Self { $($name,)* non_blocking, last_error }
             }
         }
     };
 }
 
 functions! {
-    /// Writes the version.
-    version: "ncclGetVersion" = fn(*mut c_int) -> NcclResult;
     /// Returns the name of a result.
     error_string: "ncclGetErrorString" = fn(NcclResult) -> *const c_char;
     /// Creates a new unique id.
@@ -149,14 +146,6 @@ functions! {
 }
 
 impl Binding {
-    /// Returns the version in NCCL's format: 22809 is 2.28.9.
-    pub(crate) fn version_number(&self) -> Option<usize> {
-        let mut version = 0;
-        // SAFETY: the result is a local variable.
-        let asked = unsafe { (self.version)(&mut version) };
-        usize::try_from(version).ok().filter(|_| asked == 0)
-    }
-
     /// Returns the text of an error.
     pub(super) fn error_text(&self, result: NcclResult) -> String {
         // SAFETY: returns a static C string.

@@ -1,4 +1,4 @@
-//! Tests of convolutions with a bias and an activation.
+//! Tests of convolutions with a bias and an activation, or with the gradient of one.
 
 use soybean_fake_cuda::virtual_gpus::{Machine, on_virtual_gpus_without};
 
@@ -6,17 +6,15 @@ use super::{
     rivals::{n_chosen, on_tuned},
     *,
 };
-use crate::cuda::epilogue::Function;
 
-/// The call of cuDNN that computes both.
-const CALL: &str = "cudnnConvolutionBiasActivationForward";
-
-fn epilogue(function: Function, bias: DType) -> Epilogue {
-    Epilogue::new(function, Some(bias))
+/// Returns the epilogue of this function in a call whose operands have one type.
+fn epilogue(function: Function, dtype: DType) -> Epilogue {
+    let has_bias = function != Function::ReluGradientByResult;
+    Epilogue::new(function, has_bias.then_some(dtype))
 }
 
 #[test]
-fn forward_convolutions_with_channels_last_take_a_bias() {
+fn convolutions_with_channels_last_take_epilogues() {
     let last = Convolution { layout: ImageLayout::ChannelsLast, ..WIDE };
     let [f32, bf16] = [DType::F32, DType::Bf16];
     let takes = |convolution: Convolution, dtype: DType, epilogue: Epilogue| {
@@ -33,33 +31,48 @@ fn forward_convolutions_with_channels_last_take_a_bias() {
         assert!(!takes(last, dtype, epilogue(Function::ReluAux, dtype)));
         assert!(!takes(last, dtype, epilogue(Function::Gelu, dtype)));
         assert!(!takes(last, dtype, Epilogue::new(Function::Relu, None)));
+        let gradient = epilogue(Function::ReluGradientByResult, dtype);
+        let data = Convolution { form: ConvolutionForm::Data, ..last };
+        assert!(takes(data, dtype, gradient));
+        assert!(!takes(last, dtype, gradient));
+        assert!(!takes(Convolution { channels: 12, ..data }, dtype, gradient));
     }
     assert!(!takes(last, bf16, epilogue(Function::Relu, f32)));
     assert!(!takes(Convolution { result: [2, 4], ..last }, f32, epilogue(Function::Relu, f32)));
 }
 
-/// Computes all convolutions with channels last, with each activation, twice, and compares them
-/// with plain loops. Returns the number of kernels.
+/// Returns the forward convolutions with channels last, each with two functions, and gradients of
+/// images with that of ReLU.
+fn cases() -> Vec<(Convolution, Function)> {
+    let last = convolutions().into_iter().filter(|it| it.layout == ImageLayout::ChannelsLast);
+    let forward = last.flat_map(|it| [(it, Function::Identity), (it, Function::Relu)]);
+    let gradient = Convolution {
+        form: ConvolutionForm::Data,
+        layout: ImageLayout::ChannelsLast,
+        filters: 24,
+        ..WIDE
+    };
+    let gradients = [gradient, Convolution { groups: 2, ..gradient }];
+    forward.chain(gradients.map(|it| (it, Function::ReluGradientByResult))).collect()
+}
+
+/// Computes all cases twice, and compares them with plain loops. Returns the number of kernels.
 fn check(dtype: DType, precision: Precision, autotunes: bool) -> u64 {
-    let gpu = &gpus(1)[0];
-    let convolutions: Vec<Convolution> =
-        convolutions().into_iter().filter(|it| it.layout == ImageLayout::ChannelsLast).collect();
-    let kernels: Vec<Kernel> = convolutions.iter().map(|it| (*it).into()).collect();
-    let call = |function: Function, kernel: usize| KernelCall {
+    let (gpu, cases) = (&gpus(1)[0], cases());
+    let kernels: Vec<Kernel> = cases.iter().map(|it| it.0.into()).collect();
+    let call = |(kernel, (_, function)): (usize, &(Convolution, Function))| KernelCall {
         kernel,
         inputs: vec![dtype; 3],
         results: vec![dtype],
-        epilogue: epilogue(function, dtype),
+        epilogue: epilogue(*function, dtype),
     };
-    let functions = [Function::Identity, Function::Relu];
-    let calls = functions.iter().flat_map(|it| (0..kernels.len()).map(|kernel| call(*it, kernel)));
-    let calls: Vec<KernelCall> = calls.collect();
+    let calls: Vec<KernelCall> = cases.iter().enumerate().map(call).collect();
     let made = compiled(gpu, &kernels, &calls, precision, autotunes);
     let stream = Stream::new(gpu, Priority::Normal).unwrap();
     let workspace = DeviceMemory::zeroed(gpu, made.workspace_bytes(), "the workspace").unwrap();
     for (number, call) in calls.iter().enumerate() {
         for _ in 0..2 {
-            compare(&convolutions[call.kernel], call, |inputs, results| {
+            compare(&cases[number].0, call, |inputs, results| {
                 let operands = KernelOperands::plain(inputs, results, workspace.address(0));
                 // SAFETY: the allocations are as large as the convolution requires, and live until
                 // the stream is done.
@@ -73,12 +86,15 @@ fn check(dtype: DType, precision: Precision, autotunes: bool) -> u64 {
 
 /// Runs a convolution and compares it with plain loops.
 fn compare(convolution: &Convolution, call: &KernelCall, run: impl Fn(&[u64], &[u64])) {
-    let (gpu, dtype) = (&gpus(1)[0], call.results[0]);
+    let (gpu, dtype, function) = (&gpus(1)[0], call.results[0], call.epilogue.function);
     let n_channels = convolution.groups * convolution.filters;
     let [images, filters, results] = sizes(convolution);
-    let sizes = (1..).zip([images, filters, n_channels, results]);
+    let sizes = match convolution.form {
+        ConvolutionForm::Data => [results, filters, images, images],
+        _ => [images, filters, n_channels, results],
+    };
     let mut tensors: Vec<HostTensor> =
-        sizes.map(|(seed, size)| HostTensor::new(dtype, size, seed)).collect();
+        (1..).zip(sizes).map(|(seed, size)| HostTensor::new(dtype, size, seed)).collect();
     let memories: Vec<DeviceMemory> = tensors.iter().map(|it| it.upload(gpu)).collect();
     let at: Vec<u64> = memories.iter().map(|it| it.address(0)).collect();
     run(&at[..3], &at[3..]);
@@ -88,15 +104,23 @@ fn compare(convolution: &Convolution, call: &KernelCall, run: impl Fn(&[u64], &[
         };
         let bias = of(&tensors[2]);
         let sums = convolution.evaluate(&[&of(&tensors[0]), &of(&tensors[1])], &[]).remove(0);
-        sums.iter().enumerate().map(|(at, it)| it + bias[at % n_channels]).collect()
+        let value = |(at, it): (usize, &f64)| match function {
+            Function::ReluGradientByResult => *it,
+            _ => it + bias[at % n_channels],
+        };
+        sums.iter().enumerate().map(value).collect()
     };
     let (sums, terms) = (values(|it| it), values(f64::abs));
     tensors[3].download(&memories[3]);
     // Without the call of cuDNN, sums are rounded to `bf16` twice, by 2^-8 each. In `tf32`,
     // operands are rounded.
     let unit = if dtype == DType::Bf16 { 2_f64.powi(-7) } else { 2_f64.powi(-10) };
-    for ((found, sum), size) in tensors[3].values.iter().zip(sums).zip(terms) {
-        let expected = if call.epilogue.function == Function::Relu { sum.max(0.0) } else { sum };
+    for (at, ((found, sum), size)) in tensors[3].values.iter().zip(sums).zip(terms).enumerate() {
+        let expected = match function {
+            Function::Relu => sum.max(0.0),
+            Function::ReluGradientByResult if tensors[2].values[at] <= 0.0 => 0.0,
+            _ => sum,
+        };
         let error = (f64::from(*found) - expected).abs();
         assert!(error <= unit * size + 1e-30, "{convolution:?} {call:?}: {found}, not {expected}");
     }
@@ -112,12 +136,19 @@ fn on_gpus(left_out: &[&str], test: &str, settings: &[(&str, &str)], body: impl 
     on_virtual_gpus_without(left_out, &path, settings, body);
 }
 
+/// Returns how many convolutions cuDNN has computed with their epilogue, and without it.
+fn n_computed(machine: &Machine) -> [u64; 2] {
+    let n = |suffix: &str| {
+        ["forward", "data"].map(|it| machine.n_calls(&format!("cudnn: {it}{suffix}"))).iter().sum()
+    };
+    [n(" with epilogue"), n("")]
+}
+
 #[test]
-fn cudnn_adds_biases_and_applies_relu() {
-    on_gpus(&[], "cudnn_adds_biases_and_applies_relu", &[], |machine| {
+fn cudnn_applies_epilogues() {
+    on_gpus(&[], "cudnn_applies_epilogues", &[], |machine| {
         let n_kernels = check_all(false);
-        assert_eq!(machine.n_calls(CALL), 2 * n_kernels);
-        assert_eq!(machine.n_calls("cudnnConvolutionForward"), 0);
+        assert_eq!(n_computed(machine), [2 * n_kernels, 0]);
     });
 }
 
@@ -126,15 +157,13 @@ fn kernels_follow_where_cudnn_refuses() {
     let settings = [("SOYBEAN_FAKE_NO_ACTIVATIONS", "1")];
     on_gpus(&[], "kernels_follow_where_cudnn_refuses", &settings, |machine| {
         let n_kernels = check_all(false);
-        // It is asked only once.
-        assert_eq!(machine.n_calls(CALL), n_kernels);
-        assert_eq!(machine.n_calls("cudnnConvolutionForward"), 2 * n_kernels);
+        assert_eq!(n_computed(machine), [0, 2 * n_kernels]);
     });
 }
 
 #[test]
-fn generated_kernels_add_biases_without_cudnn() {
-    on_gpus(&["cudnn"], "generated_kernels_add_biases_without_cudnn", &[], |_| {
+fn generated_kernels_apply_epilogues_without_cudnn() {
+    on_gpus(&["cudnn"], "generated_kernels_apply_epilogues_without_cudnn", &[], |_| {
         check_all(false);
     });
 }

@@ -20,8 +20,8 @@ pub(super) fn on_tuned(
     let _gone = fs::remove_dir_all(folder);
 }
 
-/// Returns how many of the convolutions with a choice run by the first algorithm of cuDNN, by
-/// another one, and by the generated kernel.
+/// Returns how many of the convolutions with a choice run by an engine with the epilogue, by one
+/// without it, and by the generated kernel.
 pub(super) fn n_chosen() -> [usize; 3] {
     let folder = env::var_os("SOYBEAN_CACHE_DIR").unwrap();
     let files = fs::read_dir(folder).unwrap().map(|it| it.unwrap().path());
@@ -32,8 +32,11 @@ pub(super) fn n_chosen() -> [usize; 3] {
     for line in String::from_utf8_lossy(choices).lines() {
         // A header precedes the first line.
         let Ok(number) = line.split(' ').next().unwrap().parse::<usize>() else { continue };
-        let is_generated = number == line.matches("Candidate {").count();
-        n_chosen[if is_generated { 2 } else { number.min(1) }] += 1;
+        // `.., 2 engines with the epilogue, 3 without, 1 generated kernels`
+        let numbers = line.split(", ").filter_map(|it| it.split_once(' '));
+        let numbers: Vec<usize> = numbers.filter_map(|it| it.0.parse().ok()).collect();
+        let &[.., n_fused, n_plain, _] = &numbers[..] else { panic!("{line}") };
+        n_chosen[usize::from(number >= n_fused) + usize::from(number >= n_fused + n_plain)] += 1;
     }
     n_chosen
 }
