@@ -9,8 +9,8 @@ use soybean_plan::{DType, Init, PoolingForm};
 
 use crate::support::call;
 
-/// Returns the training step of a convolution with a bias, ReLU and max pooling. The ReLU's result may have a
-/// second reader.
+/// Returns the training step of a convolution with a bias, ReLU and max pooling. The ReLU's result
+/// may have a second reader.
 fn network(has_other_reader: bool) -> Network {
     let mut builder = Builder::new();
     let x = builder.input("x", DType::F32, &[2, 3, 8, 8]);

@@ -77,9 +77,12 @@ fn algorithms_that_lose_nan_are_not_chosen() {
     });
 }
 
-/// The functions of cuDNN that compute convolutions.
-const CONVOLUTIONS: [&str; 3] =
-    ["cudnnConvolutionForward", "cudnnConvolutionBackwardData", "cudnnConvolutionBackwardFilter"];
+/// The forms of convolutions, under the names of the virtual cuDNN's counts and of choices.
+const CONVOLUTIONS: [[&str; 2]; 3] = [
+    ["cudnn: forward", "form: Forward"],
+    ["cudnn: data", "form: Data"],
+    ["cudnn: filter", "form: Filter"],
+];
 
 #[test]
 fn algorithms_of_convolutions_are_measured_once() {
@@ -90,16 +93,22 @@ fn algorithms_of_convolutions_are_measured_once() {
         &settings,
         |machine| {
             let folder = PathBuf::from(env::var_os("SOYBEAN_CACHE_DIR").unwrap());
-            let n_convolutions = || CONVOLUTIONS.map(|it| machine.n_calls(it));
+            let n_convolutions = || CONVOLUTIONS.map(|it| machine.n_calls(it[0]));
             drop(tuned::<cnn_digits::Network>(false));
             assert_eq!(n_convolutions(), [0; 3]);
             let mut first = tuned::<cnn_digits::Network>(true);
             let n_measured = n_convolutions();
             assert!(n_measured.iter().all(|it| *it > 0), "{n_measured:?}");
             let [kept] = &choices(&folder)[..] else { panic!("expected one file of choices") };
-            // Each algorithm four times. The names of algorithms begin with those of the forms.
-            let names = ["_FWD_ALGO", "_BWD_DATA_ALGO", "_BWD_FILTER_ALGO"];
-            let n_candidates = names.map(|it| kept.matches(it).count() as u64);
+            // `.., 0 engines with the epilogue, 3 without, ..`: each engine four times.
+            let n_candidates = CONVOLUTIONS.map(|[_, form]| {
+                let lines = kept.lines().filter(|it| it.contains(form));
+                let n_engines = lines.map(|it| {
+                    let without = it.split_once(" with the epilogue, ").unwrap().1;
+                    without.split_once(' ').unwrap().0.parse::<u64>().unwrap()
+                });
+                n_engines.sum::<u64>()
+            });
             assert_eq!(n_candidates.map(|it| 4 * it), n_measured);
             let mut second = tuned::<cnn_digits::Network>(true);
             assert_eq!(n_convolutions(), n_measured);
