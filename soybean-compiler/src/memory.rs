@@ -1,9 +1,9 @@
 //! The memory plan: an offset in the one arena for every buffer.
 //!
 //! Kept buffers come first. The others live from the step that writes them to the last that reads
-//! them; a map overwrites an input that dies with it, the latest one. The buffers of a collective live as long as
-//! it may be under way in the chosen order. Larger buffers are placed first, each at the lowest
-//! offset that is free for all its lifetime.
+//! them; a map overwrites an input that dies with it, the one that was written last. The buffers of
+//! a collective live as long as it may be under way in the chosen order. Larger buffers are placed
+//! first, each at the lowest offset that is free for all its lifetime.
 
 use std::{borrow::Cow, collections::BTreeMap};
 

@@ -66,8 +66,8 @@ pub(super) unsafe fn run(
     unsafe { plan.run(handle, tensors.chain(SCALARS.into_iter().zip(scalars)), workspace) }
 }
 
-/// Returns the plans of deterministic engines, in the order of cuDNN's heuristic. The name tells the
-/// attention, the GPU and the version of cuDNN from all others.
+/// Returns the plans of deterministic engines, in the order of cuDNN's heuristic. The name tells
+/// the attention, the GPU and the version of cuDNN from all others.
 pub(super) fn plans(
     shape: &AttentionShape,
     name: &str,

@@ -1,7 +1,7 @@
 //! The engines of cuDNN that can run a graph of operations, and their plans.
 //!
-//! Some engines compile a kernel for their plan, which takes tenths of a second. Such plans are kept
-//! on disk in cuDNN's text form, from which they are made in a millisecond.
+//! Some engines compile a kernel for their plan, which takes tenths of a second. Such plans are
+//! kept on disk in cuDNN's text form, from which they are made in a millisecond.
 
 use std::{cell::OnceCell, ffi::c_void, path::PathBuf};
 
