@@ -1,6 +1,6 @@
 //! The program between lowering and the memory plan: its buffers have sizes, but no offsets.
 
-use soybean_plan::{DType, Program, Topology};
+use soybean_plan::{BUFFER_ALIGNMENT, DType, Program, Topology};
 
 use crate::peak::Held;
 
@@ -24,9 +24,9 @@ pub(crate) struct Storage {
 }
 
 impl Storage {
-    /// Returns the bytes that the buffer takes, rounded up so that all offsets are multiples of 64.
+    /// Returns the bytes that the buffer takes, rounded up so that all buffers are aligned.
     pub(crate) fn bytes(&self) -> usize {
-        (self.n_elements * self.dtype.bytes()).next_multiple_of(64)
+        (self.n_elements * self.dtype.bytes()).next_multiple_of(BUFFER_ALIGNMENT)
     }
 }
 

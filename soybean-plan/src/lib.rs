@@ -55,7 +55,7 @@ pub use host::{Array, View};
 // The list of kernels determines these names.
 pub use kernel::*;
 pub use lanes::{StepNeeds, lane, lane_spans};
-pub use liveness::{GAP_ALIGNMENT, first_gap, overlaps, without};
+pub use liveness::{BUFFER_ALIGNMENT, first_gap, overlaps, without};
 pub use mesh::{AxisSet, DigitOrder, MAX_AXES, Mesh};
 pub use mode::Mode;
 pub use nearest::{NearName, nearest_names};

@@ -42,8 +42,9 @@ pub fn without(range: &Range<usize>, gone: &Range<usize>) -> impl Iterator<Item 
     parts.into_iter().filter(|it| it.start < it.end)
 }
 
-/// The alignment in bytes of places that [`first_gap`] finds.
-pub const GAP_ALIGNMENT: usize = 256;
+/// The alignment in bytes of buffers. Lines of a GPU's cache have 128 bytes: images of 64 channels
+/// in `bf16`, one line for each pixel, would take two.
+pub const BUFFER_ALIGNMENT: usize = 256;
 
 /// Returns the first aligned offset at which this many bytes are outside all ranges.
 #[must_use]
@@ -54,7 +55,7 @@ pub fn first_gap(mut occupied: Vec<Range<usize>>, n_bytes: usize) -> usize {
         if offset + n_bytes <= range.start {
             break;
         }
-        offset = offset.max(range.end.next_multiple_of(GAP_ALIGNMENT));
+        offset = offset.max(range.end.next_multiple_of(BUFFER_ALIGNMENT));
     }
     offset
 }

@@ -210,12 +210,12 @@ fn text_report() {
           with strategy recursive               1.6 kB  0.34 x
           fed to GPUs in one training step       160 B  40 B to each GPU
           work over that of one device            1.00
-          memory of each GPU                    2.2 kB
+          memory of each GPU                    3.6 kB
             parameters                           768 B
-            inputs                               192 B
-            activations                           64 B
-            gradients                            192 B
-            collectives                          960 B
+            inputs                               768 B
+            activations                          256 B
+            gradients                            512 B
+            collectives                         1.3 kB
           search                                0.0 ms
     "#]]
     .assert_eq(&compiled(4, Strategy::Data, Precision::F32).report.text());

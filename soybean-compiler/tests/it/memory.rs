@@ -8,7 +8,7 @@ use soybean_compiler::{
     tiling::{TiledNetwork, search},
     verify_program,
 };
-use soybean_plan::{Init, Mesh, Placement, Precision, Tile, Tiling};
+use soybean_plan::{BUFFER_ALIGNMENT, Init, Mesh, Placement, Precision, Tile, Tiling};
 use soybean_zoo::{Model, Transformer};
 
 use crate::support::{self, forms::all_forms};
@@ -60,7 +60,8 @@ fn what_memory_holds_adds_up_to_the_arena() {
                 assert_eq!(held, tables.arena_bytes as u64);
                 assert_eq!(report.peak_memory_bytes_per_gpu, tables.arena_bytes as u64);
                 let parameters = tables.parameters.iter().map(|it| &tables.buffers[it.buffer]);
-                let bytes = parameters.map(|it| (it.n_elements * 4).next_multiple_of(64) as u64);
+                let bytes = parameters
+                    .map(|it| (it.n_elements * 4).next_multiple_of(BUFFER_ALIGNMENT) as u64);
                 assert_eq!(report.peak().by_content()[&Content::Parameters], bytes.sum::<u64>());
                 let json = report.json();
                 assert!(json.contains("\"memory\": { \"limit\": null, \"parameters\": "), "{json}");
@@ -106,7 +107,7 @@ fn a_model_that_fits_nowhere_is_a_fault() {
         within(1 << 20),
         &expect![[r#"
             the leanest plan found needs 3.2 MB of memory on each of 2 GPUs, which have 1.0 MB
-              holding: parameters 804.9 kB, optimizer states 1.6 MB, inputs 33.0 kB, activations 131.1 kB, gradients 655.4 kB
+              holding: parameters 805.1 kB, optimizer states 1.6 MB, inputs 33.3 kB, activations 131.3 kB, gradients 655.4 kB
               largest: parameter `w1` [512, 512] 524.3 kB, gradient [512, 512] 524.3 kB, state `w1.mean` [512, 512] 524.3 kB, state `w1.square_mean` [512, 512] 524.3 kB, parameter `w0` [256, 512] 262.1 kB
             help: it fits on 8 GPUs
         "#]],
@@ -116,8 +117,8 @@ fn a_model_that_fits_nowhere_is_a_fault() {
         8,
         within(100_000),
         &expect![[r#"
-            the leanest plan found needs 858.0 kB of memory on each of 8 GPUs, which have 100.0 kB
-              holding: parameters 201.3 kB, optimizer states 402.6 kB, inputs 8.3 kB, activations 65.6 kB, gradients 180.2 kB
+            the leanest plan found needs 859.1 kB of memory on each of 8 GPUs, which have 100.0 kB
+              holding: parameters 201.5 kB, optimizer states 402.9 kB, inputs 8.7 kB, activations 65.8 kB, gradients 180.2 kB
               largest: parameter `w1` [512, 512] 131.1 kB, gradient [512, 512] 131.1 kB, state `w1.mean` [512, 512] 131.1 kB, state `w1.square_mean` [512, 512] 131.1 kB, parameter `w0` [256, 512] 65.5 kB
             help: it fits on 128 GPUs
         "#]],
@@ -129,7 +130,7 @@ fn a_model_that_fits_nowhere_is_a_fault() {
         data,
         &expect![[r#"
             the plan of strategy `data` needs 3.2 MB of memory on each of 8 GPUs, which have 1.0 MB
-              holding: parameters 1.6 MB, optimizer states 402.6 kB, inputs 8.3 kB, activations 16.4 kB, gradients 147.5 kB, collectives 1.0 MB
+              holding: parameters 1.6 MB, optimizer states 402.9 kB, inputs 8.7 kB, activations 16.6 kB, gradients 147.5 kB, collectives 1.0 MB
               largest: parameter `w1` [512, 512] 1.0 MB, collective [512, 512] 1.0 MB, parameter `w0` [256, 512] 524.3 kB, gradient [512, 512] 131.1 kB, state `w1.mean` [512, 512] 131.1 kB
             help: strategy `auto` looks for plans that fit
         "#]],

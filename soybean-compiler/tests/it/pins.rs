@@ -189,7 +189,7 @@ fn a_strategy_keeps_its_plan_where_memory_is_short() {
 
 #[test]
 fn numbers_of_gpus_that_pins_do_not_fit_do_not_help() {
-    let within = SearchRequest { memory: Some(1500), ..SearchRequest::default() };
+    let within = SearchRequest { memory: Some(2300), ..SearchRequest::default() };
     let help = |pin| shortage([Some(pin), None, None], within.clone())[1].clone();
     assert_eq!(help("P0"), "it fits on 8 GPUs");
     // Eight GPUs form a mesh of three axes.

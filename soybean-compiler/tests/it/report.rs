@@ -121,12 +121,12 @@ fn the_norm_of_the_gradients_belongs_to_the_updates() {
           with strategy recursive               3.2 kB  0.62 x
           fed to GPUs in one training step       160 B  40 B to each GPU, 320 B in 2 steps
           work over that of one device            1.04
-          memory of each GPU                    3.7 kB
-            parameters                           896 B
-            optimizer states                    1.2 kB
-            inputs                               192 B
-            activations                           64 B
-            gradients                            320 B
+          memory of each GPU                    7.7 kB
+            parameters                          1.3 kB
+            optimizer states                    2.3 kB
+            inputs                               768 B
+            activations                          256 B
+            gradients                           2.0 kB
             collectives                         1.0 kB
           search                                0.0 ms
     "#]]

@@ -11,7 +11,7 @@ mod layout;
 
 use std::{mem::MaybeUninit, ptr, sync::Arc};
 
-use soybean_plan::{Contraction, DType, Precision};
+use soybean_plan::{BUFFER_ALIGNMENT, Contraction, DType, Precision};
 
 use self::{
     binding::{
@@ -32,9 +32,6 @@ use crate::{Error, ErrorKind};
 
 /// Maximum workspace of an algorithm in bytes, the default of cuBLAS on recent GPUs.
 pub(crate) const MAX_WORKSPACE_BYTES: usize = 32 << 20;
-
-/// Alignment of every buffer in bytes.
-const BUFFER_ALIGNMENT: usize = 64;
 
 /// Number of algorithms that are requested.
 const N_ALGORITHMS: u8 = 16;

@@ -8,15 +8,15 @@
 use std::{borrow::Cow, collections::BTreeSet};
 
 use soybean_plan::{
-    Buffer, BufferId, DType, Kernel, Map, Program, ScalarProgram, Shape, Step, Strides, Tables,
-    overlaps,
+    BUFFER_ALIGNMENT, Buffer, BufferId, DType, Kernel, Map, Program, ScalarProgram, Shape, Step,
+    Strides, Tables, overlaps,
 };
 
 /// The most elements of a small parameter. Larger ones keep a GPU busy for longer than a launch.
 const MAX_ELEMENTS: usize = 1 << 16;
 
 /// Elements start at multiples of this number, which keeps buffers of any type aligned.
-const ALIGNMENT: usize = 64;
+const ALIGNMENT: usize = BUFFER_ALIGNMENT / DType::Bf16.bytes();
 
 /// Joins the updates of small parameters in each training step.
 pub(crate) fn join_updates(program: &mut Program) {
@@ -196,7 +196,7 @@ fn move_side_by_side(
     let mut spans = Vec::new();
     for class in 0..group.members[0].buffers.len() {
         let dtype = buffers[group.members[0].buffers[class]].dtype;
-        let offset = tables.arena_bytes.next_multiple_of(ALIGNMENT * size_of::<f32>());
+        let offset = tables.arena_bytes.next_multiple_of(BUFFER_ALIGNMENT);
         for (member, start) in group.members.iter().zip(starts) {
             buffers[member.buffers[class]].offset = offset + start * dtype.bytes();
         }

@@ -10,13 +10,11 @@ use std::{
 };
 
 use soybean_plan::{
-    Buffer, BufferId, DType, ImageLayout, Kernel, Map, Program, ScalarProgram, Step, Tables,
+    BUFFER_ALIGNMENT, Buffer, BufferId, DType, ImageLayout, Kernel, Map, Program, ScalarProgram,
+    Step, Tables,
 };
 
 use super::super::epilogue::{Rounded, bias_of};
-
-/// The alignment of a copy in bytes.
-const ALIGNMENT: usize = 256;
 
 /// Lets updates write rounded copies. Returns the buffers of parameters with the buffers of their
 /// copies.
@@ -143,7 +141,7 @@ fn add_copy(tables: &mut Tables, parameter: BufferId) -> BufferId {
 fn place(tables: &mut Tables, copies: &Rounded) {
     for &copy in copies.values() {
         let buffer = &mut tables.buffers.to_mut()[copy];
-        buffer.offset = tables.arena_bytes.next_multiple_of(ALIGNMENT);
+        buffer.offset = tables.arena_bytes.next_multiple_of(BUFFER_ALIGNMENT);
         tables.arena_bytes = buffer.offset + buffer.n_elements * DType::Bf16.bytes();
     }
 }

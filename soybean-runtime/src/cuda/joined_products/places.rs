@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use soybean_plan::{BufferId, DType, GAP_ALIGNMENT, Tables, first_gap, overlaps};
+use soybean_plan::{BUFFER_ALIGNMENT, BufferId, DType, Tables, first_gap, overlaps};
 
 use super::{
     super::epilogue::{FusedProduct, FusedStep},
@@ -168,7 +168,7 @@ impl<'a> Places<'a> {
             .filter(|(buffer, life)| life.0 <= last && first <= life.1 && !role.contains(buffer));
         let occupied = others.map(|it| self.tables.range(*it.0)).collect();
         let n_bytes = self.tables.range(role[0]).len();
-        let distance = n_bytes.next_multiple_of(GAP_ALIGNMENT);
+        let distance = n_bytes.next_multiple_of(BUFFER_ALIGNMENT);
         let needed = distance * (role.len() - 1) + n_bytes;
         let offset = first_gap(occupied, needed);
         if offset + needed > self.max_arena_bytes.max(self.tables.arena_bytes) {
