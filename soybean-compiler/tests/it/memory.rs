@@ -8,7 +8,7 @@ use soybean_compiler::{
     tiling::{TiledNetwork, search},
     verify_program,
 };
-use soybean_plan::{BUFFER_ALIGNMENT, Init, Mesh, Placement, Precision, Tile, Tiling};
+use soybean_plan::{BUFFER_ALIGNMENT, Buffer, Init, Mesh, Placement, Precision, Tile, Tiling};
 use soybean_zoo::{Model, Transformer};
 
 use crate::support::{self, forms::all_forms};
@@ -58,6 +58,8 @@ fn what_memory_holds_adds_up_to_the_arena() {
                 let (tables, report) = (&compiled.program.tables, &compiled.report);
                 let held: u64 = report.peak().by_content().values().sum();
                 assert_eq!(held, tables.arena_bytes as u64);
+                let is_aligned = |it: &Buffer| it.offset.is_multiple_of(BUFFER_ALIGNMENT);
+                assert!(tables.buffers.iter().all(is_aligned));
                 assert_eq!(report.peak_memory_bytes_per_gpu, tables.arena_bytes as u64);
                 let parameters = tables.parameters.iter().map(|it| &tables.buffers[it.buffer]);
                 let bytes = parameters

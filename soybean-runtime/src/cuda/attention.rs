@@ -21,8 +21,11 @@ use self::{
     shape::AttentionShape,
 };
 use super::{
-    convolution::{Cudnn, cudnn_error},
-    cudnn::{CudnnError, engines::Plan},
+    cudnn::{
+        CudnnError,
+        engines::Plan,
+        handle::{Cudnn, cudnn_error},
+    },
     libraries::installation,
     stream::Stream,
 };

@@ -15,8 +15,6 @@ mod epilogue;
 mod operation;
 mod result_conversion;
 
-use std::{fmt, sync::Arc};
-
 use soybean_codegen::Address;
 use soybean_plan::{Convolution, ConvolutionForm, DType, Precision};
 
@@ -26,7 +24,6 @@ pub(crate) use self::{
     result_conversion::ResultConversion,
 };
 use super::{
-    capture_lock::not_capturing,
     cudnn::{
         self as sys, CudnnError,
         engines::{Engine, Plan, engines},
@@ -36,73 +33,12 @@ use super::{
             CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION, CUDNN_NUMERICAL_NOTE_TENSOR_CORE,
             CUDNN_NUMERICAL_NOTE_WINOGRAD, HeuristicMode, NumericalNote,
         },
+        handle::{Cudnn, cudnn_error, is_refusal},
     },
     epilogue::{Epilogue, Function},
-    gpu::Gpu,
-    libraries::installation,
     stream::Stream,
 };
-use crate::{Error, ErrorKind};
-
-/// A cuDNN handle of one GPU.
-pub(crate) struct Cudnn {
-    gpu: Arc<Gpu>,
-    raw: sys::cudnnHandle_t,
-}
-
-// SAFETY: a handle may be used from any thread, one at a time, whose current context is the
-// handle's. Every call here makes it current.
-unsafe impl Send for Cudnn {}
-
-impl Cudnn {
-    /// Creates a cuDNN handle for a GPU.
-    ///
-    /// # Errors
-    /// If cuDNN is missing or does not support the GPU.
-    pub(crate) fn new(gpu: &Arc<Gpu>) -> Result<Self, Error> {
-        installation().cudnn()?;
-        gpu.bind()?;
-        let mut raw = std::ptr::null_mut();
-        let _no_capture = not_capturing();
-        // SAFETY: the result is a place of this function.
-        let made = unsafe { sys::cudnnCreate(&mut raw) };
-        made.result().map_err(|error| cudnn_error(&format!("starting cuDNN on {gpu:?}"), error))?;
-        Ok(Self { gpu: Arc::clone(gpu), raw })
-    }
-
-    pub(crate) fn gpu(&self) -> &Gpu {
-        &self.gpu
-    }
-
-    pub(crate) const fn raw(&self) -> sys::cudnnHandle_t {
-        self.raw
-    }
-
-    /// Returns a name that tells a graph, the GPU and the version of cuDNN from all others.
-    pub(crate) fn name_of(&self, graph: &impl fmt::Debug) -> String {
-        let version = installation().cudnn().map_or([0; 3], |it| it.version);
-        format!("{} {version:?} {graph:?}", self.gpu.name)
-    }
-
-    /// Makes the later calls with this handle queue work on a stream.
-    pub(crate) fn set_stream(&self, stream: &Stream) -> Result<(), Error> {
-        let raw = stream.raw()?;
-        // SAFETY: both handles are alive.
-        let set = unsafe { sys::cudnnSetStream(self.raw, raw.cast()) };
-        set.result().map_err(|error| cudnn_error("choosing a stream", error))
-    }
-}
-
-impl Drop for Cudnn {
-    fn drop(&mut self) {
-        if self.gpu.bind().is_ok() {
-            let _no_capture = not_capturing();
-            // SAFETY: made in `new`. After a fatal error cuDNN refuses, and there is nothing left
-            // to destroy.
-            let _refused = unsafe { sys::cudnnDestroy(self.raw) };
-        }
-    }
-}
+use crate::Error;
 
 /// A convolution of a program with the engines that can compute it.
 pub(crate) struct ConvolutionPlan {
@@ -168,7 +104,7 @@ impl ConvolutionPlan {
         epilogue: Epilogue,
         limits: ConvolutionLimits,
     ) -> Result<Option<Self>, Error> {
-        cudnn.gpu.bind()?;
+        cudnn.gpu().bind()?;
         let usual = Some(convolution).filter(|it| has_standard_extents(it));
         let Some(compute_type) = usual.and_then(|it| compute_type(it.form, types)) else {
             return Ok(None);
@@ -217,7 +153,7 @@ impl ConvolutionPlan {
         let ranked = |operations: &[_], function: Function, heuristics: &[u32]| {
             let name = cudnn.name_of(&(convolution, dtype, function));
             let heuristics: Vec<_> = heuristics.iter().map(|it| HeuristicMode(*it)).collect();
-            engines(operations, &name, &cudnn.raw, &heuristics, &unwanted)
+            engines(operations, &name, &cudnn.raw(), &heuristics, &unwanted)
         };
         let mut n_compiled = 0;
         let fused = match epilogue.is_plain() {
@@ -241,7 +177,7 @@ impl ConvolutionPlan {
 
     /// Returns the plan of an engine, if there is one within the limit of workspace.
     fn plan(&self, number: usize, cudnn: &Cudnn) -> Option<&Plan> {
-        let plan = self.candidates.get(number)?.engine.plan(&cudnn.raw)?;
+        let plan = self.candidates.get(number)?.engine.plan(&cudnn.raw())?;
         Some(plan).filter(|it| it.workspace_bytes <= self.max_workspace_bytes)
     }
 
@@ -307,7 +243,7 @@ impl ConvolutionPlan {
         let tensors = OPERANDS.into_iter().zip(pointers).take(n_operands);
         let workspace = workspace + self.converted_bytes() as u64;
         // SAFETY: required of the caller.
-        unsafe { plan.run(cudnn.raw, tensors, workspace) }?;
+        unsafe { plan.run(cudnn.raw(), tensors, workspace) }?;
         Ok(if has_epilogue { Remaining::Nothing } else { Remaining::Operations })
     }
 }
@@ -363,20 +299,9 @@ fn has_standard_extents(convolution: &Convolution) -> bool {
     !is_empty && [0, 1].iter().all(|&axis| along(axis) == Some(result[axis]))
 }
 
-/// Returns true if cuDNN rejects the request, rather than failing. Codes from 2000 are bad
-/// parameters, and codes from 3000 are unsupported requests.
-fn is_refusal(CudnnError(status): CudnnError) -> bool {
-    (2000..4000).contains(&status.0)
-}
-
 /// Converts an error of a convolution that was to run.
 fn run_error(error: CudnnError) -> Error {
     cudnn_error("a convolution", error)
-}
-
-/// Converts an error of cuDNN.
-pub(crate) fn cudnn_error(what: &str, error: CudnnError) -> Error {
-    Error::new(ErrorKind::Device, format!("{what}: {error}"))
 }
 
 #[cfg(test)]

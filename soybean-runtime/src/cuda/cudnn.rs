@@ -9,6 +9,7 @@
 pub(super) mod described_gpu;
 pub(super) mod engines;
 pub(super) mod graph;
+pub(super) mod handle;
 
 use std::{ffi::c_void, fmt};
 
@@ -78,9 +79,8 @@ functions! {
 mod tests {
     use soybean_fake_cuda::virtual_gpus::on_virtual_gpus;
 
-    use super::*;
+    use super::{handle::Cudnn, *};
     use crate::cuda::{
-        convolution::Cudnn,
         headers::{Asserts, same_numbers},
         host_tensor::gpus,
     };

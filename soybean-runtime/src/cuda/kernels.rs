@@ -8,7 +8,8 @@ use soybean_codegen::Address;
 use super::{
     autotune::{Autotuner, Choices},
     compile::Compiler,
-    convolution::{Cudnn, Remaining},
+    convolution::Remaining,
+    cudnn::handle::Cudnn,
     generated_operations::GeneratedOperations,
     gpu::Gpu,
     libraries::installation,

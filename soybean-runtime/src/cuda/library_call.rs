@@ -7,7 +7,8 @@ use soybean_plan::Kernel;
 use super::{
     attention::{self, AttentionOperands, AttentionPlan},
     autotune::Autotuner,
-    convolution::{ConvolutionLimits, ConvolutionOperands, ConvolutionPlan, Cudnn, Remaining},
+    convolution::{ConvolutionLimits, ConvolutionOperands, ConvolutionPlan, Remaining},
+    cudnn::handle::Cudnn,
     generated_operations::GeneratedOperations,
     kernels::KernelOperands,
     matmul::{self, CublasLt, MatmulPlan},

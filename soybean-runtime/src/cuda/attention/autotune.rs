@@ -9,7 +9,7 @@ use crate::{
     Error,
     cuda::{
         autotune::{Attempt, Autotuner},
-        convolution::Cudnn,
+        cudnn::handle::Cudnn,
         generated_operations::GeneratedOperations,
         kernels::KernelOperands,
         library_call::{Chosen, LibraryCall},

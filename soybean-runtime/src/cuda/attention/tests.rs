@@ -6,7 +6,7 @@ use soybean_fake_cuda::virtual_gpus::on_virtual_gpus;
 use soybean_plan::{Attention, AttentionForm, AttentionLayout, DType};
 
 use super::{AttentionPlan, shape::AttentionShape};
-use crate::cuda::{convolution::Cudnn, host_tensor::gpus};
+use crate::cuda::{cudnn::handle::Cudnn, host_tensor::gpus};
 
 /// Causal attention of 2 sequences with 4 heads of queries on 2 heads of keys. Rows of heads
 /// alternate, as the products around attention write them.

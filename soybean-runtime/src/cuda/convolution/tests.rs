@@ -6,7 +6,7 @@ mod deviceless;
 mod epilogues;
 mod rivals;
 
-use std::slice;
+use std::{slice, sync::Arc};
 
 use soybean_fake_cuda::virtual_gpus::on_virtual_gpus;
 use soybean_plan::{ImageLayout, Kernel, KernelDescriptor};
@@ -14,6 +14,7 @@ use soybean_plan::{ImageLayout, Kernel, KernelDescriptor};
 use super::*;
 use crate::cuda::{
     epilogue::Epilogue,
+    gpu::Gpu,
     host_tensor::{HostTensor, gpus},
     kernels::{GpuKernels, KernelOperands},
     memory::DeviceMemory,
