@@ -13,7 +13,9 @@ use soybean::{
     runtime::Trainer,
 };
 use soybean_compiler::{Options, SearchRequest, Strategy};
-use soybean_plan::{Buffer, DType, Init, Parameter, Precision, Program, Shape, Tile, Tiling};
+use soybean_plan::{
+    BUFFER_ALIGNMENT, Buffer, DType, Init, Parameter, Precision, Program, Shape, Tile, Tiling,
+};
 use soybean_test_support::models::{BATCH, Batch, finish_with, perceptron, perceptron_model, sgd};
 
 /// One test at a time, so that no other allocates.
@@ -24,7 +26,7 @@ fn enlarged(mut program: Program, lengths: impl Iterator<Item = usize>) -> Progr
     let tables = &mut program.tables;
     for (number, n_elements) in lengths.enumerate() {
         let (offset, buffer) = (tables.arena_bytes, tables.buffers.len());
-        tables.arena_bytes += (4 * n_elements).next_multiple_of(64);
+        tables.arena_bytes += (4 * n_elements).next_multiple_of(BUFFER_ALIGNMENT);
         tables.buffers.to_mut().push(Buffer { offset, n_elements, dtype: DType::F32 });
         tables.parameters.to_mut().push(Parameter {
             name: format!("more.{number}").into(),

@@ -335,7 +335,8 @@ impl Entry {
 /// A range of the memory of a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Buffer {
-    /// The offset in bytes from the start of the arena; a multiple of 64.
+    /// The offset in bytes from the start of the arena; a multiple of
+    /// [`BUFFER_ALIGNMENT`](crate::BUFFER_ALIGNMENT).
     pub offset: usize,
     /// The number of elements.
     pub n_elements: usize,

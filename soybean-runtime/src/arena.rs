@@ -10,7 +10,10 @@ use std::{
 
 use soybean_plan::Buffer;
 
-use crate::{Error, ErrorKind, check::ALIGNMENT};
+use crate::{Error, ErrorKind};
+
+/// The alignment of memory in bytes: a line of the cache.
+pub(crate) const ALIGNMENT: usize = 64;
 
 /// Zeroed memory of a rank, aligned to 64 bytes.
 ///

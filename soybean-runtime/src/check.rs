@@ -1,11 +1,8 @@
 //! Checks of a model's tables before its ranks are started.
 
-use soybean_plan::{Buffer, Entry, Output, Rows, Tables};
+use soybean_plan::{BUFFER_ALIGNMENT, Buffer, Entry, Output, Rows, Tables};
 
 use crate::{Error, ErrorKind};
-
-/// The alignment of all buffers, in bytes.
-pub(crate) const ALIGNMENT: usize = 64;
 
 /// Checks that all buffers are within the arena, that the buffers of inputs, parameters, states and
 /// outputs are as long as a rank's parts, and that entries refer to tensors that exist.
@@ -16,7 +13,7 @@ pub(crate) fn check_tables(tables: &Tables) -> Result<(), Error> {
         if !is_within(tables.arena_bytes, buffer) {
             let (n_bytes, found) = (tables.arena_bytes, buffer);
             return error(format!(
-                "buffer {number}: expected a place within {n_bytes} bytes at a multiple of 64, found {found:?}"
+                "buffer {number}: expected a place within {n_bytes} bytes at a multiple of {BUFFER_ALIGNMENT}, found {found:?}"
             ));
         }
     }
@@ -72,5 +69,5 @@ fn is_within(arena_bytes: usize, buffer: &Buffer) -> bool {
         .n_elements
         .checked_mul(buffer.dtype.bytes())
         .and_then(|n_bytes| n_bytes.checked_add(buffer.offset));
-    buffer.offset.is_multiple_of(ALIGNMENT) && end.is_some_and(|end| end <= arena_bytes)
+    buffer.offset.is_multiple_of(BUFFER_ALIGNMENT) && end.is_some_and(|end| end <= arena_bytes)
 }

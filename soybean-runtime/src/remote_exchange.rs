@@ -9,8 +9,8 @@ use soybean_plan::{Collective, Mesh};
 use crate::{
     Error,
     abort::Abort,
+    arena::ALIGNMENT,
     arena::Arena,
-    check::ALIGNMENT,
     cpu::Region,
     movement::{Movement, received},
     tile_overlap::TileOverlap,

@@ -1,8 +1,8 @@
 //! Trials: one kernel or collective as a program that repeats it.
 
 use soybean_plan::{
-    Buffer, DType, Entry, Init, Input, Kernel, KernelWork, Mesh, Parameter, Precision, Program,
-    Shape, Step, Tables, Tile, Tiling,
+    BUFFER_ALIGNMENT, Buffer, DType, Entry, Init, Input, Kernel, KernelWork, Mesh, Parameter,
+    Precision, Program, Shape, Step, Tables, Tile, Tiling,
 };
 
 /// A kernel or a collective, with the buffers that it reads and writes.
@@ -126,7 +126,7 @@ impl Layout {
 
     fn buffer(&mut self, n_elements: usize, dtype: DType) -> usize {
         self.buffers.push(Buffer { offset: self.arena_bytes, n_elements, dtype });
-        self.arena_bytes += (n_elements * dtype.bytes()).next_multiple_of(64);
+        self.arena_bytes += (n_elements * dtype.bytes()).next_multiple_of(BUFFER_ALIGNMENT);
         self.buffers.len() - 1
     }
 

@@ -3,7 +3,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use soybean_plan::{Buffer, DType, Entry, Kernel, Mesh, Program, Step, Tables};
+use soybean_plan::{BUFFER_ALIGNMENT, Buffer, DType, Entry, Kernel, Mesh, Program, Step, Tables};
 use soybean_runtime::{Config, Device, KernelCategory, Trainer};
 
 /// The limit for the number of measured steps.
@@ -31,7 +31,7 @@ pub(crate) fn seconds_of_steps(
     let mut arena_bytes = 0;
     let buffer = |n_elements: &usize| {
         let offset = arena_bytes;
-        arena_bytes += (n_elements * 4).next_multiple_of(64);
+        arena_bytes += (n_elements * 4).next_multiple_of(BUFFER_ALIGNMENT);
         Buffer { offset, n_elements: *n_elements, dtype: DType::F32 }
     };
     let buffers: Vec<Buffer> = sizes.iter().map(buffer).collect();

@@ -67,7 +67,7 @@ impl AttentionPlan {
         }
         let shape = AttentionShape::new(attention)?;
         cudnn.gpu().bind().ok()?;
-        let mut candidates = plans(&shape, &cudnn.name_of(attention), &cudnn.raw()).ok()?;
+        let mut candidates = plans(&shape, &cudnn.name_of(attention), cudnn).ok()?;
         candidates.retain(|it| it.workspace_bytes <= max_workspace_bytes);
         let scalars = Scalars::new(attention);
         (!candidates.is_empty()).then_some(Self { candidates, chosen: 0, scalars })
@@ -111,7 +111,7 @@ impl AttentionPlan {
         let tensors: Vec<u64> = inputs.iter().take(3).chain(results).copied().collect();
         let (plan, tensors) = (&self.candidates[number], tensors.into_iter());
         // SAFETY: required of the caller.
-        unsafe { operation::run(plan, cudnn.raw(), tensors, &self.scalars, workspace) }
+        unsafe { operation::run(plan, cudnn, tensors, &self.scalars, workspace) }
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::{ops::Range, sync::Arc};
 
-use soybean_plan::{BufferId, Tables};
+use soybean_plan::{BUFFER_ALIGNMENT, BufferId, Tables};
 
 use super::{
     gpu::Gpu,
@@ -55,8 +55,8 @@ impl BatchSlot {
                 n_words: n_here,
                 offset,
             });
-            // Buffers begin at multiples of 64 bytes.
-            n_words += n_here.next_multiple_of(16);
+            // All begin at lines of the cache.
+            n_words += n_here.next_multiple_of(BUFFER_ALIGNMENT / size_of::<u32>());
         }
         Ok(Self {
             filled: 0..inputs.len(),

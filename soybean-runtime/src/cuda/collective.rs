@@ -7,7 +7,9 @@ mod halo;
 
 use std::ops::Range;
 
-use soybean_plan::{Access, AxisSet, Collective, CollectiveKind, Combine, DType, Lane, Mesh};
+use soybean_plan::{
+    Access, AxisSet, BUFFER_ALIGNMENT, Collective, CollectiveKind, Combine, DType, Lane, Mesh,
+};
 
 use super::{
     nccl::NcclOperation,
@@ -379,7 +381,7 @@ impl CollectiveBuilder<'_> {
 
     /// Reserves staging memory and returns its offset.
     fn reserve_staging(&mut self, n_elements: usize) -> usize {
-        let offset = self.staging_end.next_multiple_of(256);
+        let offset = self.staging_end.next_multiple_of(BUFFER_ALIGNMENT);
         *self.staging_end = offset + n_elements * self.collective.dtype.bytes();
         offset
     }

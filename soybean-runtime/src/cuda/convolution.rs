@@ -42,10 +42,9 @@ use crate::Error;
 
 /// A convolution of a program with the engines that can compute it.
 pub(crate) struct ConvolutionPlan {
-    /// Engines in cuDNN's order, those that apply the epilogue first, and the number of the one to
-    /// run.
+    /// Engines in cuDNN's order, those that apply the epilogue first. After the choice, only the
+    /// chosen one.
     candidates: Vec<Candidate>,
-    chosen: usize,
     /// Maximum workspace in bytes of an engine.
     max_workspace_bytes: usize,
     conversion: Option<ResultConversion>,
@@ -77,7 +76,7 @@ struct Candidate {
     has_epilogue: bool,
 }
 
-/// Limits of the choice of an algorithm.
+/// Limits of the choice of an engine.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ConvolutionLimits {
     pub(crate) precision: Precision,
@@ -85,10 +84,13 @@ pub(crate) struct ConvolutionLimits {
     pub(crate) max_workspace_bytes: usize,
 }
 
-/// The maximum number of engines for the convolution alone.
-const MAX_PLAIN: usize = 8;
-/// The maximum number of engines that apply the epilogue, and of those that compile a kernel.
+/// The maximum number of engines for the convolution alone, and of simple ones that cuDNN has for
+/// all convolutions.
+const MAX_PLAIN: usize = 6;
+const MAX_SIMPLE: usize = 2;
+/// The maximum number of engines that apply the epilogue.
 const MAX_FUSED: usize = 6;
+/// The maximum number of engines of a graph that compile a kernel.
 const MAX_COMPILED: usize = 3;
 
 impl ConvolutionPlan {
@@ -124,17 +126,12 @@ impl ConvolutionPlan {
         epilogue: Epilogue,
         limits: ConvolutionLimits,
     ) -> Result<Option<Self>, CudnnError> {
-        let [images, filters, results] = extents(convolution);
-        let written = match convolution.form {
-            ConvolutionForm::Forward => results,
-            ConvolutionForm::Data => images,
-            ConvolutionForm::Filter => filters,
-        };
-        let conversion = ResultConversion::new(written.iter().product(), [dtype, result]);
+        let n_elements = result_extents(convolution).iter().product();
+        let conversion = ResultConversion::new(n_elements, [dtype, result]);
         let converted_bytes = conversion.as_ref().map_or(0, ResultConversion::workspace_bytes);
         let max_workspace_bytes = limits.max_workspace_bytes.saturating_sub(converted_bytes);
         let candidates = Self::candidates(cudnn, (convolution, dtype), epilogue, limits.precision)?;
-        let this = Self { candidates, chosen: 0, max_workspace_bytes, conversion };
+        let this = Self { candidates, max_workspace_bytes, conversion };
         let mut numbers = (0..this.candidates.len()).rev();
         // Plans of the convolution alone are made sooner.
         let is_possible = numbers.any(|it| this.plan(it, cudnn).is_some());
@@ -150,41 +147,49 @@ impl ConvolutionPlan {
     ) -> Result<Vec<Candidate>, CudnnError> {
         let operations = ConvolutionOperations { convolution, dtype };
         let unwanted = unwanted_notes(precision);
-        let ranked = |operations: &[_], function: Function, heuristics: &[u32]| {
+        let ranked = |operations: &[_], function: Option<Function>, heuristic: u32| {
             let name = cudnn.name_of(&(convolution, dtype, function));
-            let heuristics: Vec<_> = heuristics.iter().map(|it| HeuristicMode(*it)).collect();
-            engines(operations, &name, &cudnn.raw(), &heuristics, &unwanted)
+            let found = engines(operations, &name, cudnn, HeuristicMode(heuristic), &unwanted)?;
+            let mut n_compiled = 0;
+            Ok::<_, CudnnError>(found.into_iter().filter(move |it| {
+                n_compiled += usize::from(it.is_compiled);
+                !it.is_compiled || n_compiled <= MAX_COMPILED
+            }))
         };
-        let mut n_compiled = 0;
-        let fused = match epilogue.is_plain() {
-            true => Vec::new(),
-            // cuDNN need not know the graph with the epilogue.
-            false => operations
-                .with_epilogue(epilogue.function)
-                .and_then(|it| ranked(&it, epilogue.function, &[CUDNN_HEUR_MODE_A]))
-                .unwrap_or_default(),
-        };
-        let fused = fused.into_iter().filter(|it| {
-            n_compiled += usize::from(it.is_compiled);
-            !it.is_compiled || n_compiled <= MAX_COMPILED
+        let with = |has_epilogue: bool| move |engine| Candidate { engine, has_epilogue };
+        let function = Some(epilogue.function).filter(|_| !epilogue.is_plain());
+        let fused = function.map(|function| {
+            let operations = operations.with_epilogue(function)?;
+            ranked(&operations, Some(function), CUDNN_HEUR_MODE_A)
         });
-        let fused = fused.take(MAX_FUSED).map(|engine| Candidate { engine, has_epilogue: true });
-        let both = [CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK];
-        let plain = ranked(&operations.plain()?, Function::Identity, &both)?.into_iter();
-        let plain = plain.take(MAX_PLAIN).map(|engine| Candidate { engine, has_epilogue: false });
+        let fused = match fused.transpose() {
+            // cuDNN need not know the graph with the epilogue.
+            Err(error) if is_refusal(error) => None,
+            found => found?,
+        };
+        let fused = fused.into_iter().flatten().take(MAX_FUSED).map(with(true));
+        let alone = operations.plain()?;
+        let plain = ranked(&alone, None, CUDNN_HEUR_MODE_A)?.take(MAX_PLAIN);
+        let simple = ranked(&alone, None, CUDNN_HEUR_MODE_FALLBACK)?.take(MAX_SIMPLE);
+        let plain = plain.chain(simple).map(with(false));
         Ok(fused.chain(plain).collect())
     }
 
     /// Returns the plan of an engine, if there is one within the limit of workspace.
     fn plan(&self, number: usize, cudnn: &Cudnn) -> Option<&Plan> {
-        let plan = self.candidates.get(number)?.engine.plan(&cudnn.raw())?;
+        let plan = self.candidates.get(number)?.engine.plan(cudnn)?;
         Some(plan).filter(|it| it.workspace_bytes <= self.max_workspace_bytes)
     }
 
     /// Chooses the first engine that has a plan.
     pub(crate) fn choose_first(&mut self, cudnn: &Cudnn) {
         let first = (0..self.candidates.len()).find(|it| self.plan(*it, cudnn).is_some());
-        self.chosen = first.unwrap_or(0);
+        self.choose(first.unwrap_or(0));
+    }
+
+    fn choose(&mut self, number: usize) {
+        let chosen = self.candidates.swap_remove(number);
+        self.candidates = vec![chosen];
     }
 
     /// Returns the conversion of the result that follows [`Self::run`].
@@ -199,7 +204,7 @@ impl ConvolutionPlan {
 
     /// Returns the workspace in bytes of [`Self::run`] and of the conversion.
     pub(crate) fn workspace_bytes(&self) -> usize {
-        let plan = self.candidates[self.chosen].engine.made_plan();
+        let plan = self.candidates[0].engine.made_plan();
         self.converted_bytes() + plan.map_or(0, |it| it.workspace_bytes)
     }
 
@@ -222,7 +227,7 @@ impl ConvolutionPlan {
     ) -> Result<Remaining, Error> {
         cudnn.set_stream(stream)?;
         // SAFETY: required of the caller.
-        unsafe { self.run_candidate(self.chosen, cudnn, operands, workspace) }.map_err(run_error)
+        unsafe { self.run_candidate(0, cudnn, operands, workspace) }.map_err(run_error)
     }
 
     /// Queues the convolution on the stream of the handle, by the engine of this number.
@@ -243,23 +248,23 @@ impl ConvolutionPlan {
         let tensors = OPERANDS.into_iter().zip(pointers).take(n_operands);
         let workspace = workspace + self.converted_bytes() as u64;
         // SAFETY: required of the caller.
-        unsafe { plan.run(cudnn.raw(), tensors, workspace) }?;
+        unsafe { plan.run(cudnn, tensors, workspace) }?;
         Ok(if has_epilogue { Remaining::Nothing } else { Remaining::Operations })
     }
 }
 
 /// Returns the notes of engines that are not taken: results must be reproducible bit by bit, sums
-/// are in single precision, and in `f32` so are the operands. Transforms multiply sums of pixels,
-/// whose errors are larger than those of single precision. Source: Lavin & Gray 2016.
+/// are in single precision, and operands are not converted. In `f32` tensor cores, which round to
+/// `tf32`, are not taken, nor are transforms: they multiply sums of pixels, whose errors are larger
+/// than those of single precision. Source: Lavin & Gray 2016.
 fn unwanted_notes(precision: Precision) -> Vec<NumericalNote> {
-    let always =
-        [CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC, CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION];
-    let single = [
-        CUDNN_NUMERICAL_NOTE_TENSOR_CORE,
+    let always = [
+        CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC,
+        CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION,
         CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS,
-        CUDNN_NUMERICAL_NOTE_FFT,
-        CUDNN_NUMERICAL_NOTE_WINOGRAD,
     ];
+    let single =
+        [CUDNN_NUMERICAL_NOTE_TENSOR_CORE, CUDNN_NUMERICAL_NOTE_FFT, CUDNN_NUMERICAL_NOTE_WINOGRAD];
     let single = if precision == Precision::F32 { &single[..] } else { &[] };
     always.iter().chain(single).map(|it| NumericalNote(*it)).collect()
 }
@@ -285,6 +290,16 @@ const fn extents(convolution: &Convolution) -> [[usize; 4]; 3] {
         [groups * filters, channels, window[0], window[1]],
         [batch, groups * filters, result[0], result[1]],
     ]
+}
+
+/// Returns the extents of what a convolution computes, with channels first.
+const fn result_extents(convolution: &Convolution) -> [usize; 4] {
+    let [images, filters, results] = extents(convolution);
+    match convolution.form {
+        ConvolutionForm::Forward => results,
+        ConvolutionForm::Data => images,
+        ConvolutionForm::Filter => filters,
+    }
 }
 
 /// Returns true if cuDNN computes the same result extents.

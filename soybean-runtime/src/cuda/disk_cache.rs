@@ -1,4 +1,4 @@
-//! The cache of compiled kernels and of chosen algorithms on disk.
+//! The cache of compiled kernels, of cuDNN's plans and of chosen algorithms on disk.
 //!
 //! Machine code runs on the GPU with the rights of the program, so the cache is only used if no
 //! other user can write to it.

@@ -11,7 +11,7 @@ mod layout;
 
 use std::{mem::MaybeUninit, ptr, sync::Arc};
 
-use soybean_plan::{BUFFER_ALIGNMENT, Contraction, DType, Precision};
+use soybean_plan::{Contraction, DType, Precision};
 
 use self::{
     binding::{
@@ -32,6 +32,9 @@ use crate::{Error, ErrorKind};
 
 /// Maximum workspace of an algorithm in bytes, the default of cuBLAS on recent GPUs.
 pub(crate) const MAX_WORKSPACE_BYTES: usize = 32 << 20;
+
+/// Alignment in bytes of buffers that cuBLASLt may expect. Its algorithms need no more.
+const EXPECTED_ALIGNMENT: usize = 64;
 
 /// Number of algorithms that are requested.
 const N_ALGORITHMS: u8 = 16;
@@ -314,7 +317,7 @@ fn describe(
     let number = epilogue_number(epilogue).ok_or(NOT_SUPPORTED)?;
     descriptor.set(Attribute::CUBLASLT_MATMUL_DESC_EPILOGUE, &number)?;
     // The heuristic needs to see that addresses will be set, and their alignment.
-    let some_address = BUFFER_ALIGNMENT as u64;
+    let some_address = EXPECTED_ALIGNMENT as u64;
     if let Some(dtype) = epilogue.bias {
         descriptor.set(Attribute::CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &data_type(dtype)?)?;
         descriptor.set(Attribute::CUBLASLT_MATMUL_DESC_BIAS_POINTER, &some_address)?;
@@ -334,7 +337,7 @@ fn describe(
 /// Returns the alignment in bytes of left operand, right operand and result over all calls.
 fn alignments(calls: &[[usize; 3]]) -> [u32; 3] {
     [0, 1, 2].map(|operand| {
-        let places = calls.iter().fold(BUFFER_ALIGNMENT, |all, call| all | call[operand]);
+        let places = calls.iter().fold(EXPECTED_ALIGNMENT, |all, call| all | call[operand]);
         // The lowest set bit of all offsets.
         1 << places.trailing_zeros()
     })

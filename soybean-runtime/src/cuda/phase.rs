@@ -5,7 +5,8 @@ mod products;
 use std::ops::Range;
 
 use soybean_plan::{
-    Access, AxisSet, BufferId, DType, Kernel, Lane, Precision, Schedule, Step, Tables, WorkKind,
+    Access, AxisSet, BUFFER_ALIGNMENT, BufferId, DType, Kernel, Lane, Precision, Schedule, Step,
+    Tables, WorkKind,
 };
 
 use super::{
@@ -200,7 +201,7 @@ impl<'a> PhaseBuilder<'a> {
         let mut slots = Vec::new();
         for size in sizes {
             slots.push(end..end + size);
-            end = (end + size).next_multiple_of(256);
+            end = (end + size).next_multiple_of(BUFFER_ALIGNMENT);
         }
         self.aux_bytes = self.aux_bytes.max(end - start);
         slots

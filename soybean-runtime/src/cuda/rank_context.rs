@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use soybean_plan::{BufferId, DType, Lane, Tables, bf16};
+use soybean_plan::{BUFFER_ALIGNMENT, BufferId, DType, Lane, Tables, bf16};
 
 use super::{
     batch_slot::BatchSlot,
@@ -124,7 +124,7 @@ impl RankContext {
 
 /// Returns the offset of the auxiliary buffers, which follow the arena.
 pub(crate) fn aux_offset(tables: &Tables) -> usize {
-    tables.arena_bytes.next_multiple_of(256)
+    tables.arena_bytes.next_multiple_of(BUFFER_ALIGNMENT)
 }
 
 impl Upload for RankContext {

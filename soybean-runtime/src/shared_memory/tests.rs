@@ -5,8 +5,8 @@ mod in_memory_transport;
 use std::thread;
 
 use soybean_plan::{
-    Buffer, Collective, CollectiveKind, Combine, DType, Entry, Halo, MAX_AXES, Mesh, Placement,
-    Program, Shape, Tables, Tile, Tiling, bf16, may_split, splits_into_blocks,
+    BUFFER_ALIGNMENT, Buffer, Collective, CollectiveKind, Combine, DType, Entry, Halo, MAX_AXES,
+    Mesh, Placement, Program, Shape, Tables, Tile, Tiling, bf16, may_split, splits_into_blocks,
 };
 
 use super::*;
@@ -22,7 +22,7 @@ fn program(mesh: Mesh, collectives: &[Collective]) -> Program {
         for shape in [collective.source().local_shape(&mesh), collective.result_shape(&mesh)] {
             let (n_elements, dtype) = (shape.n_elements(), collective.dtype);
             buffers.push(Buffer { offset: arena_bytes, n_elements, dtype });
-            arena_bytes += (n_elements * dtype.bytes()).next_multiple_of(64);
+            arena_bytes += (n_elements * dtype.bytes()).next_multiple_of(BUFFER_ALIGNMENT);
         }
     }
     let tables = Tables {

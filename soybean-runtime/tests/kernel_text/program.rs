@@ -1,8 +1,8 @@
 //! Cases as a program with one step for each of them.
 
 use soybean_plan::{
-    Buffer, DType, Entry, Input, Instruction, Kernel, Map, Mesh, Output, Precision, Program, Rows,
-    RunScalar, ScalarProgram, Shape, Step, Strides, Tables, Tile, Tiling,
+    BUFFER_ALIGNMENT, Buffer, DType, Entry, Input, Instruction, Kernel, Map, Mesh, Output,
+    Precision, Program, Rows, RunScalar, ScalarProgram, Shape, Step, Strides, Tables, Tile, Tiling,
 };
 
 use crate::{case::Case, reference::BASE};
@@ -48,7 +48,7 @@ struct Builder {
 impl Builder {
     fn buffer(&mut self, dtype: DType, n_elements: usize) -> usize {
         self.buffers.push(Buffer { offset: self.arena_bytes, n_elements, dtype });
-        self.arena_bytes += (n_elements * dtype.bytes()).next_multiple_of(64);
+        self.arena_bytes += (n_elements * dtype.bytes()).next_multiple_of(BUFFER_ALIGNMENT);
         self.buffers.len() - 1
     }
 

@@ -92,11 +92,6 @@ extern "C" fn cudnnGetVersion() -> usize {
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn cudnnGetCudartVersion() -> usize {
-    13_000
-}
-
-#[unsafe(no_mangle)]
 extern "C" fn cudnnGetErrorString(status: Status) -> Address {
     constant(status.text())
 }

@@ -85,11 +85,11 @@ const CONVOLUTIONS: [[&str; 2]; 3] = [
 ];
 
 #[test]
-fn algorithms_of_convolutions_are_measured_once() {
+fn engines_of_convolutions_are_measured_once() {
     let folder = env::temp_dir().join(format!("soybean-convolutions-{}", process::id()));
     let settings = [("SOYBEAN_CACHE_DIR", folder.to_str().unwrap())];
     on_virtual_gpus(
-        "cuda::autotuning::algorithms_of_convolutions_are_measured_once",
+        "cuda::autotuning::engines_of_convolutions_are_measured_once",
         &settings,
         |machine| {
             let folder = PathBuf::from(env::var_os("SOYBEAN_CACHE_DIR").unwrap());
@@ -98,14 +98,15 @@ fn algorithms_of_convolutions_are_measured_once() {
             assert_eq!(n_convolutions(), [0; 3]);
             let mut first = tuned::<cnn_digits::Network>(true);
             let n_measured = n_convolutions();
-            assert!(n_measured.iter().all(|it| *it > 0), "{n_measured:?}");
+            // In `f32` one engine computes gradients, so there is nothing to choose.
+            assert!(n_measured[0] > 0, "{n_measured:?}");
             let [kept] = &choices(&folder)[..] else { panic!("expected one file of choices") };
-            // `.., 0 engines with the epilogue, 3 without, ..`: each engine four times.
+            // `.. engines with the epilogue [], without [1, 0], ..`: each engine four times.
             let n_candidates = CONVOLUTIONS.map(|[_, form]| {
                 let lines = kept.lines().filter(|it| it.contains(form));
                 let n_engines = lines.map(|it| {
-                    let without = it.split_once(" with the epilogue, ").unwrap().1;
-                    without.split_once(' ').unwrap().0.parse::<u64>().unwrap()
+                    let list = it.split_once("without [").unwrap().1.split_once(']').unwrap().0;
+                    list.split(", ").count() as u64
                 });
                 n_engines.sum::<u64>()
             });

@@ -1,9 +1,10 @@
 //! A program written by hand: a linear model with squared errors, its batch split over all ranks.
 
 use soybean_plan::{
-    AxisSet, Binary, Buffer, Collective, CollectiveKind, Combine, Contraction, DType, Entry, Halo,
-    Init, Input, Instruction, Kernel, Map, MatrixStrides, Mesh, Output, Parameter, Placement,
-    Program, Reduction, Rows, RunScalar, ScalarProgram, Shape, Step, Strides, Tables, Tile, Tiling,
+    AxisSet, BUFFER_ALIGNMENT, Binary, Buffer, Collective, CollectiveKind, Combine, Contraction,
+    DType, Entry, Halo, Init, Input, Instruction, Kernel, Map, MatrixStrides, Mesh, Output,
+    Parameter, Placement, Program, Reduction, Rows, RunScalar, ScalarProgram, Shape, Step, Strides,
+    Tables, Tile, Tiling,
 };
 
 /// The number of rows of a batch.
@@ -30,7 +31,7 @@ pub fn program(n_ranks: usize) -> Program {
     let mut arena_bytes = 0;
     let buffer = |n_elements: &usize| {
         let offset = arena_bytes;
-        arena_bytes += (n_elements * 4).next_multiple_of(64);
+        arena_bytes += (n_elements * 4).next_multiple_of(BUFFER_ALIGNMENT);
         Buffer { offset, n_elements: *n_elements, dtype: DType::F32 }
     };
     let buffers: Vec<Buffer> = sizes.iter().map(buffer).collect();

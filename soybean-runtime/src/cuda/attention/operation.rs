@@ -7,7 +7,7 @@ use soybean_plan::Attention;
 
 use super::shape::{AttentionShape, StridedTensor};
 use crate::cuda::cudnn::{
-    CudnnError, cudnnDataType_t as DataType, cudnnHandle_t,
+    CudnnError, cudnnDataType_t as DataType,
     engines::{Plan, PlanTarget, engines, operation_graph, tensor as described},
     graph::{
         CUDNN_ATTR_OPERATION_DIAGONAL_BAND_MASK_BDESC,
@@ -24,6 +24,7 @@ use crate::cuda::cudnn::{
         CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC, CUDNN_POINTWISE_CMP_GE, Descriptor, HeuristicMode,
         NumericalNote, PointwiseMode,
     },
+    handle::Cudnn,
 };
 
 /// Identities of the tensors in a graph: queries, keys, values, the result, and the logarithms if
@@ -55,7 +56,7 @@ impl Scalars {
 /// of its graph. Nothing else uses the result or the workspace.
 pub(super) unsafe fn run(
     plan: &Plan,
-    handle: cudnnHandle_t,
+    cudnn: &Cudnn,
     tensors: impl Iterator<Item = u64>,
     Scalars(scalars): &Scalars,
     workspace: u64,
@@ -63,7 +64,7 @@ pub(super) unsafe fn run(
     let tensors = TENSORS.into_iter().zip(tensors.map(|it| it as *mut c_void));
     let scalars = scalars.iter().map(|it| std::ptr::from_ref(it).cast_mut().cast());
     // SAFETY: required of the caller. The scalars are read before the call returns.
-    unsafe { plan.run(handle, tensors.chain(SCALARS.into_iter().zip(scalars)), workspace) }
+    unsafe { plan.run(cudnn, tensors.chain(SCALARS.into_iter().zip(scalars)), workspace) }
 }
 
 /// Returns the plans of deterministic engines, in the order of cuDNN's heuristic. The name tells
@@ -73,9 +74,9 @@ pub(super) fn plans(
     name: &str,
     target: &impl PlanTarget,
 ) -> Result<Vec<Plan>, CudnnError> {
-    let heuristic = [HeuristicMode(CUDNN_HEUR_MODE_A)];
+    let heuristic = HeuristicMode(CUDNN_HEUR_MODE_A);
     let unwanted = [NumericalNote(CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC)];
-    let found = engines(&[operation(shape)?], name, target, &heuristic, &unwanted)?.into_iter();
+    let found = engines(&[operation(shape)?], name, target, heuristic, &unwanted)?.into_iter();
     Ok(found.take(MAX_ENGINES).filter_map(|it| it.into_plan(target)).collect())
 }
 

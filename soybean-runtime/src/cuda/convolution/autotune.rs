@@ -1,4 +1,4 @@
-//! Choice of a convolution's algorithm by measurement.
+//! Choice of a convolution's engine by measurement.
 #![expect(unsafe_code, reason = "convolutions run on raw memory")]
 
 use soybean_codegen::{Call, has_few_channels_filter};
@@ -44,11 +44,16 @@ impl ConvolutionPlan {
         generated: &GeneratedOperations,
     ) -> Result<Option<Self>, Error> {
         let (n_engines, n_rivals) = (self.candidates.len(), generated.n_variants());
-        let n_fused = self.candidates.iter().filter(|it| it.has_epilogue).count();
+        let numbers = |has_epilogue: bool| -> Vec<i64> {
+            let some = self.candidates.iter().filter(|it| it.has_epilogue == has_epilogue);
+            some.map(|it| it.engine.number).collect()
+        };
         let kernel = format!(
-            "{convolution:?} {types:?} {epilogue:?}, {n_fused} engines with the epilogue, {} \
-             without, {n_rivals} generated kernels",
-            n_engines - n_fused
+            "{convolution:?} {types:?} {epilogue:?} within {} bytes: engines with the epilogue {:?}, \
+             without {:?}, {n_rivals} generated kernels",
+            self.max_workspace_bytes,
+            numbers(true),
+            numbers(false)
         );
         let run = |number: usize, stream: &Stream, blocks: &[u64]| {
             let &[left, right, third, result, workspace] = blocks else {
@@ -91,9 +96,9 @@ impl ConvolutionPlan {
         if chosen >= n_engines {
             return Ok(None);
         }
-        self.chosen = chosen;
-        if self.plan(chosen, cudnn).is_none() {
-            self.choose_first(cudnn);
+        match self.plan(chosen, cudnn) {
+            Some(_) => self.choose(chosen),
+            None => self.choose_first(cudnn),
         }
         Ok(Some(self))
     }

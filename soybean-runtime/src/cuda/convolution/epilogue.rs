@@ -6,7 +6,7 @@ use soybean_plan::{
     Shape, Strides, Unary,
 };
 
-use super::{compute_type, extents, has_standard_extents};
+use super::{compute_type, has_standard_extents, result_extents};
 use crate::cuda::epilogue::{Epilogue, Function};
 
 /// Returns true if a convolution with this epilogue is a call, whose third input is the bias or the
@@ -24,8 +24,8 @@ pub(crate) fn takes_epilogue(
         }
         // Compilers of kernels for other channels take seconds.
         Function::ReluGradientByResult => {
-            let are_even = [channels, filters].iter().all(|it| it.is_multiple_of(8));
-            form == ConvolutionForm::Data && epilogue.bias.is_none() && are_even
+            let suits = [channels, filters].iter().all(|it| it.is_multiple_of(8));
+            form == ConvolutionForm::Data && epilogue.bias.is_none() && suits
         }
         Function::Gelu | Function::ReluAux | Function::GeluAux => false,
         Function::ReluGradient | Function::GeluGradient => false,
@@ -38,9 +38,7 @@ pub(crate) fn takes_epilogue(
 /// Returns the epilogue as a map of the convolution's result and the third input, for channels
 /// last.
 pub(crate) fn epilogue_map(convolution: &Convolution, function: Function) -> Map {
-    let [images, _, results] = extents(convolution);
-    let [batch, channels, height, width] =
-        if convolution.form == ConvolutionForm::Data { images } else { results };
+    let [batch, channels, height, width] = result_extents(convolution);
     let extents = Shape::new(&[batch * height * width, channels]);
     let dense = extents.dense_strides();
     let vector = Strides::new(&[0, 1]);

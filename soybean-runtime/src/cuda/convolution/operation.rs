@@ -2,7 +2,7 @@
 
 use soybean_plan::{Convolution, ConvolutionForm, DType, ImageLayout};
 
-use super::extents;
+use super::{extents, result_extents};
 use crate::cuda::{
     cudnn::{
         CudnnError, NOT_SUPPORTED, cudnnDataType_t as DataType,
@@ -40,7 +40,8 @@ impl ConvolutionOperations<'_> {
                 vec![biasing(&sums, &self.bias()?, &biased)?, relu(&biased, &result)?]
             }
             Function::ReluGradientByResult => {
-                let of_relu = self.tensor(OPERANDS[3], self.result_extents())?.finalized()?;
+                let of_relu =
+                    self.tensor(OPERANDS[3], result_extents(self.convolution))?.finalized()?;
                 vec![relu_gradient(&of_relu, &sums, &result)?]
             }
             Function::Gelu | Function::ReluAux | Function::GeluAux => return Err(NOT_SUPPORTED),
@@ -124,28 +125,19 @@ impl ConvolutionOperations<'_> {
             .finalized()
     }
 
-    fn result_extents(&self) -> [usize; 4] {
-        let [images, filters, results] = extents(self.convolution);
-        match self.convolution.form {
-            ConvolutionForm::Forward => results,
-            ConvolutionForm::Data => images,
-            ConvolutionForm::Filter => filters,
-        }
-    }
-
     fn result(&self) -> Result<Descriptor, CudnnError> {
-        self.tensor(OPERANDS[2], self.result_extents())?.finalized()
+        self.tensor(OPERANDS[2], result_extents(self.convolution))?.finalized()
     }
 
     fn bias(&self) -> Result<Descriptor, CudnnError> {
-        let [_, channels, ..] = self.result_extents();
+        let [_, channels, ..] = result_extents(self.convolution);
         self.tensor(OPERANDS[3], [1, channels, 1, 1])?.finalized()
     }
 
     /// Returns a tensor like the result that is in no memory.
     fn intermediate(&self, number: usize) -> Result<Descriptor, CudnnError> {
         let sums = ConvolutionOperations { dtype: DType::F32, ..*self };
-        sums.tensor(INTERMEDIATE[number], self.result_extents())?
+        sums.tensor(INTERMEDIATE[number], result_extents(self.convolution))?
             .with(graph::CUDNN_ATTR_TENSOR_IS_VIRTUAL, &[true])?
             .finalized()
     }

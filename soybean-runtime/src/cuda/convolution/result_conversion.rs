@@ -1,7 +1,7 @@
 //! Conversion of a cuDNN result to the element type of the program.
 
 use soybean_codegen::Address;
-use soybean_plan::{DType, Permutation, Shape};
+use soybean_plan::{BUFFER_ALIGNMENT, DType, Permutation, Shape};
 
 /// Copy of a result from the start of the workspace to its place in the program, with another
 /// element type.
@@ -16,8 +16,6 @@ pub(crate) struct ResultConversion {
 impl ResultConversion {
     /// Location of the source.
     pub(crate) const FROM: Address = Address::Workspace(0);
-    /// Alignment of what follows in the workspace.
-    const ALIGNMENT_BYTES: usize = 256;
 
     /// Returns the conversion of a result of so many elements; `None` if both types are the same.
     pub(super) fn new(n_elements: usize, types: [DType; 2]) -> Option<Self> {
@@ -29,6 +27,6 @@ impl ResultConversion {
     /// Returns the workspace in bytes for the source.
     pub(super) fn workspace_bytes(&self) -> usize {
         let n_bytes = self.permutation.extents.n_elements() * self.types[0].bytes();
-        n_bytes.next_multiple_of(Self::ALIGNMENT_BYTES)
+        n_bytes.next_multiple_of(BUFFER_ALIGNMENT)
     }
 }

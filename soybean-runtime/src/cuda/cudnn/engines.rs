@@ -6,7 +6,7 @@
 use std::{cell::OnceCell, ffi::c_void, path::PathBuf};
 
 use super::{
-    CudnnError, NOT_SUPPORTED, cudnnDataType_t as DataType, cudnnHandle_t,
+    CudnnError, NOT_SUPPORTED, cudnnDataType_t as DataType,
     graph::{
         BehaviorNote, CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE, CUDNN_ATTR_ENGINE_GLOBAL_INDEX,
         CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_ATTR_ENGINEHEUR_MODE,
@@ -23,9 +23,12 @@ use super::{
         CUDNN_BACKEND_TENSOR_DESCRIPTOR, CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR,
         CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION, Descriptor, HeuristicMode, NumericalNote,
     },
+    handle::Cudnn,
 };
-use crate::cuda::disk_cache;
+use crate::cuda::{capture_lock::not_capturing, disk_cache};
 
+/// The way in which graphs are described. Plans on disk that follow another one are not read.
+const GRAPH_FORMAT: &str = "cuDNN's plan 1";
 /// The maximum length in bytes of a plan's text.
 const MAX_TEXT_BYTES: usize = 1 << 22;
 /// The maximum number of configurations that are asked for.
@@ -42,9 +45,9 @@ pub(in crate::cuda) trait PlanTarget {
     fn of_plan(&self, plan: Descriptor) -> Result<Descriptor, CudnnError>;
 }
 
-impl PlanTarget for cudnnHandle_t {
+impl PlanTarget for Cudnn {
     fn of_graph(&self, graph: Descriptor) -> Result<Descriptor, CudnnError> {
-        graph.with(CUDNN_ATTR_OPERATIONGRAPH_HANDLE, &[*self])
+        graph.with(CUDNN_ATTR_OPERATIONGRAPH_HANDLE, &[self.raw()])
     }
 
     fn of_heuristic(&self, heuristic: Descriptor) -> Result<Descriptor, CudnnError> {
@@ -52,14 +55,15 @@ impl PlanTarget for cudnnHandle_t {
     }
 
     fn of_plan(&self, plan: Descriptor) -> Result<Descriptor, CudnnError> {
-        plan.with(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, &[*self])
+        plan.with(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, &[self.raw()])
     }
 }
 
 /// An engine with its settings for a graph, and its plan once that has been asked for.
 pub(in crate::cuda) struct Engine {
     configuration: Descriptor,
-    number: i64,
+    /// Number of the engine among those of the operations.
+    pub(in crate::cuda) number: i64,
     /// The file that keeps the plan, if the engine compiles a kernel for it.
     file: Option<PathBuf>,
     pub(in crate::cuda) is_compiled: bool,
@@ -68,7 +72,8 @@ pub(in crate::cuda) struct Engine {
 
 /// A kernel of an engine, ready to run.
 pub(in crate::cuda) struct Plan {
-    descriptor: Descriptor,
+    /// `None` while it is dropped.
+    descriptor: Option<Descriptor>,
     /// Number of the engine among those of the operations.
     pub(in crate::cuda) engine: i64,
     pub(in crate::cuda) workspace_bytes: usize,
@@ -96,24 +101,23 @@ impl Engine {
         let behavior =
             engine.values(CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE, vec![BehaviorNote(0); MAX_NOTES])?;
         let is_compiled = behavior.contains(&BehaviorNote(CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION));
-        let key = disk_cache::fingerprint(&["cuDNN's plan", name]);
+        let number = engine.values(CUDNN_ATTR_ENGINE_GLOBAL_INDEX, vec![0_i64])?;
+        let Some(&number) = number.first() else { return Ok(None) };
+        let key = disk_cache::fingerprint(&[GRAPH_FORMAT, name, &number.to_string()]);
         let file = disk_cache::folder().filter(|_| is_compiled);
         let file = file.map(|it| it.join(format!("{key:032x}.plan")));
-        let number = engine.values(CUDNN_ATTR_ENGINE_GLOBAL_INDEX, vec![0_i64])?;
-        let plan = OnceCell::new();
-        Ok(number.first().map(|number| Self {
-            configuration,
-            number: *number,
-            file,
-            is_compiled,
-            plan,
-        }))
+        Ok(Some(Self { configuration, number, file, is_compiled, plan: OnceCell::new() }))
     }
 
     /// Returns the plan, which is made at the first call. An engine may refuse what the heuristic
     /// expects of it: it has no plan then.
     pub(in crate::cuda) fn plan(&self, target: &impl PlanTarget) -> Option<&Plan> {
-        self.plan.get_or_init(|| self.kept_plan(target).or_else(|| self.new_plan(target))).as_ref()
+        let made = || {
+            // Kernels are loaded.
+            let _no_capture = not_capturing();
+            self.kept_plan(target).or_else(|| self.new_plan(target))
+        };
+        self.plan.get_or_init(made).as_ref()
     }
 
     /// Returns the plan that is on disk.
@@ -158,12 +162,13 @@ impl Plan {
         let bytes = descriptor.values(CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, vec![0_i64])?;
         let bytes = bytes.first().and_then(|it| usize::try_from(*it).ok());
         let workspace_bytes = bytes.ok_or(NOT_SUPPORTED)?;
-        Ok(Self { descriptor, engine, workspace_bytes })
+        Ok(Self { descriptor: Some(descriptor), engine, workspace_bytes })
     }
 
     fn text(&self) -> Result<Vec<u8>, CudnnError> {
         let name = CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION;
-        self.descriptor.values(name, vec![0_u8; MAX_TEXT_BYTES])
+        let descriptor = self.descriptor.as_ref().ok_or(NOT_SUPPORTED)?;
+        descriptor.values(name, vec![0_u8; MAX_TEXT_BYTES])
     }
 
     /// Queues the kernel on the stream of the handle.
@@ -174,7 +179,7 @@ impl Plan {
     /// during the call. Nothing else uses the results or the workspace.
     pub(in crate::cuda) unsafe fn run(
         &self,
-        handle: cudnnHandle_t,
+        cudnn: &Cudnn,
         tensors: impl Iterator<Item = (i64, *mut c_void)>,
         workspace: u64,
     ) -> Result<(), CudnnError> {
@@ -184,37 +189,44 @@ impl Plan {
             .with(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, &pointers)?
             .with(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, &[workspace as *mut c_void])?
             .finalized()?;
+        let descriptor = self.descriptor.as_ref().ok_or(NOT_SUPPORTED)?;
         // SAFETY: required of the caller.
-        unsafe { self.descriptor.execute(handle, &pack) }
+        unsafe { descriptor.execute(cudnn.raw(), &pack) }
+    }
+}
+
+impl Drop for Plan {
+    fn drop(&mut self) {
+        // Kernels are unloaded.
+        let _no_capture = not_capturing();
+        self.descriptor = None;
     }
 }
 
 /// Returns the engines without these notes that cuDNN suggests for a graph of these operations, in
-/// the order of the heuristics. The name tells the graph, the GPU and the version of cuDNN from all
+/// the order of the heuristic. The name tells the graph, the GPU and the version of cuDNN from all
 /// others.
 pub(in crate::cuda) fn engines(
     operations: &[Descriptor],
     name: &str,
     target: &impl PlanTarget,
-    heuristics: &[HeuristicMode],
+    mode: HeuristicMode,
     unwanted: &[NumericalNote],
 ) -> Result<Vec<Engine>, CudnnError> {
     let graph = target.of_graph(operation_graph(operations)?)?.finalized()?;
+    let heuristic = Descriptor::new(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR)?
+        .with(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, &[graph.raw()])?
+        .with(CUDNN_ATTR_ENGINEHEUR_MODE, &[mode])?;
+    let heuristic = target.of_heuristic(heuristic)?.finalized()?;
+    let configurations = heuristic.descriptors(
+        CUDNN_ATTR_ENGINEHEUR_RESULTS,
+        CUDNN_BACKEND_ENGINECFG_DESCRIPTOR,
+        MAX_CONFIGURATIONS,
+    )?;
     let mut found = Vec::new();
-    for mode in heuristics {
-        let heuristic = Descriptor::new(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR)?
-            .with(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, &[graph.raw()])?
-            .with(CUDNN_ATTR_ENGINEHEUR_MODE, &[*mode])?;
-        let heuristic = target.of_heuristic(heuristic)?.finalized()?;
-        let configurations = heuristic.descriptors(
-            CUDNN_ATTR_ENGINEHEUR_RESULTS,
-            CUDNN_BACKEND_ENGINECFG_DESCRIPTOR,
-            MAX_CONFIGURATIONS,
-        )?;
-        for (number, configuration) in configurations.into_iter().enumerate() {
-            let name = format!("{name}, number {number} of heuristic {}", mode.0);
-            found.extend(Engine::new(configuration, &name, unwanted)?);
-        }
+    for (number, configuration) in configurations.into_iter().enumerate() {
+        let name = format!("{name}, number {number} of heuristic {}", mode.0);
+        found.extend(Engine::new(configuration, &name, unwanted)?);
     }
     Ok(found)
 }

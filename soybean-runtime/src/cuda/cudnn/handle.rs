@@ -43,10 +43,11 @@ impl Cudnn {
         self.raw
     }
 
-    /// Returns a name that tells a graph, the GPU and the version of cuDNN from all others.
+    /// Returns a name that tells a graph, the GPU and the versions of driver and cuDNN from all
+    /// others.
     pub(in crate::cuda) fn name_of(&self, graph: &impl fmt::Debug) -> String {
         let version = installation().cudnn().map_or([0; 3], |it| it.version);
-        format!("{} {version:?} {graph:?}", self.gpu.name)
+        format!("{} {:?} {version:?} {graph:?}", self.gpu.name, installation().driver())
     }
 
     /// Makes the later calls with this handle queue work on a stream.

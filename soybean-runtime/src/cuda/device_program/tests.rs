@@ -2,7 +2,8 @@
 
 use soybean_linear_program::program;
 use soybean_plan::{
-    Buffer, BufferId, DType, Kernel, Map, Program, ScalarProgram, Shape, Step, Tile,
+    BUFFER_ALIGNMENT, Buffer, BufferId, DType, Kernel, Map, Program, ScalarProgram, Shape, Step,
+    Tile,
 };
 
 use super::*;
@@ -44,7 +45,8 @@ fn model() -> Program {
     {
         let offset = program.tables.arena_bytes;
         program.tables.buffers.to_mut().push(Buffer { offset, n_elements, dtype });
-        program.tables.arena_bytes += (n_elements * dtype.bytes()).next_multiple_of(64);
+        program.tables.arena_bytes +=
+            (n_elements * dtype.bytes()).next_multiple_of(BUFFER_ALIGNMENT);
     }
     let parameters = program.tables.parameters.to_mut();
     let mut second = parameters[0].clone();
@@ -114,9 +116,9 @@ fn small_updates_are_one_over_buffers_side_by_side() {
     assert_eq!(last.results, [spans[0]]);
     for (span, own) in spans.into_iter().zip([[W, SECOND], [GRADIENT, GRADIENT_OF_SECOND]]) {
         let (start, n_elements) = place(&program, span);
-        // Both begin at multiples of 64 elements.
-        assert_eq!(n_elements, 128);
-        assert_eq!(own.map(|it| place(&program, it)), [(start, 8), (start + 256, 24)]);
+        // Both begin at multiples of 128 elements.
+        assert_eq!(n_elements, 256);
+        assert_eq!(own.map(|it| place(&program, it)), [(start, 8), (start + 512, 24)]);
     }
     let is_update = |it: &&Step| [UPDATE, UPDATE_OF_SECOND].contains(&it.kernel);
     assert_eq!(program.train[0].iter().filter(is_update).count(), 0);

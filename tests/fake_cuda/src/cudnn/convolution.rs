@@ -5,9 +5,7 @@ use std::collections::BTreeMap;
 
 use super::backend::{Descriptor, kind};
 use super::descriptor::{ConvolutionDescriptor, TensorDescriptor};
-use super::engine::numerical_note::{
-    DOWN_CONVERT_INPUTS, FFT, NONDETERMINISTIC, TENSOR_CORE, WINOGRAD,
-};
+use super::engine::numerical_note::{FFT, NONDETERMINISTIC, TENSOR_CORE, WINOGRAD};
 use super::engine::{Engine, HeuristicMode};
 use super::{ApiResult, Status};
 use crate::element_type::{ElementType, rounded_to_tf32};
@@ -95,7 +93,7 @@ impl Convolution {
         if mode == HeuristicMode::Fallback {
             return vec![simple];
         }
-        let product = Engine::new(1, WORKSPACE_BYTES, self.tensor_core_notes());
+        let product = Engine::new(1, WORKSPACE_BYTES, &[TENSOR_CORE]);
         let of_atomics = Engine::new(2, 0, &[NONDETERMINISTIC]);
         let of_parts = Engine::new(3, WORKSPACE_BYTES, &[NONDETERMINISTIC]);
         let plain: &[Engine] = match self.direction {
@@ -108,14 +106,6 @@ impl Convolution {
         let fourier = Engine::new(5, WORKSPACE_BYTES, &[FFT]);
         let fourier = self.has_fourier_transform().then_some(fourier);
         winograd.into_iter().chain(plain.iter().copied()).chain(fourier).collect()
-    }
-
-    /// Returns the notes of engines that run on tensor cores.
-    pub(super) fn tensor_core_notes(&self) -> &'static [u32] {
-        match self.dtype() {
-            ElementType::F32 => &[TENSOR_CORE, DOWN_CONVERT_INPUTS],
-            ElementType::Bf16 => &[TENSOR_CORE],
-        }
     }
 
     fn has_winograd_transform(&self) -> bool {

@@ -15,7 +15,6 @@ pub(super) struct Engine {
 /// `cudnnBackendNumericalNote_t`.
 pub(super) mod numerical_note {
     pub(crate) const TENSOR_CORE: u32 = 0;
-    pub(crate) const DOWN_CONVERT_INPUTS: u32 = 1;
     pub(crate) const FFT: u32 = 3;
     pub(crate) const NONDETERMINISTIC: u32 = 4;
     pub(crate) const WINOGRAD: u32 = 5;
@@ -47,9 +46,9 @@ impl Engine {
         Self { behavior_notes: &[RUNTIME_COMPILATION], ..self }
     }
 
-    /// Returns true if operands are rounded to tf32.
+    /// Returns true if operands are rounded to what tensor cores multiply: tf32 or bf16.
     pub(super) fn rounds(&self) -> bool {
-        self.numerical_notes.contains(&numerical_note::DOWN_CONVERT_INPUTS)
+        self.numerical_notes.contains(&numerical_note::TENSOR_CORE)
     }
 }
 

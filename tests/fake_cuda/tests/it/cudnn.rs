@@ -15,8 +15,8 @@ use crate::convolution_reference::{
 };
 use crate::cudnn_graph::{Descriptor, convolution, convolution_descriptor, operation};
 use crate::cudnn_library::{
-    A, BF16, DOWN_CONVERT, Engine, F32, FALLBACK, FORMATS, Library, TENSOR_CORE, engines,
-    plain_graph, reports, tensors,
+    A, BF16, Engine, F32, FALLBACK, FORMATS, Library, TENSOR_CORE, engines, plain_graph, reports,
+    tensors,
 };
 
 const NONDETERMINISTIC: Note = Note::CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC;
@@ -63,20 +63,18 @@ fn engines_report_their_notes() {
         // Winograd's transforms come first, and Fourier's last.
         let winograd = (vec![Note::CUDNN_NUMERICAL_NOTE_WINOGRAD], 4096);
         let fourier = (vec![Note::CUDNN_NUMERICAL_NOTE_FFT], 4096);
-        let of_f32 = (vec![TENSOR_CORE, DOWN_CONVERT], 4096);
-        let of_bf16 = (vec![TENSOR_CORE], 4096);
+        let of_tensor_cores = (vec![TENSOR_CORE], 4096);
         let [of_atomics, of_parts] = [0, 4096].map(|bytes| (vec![NONDETERMINISTIC], bytes));
         for (direction, before, after) in [
             (Direction::Forward, vec![], vec![(vec![], 0)]),
             (Direction::BackwardData, vec![of_atomics.clone()], vec![]),
             (Direction::BackwardFilter, vec![of_atomics, of_parts], vec![]),
         ] {
-            let of_bf16 = [&before[..], from_ref(&of_bf16), &after].concat();
-            assert_eq!(find(direction, BF16, A), of_bf16);
-            let of_f32 = [&before[..], from_ref(&of_f32), &after].concat();
+            let others = [&before[..], from_ref(&of_tensor_cores), &after].concat();
+            assert_eq!(find(direction, BF16, A), others);
             assert_eq!(
                 find(direction, F32, A),
-                [from_ref(&winograd), &of_f32[..], from_ref(&fourier)].concat()
+                [from_ref(&winograd), &others[..], from_ref(&fourier)].concat()
             );
             let workspace = if direction == Direction::Forward { 0 } else { 4096 };
             for dtype in [F32, BF16] {
@@ -87,7 +85,7 @@ fn engines_report_their_notes() {
 }
 
 #[test]
-fn engines_that_convert_round_to_tf32() {
+fn engines_on_tensor_cores_round_to_tf32() {
     with_devices(&[], |_| {
         let library = Library::new();
         let format = (F32, Layout::ChannelsLast);
@@ -106,7 +104,7 @@ fn engines_that_convert_round_to_tf32() {
                     tensor(2, PIXEL.results(), &[of_y]),
                 ];
                 library.run(&engine, &tensors.each_ref());
-                let rounds = engine.numerical_notes.contains(&DOWN_CONVERT);
+                let rounds = engine.numerical_notes.contains(&TENSOR_CORE);
                 n_rounding += u32::from(rounds);
                 let expected = if rounds { 1.0 + 2.0_f32.powi(-10) } else { exact };
                 assert_eq!(tensors[computed].read(&library.stream)[0], expected, "{direction:?}");

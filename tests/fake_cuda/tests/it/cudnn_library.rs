@@ -19,8 +19,6 @@ pub(crate) const BF16: Type = Type::CUDNN_DATA_BFLOAT16;
 pub(crate) const A: HeuristicMode = HeuristicMode::CUDNN_HEUR_MODE_A;
 pub(crate) const FALLBACK: HeuristicMode = HeuristicMode::CUDNN_HEUR_MODE_FALLBACK;
 pub(crate) const TENSOR_CORE: NumericalNote = NumericalNote::CUDNN_NUMERICAL_NOTE_TENSOR_CORE;
-pub(crate) const DOWN_CONVERT: NumericalNote =
-    NumericalNote::CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS;
 
 /// Types with their relative errors, and layouts.
 pub(crate) const FORMATS: [(f32, (Type, Layout)); 4] = [

@@ -1,6 +1,10 @@
 //! The real cuDNN's engines for our graphs on an H100, which is described instead of present.
 
-use std::fs;
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::SystemTime,
+};
 
 use super::*;
 use crate::cuda::cudnn::described_gpu::{DescribedGpu, H100, kernel_names, show, with_cudnn};
@@ -29,11 +33,18 @@ fn plans(
         None => operations.plain(),
     };
     let name = format!("{convolution:?} {dtype:?} {function:?}");
-    let heuristics = [CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK].map(HeuristicMode);
-    let unwanted = unwanted_notes(precision);
-    let found = engines(&operations.unwrap(), &name, gpu, &heuristics, &unwanted).unwrap();
-    let plans = found.into_iter().take(3).filter_map(|it| it.into_plan(gpu));
+    let (operations, unwanted) = (operations.unwrap(), unwanted_notes(precision));
+    let found = [CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK]
+        .map(|mode| engines(&operations, &name, gpu, HeuristicMode(mode), &unwanted).unwrap());
+    let plans = found.into_iter().flatten().take(3).filter_map(|it| it.into_plan(gpu));
     plans.map(|it| (it.engine, it.workspace_bytes)).collect()
+}
+
+/// Returns the files of plans, with the times at which they were written.
+fn kept(folder: &Path) -> Vec<(PathBuf, SystemTime)> {
+    let files = fs::read_dir(folder.join("cache")).into_iter().flatten().filter_map(Result::ok);
+    let plans = files.filter(|it| it.path().extension().is_some_and(|it| it == "plan"));
+    plans.map(|it| (it.path(), it.metadata().unwrap().modified().unwrap())).collect()
 }
 
 fn path(test: &str) -> String {
@@ -86,16 +97,18 @@ fn gradients_of_relu_are_compiled_once() {
                 let function = Some(Function::ReluGradientByResult);
                 plans(&gpu, (&gradient, dtype, precision), function)
             };
+            let before = kept(folder);
             let plans = made();
             assert!(plans.len() == 3 && !kernel_names(folder).is_empty(), "{plans:?}");
-            let is_plan = |it: &fs::DirEntry| it.path().extension().is_some_and(|it| it == "plan");
-            let kept = fs::read_dir(folder.join("cache")).unwrap().filter_map(Result::ok);
-            let kept: Vec<_> = kept.filter(is_plan).map(|it| it.path()).collect();
-            assert!(kept.len() >= plans.len());
+            let new: Vec<_> = kept(folder).into_iter().filter(|it| !before.contains(it)).collect();
+            assert_eq!(new.len(), plans.len());
+            // Plans that are read are not written again.
             assert_eq!(made(), plans);
-            // A damaged file is not read.
-            fs::write(&kept[0], "damaged").unwrap();
+            assert!(new.iter().all(|it| kept(folder).contains(it)));
+            // A damaged file is not read, but replaced.
+            fs::write(&new[0].0, "damaged").unwrap();
             assert_eq!(made(), plans);
+            assert_ne!(fs::read(&new[0].0).unwrap(), b"damaged");
         }
     });
 }

@@ -3,7 +3,7 @@
 use soybean_fake_cuda::virtual_gpus::{Machine, on_virtual_gpus_without};
 
 use super::{
-    rivals::{n_chosen, on_tuned},
+    rivals::{choices, n_chosen, number, on_tuned},
     *,
 };
 
@@ -196,5 +196,19 @@ fn refused_epilogues_are_not_chosen() {
         let [with_epilogue, without, generated] = n_measured(machine);
         assert_eq!(with_epilogue, 0);
         assert!(without > 0 && generated > 0, "{without}, {generated}");
+    });
+}
+
+#[test]
+fn engines_that_lose_nan_are_not_chosen() {
+    let settings = [("SOYBEAN_FAKE_RELU_DROPS_NAN", "1")];
+    on_tuned_gpus("engines_that_lose_nan_are_not_chosen", &settings, |machine| {
+        let [with_epilogue, ..] = n_measured(machine);
+        assert!(with_epilogue > 0);
+        // The second engine for a bias and ReLU is one of them.
+        let of_relu = |it: &String| it.ends_with("keeps NaN");
+        let numbers = choices().into_iter().filter(of_relu).map(|it| number(&it));
+        let numbers: Vec<Option<usize>> = numbers.collect();
+        assert!(!numbers.is_empty() && !numbers.contains(&Some(1)), "{numbers:?}");
     });
 }

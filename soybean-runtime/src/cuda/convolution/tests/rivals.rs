@@ -20,22 +20,33 @@ pub(super) fn on_tuned(
     let _gone = fs::remove_dir_all(folder);
 }
 
-/// Returns how many of the convolutions with a choice run by an engine with the epilogue, by one
-/// without it, and by the generated kernel.
-pub(super) fn n_chosen() -> [usize; 3] {
+/// Returns the lines of the choices on disk. A header precedes the first one.
+pub(super) fn choices() -> Vec<String> {
     let folder = env::var_os("SOYBEAN_CACHE_DIR").unwrap();
     let files = fs::read_dir(folder).unwrap().map(|it| it.unwrap().path());
     let kept = files.filter(|it| it.extension().is_some_and(|it| it == "choices"));
     let kept: Vec<Vec<u8>> = kept.map(|it| fs::read(it).unwrap()).collect();
     let [choices] = &kept[..] else { panic!("expected one file of choices") };
+    String::from_utf8_lossy(choices).lines().map(str::to_owned).collect()
+}
+
+/// Returns the number of the chosen candidate of a line.
+pub(super) fn number(line: &str) -> Option<usize> {
+    line.split(' ').next()?.parse().ok()
+}
+
+/// Returns how many of the convolutions with a choice run by an engine with the epilogue, by one
+/// without it, and by the generated kernel.
+pub(super) fn n_chosen() -> [usize; 3] {
     let mut n_chosen = [0; 3];
-    for line in String::from_utf8_lossy(choices).lines() {
-        // A header precedes the first line.
-        let Ok(number) = line.split(' ').next().unwrap().parse::<usize>() else { continue };
-        // `.., 2 engines with the epilogue, 3 without, 1 generated kernels`
-        let numbers = line.split(", ").filter_map(|it| it.split_once(' '));
-        let numbers: Vec<usize> = numbers.filter_map(|it| it.0.parse().ok()).collect();
-        let &[.., n_fused, n_plain, _] = &numbers[..] else { panic!("{line}") };
+    for line in choices() {
+        let Some(number) = number(&line) else { continue };
+        // `.. engines with the epilogue [10, 11], without [1, 0], 1 generated kernels`
+        let n_after = |start: &str| {
+            let list = line.split_once(start).unwrap().1.split_once(']').unwrap().0;
+            list.split(", ").filter(|it| !it.is_empty()).count()
+        };
+        let (n_fused, n_plain) = (n_after("with the epilogue ["), n_after("without ["));
         n_chosen[usize::from(number >= n_fused) + usize::from(number >= n_fused + n_plain)] += 1;
     }
     n_chosen

@@ -79,9 +79,9 @@ impl<'a> Interpreter<'a> {
         let (mut result, columns) = match &self.kernels[step.kernel] {
             Kernel::Contract(it) => (product(it, &left, &right), it.columns),
             Kernel::Convolve(it) => {
-                let of_group =
-                    if it.form == ConvolutionForm::Data { it.channels } else { it.filters };
-                (it.evaluate(&[&left, &right], &[]).remove(0), it.groups * of_group)
+                let is_data = it.form == ConvolutionForm::Data;
+                let columns = it.groups * if is_data { it.channels } else { it.filters };
+                (it.evaluate(&[&left, &right], &[]).remove(0), columns)
             }
             other => unreachable!("no {}", other.kind()),
         };
@@ -96,13 +96,8 @@ impl<'a> Interpreter<'a> {
                 Function::Identity | Function::LeftSums | Function::RightSums => *it,
                 Function::Relu | Function::ReluAux => it.max(0.0),
                 Function::Gelu | Function::GeluAux => gelu(*it),
-                Function::ReluGradient | Function::ReluGradientByResult => {
-                    if aux[at] > 0.0 {
-                        *it
-                    } else {
-                        0.0
-                    }
-                }
+                Function::ReluGradient | Function::ReluGradientByResult if aux[at] > 0.0 => *it,
+                Function::ReluGradient | Function::ReluGradientByResult => 0.0,
                 // The central difference, whose error is of second order.
                 Function::GeluGradient => {
                     *it * (gelu(aux[at] + 1e-5) - gelu(aux[at] - 1e-5)) / 2e-5

@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 
 use soybean_plan::{
-    Binary, Buffer, BufferId, Combine, Contraction, DType, Entry, Init, Input, Instruction, Kernel,
-    Map, MatrixStrides, Mesh, Output, Parameter, Reduction, Rows, ScalarProgram, Shape, Step,
-    Strides, Tables, Tile, Tiling, Unary, random::mixed,
+    BUFFER_ALIGNMENT, Binary, Buffer, BufferId, Combine, Contraction, DType, Entry, Init, Input,
+    Instruction, Kernel, Map, MatrixStrides, Mesh, Output, Parameter, Reduction, Rows,
+    ScalarProgram, Shape, Step, Strides, Tables, Tile, Tiling, Unary, random::mixed,
 };
 
 use super::formulas::{binary, gelu, gelu_gradient, last};
@@ -234,7 +234,7 @@ impl Perceptron {
         let mut end = 0;
         for buffer in &mut buffers {
             buffer.offset = end;
-            end += (buffer.n_elements * buffer.dtype.bytes()).next_multiple_of(64);
+            end += (buffer.n_elements * buffer.dtype.bytes()).next_multiple_of(BUFFER_ALIGNMENT);
         }
         self.tables.buffers = buffers.into();
         self.tables.arena_bytes = end;
@@ -270,7 +270,8 @@ impl Perceptron {
         let mut random = Random(seed ^ 0x5EED);
         let lifetimes = self.lifetimes();
         let mut buffers = self.tables.buffers.to_vec();
-        let size = |it: &Buffer| (it.n_elements * it.dtype.bytes()).next_multiple_of(64);
+        let size =
+            |it: &Buffer| (it.n_elements * it.dtype.bytes()).next_multiple_of(BUFFER_ALIGNMENT);
         let mut placed: Vec<BufferId> = Vec::new();
         let mut arena_bytes = 0;
         let mut order: Vec<BufferId> = lifetimes.keys().copied().collect();
