@@ -58,11 +58,8 @@ pub(crate) mod long_texts {
     }
 }
 
-/// The kinds of attention that cuDNN computes: each of the model with saved logarithms in training,
-/// and without in evaluation.
-const N_ATTENTIONS: u64 = 4;
-/// The measurements of two deterministic engines, each four times.
-const N_MEASURED: u64 = N_ATTENTIONS * 2 * 4;
+/// The measurements of a kind of attention: two deterministic engines, each four times.
+const N_MEASURED: usize = 2 * 4;
 
 fn config(device: Device, autotunes: bool) -> Config {
     Config { device, learning_rate: 0.01, autotunes, ..Config::default() }
@@ -118,18 +115,15 @@ fn choices(folder: &Path) -> Vec<PathBuf> {
     files.filter(|it| it.extension().is_some_and(|it| it == "choices")).collect()
 }
 
-/// Returns the numbers of the chosen candidates of attention, in training and in evaluation.
-fn chosen(folder: &Path) -> [Vec<u32>; 2] {
+/// Returns the numbers of the chosen candidates of attention, one for each kind: those of both
+/// layers, with saved logarithms or not.
+fn chosen(folder: &Path) -> Vec<u32> {
     let texts = choices(folder).into_iter().map(|it| fs::read(it).unwrap());
     let texts: String = texts.map(|it| String::from_utf8_lossy(&it).into_owned()).collect();
     let lines = texts.lines().filter(|it| it.contains("cuDNN's engines"));
-    let (training, evaluation): (Vec<&str>, Vec<&str>) =
-        lines.partition(|it| it.contains("saves_logarithms: true"));
     // The digit before the name of the device: a checksum precedes the first line.
     let number = |line: &str| line.split_once(" virtual device")?.0.chars().last()?.to_digit(10);
-    [training, evaluation].map(|lines| {
-        lines.into_iter().map(|it| number(it).expect("a line begins with the number")).collect()
-    })
+    lines.map(|it| number(it).expect("a line begins with the number")).collect()
 }
 
 fn n_executed(machine: &Machine) -> u64 {
@@ -150,14 +144,17 @@ fn a_plan_of_cudnn_runs_if_it_is_the_choice() {
             assert_close(&losses(Device::Cuda, true), &losses(Device::Cpu, false));
             let first = n_executed(machine);
             let chosen = chosen(folder);
-            assert_eq!(chosen.each_ref().map(|it| it.len() as u64), [N_ATTENTIONS / 2; 2]);
-            let n_chosen = chosen[0].iter().filter(|it| **it > 0).count() as u64;
-            // Each attention that cuDNN computes runs at least once: a graph repeats it.
-            assert!(first >= N_MEASURED + n_chosen && (n_chosen > 0 || first == N_MEASURED));
+            assert!(chosen.len() > 2, "{chosen:?}");
+            let n_measured = (chosen.len() * N_MEASURED) as u64;
+            // An attention that cuDNN computes runs at least once: a graph repeats it.
+            let is_generated = chosen.iter().all(|it| *it == 0);
+            let is_computed = chosen.iter().all(|it| *it > 0);
+            assert!(first >= n_measured && (!is_generated || first == n_measured));
+            assert!(!is_computed || first > n_measured);
             // The second start does not measure.
             assert_close(&losses(Device::Cuda, true), &losses(Device::Cpu, false));
-            assert_eq!(n_executed(machine) - first, first - N_MEASURED);
-            all.extend(chosen.concat());
+            assert_eq!(n_executed(machine) - first, first - n_measured);
+            all.extend(chosen);
         }
         // The generated kernel and the two deterministic engines. The first is not.
         assert_eq!(all.into_iter().collect::<Vec<_>>(), [0, 1, 2]);
@@ -169,8 +166,9 @@ fn the_generated_kernel_runs_if_it_is_faster() {
     let test = "cuda_attention::the_generated_kernel_runs_if_it_is_faster";
     with_attention(test, &[("SOYBEAN_FAKE_ATTENTION_DELAY", "16")], |machine, folder| {
         assert_close(&losses(Device::Cuda, true), &losses(Device::Cpu, false));
-        assert_eq!(chosen(folder), [[0; 2]; 2]);
-        assert_eq!(n_executed(machine), N_MEASURED);
+        let chosen = chosen(folder);
+        assert!(chosen.len() > 2 && chosen.iter().all(|it| *it == 0), "{chosen:?}");
+        assert_eq!(n_executed(machine), (chosen.len() * N_MEASURED) as u64);
     });
 }
 
@@ -180,7 +178,7 @@ fn a_refusal_of_cudnn_leaves_the_generated_kernel() {
     with_attention(test, &[("SOYBEAN_FAKE_NO_ATTENTION", "1")], |machine, folder| {
         assert_close(&losses(Device::Cuda, true), &losses(Device::Cpu, false));
         assert!(machine.n_calls("cudnnBackendFinalize") > 0);
-        assert_eq!((n_executed(machine), chosen(folder).concat().len()), (0, 0));
+        assert_eq!((n_executed(machine), chosen(folder).len()), (0, 0));
     });
 }
 
@@ -194,11 +192,10 @@ fn tiles_are_measured() {
             machine.reset(seed);
             choices(folder).into_iter().for_each(|it| fs::remove_file(it).unwrap());
             assert_close(&losses_of_long_texts(Device::Cuda), &expected);
-            let [training, evaluation] = chosen(folder);
-            // The forward computation and the gradients, and the forward computation alone.
-            assert_eq!([training.len(), evaluation.len()], [2, 1]);
-            all.extend(training);
-            all.extend(evaluation);
+            let chosen = chosen(folder);
+            // The forward computation and the gradients at least.
+            assert!(chosen.len() > 1, "{chosen:?}");
+            all.extend(chosen);
         }
         assert!(all.len() > 1, "{all:?}");
     });
