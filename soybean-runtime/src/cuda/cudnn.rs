@@ -11,18 +11,16 @@ pub(super) mod engines;
 pub(super) mod graph;
 pub(super) mod handle;
 
-use std::{ffi::c_void, fmt};
+use std::ffi::c_void;
 
 pub(super) use cudarc::cudnn::sys::{cudaStream_t, cudnnDataType_t, cudnnHandle_t};
 
-use super::libraries::{functions, installation, status_text};
+use super::libraries::{functions, statuses};
 
-/// `cudnnStatus_t`.
-#[repr(transparent)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Status(pub(super) u32);
+statuses!(cudnn, "cudnnGetErrorString", u32, CudnnError);
 
 impl Status {
+    #[cfg(test)]
     pub(super) const CUDNN_STATUS_SUCCESS: Self = Self(0);
     #[cfg(test)]
     pub(super) const CUDNN_STATUS_NOT_INITIALIZED: Self = Self(1001);
@@ -31,31 +29,10 @@ impl Status {
     pub(super) const CUDNN_STATUS_NOT_SUPPORTED: Self = Self(3000);
     #[cfg(test)]
     pub(super) const CUDNN_STATUS_EXECUTION_FAILED: Self = Self(5000);
-
-    /// Returns an error unless the call succeeded.
-    pub(super) const fn result(self) -> Result<(), CudnnError> {
-        match self {
-            Self::CUDNN_STATUS_SUCCESS => Ok(()),
-            failed => Err(CudnnError(failed)),
-        }
-    }
 }
-
-/// The status of a call that failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct CudnnError(pub(super) Status);
 
 /// The error for requests that cuDNN does not support.
 pub(super) const NOT_SUPPORTED: CudnnError = CudnnError(Status::CUDNN_STATUS_NOT_SUPPORTED);
-
-impl fmt::Display for CudnnError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (library, name) = (installation().cudnn(), "cudnnGetErrorString");
-        // SAFETY: it takes any status, and its texts are static.
-        let text = unsafe { status_text(library, name, self.0) };
-        write!(f, "{text} ({})", self.0.0)
-    }
-}
 
 functions! {
     cudnn -> Status;

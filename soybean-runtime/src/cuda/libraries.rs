@@ -21,7 +21,10 @@ use cudarc::driver::{self, DriverError, sys::CUresult};
 use libloading::Library;
 
 pub(crate) use self::loaded::LoadedLibrary;
-pub(super) use self::{functions::functions, loaded::status_text};
+pub(super) use self::{
+    functions::{functions, statuses},
+    loaded::status_text,
+};
 use self::{
     search::{SearchEnvironment, SearchFolders},
     spec::{CUBLASLT, CUDNN, LibrarySpec, NCCL, NVRTC},

@@ -373,7 +373,7 @@ fn search(
     asked.result()?;
     let n_found = usize::try_from(n_found).unwrap_or(0);
     let fits = |it: &&sys::cublasLtMatmulHeuristicResult_t| {
-        it.state == Status::CUBLAS_STATUS_SUCCESS && it.workspaceSize <= MAX_WORKSPACE_BYTES
+        it.state.result().is_ok() && it.workspaceSize <= MAX_WORKSPACE_BYTES
     };
     let found: Vec<_> = found.iter().take(n_found).filter(fits).copied().collect();
     if found.is_empty() { Err(NOT_SUPPORTED) } else { Ok(found) }

@@ -2,42 +2,13 @@
 #![expect(unsafe_code, reason = "NVRTC is a C library")]
 #![expect(non_snake_case, reason = "names of NVRTC's header")]
 
-use std::{
-    ffi::{c_char, c_int},
-    fmt,
-};
+use std::ffi::{c_char, c_int};
 
 use cudarc::nvrtc::sys::nvrtcProgram;
 
-use crate::cuda::libraries::{functions, installation, status_text};
+use crate::cuda::libraries::{functions, statuses};
 
-/// `nvrtcResult`.
-#[repr(transparent)]
-#[derive(Clone, Copy)]
-pub(super) struct Status(c_int);
-
-impl Status {
-    /// Returns an error unless the call succeeded.
-    pub(super) const fn result(self) -> Result<(), NvrtcError> {
-        match self {
-            Self(0) => Ok(()),
-            failed => Err(NvrtcError(failed)),
-        }
-    }
-}
-
-/// The status of a call that failed.
-#[derive(Clone, Copy)]
-pub(super) struct NvrtcError(Status);
-
-impl fmt::Display for NvrtcError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self(status) = *self;
-        // SAFETY: the type is that of NVRTC's header, and the texts are static.
-        let text = unsafe { status_text(installation().nvrtc(), "nvrtcGetErrorString", status) };
-        write!(f, "{text} ({})", status.0)
-    }
-}
+statuses!(nvrtc, "nvrtcGetErrorString", c_int, NvrtcError);
 
 functions! {
     nvrtc -> Status;

@@ -3,10 +3,7 @@
 #![expect(non_snake_case, reason = "names of cuBLASLt's header")]
 #![expect(clippy::too_many_arguments, reason = "functions of cuBLASLt's header")]
 
-use std::{
-    ffi::{c_int, c_void},
-    fmt,
-};
+use std::ffi::{c_int, c_void};
 
 pub(super) use cudarc::cublaslt::sys::{
     cublasComputeType_t, cublasLtEpilogue_t, cublasLtHandle_t, cublasLtMatmulAlgo_t,
@@ -15,39 +12,15 @@ pub(super) use cudarc::cublaslt::sys::{
     cudaDataType_t, cudaStream_t,
 };
 
-use crate::cuda::libraries::{functions, installation, status_text};
+use crate::cuda::libraries::{functions, statuses};
 
-/// `cublasStatus_t`.
-#[repr(transparent)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Status(pub(super) u32);
+statuses!(cublaslt, "cublasLtGetStatusName", u32, CublasError);
 
 impl Status {
+    #[cfg(test)]
     pub(super) const CUBLAS_STATUS_SUCCESS: Self = Self(0);
     pub(super) const CUBLAS_STATUS_INVALID_VALUE: Self = Self(7);
     pub(super) const CUBLAS_STATUS_NOT_SUPPORTED: Self = Self(15);
-
-    /// Returns an error unless the call succeeded.
-    pub(super) const fn result(self) -> Result<(), CublasError> {
-        match self {
-            Self::CUBLAS_STATUS_SUCCESS => Ok(()),
-            failed => Err(CublasError(failed)),
-        }
-    }
-}
-
-/// The status of a call that failed.
-#[derive(Clone, Copy)]
-pub(super) struct CublasError(pub(super) Status);
-
-impl fmt::Display for CublasError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self(status) = *self;
-        // SAFETY: the type is that of cuBLASLt's header, and the texts are static.
-        let text =
-            unsafe { status_text(installation().cublaslt(), "cublasLtGetStatusName", status) };
-        write!(f, "{text} ({})", status.0)
-    }
 }
 
 /// An algorithm of the heuristic.
