@@ -1,9 +1,9 @@
 //! The memory plan: an offset in the one arena for every buffer.
 //!
 //! Kept buffers come first. The others live from the step that writes them to the last that reads
-//! them; a map overwrites an input that dies with it, the result of a product if there is one. The
-//! buffers of a collective live as long as it may be under way in the chosen order. Larger buffers
-//! are placed first, each at the lowest offset that is free for all its lifetime.
+//! them; a map overwrites an input that dies with it, the result of a convolution if there is one.
+//! The buffers of a collective live as long as it may be under way in the chosen order. Larger
+//! buffers are placed first, each at the lowest offset that is free for all its lifetime.
 
 use std::{borrow::Cow, collections::BTreeMap};
 
@@ -153,15 +153,14 @@ fn assign_slots(
                 slot_of[input]
                     .is_some_and(|slot| slots[slot].last == at && slots[slot].phase == steps.phase)
             };
-            // A device may let a product write the map's result at once.
-            let is_of_product = |input: &BufferId| {
+            // A device may let a convolution write the map's result at once.
+            let is_of_convolution = |input: &BufferId| {
                 let slot = slot_of[*input].map(|it| &slots[it]);
                 let writer = slot.and_then(|it| it.buffers.last()).map(|it| &steps.steps[it.0]);
-                let kernel = writer.map(|it| &kernels[it.kernel]);
-                matches!(kernel, Some(Kernel::Contract(_) | Kernel::Convolve(_)))
+                matches!(writer.map(|it| &kernels[it.kernel]), Some(Kernel::Convolve(_)))
             };
             let inputs = overwritable(step, kernels, storage, result).into_iter().filter(dies);
-            let over = inputs.min_by_key(|it| !is_of_product(it));
+            let over = inputs.min_by_key(|it| !is_of_convolution(it));
             let slot = over.and_then(|input| slot_of[input]).unwrap_or_else(|| {
                 slots.push(Slot {
                     bytes: storage[result].bytes(),

@@ -67,18 +67,18 @@ fn attention_does_the_permutations_of_heads() {
         }
     }
     expect![[r#"
-        decoder, f32 on 1: 16 and 8, 4626048 bytes -> 0 and 0, 4626048 bytes, 10 moved
-        decoder, bf16 on 1: 16 and 8, 2538624 bytes -> 0 and 0, 2538624 bytes, 10 moved
-        decoder, f32 on 2: 16 and 8, 2454208 bytes -> 0 and 0, 2454208 bytes, 12 moved
-        decoder, bf16 on 8: 16 and 8, 425984 bytes -> 0 and 0, 425984 bytes, 9 moved
-        encoder, f32 on 1: 16 and 8, 4411136 bytes -> 0 and 0, 4411136 bytes, 8 moved
-        encoder, bf16 on 1: 16 and 8, 2457344 bytes -> 0 and 0, 2457344 bytes, 8 moved
-        encoder, f32 on 2: 16 and 8, 2415616 bytes -> 0 and 0, 2415616 bytes, 11 moved
-        encoder, bf16 on 8: 16 and 8, 403904 bytes -> 0 and 0, 403904 bytes, 9 moved
-        decoder with slices, f32 on 1: 16 and 8, 4626048 bytes -> 0 and 0, 4626048 bytes, 6 moved
-        decoder with slices, bf16 on 1: 16 and 8, 2538624 bytes -> 0 and 0, 2538624 bytes, 6 moved
-        decoder with slices, f32 on 2: 16 and 8, 2454080 bytes -> 0 and 0, 2454080 bytes, 6 moved
-        decoder with slices, bf16 on 8: 16 and 8, 425216 bytes -> 0 and 0, 425216 bytes, 6 moved
+        decoder, f32 on 1: 16 and 8, 4628224 bytes -> 0 and 0, 4628224 bytes, 10 moved
+        decoder, bf16 on 1: 16 and 8, 2540800 bytes -> 0 and 0, 2540800 bytes, 10 moved
+        decoder, f32 on 2: 16 and 8, 2459904 bytes -> 0 and 0, 2459904 bytes, 12 moved
+        decoder, bf16 on 8: 16 and 8, 435712 bytes -> 0 and 0, 435712 bytes, 9 moved
+        encoder, f32 on 1: 16 and 8, 4413440 bytes -> 0 and 0, 4413440 bytes, 8 moved
+        encoder, bf16 on 1: 16 and 8, 2459648 bytes -> 0 and 0, 2459648 bytes, 8 moved
+        encoder, f32 on 2: 16 and 8, 2421504 bytes -> 0 and 0, 2421504 bytes, 11 moved
+        encoder, bf16 on 8: 16 and 8, 413696 bytes -> 0 and 0, 413696 bytes, 9 moved
+        decoder with slices, f32 on 1: 16 and 8, 4628224 bytes -> 0 and 0, 4628224 bytes, 6 moved
+        decoder with slices, bf16 on 1: 16 and 8, 2540800 bytes -> 0 and 0, 2540800 bytes, 6 moved
+        decoder with slices, f32 on 2: 16 and 8, 2459392 bytes -> 0 and 0, 2459392 bytes, 6 moved
+        decoder with slices, bf16 on 8: 16 and 8, 433152 bytes -> 0 and 0, 433152 bytes, 5 moved
     "#]]
     .assert_eq(&text);
 }
