@@ -43,7 +43,7 @@ fn plans_differ_in_tilings_forms_and_conversions() {
 
                                                 left     right
               bytes moved in one training step  6.4 kB   75.7 kB  11.90 x
-              memory of each GPU                10.0 kB  32.3 kB  3.24 x
+              memory of each GPU                11.5 kB  34.0 kB  2.96 x
               work over that of one device      1.00     1.00
 
             tensors with different tilings (13 have equal ones)
@@ -93,7 +93,7 @@ fn plans_differ_in_tilings_forms_and_conversions() {
 
                                                 left     right
               bytes moved in one training step  6.4 kB   6.4 kB   1.00 x
-              memory of each GPU                10.0 kB  10.0 kB  1.00 x
+              memory of each GPU                11.5 kB  11.5 kB  1.00 x
               work over that of one device      1.00     1.00
 
             only `left` has 0 conversions, 0 B
@@ -115,7 +115,7 @@ fn plans_of_other_graphs_are_compared_by_names() {
 
                                                 left     right
               bytes moved in one training step  75.7 kB  3.3 kB   0.04 x
-              memory of each GPU                32.3 kB  10.3 kB  0.32 x
+              memory of each GPU                34.0 kB  12.0 kB  0.35 x
               work over that of one device      1.00     1.00
 
             tensors with different tilings (6 have equal ones)

@@ -7,7 +7,9 @@ use soybean_compiler::{
     Argument, Builder, Compiled, Content, Optimizer, Options, Report, Strategy, compile,
 };
 use soybean_explain::page::html;
-use soybean_plan::{BufferId, DType, Init, Kernel, Mode, Precision, Program, Tile};
+use soybean_plan::{
+    BUFFER_ALIGNMENT, BufferId, DType, Init, Kernel, Mode, Precision, Program, Tile,
+};
 use soybean_zoo::{Layers, cnn5, perceptron};
 
 use crate::{
@@ -83,10 +85,11 @@ fn the_page_knows_the_tile_of_each_gpu() {
     check_tiles(&compiled("many", 81, perceptron(81, &[162, 81])));
 }
 
-/// Returns the number of 64-byte blocks of a buffer.
+/// Returns the numbers of a buffer's blocks, each as long as the alignment.
 fn blocks(program: &Program, buffer: BufferId) -> std::ops::Range<usize> {
     let it = &program.tables.buffers[buffer];
-    it.offset / 64..(it.offset + it.n_elements * it.dtype.bytes()).div_ceil(64)
+    let end = it.offset + it.n_elements * it.dtype.bytes();
+    it.offset / BUFFER_ALIGNMENT..end.div_ceil(BUFFER_ALIGNMENT)
 }
 
 /// Returns the bytes that are live at a step, counted block by block, without and with the buffers
@@ -115,7 +118,7 @@ fn held_at(program: &Program, at: usize) -> [usize; 2] {
             buffers.for_each(|&it| held_or_moving.extend(blocks(program, it)));
         }
     }
-    [held, held_or_moving].map(|it| it.len() * 64)
+    [held, held_or_moving].map(|it| it.len() * BUFFER_ALIGNMENT)
 }
 
 /// Checks that the page shows the live memory at each step, and at the peak the contents of the
@@ -136,7 +139,7 @@ fn check_timeline(compiled: &Compiled) {
     let peak: Vec<usize> = names.map(|(.., it)| usize::try_from(held[&it]).unwrap()).collect();
     assert!(steps.contains(&peak), "{peak:?}");
     assert_eq!(steps.iter().map(total).max(), Some(total(&peak)));
-    let bytes = |buffer: BufferId| blocks(program, buffer).len() * 64;
+    let bytes = |buffer: BufferId| blocks(program, buffer).len() * BUFFER_ALIGNMENT;
     let (parameters, buffers): (Vec<_>, Vec<_>) =
         program.tables.parameters.iter().partition(|it| it.is_trained);
     let parameters: usize = parameters.iter().map(|it| bytes(it.buffer)).sum();
