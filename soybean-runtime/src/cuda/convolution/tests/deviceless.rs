@@ -88,8 +88,8 @@ fn cudnn_has_engines_for_all_convolutions_on_an_h100() {
 }
 
 #[test]
-fn gradients_of_relu_are_compiled_once() {
-    with_cudnn(&path("gradients_of_relu_are_compiled_once"), |folder| {
+fn gradients_of_relu_are_compiled_once_on_an_h100() {
+    with_cudnn(&path("gradients_of_relu_are_compiled_once_on_an_h100"), |folder| {
         let gpu = DescribedGpu::new(H100).unwrap();
         let gradient = Convolution { form: ConvolutionForm::Data, ..IMAGES };
         for (dtype, precision) in [(DType::F32, Precision::Tf32), (DType::Bf16, Precision::Bf16)] {
