@@ -9,8 +9,7 @@ use soybean_plan::{Collective, Mesh};
 use crate::{
     Error,
     abort::Abort,
-    arena::ALIGNMENT,
-    arena::Arena,
+    arena::{ALIGNMENT, Arena},
     cpu::Region,
     movement::{Movement, received},
     tile_overlap::TileOverlap,

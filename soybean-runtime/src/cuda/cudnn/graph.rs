@@ -157,38 +157,32 @@ attributes! {
     cudnnDataType_t = CUDNN_TYPE_DATA_TYPE;
     cudnnHandle_t = CUDNN_TYPE_HANDLE;
     *mut c_void = CUDNN_TYPE_VOID_PTR;
-    HeuristicMode = CUDNN_TYPE_HEUR_MODE;
-    ConvolutionMode = CUDNN_TYPE_CONVOLUTION_MODE;
-    NumericalNote = CUDNN_TYPE_NUMERICAL_NOTE;
-    BehaviorNote = CUDNN_TYPE_BEHAVIOR_NOTE;
-    PointwiseMode = CUDNN_TYPE_POINTWISE_MODE;
     RawDescriptor<'_> = CUDNN_TYPE_BACKEND_DESCRIPTOR;
 }
 
-/// `cudnnBackendHeurMode_t`.
-#[repr(transparent)]
-#[derive(Clone, Copy)]
-pub(in crate::cuda) struct HeuristicMode(pub(in crate::cuda) u32);
+macro_rules! enumerations {
+    ($(#[$documentation:meta] $name:ident = $number:expr;)*) => {$(
+        #[$documentation]
+        #[repr(transparent)]
+        #[derive(Clone, Copy, PartialEq, Eq)]
+        pub(in crate::cuda) struct $name(pub(in crate::cuda) u32);
 
-/// `cudnnBackendNumericalNote_t`.
-#[repr(transparent)]
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(in crate::cuda) struct NumericalNote(pub(in crate::cuda) u32);
+        attributes! { $name = $number; }
+    )*};
+}
 
-/// `cudnnConvolutionMode_t`.
-#[repr(transparent)]
-#[derive(Clone, Copy)]
-pub(in crate::cuda) struct ConvolutionMode(pub(in crate::cuda) u32);
-
-/// `cudnnBackendBehaviorNote_t`.
-#[repr(transparent)]
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(in crate::cuda) struct BehaviorNote(pub(in crate::cuda) u32);
-
-/// `cudnnPointwiseMode_t`.
-#[repr(transparent)]
-#[derive(Clone, Copy)]
-pub(in crate::cuda) struct PointwiseMode(pub(in crate::cuda) u32);
+enumerations! {
+    /// `cudnnBackendHeurMode_t`.
+    HeuristicMode = CUDNN_TYPE_HEUR_MODE;
+    /// `cudnnConvolutionMode_t`.
+    ConvolutionMode = CUDNN_TYPE_CONVOLUTION_MODE;
+    /// `cudnnBackendNumericalNote_t`.
+    NumericalNote = CUDNN_TYPE_NUMERICAL_NOTE;
+    /// `cudnnBackendBehaviorNote_t`.
+    BehaviorNote = CUDNN_TYPE_BEHAVIOR_NOTE;
+    /// `cudnnPointwiseMode_t`.
+    PointwiseMode = CUDNN_TYPE_POINTWISE_MODE;
+}
 
 /// A descriptor as the value of an attribute of another.
 #[repr(transparent)]
