@@ -14,7 +14,8 @@ use soybean::{
 };
 use soybean_compiler::{Options, SearchRequest, Strategy};
 use soybean_plan::{
-    BUFFER_ALIGNMENT, Buffer, DType, Init, Parameter, Precision, Program, Shape, Tile, Tiling,
+    BUFFER_ALIGNMENT, Buffer, DType, ImageLayout, Init, Parameter, Precision, Program, Shape, Tile,
+    Tiling,
 };
 use soybean_test_support::models::{BATCH, Batch, finish_with, perceptron, perceptron_model, sgd};
 
@@ -31,6 +32,7 @@ fn enlarged(mut program: Program, lengths: impl Iterator<Item = usize>) -> Progr
         tables.parameters.to_mut().push(Parameter {
             name: format!("more.{number}").into(),
             tile: Tile::new(Shape::new(&[n_elements]), Tiling::replicated(0)),
+            layout: ImageLayout::ChannelsFirst,
             buffer,
             init: Init::Constant(0.5),
             is_trained: false,

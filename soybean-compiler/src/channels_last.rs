@@ -6,10 +6,12 @@
 //! nothing ([`ChannelsLast`]). Where an operator reads a tensor in the other layout, a `permute`
 //! copies it. The pass chooses the layouts with the fewest elements to copy, which is a minimum cut
 //! (`channels_last/layouts.rs`). So the copies that remain are at the ends of a network: its input,
-//! and what a dense layer reads. Filters are kept as users know them, and copied.
+//! and what a dense layer reads. Filters are kept with their channels last, and so is what the
+//! optimizer keeps for them. The host reads and writes them in the user's order
+//! ([`Parameter`](soybean_plan::Parameter)).
 //!
-//! In `bf16`, inputs and parameters are rounded before convolutions read them. The rounding map
-//! reads them in the user's order, so it is their only copy.
+//! In `bf16`, inputs are rounded before convolutions read them. The rounding map reads them in the
+//! user's order, so it is their only copy.
 //!
 //! The pass comes before padding and rounding: the copies are split as any operator is, and are
 //! made in `bf16`. Networks in `f32` stay as they are.
@@ -22,10 +24,11 @@ use soybean_plan::{DType, ImageLayout, Precision, Shape};
 
 use self::layouts::Layouts;
 use crate::{
-    graph::{Graph, Source},
+    graph::{Graph, Node, Source},
     network::Network,
     operator::{ChannelsLast, Operator},
     operators::{convolve::Convolve, elementwise::Elementwise, permute::Permute, reshape::Reshape},
+    pin::Pin,
     rewrite::{Rewriter, rewrite},
     value::Value,
 };
@@ -39,12 +42,10 @@ pub fn channels_last(network: Network, precision: Precision) -> Network {
         return network;
     }
     let layouts = Layouts::of(&network);
-    let roots = network.roots();
     let mut pass = Pass { layouts, precision, made: BTreeMap::new() };
     rewrite(&network, |rewriter, value| {
         let layout = pass.add(rewriter, value);
-        // The results of a step are in the user's order.
-        let layout = if roots.contains(&value) { ImageLayout::ChannelsFirst } else { layout };
+        let layout = pass.layouts.left(value).unwrap_or(layout);
         Some(pass.in_layout(rewriter, value, layout))
     })
 }
@@ -53,6 +54,23 @@ pub fn channels_last(network: Network, precision: Precision) -> Network {
 /// result has no pin.
 fn free_permutation(graph: &Graph, value: Value) -> Option<&Permute> {
     graph.operator_as::<Permute>(value).filter(|_| graph.node(value).pinned.is_none())
+}
+
+/// Returns a tensor that is kept with its channels last.
+fn stored_last(node: &Node) -> Node {
+    Node {
+        shape: ChannelsLast::shape(&node.shape),
+        unpadded: ChannelsLast::shape(&node.unpadded),
+        layout: ImageLayout::ChannelsLast,
+        pinned: pin_of_last(node),
+        ..node.clone()
+    }
+}
+
+/// Returns the pin of a tensor for its form with the channels last.
+fn pin_of_last(node: &Node) -> Option<Pin> {
+    let n_dims = node.shape.len();
+    node.pinned.map(|it| it.with_dims(|dim| ChannelsLast::place(dim, n_dims)))
 }
 
 struct Pass {
@@ -67,9 +85,13 @@ impl Pass {
     fn add(&mut self, rewriter: &mut Rewriter<'_>, value: Value) -> ImageLayout {
         let (old, node) = (rewriter.old, rewriter.old.node(value));
         let Source::Operator(operator) = &node.source else {
-            let copy = rewriter.copy(value);
-            self.made.insert((value, ImageLayout::ChannelsFirst), copy);
-            return ImageLayout::ChannelsFirst;
+            let layout = self.layouts.of_result(value);
+            let copy = match layout {
+                ImageLayout::ChannelsFirst => rewriter.copy(value),
+                ImageLayout::ChannelsLast => rewriter.graph.add_copy(&stored_last(node)),
+            };
+            self.made.insert((value, layout), copy);
+            return layout;
         };
         if let Some(permute) = free_permutation(old, value) {
             let layout = self.layouts.of_result(value);
@@ -97,14 +119,12 @@ impl Pass {
             operands.map(|(it, moved)| self.in_layout(rewriter, it, layout(moved))).collect();
         rewriter.graph.set_origin(node.origin);
         let new = rewriter.graph.add(operator, &operands);
-        let (layout, n_dims) = (layout(result), node.shape.len());
+        let layout = layout(result);
         let new_node = rewriter.graph.node_mut(new);
         new_node.dtype = node.dtype;
         new_node.pinned = match layout {
             ImageLayout::ChannelsFirst => node.pinned,
-            ImageLayout::ChannelsLast => {
-                node.pinned.map(|it| it.with_dims(|dim| ChannelsLast::place(dim, n_dims)))
-            }
+            ImageLayout::ChannelsLast => pin_of_last(node),
         };
         self.made.insert((value, layout), new);
         layout
@@ -130,7 +150,7 @@ impl Pass {
             return from;
         }
         rewriter.graph.set_origin(rewriter.old.node(value).origin);
-        let to_last = ChannelsLast::order(shape.len());
+        let to_last = ImageLayout::ChannelsLast.order(shape.len());
         let dims = match layout {
             ImageLayout::ChannelsLast => to_last,
             ImageLayout::ChannelsFirst => inverse(&to_last),
@@ -159,7 +179,7 @@ impl Pass {
         let n_dims = dims.len();
         let result_dims = match layout {
             ImageLayout::ChannelsFirst => (0..n_dims).collect(),
-            ImageLayout::ChannelsLast => ChannelsLast::order(n_dims),
+            ImageLayout::ChannelsLast => ImageLayout::ChannelsLast.order(n_dims),
         };
         let dims: Vec<usize> = result_dims.into_iter().map(|dim: usize| dims[dim]).collect();
         let places = dims.iter().map(|&dim| ChannelsLast::place(dim, n_dims)).collect();

@@ -10,7 +10,7 @@ use petgraph::{
     graph::{DiGraph, NodeIndex},
     visit::EdgeRef,
 };
-use soybean_plan::{DType, Init, Shape};
+use soybean_plan::{DType, ImageLayout, Init, Shape};
 
 use crate::{
     operator::{Operator, Phase, Rules},
@@ -29,6 +29,8 @@ pub struct Node {
     pub shape: Shape,
     /// Its shape without padding, as the user knows it.
     pub unpadded: Shape,
+    /// If it is kept from step to step, the order of its dims, which those of both shapes follow.
+    pub layout: ImageLayout,
     /// The source of its elements.
     pub source: Source,
     /// The number of the builder's call for which it was made; see [`crate::Network::sites`].
@@ -102,7 +104,8 @@ impl Graph {
     /// Adds a tensor that no operator computes.
     pub fn add_source(&mut self, name: &str, dtype: DType, shape: Shape, source: Source) -> Value {
         let (name, origin) = (name.to_owned(), self.origin);
-        let node = Node { name, dtype, shape, unpadded: shape, source, origin, pinned: None };
+        let (layout, pinned) = (ImageLayout::ChannelsFirst, None);
+        let node = Node { name, dtype, shape, unpadded: shape, layout, source, origin, pinned };
         of_index(self.tensors.add_node(node))
     }
 
@@ -121,6 +124,7 @@ impl Graph {
             dtype: operator.dtype(&dtypes),
             shape,
             unpadded: shape,
+            layout: ImageLayout::ChannelsFirst,
             source: Source::Operator(operator),
             origin: self.origin,
             pinned: None,
@@ -317,6 +321,9 @@ impl Graph {
                 let signature = operator.signature(&self.operand_shapes(value));
                 let _ = write!(line, "{operator} {signature} ({})", operands.join(", "));
             }
+        }
+        if node.layout == ImageLayout::ChannelsLast {
+            let _ = write!(line, " {}", node.layout.name());
         }
         if !node.name.is_empty() {
             let _ = write!(line, " \"{}\"", node.name);

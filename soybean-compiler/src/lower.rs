@@ -10,8 +10,8 @@ mod update;
 use std::{borrow::Cow, collections::BTreeMap};
 
 use soybean_plan::{
-    Buffer, BufferId, Collective, Constant, Entry, Halo, Input, Kernel, Output, Parameter, Program,
-    State, Step, Tables, Tile, Tiling, TrainingStep,
+    Buffer, BufferId, Collective, Constant, Entry, Halo, ImageLayout, Input, Kernel, Output,
+    Parameter, Program, State, Step, Tables, Tile, Tiling, TrainingStep,
 };
 
 use crate::{
@@ -226,9 +226,14 @@ impl<'a> Lowering<'a> {
                 }
                 &(Source::Parameter(init) | Source::Buffer(init)) => {
                     let is_trained = self.tiled.network.parameters.contains(&value);
-                    self.parameters.push(Parameter { name, tile, buffer, init, is_trained });
+                    let (tile, layout) = (in_model_order(tile, node.layout), node.layout);
+                    let parameter = Parameter { name, tile, layout, buffer, init, is_trained };
+                    self.parameters.push(parameter);
                 }
-                Source::State => self.states.push(State { name, tile, buffer }),
+                Source::State => {
+                    let (tile, layout) = (in_model_order(tile, node.layout), node.layout);
+                    self.states.push(State { name, tile, layout, buffer });
+                }
                 Source::Operator(_) => self.constants.push(Constant { tile, buffer }),
             }
         }
@@ -405,4 +410,15 @@ impl<'a> Lowering<'a> {
         })
         .collect()
     }
+}
+
+/// Returns the tile of a kept tensor with its dims in the model's order.
+fn in_model_order(stored: Tile, layout: ImageLayout) -> Tile {
+    let order = layout.order(stored.shape.len());
+    let mut tile = Tile { tiling: stored.tiling.with_dims(|dim| order[dim]), ..stored };
+    for (place, &dim) in order.iter().enumerate() {
+        tile.shape = tile.shape.with(dim, stored.shape[place]);
+        tile.padded = tile.padded.with(dim, stored.padded[place]);
+    }
+    tile
 }

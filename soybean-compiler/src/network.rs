@@ -16,9 +16,7 @@ use crate::{
     graph::{Graph, Source},
     model::Model,
     operator::{Operator, Phase},
-    operators::{
-        combines_terms, convolve::copies_of_filters, elementwise::Elementwise, permute::Permute,
-    },
+    operators::{combines_terms, elementwise::Elementwise, permute::Permute},
     optimizer::Optimizer,
     partial_sums::LIGHT_WORK,
     pin,
@@ -297,8 +295,8 @@ impl Network {
     }
 
     /// Marks the tensors whose work ranks may repeat wherever that saves bytes, because it is
-    /// negligible. These include copies of filters with their channels last. In inference, they
-    /// include maps and changes of shape of weights alone, such as the scales of a batch norm.
+    /// negligible. In inference, these include maps and changes of shape of weights alone, such as
+    /// the scales of a batch norm.
     #[must_use]
     pub fn may_repeat(&self) -> Vec<bool> {
         let graph = &self.graph;
@@ -308,16 +306,13 @@ impl Network {
             let operands = graph.operands(value);
             is_of_weights.push(!is_input && operands.iter().all(|it| is_of_weights[it.index()]));
         }
-        let is_of_filters = copies_of_filters(graph);
         let is_light = |it: &Operator| {
             let changes_nothing = it.is_alias() || it.is::<Permute>();
             changes_nothing || it.is::<Elementwise>() || combines_terms(it)
         };
         let may_repeat = |value: Value| {
             let is_fixed = self.mode() == Mode::Inference && is_of_weights[value.index()];
-            let is_free = is_of_filters[value.index()] && is_of_weights[value.index()];
-            let is_repeatable =
-                |it: &Operator| it.may_repeat() || is_free || is_fixed && is_light(it);
+            let is_repeatable = |it: &Operator| it.may_repeat() || is_fixed && is_light(it);
             graph.operator(value).is_some_and(is_repeatable)
         };
         graph.values().map(may_repeat).collect()

@@ -6,7 +6,7 @@
 
 use std::{any::Any, fmt, ops::Deref, sync::Arc};
 
-use soybean_plan::{Combine, DType, Kernel, Mesh, ScalarProgram, Shape, Tile};
+use soybean_plan::{Combine, DType, ImageLayout, Kernel, Mesh, ScalarProgram, Shape, Tile};
 
 use crate::{
     signature::{FactorId, Signature},
@@ -128,14 +128,7 @@ impl ChannelsLast {
         Self { operator, operands: vec![true; n_operands], result: true }
     }
 
-    /// Returns the dims of a tensor in their order with the channels last. Tensors of fewer than
-    /// three dims stay as they are.
-    #[must_use]
-    pub fn order(n_dims: usize) -> Vec<usize> {
-        (0..n_dims.min(1)).chain(2..n_dims).chain(1..n_dims.min(2)).collect()
-    }
-
-    /// Returns the place of a dim in that order.
+    /// Returns the place of a dim in the order with the channels last.
     #[must_use]
     pub const fn place(dim: usize, n_dims: usize) -> usize {
         match dim {
@@ -148,7 +141,7 @@ impl ChannelsLast {
     /// Returns a shape in that order.
     #[must_use]
     pub fn shape(shape: &Shape) -> Shape {
-        Self::order(shape.len()).into_iter().map(|dim| shape[dim]).collect()
+        ImageLayout::ChannelsLast.order(shape.len()).into_iter().map(|dim| shape[dim]).collect()
     }
 }
 

@@ -6,8 +6,6 @@ use std::{fmt, str::FromStr};
 
 use soybean_plan::{MAX_AXES, Mesh, Placement, Shape, Tile, Tiling};
 
-use crate::signature::factor_id;
-
 /// The tiling in which a tensor must be stored: a placement for each axis of the mesh, or one
 /// placement for all axes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,11 +24,7 @@ impl Pin {
 
     /// Returns the pin of the same tensor with another dim at each place, which `place` gives.
     pub(crate) fn with_dims(self, place: impl Fn(usize) -> usize) -> Self {
-        let moved = |it: &Placement| match *it {
-            Placement::Split(dim) => Placement::Split(factor_id(place(usize::from(dim)))),
-            Placement::Replicated | Placement::Partial => *it,
-        };
-        Self(Tiling::new(&self.0.placements().iter().map(moved).collect::<Vec<_>>()))
+        Self(self.0.with_dims(place))
     }
 
     /// Returns the pin that satisfies both, if there is one. One placement for all axes equals a

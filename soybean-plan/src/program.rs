@@ -2,7 +2,9 @@
 
 use std::{borrow::Cow, ops::Range};
 
-use crate::{DType, Kernel, KernelWork, Mesh, Mode, NonFinite, Precision, Tile, random::mixed};
+use crate::{
+    DType, ImageLayout, Kernel, KernelWork, Mesh, Mode, NonFinite, Precision, Tile, random::mixed,
+};
 
 /// The number of a buffer in [`Tables::buffers`].
 pub type BufferId = usize;
@@ -368,8 +370,10 @@ pub struct Input {
 pub struct Parameter {
     /// The name, a path of calls and loop iterations: `dense.2.w`.
     pub name: Cow<'static, str>,
-    /// Shape and tiling.
+    /// Shape and tiling, with the dims in the model's order.
     pub tile: Tile,
+    /// The order of dims in the buffer.
+    pub layout: ImageLayout,
     /// The buffer of each rank's part.
     pub buffer: BufferId,
     /// The initial values.
@@ -383,8 +387,10 @@ pub struct Parameter {
 pub struct State {
     /// The name of the parameter and that of the state: `dense.2.w.momentum`.
     pub name: Cow<'static, str>,
-    /// Shape and tiling.
+    /// Shape and tiling, with the dims in the model's order.
     pub tile: Tile,
+    /// The order of dims in the buffer.
+    pub layout: ImageLayout,
     /// The buffer of each rank's part.
     pub buffer: BufferId,
 }

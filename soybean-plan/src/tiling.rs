@@ -74,6 +74,17 @@ impl Tiling {
         self
     }
 
+    /// Returns the tiling of the same tensor with another dim at each place, which `place` gives.
+    #[must_use]
+    pub fn with_dims(&self, place: impl Fn(usize) -> usize) -> Self {
+        let moved = |it: &Placement| match *it {
+            #[expect(clippy::cast_possible_truncation, reason = "a tensor has at most 8 dims")]
+            Placement::Split(dim) => Placement::Split(place(usize::from(dim)) as u8),
+            Placement::Replicated | Placement::Partial => *it,
+        };
+        Self::new(&self.placements().iter().map(moved).collect::<Vec<_>>())
+    }
+
     /// Returns the axes along which `dim` is split.
     #[must_use]
     pub fn axes_of(&self, dim: usize) -> AxisSet {

@@ -2,7 +2,7 @@
 //! values, the state and outputs.
 
 use rayon::prelude::{IndexedParallelIterator, ParallelIterator, ParallelSlice, ParallelSliceMut};
-use soybean_plan::{BufferId, Init, Mesh, Placement, RunScalar, Tables, Tile};
+use soybean_plan::{BufferId, ImageLayout, Init, Mesh, Placement, RunScalar, Tables, Tile};
 
 use crate::{
     Error, View,
@@ -25,11 +25,14 @@ pub(crate) struct HostIo {
 impl HostIo {
     /// Computes the mapping of a rank.
     pub(crate) fn new(tables: &Tables, rank: usize) -> Self {
-        let overlap = |tile: &Tile| TileOverlap::with_whole(&tables.mesh, tile, rank);
+        let overlap = |(tile, layout): (Tile, ImageLayout)| {
+            TileOverlap::with_whole(&tables.mesh, &tile, layout, rank)
+        };
+        let inputs = tables.inputs.iter().map(|it| (it.tile, ImageLayout::ChannelsFirst));
         Self {
             rank,
-            inputs: tables.inputs.iter().map(|it| overlap(&it.tile)).collect(),
-            state: state::tensors(tables).map(|it| overlap(&it.tile)).collect(),
+            inputs: inputs.map(overlap).collect(),
+            state: state::tensors(tables).map(|it| overlap((it.tile, it.layout))).collect(),
             scalars: vec![0.0; tables.scalars.len()],
         }
     }
@@ -51,7 +54,8 @@ impl HostIo {
             fill(memory, parameter.buffer, &self.state[number], word)?;
         }
         for constant in tables.constants.iter() {
-            let overlap = TileOverlap::with_whole(&tables.mesh, &constant.tile, self.rank);
+            let layout = ImageLayout::ChannelsFirst;
+            let overlap = TileOverlap::with_whole(&tables.mesh, &constant.tile, layout, self.rank);
             // Extents are below 2^31.
             #[expect(clippy::cast_possible_truncation, reason = "an index along a dim")]
             fill(memory, constant.buffer, &overlap, |index| index as u32)?;

@@ -4,7 +4,7 @@
 use std::any::Any;
 
 use soybean_checkpoint::{Checkpoint, Progress, StateSpec, TensorSpec, TrainingState};
-use soybean_plan::{BufferId, Tables, Tile};
+use soybean_plan::{BufferId, ImageLayout, Tables, Tile};
 
 use crate::{Array, Counters, Error, Trainer, View, processes::WriteGuard, ranks::Command};
 
@@ -13,8 +13,10 @@ use crate::{Array, Counters, Error, Trainer, View, processes::WriteGuard, ranks:
 pub(crate) struct Tensor<'a> {
     /// The name, a path of calls and loop iterations.
     pub(crate) name: &'a str,
-    /// The shape and the tiling.
+    /// The shape and the tiling, with the dims in the model's order.
     pub(crate) tile: Tile,
+    /// The order of dims in the buffer.
+    pub(crate) layout: ImageLayout,
     /// The buffer of each rank's part.
     pub(crate) buffer: BufferId,
 }
@@ -44,9 +46,9 @@ impl TensorRange {
         tensors(tables).skip(self.first).take(self.n_tensors)
     }
 
-    /// Returns the tiles of the tensors.
-    pub(crate) fn tiles(self, tables: &Tables) -> Vec<Tile> {
-        self.tensors(tables).map(|it| it.tile).collect()
+    /// Returns the tiles of the tensors, and the order of dims in which they are stored.
+    pub(crate) fn tiles(self, tables: &Tables) -> Vec<(Tile, ImageLayout)> {
+        self.tensors(tables).map(|it| (it.tile, it.layout)).collect()
     }
 
     /// Returns the tiles and buffers of the tensors.
@@ -57,11 +59,19 @@ impl TensorRange {
 
 /// Returns all tensors of the state, in the order of their numbers.
 pub(crate) fn tensors(tables: &Tables) -> impl Iterator<Item = Tensor<'_>> {
-    let parameters = tables.parameters.iter();
-    let parameters =
-        parameters.map(|it| Tensor { name: &it.name, tile: it.tile, buffer: it.buffer });
-    let states = tables.states.iter();
-    parameters.chain(states.map(|it| Tensor { name: &it.name, tile: it.tile, buffer: it.buffer }))
+    let parameters = tables.parameters.iter().map(|it| Tensor {
+        name: &it.name,
+        tile: it.tile,
+        layout: it.layout,
+        buffer: it.buffer,
+    });
+    let states = tables.states.iter().map(|it| Tensor {
+        name: &it.name,
+        tile: it.tile,
+        layout: it.layout,
+        buffer: it.buffer,
+    });
+    parameters.chain(states)
 }
 
 /// The limit for the elements of tensors that are fetched together.
@@ -92,7 +102,7 @@ impl Trainer {
     pub(crate) fn reset_states(&mut self) -> Result<(), Error> {
         let range = TensorRange::states(self.tables());
         let sizes: Vec<usize> =
-            range.tiles(self.tables()).iter().map(|it| it.shape.n_elements()).collect();
+            range.tensors(self.tables()).map(|it| it.tile.shape.n_elements()).collect();
         for (number, n_elements) in (range.first..).zip(sizes) {
             self.load(number, &[View::F32(&vec![0.0; n_elements])])?;
         }

@@ -2,9 +2,10 @@
 
 use std::{cmp::Ordering, ops::Range};
 
-use soybean_plan::{Collective, Mesh, Run, Shape, Tile, Tiling};
+use soybean_plan::{Collective, ImageLayout, Mesh, Run, Shape, Tile, Tiling};
 
-/// The shared elements of two tiles, `here` and `there`, which are both dense and row-major.
+/// The shared elements of two tiles, `here` and `there`, which are both dense. `here` is row-major
+/// over the dims in their order.
 pub(crate) struct TileOverlap {
     dims: Vec<Dim>,
 }
@@ -63,30 +64,50 @@ impl TileOverlap {
         [shape_here, shape_there]: [Shape; 2],
         runs_along: impl Fn(usize) -> Vec<Run>,
     ) -> Self {
+        let strides = [shape_here.dense_strides(), shape_there.dense_strides()];
+        let dim = |dim| Dim {
+            runs: runs_along(dim),
+            stride_here: strides[0].0[dim],
+            stride_there: strides[1].0[dim],
+        };
+        Self::of_dims((0..shape_here.len()).map(dim).collect())
+    }
+
+    /// Joins dims, outermost first, where runs along one are contiguous along the next.
+    fn of_dims(outer_first: Vec<Dim>) -> Self {
         let mut dims: Vec<Dim> = Vec::new();
-        let (mut inner_here, mut inner_there) = (1, 1);
-        for dim in (0..shape_here.len()).rev() {
-            let runs = runs_along(dim);
-            let (extent_here, extent_there) = (shape_here[dim], shape_there[dim]);
+        for dim in outer_first.into_iter().rev() {
             match dims.last_mut() {
-                // If all inner elements are shared in order, they extend the runs of this dim.
-                Some(inner) if inner.is_whole(inner_here, inner_there) => {
-                    let n_inner = inner_here / inner.stride_here;
-                    inner.runs = runs.iter().map(|run| scaled(*run, n_inner)).collect();
+                Some(inner) if inner.is_whole_in(&dim) => {
+                    let n_inner = dim.stride_here / inner.stride_here;
+                    inner.runs = dim.runs.iter().map(|run| scaled(*run, n_inner)).collect();
                 }
-                _ => dims.push(Dim { runs, stride_here: inner_here, stride_there: inner_there }),
+                // The elements of a run are neighbors in both tiles.
+                None if [dim.stride_here, dim.stride_there] != [1, 1] => {
+                    let runs = vec![Run { here: 0, there: 0, length: 1 }];
+                    dims.extend([Dim { runs, stride_here: 1, stride_there: 1 }, dim]);
+                }
+                _ => dims.push(dim),
             }
-            inner_here *= extent_here;
-            inner_there *= extent_there;
         }
         dims.reverse();
         Self { dims }
     }
 
-    /// Computes the overlap of a rank's tile and the whole tensor in the user's order.
-    pub(crate) fn with_whole(mesh: &Mesh, tile: &Tile, rank: usize) -> Self {
+    /// Computes the overlap of a rank's tile, with its dims in this order of memory, and the whole
+    /// tensor in the user's order.
+    pub(crate) fn with_whole(mesh: &Mesh, tile: &Tile, layout: ImageLayout, rank: usize) -> Self {
         let whole = Tile::new(tile.shape, Tiling::replicated(mesh.n_axes()));
-        Self::between(mesh, (tile, rank), (&whole, rank))
+        let coordinates = mesh.coordinates(rank);
+        let (part, strides) = (tile.local_shape(mesh), tile.shape.dense_strides());
+        let order = layout.order(part.len());
+        let inside: Shape = order.iter().map(|&dim| part[dim]).collect();
+        let dim = |(place, &dim): (usize, &usize)| Dim {
+            runs: tile.overlap(dim, mesh, &coordinates, &whole, &coordinates),
+            stride_here: inside.dense_strides().0[place],
+            stride_there: strides.0[dim],
+        };
+        Self::of_dims(order.iter().enumerate().map(dim).collect())
     }
 
     /// Returns the dims, outermost first, for kernels that iterate over them.
@@ -113,11 +134,13 @@ impl TileOverlap {
 }
 
 impl Dim {
-    /// Returns true if one run covers all elements of this dim and the inner dims, of which the
-    /// tiles have `n_here` and `n_there`.
-    fn is_whole(&self, n_here: usize, n_there: usize) -> bool {
-        let whole = Run { here: 0, there: 0, length: n_here / self.stride_here };
-        self.stride_here == self.stride_there && n_here == n_there && self.runs == [whole]
+    /// Returns true if the elements along this dim and the next outer one lie at equal distances,
+    /// and one run covers all of this dim.
+    fn is_whole_in(&self, outer: &Self) -> bool {
+        let length = outer.stride_here / self.stride_here;
+        length * self.stride_here == outer.stride_here
+            && length * self.stride_there == outer.stride_there
+            && self.runs == [Run { here: 0, there: 0, length }]
     }
 }
 
@@ -136,5 +159,37 @@ fn walk(dims: &[Dim], here: usize, there: usize, visit: &mut impl FnMut(usize, u
             let here = here + (run.here + step) * dim.stride_here;
             walk(inner, here, there + (run.there + step) * dim.stride_there, visit);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use soybean_plan::Placement;
+
+    use super::*;
+
+    /// Lists for each element of a rank's part, in the order of memory, its place in the whole
+    /// tensor.
+    fn places(tile: &Tile, layout: ImageLayout, n_ranks: usize, rank: usize) -> Vec<usize> {
+        let mut places = Vec::new();
+        let overlap = TileOverlap::with_whole(&Mesh::new(n_ranks), tile, layout, rank);
+        overlap.for_each(|here, there, length| {
+            assert_eq!(here, places.len());
+            places.extend(there..there + length);
+        });
+        places
+    }
+
+    #[test]
+    fn parts_with_channels_last_hold_the_elements_in_that_order() {
+        let shape = Shape::new(&[2, 3, 2, 1]);
+        let whole = Tile::new(shape, Tiling::replicated(1));
+        let first = places(&whole, ImageLayout::ChannelsFirst, 2, 1);
+        assert_eq!(first, (0..12).collect::<Vec<_>>());
+        let last = places(&whole, ImageLayout::ChannelsLast, 2, 1);
+        assert_eq!(last, [0, 2, 4, 1, 3, 5, 6, 8, 10, 7, 9, 11]);
+        let split = |dim| Tile::new(shape, Tiling::new(&[Placement::Split(dim)]));
+        assert_eq!(places(&split(0), ImageLayout::ChannelsLast, 2, 1), [6, 8, 10, 7, 9, 11]);
+        assert_eq!(places(&split(2), ImageLayout::ChannelsLast, 2, 1), [1, 3, 5, 7, 9, 11]);
     }
 }

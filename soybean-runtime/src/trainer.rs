@@ -13,7 +13,7 @@ use std::{
     time::Instant,
 };
 
-use soybean_plan::{DType, Mode, Output, Tables, Tile};
+use soybean_plan::{DType, ImageLayout, Mode, Output, Tables, Tile};
 
 #[cfg(feature = "cuda")]
 use crate::cuda::{self, CudaRanks};
@@ -250,7 +250,8 @@ impl Trainer {
         self.check_batch_of(entry, batch)?;
         self.call(Command::Evaluate { entry, batch })?;
         let outputs = self.model.get().tables().outputs_of(entry);
-        let tiles: Vec<Tile> = outputs.iter().map(|it| it.tile).collect();
+        let tiles: Vec<(Tile, ImageLayout)> =
+            outputs.iter().map(|it| (it.tile, ImageLayout::ChannelsFirst)).collect();
         let arrays = self.assemble(&tiles, &mut || None).into_iter();
         let typed = |(array, output): (Array, &Output)| match output.dtype {
             DType::I32 => array.of_bits(),
@@ -393,14 +394,15 @@ impl Trainer {
     /// Assembles whole tensors from the parts that the ranks have reported.
     pub(crate) fn assemble(
         &self,
-        tiles: &[Tile],
+        tiles: &[(Tile, ImageLayout)],
         spare: &mut dyn FnMut() -> Option<Vec<f32>>,
     ) -> Vec<Array> {
         let (mesh, reports) = (&self.tables().mesh, self.ranks.reports());
-        let assemble = |(number, tile): (usize, &Tile)| {
+        let assemble = |(number, &(tile, layout)): (usize, &(Tile, ImageLayout))| {
             let shape = tile.shape.to_vec();
             let is_sum = !tile.tiling.partial_axes().is_empty();
-            if !is_sum && !tile.is_padded() && tile.local_shape(mesh) == tile.shape {
+            let is_whole = !is_sum && !tile.is_padded() && tile.local_shape(mesh) == tile.shape;
+            if is_whole && layout == ImageLayout::ChannelsFirst {
                 let mut other = spare().unwrap_or_default();
                 other.clear();
                 let part = &mut lock(&reports[0]).parts[number];
@@ -415,18 +417,21 @@ impl Trainer {
                 data.fill(0.0);
             }
             for (rank, report) in reports.iter().enumerate() {
-                if !is_owner(mesh, tile, rank) {
+                if !is_owner(mesh, &tile, rank) {
                     continue;
                 }
                 let report = lock(report);
                 let part = &report.parts[number];
-                TileOverlap::with_whole(mesh, tile, rank).for_each(|here, there, length| {
-                    let (whole, part) = (&mut data[there..there + length], &part[here..][..length]);
-                    match is_sum {
-                        true => whole.iter_mut().zip(part).for_each(|(sum, it)| *sum += it),
-                        false => whole.copy_from_slice(part),
-                    }
-                });
+                TileOverlap::with_whole(mesh, &tile, layout, rank).for_each(
+                    |here, there, length| {
+                        let (whole, part) =
+                            (&mut data[there..there + length], &part[here..][..length]);
+                        match is_sum {
+                            true => whole.iter_mut().zip(part).for_each(|(sum, it)| *sum += it),
+                            false => whole.copy_from_slice(part),
+                        }
+                    },
+                );
             }
             Array { shape, data, ..Array::default() }
         };

@@ -1,8 +1,8 @@
 //! Trials: one kernel or collective as a program that repeats it.
 
 use soybean_plan::{
-    BUFFER_ALIGNMENT, Buffer, DType, Entry, Init, Input, Kernel, KernelWork, Mesh, Parameter,
-    Precision, Program, Shape, Step, Tables, Tile, Tiling,
+    BUFFER_ALIGNMENT, Buffer, DType, Entry, ImageLayout, Init, Input, Kernel, KernelWork, Mesh,
+    Parameter, Precision, Program, Shape, Step, Tables, Tile, Tiling,
 };
 
 /// A kernel or a collective, with the buffers that it reads and writes.
@@ -135,7 +135,8 @@ impl Layout {
         let buffer = self.buffer(n_elements, DType::F32);
         let name = format!("numbers.{buffer}").into();
         let tile = self.tile(n_elements);
-        self.parameters.push(Parameter { name, tile, buffer, init, is_trained: false });
+        let layout = ImageLayout::ChannelsFirst;
+        self.parameters.push(Parameter { name, tile, layout, buffer, init, is_trained: false });
         buffer
     }
 

@@ -9,6 +9,7 @@ mod environment;
 mod folders;
 mod in_python;
 mod killed;
+mod layouts;
 mod network;
 mod resume;
 mod round_trip;

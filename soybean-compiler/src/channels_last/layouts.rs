@@ -6,7 +6,7 @@
 //! in the model. Source: Greig, Porteous & Seheult 1989; for copies that readers share, Kohli,
 //! Ladicky & Torr 2009.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use petgraph::{
     algo::dinics,
@@ -33,6 +33,8 @@ pub(super) struct Layouts {
     is_last: Vec<bool>,
     /// The layout of each result.
     of_results: Vec<ImageLayout>,
+    /// The layout of each tensor that a step leaves.
+    left: BTreeMap<Value, ImageLayout>,
 }
 
 impl Layouts {
@@ -43,8 +45,18 @@ impl Layouts {
             true => ImageLayout::ChannelsLast,
             false => ImageLayout::ChannelsFirst,
         };
-        let of_results = graph.values().map(layout).collect();
-        Self { is_last, of_results }
+        let of_results: Vec<ImageLayout> = graph.values().map(layout).collect();
+        let fetched = network.fetched().into_iter().map(|it| (it, ImageLayout::ChannelsFirst));
+        let replacements =
+            network.replacements().map(|(kept, next)| (next, of_results[kept.index()]));
+        let left = fetched.chain(replacements).collect();
+        Self { is_last, of_results, left }
+    }
+
+    /// Returns the layout of a tensor that a step leaves: the user's order, or for the next value
+    /// of a kept tensor the same as of that. Returns `None` for other tensors.
+    pub(super) fn left(&self, value: Value) -> Option<ImageLayout> {
+        self.left.get(&value).copied()
     }
 
     /// Returns whether the operator of a tensor computes with its channels last.
@@ -64,7 +76,9 @@ fn form(graph: &Graph, value: Value) -> Option<ChannelsLast> {
 }
 
 fn has_moved_result(graph: &Graph, value: Value) -> bool {
-    free_permutation(graph, value).is_some() || form(graph, value).is_some_and(|it| it.result)
+    graph.node(value).source.is_kept()
+        || free_permutation(graph, value).is_some()
+        || form(graph, value).is_some_and(|it| it.result)
 }
 
 /// A graph whose edges weigh the elements that are copied if their ends are on different sides.
@@ -90,7 +104,6 @@ impl Cut {
             })
             .collect();
         let mut this = Self { graph, last, first, nodes };
-        let roots: BTreeSet<Value> = network.roots().into_iter().collect();
         let mut readers: Vec<Vec<NodeIndex>> = vec![Vec::new(); tensors.n_values()];
         for value in tensors.values().filter(|it| free_permutation(tensors, *it).is_none()) {
             let moved = form(tensors, value).map(|it| it.operands);
@@ -100,16 +113,37 @@ impl Cut {
                 readers[operand.index()].push(reader);
             }
         }
-        roots.iter().for_each(|it| readers[it.index()].push(first));
+        network.fetched().iter().for_each(|it| readers[it.index()].push(first));
+        for (kept, next) in network.replacements() {
+            readers[next.index()].push(this.nodes[kept.index()]);
+        }
+        this.tie(network);
         for value in tensors.values() {
             let shape = tensors.shape(value);
-            if moves_elements(&shape, &ChannelsLast::order(shape.len())) {
+            if moves_elements(&shape, &ImageLayout::ChannelsLast.order(shape.len())) {
                 let is_moved = has_moved_result(tensors, value);
                 let from = if is_moved { this.nodes[value.index()] } else { first };
                 this.add_copy(from, &readers[value.index()], shape.n_elements() as u64);
             }
         }
         this
+    }
+
+    /// Gives kept tensors one layout if one tensor replaces both, and the layout of what replaces
+    /// them if that is kept itself, or fetched.
+    fn tie(&mut self, network: &Network) {
+        let fetched = network.fetched().into_iter().map(|it| (it, self.first));
+        let mut of_next: BTreeMap<Value, NodeIndex> = fetched.collect();
+        for (kept, next) in network.replacements() {
+            let node = self.nodes[kept.index()];
+            let is_kept = network.graph.node(next).source.is_kept();
+            let of_itself = is_kept.then(|| self.nodes[next.index()]);
+            let earlier = of_next.insert(next, node).or(of_itself);
+            if let Some(other) = earlier.filter(|it| *it != node) {
+                self.graph.add_edge(node, other, NEVER);
+                self.graph.add_edge(other, node, NEVER);
+            }
+        }
     }
 
     /// Adds the copy of a tensor, which is made once if the side of any reader is not its own.
@@ -162,7 +196,7 @@ fn choice(graph: &Graph, value: Value) -> Choice {
     if free_permutation(graph, value).is_some() {
         return Choice::Either;
     }
-    let has_form = form(graph, value).is_some();
+    let has_form = graph.node(value).source.is_kept() || form(graph, value).is_some();
     match graph.operator_as::<Convolve>(value) {
         Some(it) if it.groups == 1 || it.filter[1] >= FEWEST_OF_GROUP => Choice::Last,
         _ if has_form => Choice::Either,

@@ -9,14 +9,8 @@ use std::fmt;
 use soybean_plan::{Combine, Convolution, ConvolutionForm, ImageLayout, Kernel, Shape};
 
 use crate::{
-    graph::Graph,
     operator::{ChannelsLast, GradientBuilder, Operator, OperatorCall, Rounding, Rules},
-    operators::{
-        elementwise::Elementwise,
-        permute::Permute,
-        reshape::Reshape,
-        window::{self, Windows, factors_of},
-    },
+    operators::window::{self, Windows, factors_of},
     signature::{Dim, FactorId, Signature},
     value::Value,
 };
@@ -266,29 +260,6 @@ impl Rules for Convolve {
         };
         Some(kernel.into())
     }
-}
-
-/// Marks the copies of tensors that convolutions with their channels last read as filters.
-pub(crate) fn copies_of_filters(graph: &Graph) -> Vec<bool> {
-    let mut marks = vec![false; graph.n_values()];
-    for value in graph.values().rev() {
-        let operands = graph.operands(value);
-        if let Some(it) = graph.operator_as::<Convolve>(value)
-            && it.layout == ImageLayout::ChannelsLast
-            && it.form != ConvolutionForm::Filter
-        {
-            marks[operands[1].index()] = true;
-        }
-        let is_map =
-            |it: &Operator| it.downcast_ref::<Elementwise>().is_some_and(Elementwise::is_copy);
-        let is_copy = |it: &Operator| it.is::<Permute>() || it.is::<Reshape>() || is_map(it);
-        let is_copy = graph.operator(value).is_some_and(is_copy);
-        if marks[value.index()] && is_copy {
-            marks[operands[0].index()] = true;
-        }
-        marks[value.index()] &= is_copy;
-    }
-    marks
 }
 
 impl fmt::Display for Convolve {

@@ -3,7 +3,9 @@
 
 use std::{borrow::Cow, fmt};
 
-use soybean_plan::{Binary, Combine, DType, Kernel, Map, ScalarProgram, Shape, Strides};
+use soybean_plan::{
+    Binary, Combine, DType, ImageLayout, Kernel, Map, ScalarProgram, Shape, Strides,
+};
 
 use crate::{
     graph::Graph,
@@ -98,9 +100,11 @@ pub(crate) fn has_channels(dims: &[FactorId]) -> bool {
 pub(crate) fn with_channels_last(dims: &[FactorId], n_dims: usize) -> Vec<FactorId> {
     let renumbered = |id: FactorId| factor_id(ChannelsLast::place(usize::from(id), n_dims));
     match has_channels(dims) {
-        true => {
-            ChannelsLast::order(dims.len()).into_iter().map(|at| renumbered(dims[at])).collect()
-        }
+        true => ImageLayout::ChannelsLast
+            .order(dims.len())
+            .into_iter()
+            .map(|at| renumbered(dims[at]))
+            .collect(),
         false => dims.iter().copied().map(renumbered).collect(),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use soybean_plan::{Combine, DType, Kernel, MAX_RANK, Padding, Shape};
+use soybean_plan::{Combine, DType, ImageLayout, Kernel, MAX_RANK, Padding, Shape};
 
 use crate::{
     operator::{ChannelsLast, GradientBuilder, Operator, OperatorCall, Rounding, Rules},
@@ -91,7 +91,8 @@ impl Rules for Pad {
     }
 
     fn channels_last(&self, _operands: &[Shape]) -> Option<ChannelsLast> {
-        let low = ChannelsLast::order(self.low.len()).into_iter().map(|dim| self.low[dim]);
+        let low =
+            ImageLayout::ChannelsLast.order(self.low.len()).into_iter().map(|dim| self.low[dim]);
         let (low, shape) = (low.collect(), ChannelsLast::shape(&self.shape));
         Some(ChannelsLast::everywhere(Self { low, shape, ..self.clone() }.into(), 1))
     }

@@ -7,12 +7,12 @@
 
 use std::fmt;
 
-use soybean_plan::DType;
+use soybean_plan::{DType, ImageLayout};
 
 use crate::{
     graph::{Graph, Source},
     network::Network,
-    operator::{ChannelsLast, Operator},
+    operator::Operator,
     operators::{
         attend::Attend, contract::Contract, convolve::Convolve, elementwise::Elementwise,
         embed::Embed, permute::Permute, pool::Pool,
@@ -248,7 +248,7 @@ fn images(graph: &Graph) -> Vec<bool> {
 
 /// Returns whether an operator copies images with their channels last.
 fn moves_channels(operator: &Operator) -> bool {
-    let is_last = |it: &Permute| it.order == ChannelsLast::order(4);
+    let is_last = |it: &Permute| it.order == ImageLayout::ChannelsLast.order(4);
     operator.downcast_ref::<Elementwise>().is_some_and(Elementwise::is_copy)
         || operator.downcast_ref::<Permute>().is_some_and(is_last)
 }

@@ -25,8 +25,8 @@ struct_expression! {
     DigitOrder { first_axis n_parts is_balanced }
     Buffer { offset n_elements dtype }
     Input { name dtype tile buffer n_classes ignored_label is_queried }
-    Parameter { name tile buffer init is_trained }
-    State { name tile buffer }
+    Parameter { name tile layout buffer init is_trained }
+    State { name tile layout buffer }
     Constant { tile buffer }
     Output { name dtype tile buffer rows }
     Tile { shape padded tiling }

@@ -72,6 +72,18 @@ descriptor! {
 }
 
 impl ImageLayout {
+    /// Returns the dims of a tensor, numbered with the channels as dim 1, in the order of this
+    /// layout. Tensors of fewer than three dims have one order.
+    #[must_use]
+    pub fn order(self, n_dims: usize) -> Vec<usize> {
+        match self {
+            Self::ChannelsFirst => (0..n_dims).collect(),
+            Self::ChannelsLast => {
+                (0..n_dims.min(1)).chain(2..n_dims).chain(1..n_dims.min(2)).collect()
+            }
+        }
+    }
+
     /// Returns extents or indices of four dims, given channels first, in the order of this layout.
     #[must_use]
     pub const fn from_channels_first(self, [n, c, h, w]: [usize; 4]) -> [usize; 4] {

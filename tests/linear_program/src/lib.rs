@@ -2,9 +2,9 @@
 
 use soybean_plan::{
     AxisSet, BUFFER_ALIGNMENT, Binary, Buffer, Collective, CollectiveKind, Combine, Contraction,
-    DType, Entry, Halo, Init, Input, Instruction, Kernel, Map, MatrixStrides, Mesh, Output,
-    Parameter, Placement, Program, Reduction, Rows, RunScalar, ScalarProgram, Shape, Step, Strides,
-    Tables, Tile, Tiling,
+    DType, Entry, Halo, ImageLayout, Init, Input, Instruction, Kernel, Map, MatrixStrides, Mesh,
+    Output, Parameter, Placement, Program, Reduction, Rows, RunScalar, ScalarProgram, Shape, Step,
+    Strides, Tables, Tile, Tiling,
 };
 
 /// The number of rows of a batch.
@@ -102,6 +102,7 @@ fn tables(mesh: Mesh, arena_bytes: usize, buffers: Vec<Buffer>, loss: usize) -> 
         parameters: vec![Parameter {
             name: "w".into(),
             tile: tile(&[FEATURES, 1], whole),
+            layout: ImageLayout::ChannelsFirst,
             buffer: W,
             init: Init::Normal { mean: 0.0, std: 0.5 },
             is_trained: true,

@@ -4,6 +4,9 @@
 //! that takes less time than its launch. Here the buffers of equal updates are moved side by side,
 //! behind the arena: the parameters, their states and their gradients, each kind in the same order.
 //! One map over all of them then is all their updates. It runs where the last of them did.
+//!
+//! An update that equals no other is moved, too. Its gradient then shares its place with nothing,
+//! so a product can compute it.
 
 use std::{borrow::Cow, collections::BTreeSet};
 
@@ -55,11 +58,12 @@ struct Member {
     buffers: Vec<BufferId>,
 }
 
-/// Returns a group of at least two updates that can be joined.
+/// Returns a group of updates that can be joined. If there is one alone, its gradient gets a place
+/// where nothing stops a product from computing it.
 fn joinable(program: &Program, steps: &[Step], moved: &BTreeSet<BufferId>) -> Option<Group> {
     let groups = groups(program, steps).into_iter();
     let groups = groups.map(|it| without_conflicts(program, steps, it, moved));
-    groups.into_iter().find(|it| it.members.len() > 1)
+    groups.into_iter().find(|it| !it.members.is_empty())
 }
 
 /// Returns the small updates of a training step by what they compute.

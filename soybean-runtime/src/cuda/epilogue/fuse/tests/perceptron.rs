@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use soybean_plan::{
-    BUFFER_ALIGNMENT, Binary, Buffer, BufferId, Combine, Contraction, DType, Entry, Init, Input,
-    Instruction, Kernel, Map, MatrixStrides, Mesh, Output, Parameter, Reduction, Rows,
+    BUFFER_ALIGNMENT, Binary, Buffer, BufferId, Combine, Contraction, DType, Entry, ImageLayout,
+    Init, Input, Instruction, Kernel, Map, MatrixStrides, Mesh, Output, Parameter, Reduction, Rows,
     ScalarProgram, Shape, Step, Strides, Tables, Tile, Tiling, Unary, random::mixed,
 };
 
@@ -361,6 +361,7 @@ fn tables(activation: Activation) -> Tables {
     let parameter = |buffer: BufferId| Parameter {
         name: format!("b{buffer}").into(),
         tile: tile(BUFFERS[buffer].0),
+        layout: ImageLayout::ChannelsFirst,
         buffer,
         init: Init::Constant(0.0),
         is_trained: true,
