@@ -4,7 +4,8 @@
 #   scripts/gpu-check.sh build           packs stripped programs with a manifest into
 #                                        target/gpu-check.tar.gz
 #   scripts/gpu-check.sh run [PART..]    runs these parts, or all, within LIMIT seconds (520)
-#   scripts/gpu-check.sh rehearse        `run smoke` on virtual GPUs, with planted faults
+#   scripts/gpu-check.sh rehearse        `run smoke` on virtual GPUs, with planted faults; uses the
+#                                        builds of the workspace with FEATURES, if that is set
 #
 # The parts, the most important one first:
 #
@@ -75,9 +76,13 @@ programs() {
     local profile=$1 folder=$2 artifacts name examples=()
     for name in "${EXAMPLES[@]}"; do examples+=(--example "$name"); done
     local build=(--profile "$profile" --message-format=json-render-diagnostics)
+    local of_examples=() of_kernels=(-p soybean-runtime --features cuda)
+    if [[ -n ${FEATURES:-} ]]; then
+        of_examples=(--workspace --features "$FEATURES") of_kernels=("${of_examples[@]}")
+    fi
     # `cargo test` would build the examples as tests.
-    artifacts=$(cargo build "${build[@]}" "${examples[@]}")
-    artifacts+=$'\n'$(cargo test --no-run "${build[@]}" -p soybean-runtime --features cuda --test kernel_text)
+    artifacts=$(cargo build "${build[@]}" "${of_examples[@]}" "${examples[@]}")
+    artifacts+=$'\n'$(cargo test --no-run "${build[@]}" "${of_kernels[@]}" --test kernel_text)
     [[ $profile == dev ]] || artifacts+=$'\n'$(cargo test --no-run "${build[@]}" --test it)
     rm -rf "$folder"
     mkdir -p "$folder/tests" "$folder/examples"
@@ -412,7 +417,7 @@ rehearse() {
 # Runs `run smoke` on virtual GPUs within this many seconds.
 rehearsed() {
     local folder=target/gpu-rehearsal
-    env -u SOYBEAN_CUDA_LIBS MODELS="mlp512 gpt" LD_LIBRARY_PATH="$PWD/$folder/libraries" LIMIT="$1" SMOKE_SECONDS=60 MODEL_SECONDS=300 \
+    env -u SOYBEAN_CUDA_LIBS MODELS="mlp512 gpt" LD_LIBRARY_PATH="$PWD/$folder/libraries" LIMIT="$1" SMOKE_SECONDS=30 MODEL_SECONDS=300 \
         PROGRAMS="$folder/programs" RESULTS="$folder/results" EVIDENCE="$folder/evidence.tar.gz" \
         SOYBEAN_CACHE_DIR="$PWD/$folder/kernels" SOYBEAN_FAKE_PLANT="hang _rank,wrong _pad,crash _concatenate" \
         scripts/gpu-check.sh run smoke
