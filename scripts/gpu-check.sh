@@ -71,17 +71,16 @@ at_once() {
     "$@" &
 }
 
-# Builds the programs in a profile of cargo, and copies them to a folder without their symbols.
+# Builds the programs in a profile of cargo, and copies them to a folder without their symbols:
+# programs PROFILE FOLDER [PACKAGES AND FEATURES..]
 programs() {
     local profile=$1 folder=$2 artifacts name examples=()
     for name in "${EXAMPLES[@]}"; do examples+=(--example "$name"); done
     local build=(--profile "$profile" --message-format=json-render-diagnostics)
-    local of_examples=() of_kernels=(-p soybean-runtime --features cuda)
-    if [[ -n ${FEATURES:-} ]]; then
-        of_examples=(--workspace --features "$FEATURES") of_kernels=("${of_examples[@]}")
-    fi
+    local of_kernels=(-p soybean-runtime --features cuda)
+    (($# == 2)) || of_kernels=("${@:3}")
     # `cargo test` would build the examples as tests.
-    artifacts=$(cargo build "${build[@]}" "${of_examples[@]}" "${examples[@]}")
+    artifacts=$(cargo build "${build[@]}" "${@:3}" "${examples[@]}")
     artifacts+=$'\n'$(cargo test --no-run "${build[@]}" "${of_kernels[@]}" --test kernel_text)
     [[ $profile == dev ]] || artifacts+=$'\n'$(cargo test --no-run "${build[@]}" --test it)
     rm -rf "$folder"
@@ -394,7 +393,9 @@ run() {
 # numbers and one that kills its process. Exactly these must be found, and the rest must pass.
 rehearse() {
     local folder=target/gpu-rehearsal name found expected
-    programs dev "$folder/programs"
+    local packages=()
+    [[ -z ${FEATURES:-} ]] || packages=(--workspace --features "$FEATURES")
+    programs dev "$folder/programs" "${packages[@]}"
     mkdir -p "$folder/libraries"
     for name in libcuda.so.1 libnvrtc.so.13 libcublasLt.so.13 libcudnn.so.9 libnccl.so.2 libsoybean_fake_cuda.so; do
         ln -sf "$PWD/target/debug/deps/libsoybean_fake_cuda.so" "$folder/libraries/$name"
@@ -414,7 +415,8 @@ rehearse() {
     step "the rehearsal found the planted faults and nothing else"
 }
 
-# Runs `run smoke` on virtual GPUs within this many seconds.
+# Runs `run smoke` on virtual GPUs within this many seconds. The longest check of a kernel takes 10
+# seconds on two slow cores, and the planted hang its limit.
 rehearsed() {
     local folder=target/gpu-rehearsal
     env -u SOYBEAN_CUDA_LIBS MODELS="mlp512 gpt" LD_LIBRARY_PATH="$PWD/$folder/libraries" LIMIT="$1" SMOKE_SECONDS=30 MODEL_SECONDS=300 \

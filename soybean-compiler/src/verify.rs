@@ -1,6 +1,9 @@
 //! The verifier: what must hold of a network after every pass.
 
-use std::{collections::BTreeSet, ops::Range};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::Range,
+};
 
 use soybean_plan::{BufferId, Combine, DType, Kernel, Mode, Program, Step, TrainingStep};
 
@@ -30,7 +33,11 @@ pub fn verify(network: &Network) -> Result<(), String> {
     if let Some(norm) = network.gradient_norms().find(|it| !graph.shape(*it).is_empty()) {
         return Err(format!("the norm of the gradients {norm} is not a scalar"));
     }
+    let mut replaced: BTreeMap<Value, Value> = BTreeMap::new();
     for (source, next) in network.replacements() {
+        if let Some(other) = replaced.insert(next, source) {
+            return Err(format!("{next} is the next value of both {other} and {source}"));
+        }
         if graph.node(source).dtype != graph.node(next).dtype {
             return Err(format!("{next} is not of the type of {source}, whose next value it is"));
         }

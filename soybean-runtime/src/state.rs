@@ -59,19 +59,14 @@ impl TensorRange {
 
 /// Returns all tensors of the state, in the order of their numbers.
 pub(crate) fn tensors(tables: &Tables) -> impl Iterator<Item = Tensor<'_>> {
-    let parameters = tables.parameters.iter().map(|it| Tensor {
-        name: &it.name,
-        tile: it.tile,
-        layout: it.layout,
-        buffer: it.buffer,
-    });
-    let states = tables.states.iter().map(|it| Tensor {
-        name: &it.name,
-        tile: it.tile,
-        layout: it.layout,
-        buffer: it.buffer,
-    });
-    parameters.chain(states)
+    let parameters = tables.parameters.iter().map(|it| (&it.name, it.tile, it.layout, it.buffer));
+    let states = tables.states.iter().map(|it| (&it.name, it.tile, it.layout, it.buffer));
+    parameters.chain(states).map(|(name, tile, layout, buffer)| Tensor {
+        name,
+        tile,
+        layout,
+        buffer,
+    })
 }
 
 /// The limit for the elements of tensors that are fetched together.

@@ -4,8 +4,8 @@ use std::{cmp::Ordering, ops::Range};
 
 use soybean_plan::{Collective, ImageLayout, Mesh, Run, Shape, Tile, Tiling};
 
-/// The shared elements of two tiles, `here` and `there`, which are both dense. `here` is row-major
-/// over the dims in their order.
+/// The shared elements of two dense tiles, `here` and `there`. The dims are in the order of memory
+/// of `here`.
 pub(crate) struct TileOverlap {
     dims: Vec<Dim>,
 }

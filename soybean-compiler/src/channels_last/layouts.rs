@@ -95,9 +95,11 @@ impl Cut {
         let tensors = &network.graph;
         let mut graph = DiGraph::new();
         let (last, first) = (graph.add_node(()), graph.add_node(()));
+        let fixed = fetched_or_replaced_by_fetched(network);
         let nodes = tensors
             .values()
             .map(|value| match choice(tensors, value) {
+                _ if fixed.contains(&value) => first,
                 Choice::Last => last,
                 Choice::First => first,
                 Choice::Either => graph.add_node(()),
@@ -117,7 +119,6 @@ impl Cut {
         for (kept, next) in network.replacements() {
             readers[next.index()].push(this.nodes[kept.index()]);
         }
-        this.tie(network);
         for value in tensors.values() {
             let shape = tensors.shape(value);
             if moves_elements(&shape, &ImageLayout::ChannelsLast.order(shape.len())) {
@@ -127,23 +128,6 @@ impl Cut {
             }
         }
         this
-    }
-
-    /// Gives kept tensors one layout if one tensor replaces both, and the layout of what replaces
-    /// them if that is kept itself, or fetched.
-    fn tie(&mut self, network: &Network) {
-        let fetched = network.fetched().into_iter().map(|it| (it, self.first));
-        let mut of_next: BTreeMap<Value, NodeIndex> = fetched.collect();
-        for (kept, next) in network.replacements() {
-            let node = self.nodes[kept.index()];
-            let is_kept = network.graph.node(next).source.is_kept();
-            let of_itself = is_kept.then(|| self.nodes[next.index()]);
-            let earlier = of_next.insert(next, node).or(of_itself);
-            if let Some(other) = earlier.filter(|it| *it != node) {
-                self.graph.add_edge(node, other, NEVER);
-                self.graph.add_edge(other, node, NEVER);
-            }
-        }
     }
 
     /// Adds the copy of a tensor, which is made once if the side of any reader is not its own.
@@ -183,6 +167,16 @@ impl Cut {
         }
         self.nodes.iter().map(|it| is_reached[it.index()]).collect()
     }
+}
+
+/// Returns the kept tensors that the host fetches as they are: outputs themselves, and those whose
+/// next value is an output. A tensor that is left has one layout.
+fn fetched_or_replaced_by_fetched(network: &Network) -> BTreeSet<Value> {
+    let fetched: BTreeSet<Value> = network.fetched().into_iter().collect();
+    let is_kept = |it: &Value| network.graph.node(*it).source.is_kept();
+    let replaced = network.replacements().filter(|(_, next)| fetched.contains(next));
+    let replaced: Vec<Value> = replaced.map(|(kept, _)| kept).collect();
+    fetched.into_iter().filter(is_kept).chain(replaced).collect()
 }
 
 /// The sides on which an operator can be.

@@ -9,7 +9,7 @@ use std::fmt;
 use soybean_plan::{Kernel, Shape};
 
 use crate::{
-    operator::{GradientBuilder, OperatorCall, Rounding, Rules},
+    operator::{ChannelsLast, GradientBuilder, OperatorCall, Rounding, Rules},
     operators::{addition::Addition, elementwise::Elementwise},
     signature::Signature,
     value::Value,
@@ -52,6 +52,10 @@ impl Rules for Accumulate {
 
     fn rounding(&self) -> Rounding {
         Rounding::Map
+    }
+
+    fn channels_last(&self, operands: &[Shape]) -> Option<ChannelsLast> {
+        Some(ChannelsLast::everywhere(self.clone().into(), operands.len()))
     }
 
     fn kernel(&self, operands: &[Shape], result: &Shape) -> Option<Kernel> {

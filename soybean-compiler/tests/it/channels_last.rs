@@ -22,19 +22,23 @@ fn network(model: Model) -> Network {
 
 /// Lists all copies, and counts convolutions by layout.
 fn check(precision: Precision, expected: Expect) {
-    let models: [(&str, Model); 8] = [
-        ("alexnet", alexnet(256)),
-        ("vgg16", vgg16(256)),
-        ("cnn5", cnn5(256, 64, 24)),
-        ("resnet20", resnet20(128)),
-        ("resnet50", resnet50(256)),
-        ("inception-v3", inception_v3(256)),
-        ("u-net", unet(8, 64, 64)),
-        ("mobilenet-v2", mobilenet_v2(64, 224)),
+    let accumulating = Optimizer { accumulate: 2, ..Optimizer::default() };
+    let model = resnet20(128);
+    let accumulating = build_network(model.builder, model.loss, &[], &accumulating).unwrap();
+    let networks: [(&str, Network); 9] = [
+        ("alexnet", network(alexnet(256))),
+        ("vgg16", network(vgg16(256))),
+        ("cnn5", network(cnn5(256, 64, 24))),
+        ("resnet20", network(resnet20(128))),
+        ("resnet20, two steps for each update", accumulating),
+        ("resnet50", network(resnet50(256))),
+        ("inception-v3", network(inception_v3(256))),
+        ("u-net", network(unet(8, 64, 64))),
+        ("mobilenet-v2", network(mobilenet_v2(64, 224))),
     ];
     let mut text = String::new();
-    for (name, model) in models {
-        let network = channels_last(network(model), precision);
+    for (name, network) in networks {
+        let network = channels_last(network, precision);
         verify(&network).unwrap();
         let graph = &network.graph;
         let copies = graph.values().filter(|it| graph.operator_as::<Permute>(*it).is_some());
@@ -66,6 +70,7 @@ fn images_are_copied_at_the_ends_of_a_network_and_filters_never() {
             vgg16: [256, 512, 7, 7], [256, 7, 7, 512]; 38 + 0
             cnn5: ; 14 + 0
             resnet20: ; 62 + 0
+            resnet20, two steps for each update: ; 62 + 0
             resnet50: ; 158 + 0
             inception-v3: ; 281 + 0
             u-net: ; 38 + 0
@@ -79,6 +84,7 @@ fn images_are_copied_at_the_ends_of_a_network_and_filters_never() {
             vgg16: [256, 224, 224, 3], [256, 512, 7, 7], [256, 7, 7, 512]; 38 + 0
             cnn5: [256, 24, 24, 64]; 14 + 0
             resnet20: [128, 32, 32, 3]; 62 + 0
+            resnet20, two steps for each update: [128, 32, 32, 3]; 62 + 0
             resnet50: [256, 224, 224, 3]; 158 + 0
             inception-v3: [256, 299, 299, 3]; 281 + 0
             u-net: [8, 64, 64, 3]; 38 + 0

@@ -100,12 +100,16 @@ bool simt_prepare_fibers(unsigned count, void (*body)()) {
     return true;
 }
 
+static void forget(Fiber& fiber) {
+    if (fiber.started) {
+        ASAN_UNPOISON_MEMORY_REGION(fiber.stack, STACK);
+    }
+    fiber.started = false;
+}
+
 void simt_forget_fibers() {
     for (Fiber& fiber : simt_fibers) {
-        if (fiber.started) {
-            ASAN_UNPOISON_MEMORY_REGION(fiber.stack, STACK);
-        }
-        fiber.started = false;
+        forget(fiber);
     }
 }
 
@@ -113,6 +117,7 @@ void simt_forget_fibers() {
 __attribute__((destructor)) static void release() {
     for (Fiber& fiber : simt_fibers) {
         if (fiber.stack != nullptr) {
+            forget(fiber);
             munmap(fiber.stack - GUARD, GUARD + STACK);
         }
     }

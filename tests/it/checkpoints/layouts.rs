@@ -5,6 +5,7 @@ use soybean::{
     Config, Network, Trainer,
     checkpoint::{Checkpoint, Checkpoints},
 };
+use soybean_plan::ImageLayout;
 
 use super::{
     environment::{files, folder},
@@ -12,9 +13,12 @@ use super::{
 };
 
 macro_rules! images {
-    ($($name:ident on $gpus:literal in $precision:literal;)*) => {
+    ($($name:ident on $gpus:literal in $precision:literal $(with $setting:ident = $value:expr)?;)*) => {
         $(mod $name {
-            #[soybean::model(gpus = $gpus, precision = $precision, optimizer = adamw(), ema = 0.5)]
+            #[soybean::model(
+                gpus = $gpus, precision = $precision, optimizer = adamw(), ema = 0.5
+                $(, $setting = $value)?
+            )]
             pub(crate) mod images {
                 use soybean::{nn, prelude::*};
 
@@ -36,6 +40,12 @@ images! {
     on_three on 3 in "bf16";
 }
 
+// Steps that share an update keep the sums of gradients, too.
+images! {
+    sums_first on 1 in "f32" with accumulate = 2;
+    sums_last on 4 in "tf32" with accumulate = 2;
+}
+
 /// Saves the state of a trainer. Returns the checkpoint, and its files with their names.
 fn save<N: Network>(trainer: &mut Trainer<N>, name: &str) -> (Checkpoint, Vec<(String, Vec<u8>)>) {
     let mut checkpoints = Checkpoints::new(folder(&format!("layouts_{name}")), 1);
@@ -43,11 +53,24 @@ fn save<N: Network>(trainer: &mut Trainer<N>, name: &str) -> (Checkpoint, Vec<(S
     (Checkpoint::open(&path).unwrap(), files(&path))
 }
 
+/// Checks that both filters, their two moments and their averages have their channels last, and the
+/// sums of their gradients if there are any.
+fn check_layouts<N: Network>() {
+    let tables = N::model().tables();
+    let (parameters, states) = (tables.parameters.iter(), tables.states.iter());
+    let layouts = parameters.map(|it| (it.tile, it.layout));
+    let of_rank_4 = layouts.chain(states.map(|it| (it.tile, it.layout)));
+    let of_rank_4: Vec<_> = of_rank_4.filter(|it| it.0.shape.len() == 4).collect();
+    assert_eq!(of_rank_4.len(), if tables.accumulate > 1 { 10 } else { 8 });
+    assert!(of_rank_4.iter().all(|it| it.1 == ImageLayout::ChannelsLast), "{of_rank_4:?}");
+}
+
 macro_rules! check {
-    ($($name:ident)*) => {
+    ($first:ident: $($name:ident)*) => {
         $({
+            check_layouts::<$name::images::Network>();
             let new = $name::images::Trainer::new;
-            let mut first = channels_first::images::Trainer::new(Config::default()).unwrap();
+            let mut first = $first::images::Trainer::new(Config::default()).unwrap();
             let (mut last, what) = (new(Config::default()).unwrap(), stringify!($name));
             assert_eq!(last.parameters().unwrap(), first.parameters().unwrap(), "{what}");
 
@@ -68,5 +91,25 @@ macro_rules! check {
 
 #[test]
 fn states_move_between_layouts() {
-    check!(channels_last rounded on_four on_three);
+    check!(channels_first: channels_last rounded on_four on_three);
+    check!(sums_first: sums_last);
+}
+
+#[soybean::model(gpus = 2, precision = "tf32")]
+mod with_filter {
+    use soybean::prelude::*;
+
+    pub(crate) fn forward(x: Tensor<f32, 2, 3, 6, 6>) -> (Tensor, Tensor) {
+        let filter = param("filter", [4, 3, 3, 3], he_normal());
+        (x.conv2d(filter, 1, 1, 1, 1).square().mean(..), filter)
+    }
+}
+
+#[test]
+fn an_output_may_be_a_filter() {
+    let mut trainer = with_filter::Trainer::new(Config::default()).unwrap();
+    let batch = with_filter::Batch { x: &[0.5; 2 * 3 * 36] };
+    trainer.step(&batch).unwrap();
+    let filter = trainer.parameters().unwrap().remove(0).1;
+    assert_eq!(trainer.evaluate(&batch).unwrap().outputs, [filter]);
 }

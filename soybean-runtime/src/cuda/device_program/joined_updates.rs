@@ -21,13 +21,15 @@ const MAX_ELEMENTS: usize = 1 << 16;
 /// Elements start at multiples of this number, which keeps buffers of any type aligned.
 const ALIGNMENT: usize = BUFFER_ALIGNMENT / DType::Bf16.bytes();
 
-/// Joins the updates of small parameters in each training step.
+/// Joins the updates of small parameters in each training step, then moves those that are left.
 pub(crate) fn join_updates(program: &mut Program) {
     let mut moved = BTreeSet::new();
-    for entry in 0..program.train.len() {
-        while let Some(mut group) = joinable(program, &program.train[entry], &moved) {
-            moved.extend(group.members.iter().flat_map(|it| it.buffers.iter().copied()));
-            join(program, entry, &mut group);
+    for fewest in [2, 1] {
+        for entry in 0..program.train.len() {
+            while let Some(mut group) = joinable(program, &program.train[entry], &moved, fewest) {
+                moved.extend(group.members.iter().flat_map(|it| it.buffers.iter().copied()));
+                join(program, entry, &mut group);
+            }
         }
     }
 }
@@ -58,12 +60,16 @@ struct Member {
     buffers: Vec<BufferId>,
 }
 
-/// Returns a group of updates that can be joined. If there is one alone, its gradient gets a place
-/// where nothing stops a product from computing it.
-fn joinable(program: &Program, steps: &[Step], moved: &BTreeSet<BufferId>) -> Option<Group> {
+/// Returns a group of at least so many updates that one map can compute.
+fn joinable(
+    program: &Program,
+    steps: &[Step],
+    moved: &BTreeSet<BufferId>,
+    fewest: usize,
+) -> Option<Group> {
     let groups = groups(program, steps).into_iter();
-    let groups = groups.map(|it| without_conflicts(program, steps, it, moved));
-    groups.into_iter().find(|it| !it.members.is_empty())
+    let mut groups = groups.map(|it| without_conflicts(program, steps, it, moved));
+    groups.find(|it| it.members.len() >= fewest)
 }
 
 /// Returns the small updates of a training step by what they compute.
