@@ -177,11 +177,7 @@ impl Pass {
     ) -> Value {
         let operand = rewriter.old.operands(value)[0];
         let n_dims = dims.len();
-        let result_dims = match layout {
-            ImageLayout::ChannelsFirst => (0..n_dims).collect(),
-            ImageLayout::ChannelsLast => ImageLayout::ChannelsLast.order(n_dims),
-        };
-        let dims: Vec<usize> = result_dims.into_iter().map(|dim: usize| dims[dim]).collect();
+        let dims: Vec<usize> = layout.order(n_dims).into_iter().map(|dim| dims[dim]).collect();
         let places = dims.iter().map(|&dim| ChannelsLast::place(dim, n_dims)).collect();
         let forms = [(ImageLayout::ChannelsFirst, dims), (ImageLayout::ChannelsLast, places)];
         let made = forms

@@ -204,13 +204,14 @@ impl<'a> Lowering<'a> {
     fn place_sources(&mut self) {
         let graph = &self.tiled.network.graph;
         for value in graph.values() {
-            let (node, tile) = (graph.node(value), self.stored_tile(value));
+            let (node, stored) = (graph.node(value), self.stored_tile(value));
             let name: Cow<'static, str> = Cow::Owned(node.name.clone());
             if graph.operator(value).is_some_and(|it| !it.is_constant()) {
                 continue;
             }
-            let buffer = self.buffer(value, tile.tiling, true);
+            let buffer = self.buffer(value, stored.tiling, true);
             self.stored.insert(value, buffer);
+            let (tile, layout) = (in_model_order(stored, node.layout), node.layout);
             match &node.source {
                 &Source::Input { n_classes, ignored_label } => {
                     let (dtype, is_queried) = (node.dtype, self.batch.is_queried(value));
@@ -226,14 +227,10 @@ impl<'a> Lowering<'a> {
                 }
                 &(Source::Parameter(init) | Source::Buffer(init)) => {
                     let is_trained = self.tiled.network.parameters.contains(&value);
-                    let (tile, layout) = (in_model_order(tile, node.layout), node.layout);
                     let parameter = Parameter { name, tile, layout, buffer, init, is_trained };
                     self.parameters.push(parameter);
                 }
-                Source::State => {
-                    let (tile, layout) = (in_model_order(tile, node.layout), node.layout);
-                    self.states.push(State { name, tile, layout, buffer });
-                }
+                Source::State => self.states.push(State { name, tile, layout, buffer }),
                 Source::Operator(_) => self.constants.push(Constant { tile, buffer }),
             }
         }
@@ -412,7 +409,7 @@ impl<'a> Lowering<'a> {
     }
 }
 
-/// Returns the tile of a kept tensor with its dims in the model's order.
+/// Returns the tile of a tensor with its dims in the model's order.
 fn in_model_order(stored: Tile, layout: ImageLayout) -> Tile {
     let order = layout.order(stored.shape.len());
     let mut tile = Tile { tiling: stored.tiling.with_dims(|dim| order[dim]), ..stored };

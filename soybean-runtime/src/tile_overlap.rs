@@ -99,13 +99,14 @@ impl TileOverlap {
     pub(crate) fn with_whole(mesh: &Mesh, tile: &Tile, layout: ImageLayout, rank: usize) -> Self {
         let whole = Tile::new(tile.shape, Tiling::replicated(mesh.n_axes()));
         let coordinates = mesh.coordinates(rank);
-        let (part, strides) = (tile.local_shape(mesh), tile.shape.dense_strides());
+        let part = tile.local_shape(mesh);
         let order = layout.order(part.len());
-        let inside: Shape = order.iter().map(|&dim| part[dim]).collect();
+        let stored: Shape = order.iter().map(|&dim| part[dim]).collect();
+        let (here, there) = (stored.dense_strides(), tile.shape.dense_strides());
         let dim = |(place, &dim): (usize, &usize)| Dim {
             runs: tile.overlap(dim, mesh, &coordinates, &whole, &coordinates),
-            stride_here: inside.dense_strides().0[place],
-            stride_there: strides.0[dim],
+            stride_here: here.0[place],
+            stride_there: there.0[dim],
         };
         Self::of_dims(order.iter().enumerate().map(dim).collect())
     }
