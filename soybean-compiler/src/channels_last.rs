@@ -3,12 +3,12 @@
 //!
 //! A layout is an order of dims. Convolutions and poolings have a form for each ([`ImageLayout`]);
 //! maps, reductions and most changes of shape are index notation, so another order costs them
-//! nothing ([`ChannelsLast`]). Where an operator reads a tensor in the other layout, a `permute`
-//! copies it. The pass chooses the layouts with the fewest elements to copy, which is a minimum cut
-//! (`channels_last/layouts.rs`). So the copies that remain are at the ends of a network: its input,
-//! and what a dense layer reads. Filters are kept with their channels last, and so is what the
-//! optimizer keeps for them. The host reads and writes them in the user's order
-//! ([`Parameter`](soybean_plan::Parameter)).
+//! nothing ([`ChannelsLast`]). Maps read their operands in either layout. Where another operator
+//! reads a tensor in the other layout, a `permute` copies it. The pass chooses the layouts with the
+//! fewest elements to copy, which is a minimum cut (`channels_last/layouts.rs`). So the copies that
+//! remain are at the ends of a network: its input, and what a dense layer reads. Filters are kept
+//! with their channels last, and so is what the optimizer keeps for them. The host reads and writes
+//! them in the user's order ([`Parameter`](soybean_plan::Parameter)).
 //!
 //! In `bf16`, inputs are rounded before convolutions read them. The rounding map reads them in the
 //! user's order, so it is their only copy.
@@ -99,6 +99,30 @@ impl Pass {
             self.made.insert((value, layout), new);
             return layout;
         }
+        let (operator, operands, layout) = match operator.downcast_ref::<Elementwise>() {
+            Some(map) => self.map(rewriter, value, map),
+            None => self.form(rewriter, value, operator),
+        };
+        rewriter.graph.set_origin(node.origin);
+        let new = rewriter.graph.add(operator, &operands);
+        let new_node = rewriter.graph.node_mut(new);
+        new_node.dtype = node.dtype;
+        new_node.pinned = match layout {
+            ImageLayout::ChannelsFirst => node.pinned,
+            ImageLayout::ChannelsLast => pin_of_last(node),
+        };
+        self.made.insert((value, layout), new);
+        layout
+    }
+
+    /// Returns the form of an operator, its operands in the new graph and the layout of its result.
+    fn form(
+        &mut self,
+        rewriter: &mut Rewriter<'_>,
+        value: Value,
+        operator: &Operator,
+    ) -> (Operator, Vec<Value>, ImageLayout) {
+        let old = rewriter.old;
         let form =
             self.layouts.is_last(value).then(|| operator.channels_last(&old.operand_shapes(value)));
         let ChannelsLast { operator, operands: moved, result } =
@@ -115,19 +139,35 @@ impl Pass {
             false => ImageLayout::ChannelsFirst,
         };
         let operands = old.operands(value).into_iter().zip(moved);
-        let operands: Vec<Value> =
+        let operands =
             operands.map(|(it, moved)| self.in_layout(rewriter, it, layout(moved))).collect();
-        rewriter.graph.set_origin(node.origin);
-        let new = rewriter.graph.add(operator, &operands);
-        let layout = layout(result);
-        let new_node = rewriter.graph.node_mut(new);
-        new_node.dtype = node.dtype;
-        new_node.pinned = match layout {
-            ImageLayout::ChannelsFirst => node.pinned,
-            ImageLayout::ChannelsLast => pin_of_last(node),
-        };
-        self.made.insert((value, layout), new);
-        layout
+        (operator, operands, layout(result))
+    }
+
+    /// As [`form`](Self::form) for a map, which reads its operands in the layouts that they have.
+    fn map(
+        &mut self,
+        rewriter: &mut Rewriter<'_>,
+        value: Value,
+        map: &Elementwise,
+    ) -> (Operator, Vec<Value>, ImageLayout) {
+        let (old, layout) = (rewriter.old, self.layouts.of_result(value));
+        let operands = old.operands(value).into_iter().zip(map.read_channels_last());
+        let (operands, layouts): (Vec<Value>, Vec<ImageLayout>) = operands
+            .map(|(operand, has_channels)| {
+                let layout = if has_channels { layout } else { ImageLayout::ChannelsFirst };
+                let shape = old.shape(operand);
+                let is_copied =
+                    moves_elements(&shape, &ImageLayout::ChannelsLast.order(shape.len()));
+                match self.made.get(&(operand, other(layout))) {
+                    Some(&found) if is_copied && !self.made.contains_key(&(operand, layout)) => {
+                        (found, other(layout))
+                    }
+                    _ => (self.in_layout(rewriter, operand, layout), layout),
+                }
+            })
+            .unzip();
+        (map.in_layout(layout, &layouts).into(), operands, layout)
     }
 
     /// Returns the tensor of the new graph in a layout. A copy is made if there is none.
@@ -138,14 +178,10 @@ impl Pass {
         layout: ImageLayout,
     ) -> Value {
         let shape = rewriter.old.shape(value);
-        let other = match layout {
-            ImageLayout::ChannelsFirst => ImageLayout::ChannelsLast,
-            ImageLayout::ChannelsLast => ImageLayout::ChannelsFirst,
-        };
         if let Some(&found) = self.made.get(&(value, layout)) {
             return found;
         }
-        let from = self.made[&(value, other)];
+        let from = self.made[&(value, other(layout))];
         if shape.len() < 3 {
             return from;
         }
@@ -207,6 +243,13 @@ fn permute(graph: &mut Graph, value: Value, order: Vec<usize>) -> Value {
 /// Returns whether dims of more than one element are in another order.
 fn moves_elements(shape: &Shape, order: &[usize]) -> bool {
     !order.iter().filter(|dim| shape[**dim] > 1).is_sorted()
+}
+
+fn other(layout: ImageLayout) -> ImageLayout {
+    match layout {
+        ImageLayout::ChannelsFirst => ImageLayout::ChannelsLast,
+        ImageLayout::ChannelsLast => ImageLayout::ChannelsFirst,
+    }
 }
 
 /// Returns the order that undoes another.

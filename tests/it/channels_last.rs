@@ -40,6 +40,8 @@ fn images(batch: usize) -> (Model, Vec<usize>) {
     convolve(&mut model, [4, 16, 1, 1], [1, 0, 1, 1]);
     model.apply("tanh", &[]);
     model.apply("avg_pool2d", &integers(&[2, 2, 0]));
+    // Maps read the other layout here, and in the gradient.
+    model.apply("tanh", &[]);
     model.apply("flatten", &[]);
     let weight = model.parameter(&[64, 6]);
     model.apply("matmul", &[weight]);

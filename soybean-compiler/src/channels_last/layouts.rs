@@ -1,10 +1,10 @@
 //! The layout of each tensor, by a minimum cut.
 //!
 //! An operator that has both forms computes in one of them. A tensor is copied once if any reader
-//! needs the other layout. So the elements that are copied are the weight of a cut between the
-//! operators that compute with their channels last, such as convolutions, and those that compute as
-//! in the model. Source: Greig, Porteous & Seheult 1989; for copies that readers share, Kohli,
-//! Ladicky & Torr 2009.
+//! needs the other layout; maps read either. So the elements that are copied are the weight of a
+//! cut between the operators that compute with their channels last, such as convolutions, and those
+//! that compute as in the model. Source: Greig, Porteous & Seheult 1989; for copies that readers
+//! share, Kohli, Ladicky & Torr 2009.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -17,12 +17,19 @@ use soybean_plan::ImageLayout;
 
 use super::{free_permutation, moves_elements};
 use crate::{
-    graph::Graph, network::Network, operator::ChannelsLast, operators::convolve::Convolve,
+    graph::Graph,
+    network::Network,
+    operator::ChannelsLast,
+    operators::{convolve::Convolve, elementwise::Elementwise},
     value::Value,
 };
 
 /// More than all copies of a network, but not more than sums of a few can hold.
 const NEVER: u64 = 1 << 60;
+
+/// The weight of an element that is copied: it is written and read once more. For a map that reads
+/// an element in the other layout the weight is 1, because its neighbors are read apart.
+const COPY: u64 = 4;
 
 /// The fewest channels of a group with which convolutions are forced to compute with their channels
 /// last. Other groups, such as those of depthwise convolutions, do as their neighbors.
@@ -107,12 +114,18 @@ impl Cut {
             .collect();
         let mut this = Self { graph, last, first, nodes };
         let mut readers: Vec<Vec<NodeIndex>> = vec![Vec::new(); tensors.n_values()];
+        let mut maps = readers.clone();
         for value in tensors.values().filter(|it| free_permutation(tensors, *it).is_none()) {
             let moved = form(tensors, value).map(|it| it.operands);
             for (at, operand) in tensors.operands(value).into_iter().enumerate() {
                 let is_moved = moved.as_ref().is_some_and(|it| it[at]);
-                let reader = if is_moved { this.nodes[value.index()] } else { first };
-                readers[operand.index()].push(reader);
+                match is_moved {
+                    true if tensors.operator_as::<Elementwise>(value).is_some() => {
+                        maps[operand.index()].push(this.nodes[value.index()]);
+                    }
+                    true => readers[operand.index()].push(this.nodes[value.index()]),
+                    false => readers[operand.index()].push(first),
+                }
             }
         }
         network.fetched().iter().for_each(|it| readers[it.index()].push(first));
@@ -124,22 +137,27 @@ impl Cut {
             if moves_elements(&shape, &ImageLayout::ChannelsLast.order(shape.len())) {
                 let is_moved = has_moved_result(tensors, value);
                 let from = if is_moved { this.nodes[value.index()] } else { first };
-                this.add_copy(from, &readers[value.index()], shape.n_elements() as u64);
+                let n_elements = shape.n_elements() as u64;
+                this.add_copy(from, &readers[value.index()], COPY * n_elements);
+                for &map in &maps[value.index()] {
+                    this.graph.add_edge(from, map, n_elements);
+                    this.graph.add_edge(map, from, n_elements);
+                }
             }
         }
         this
     }
 
     /// Adds the copy of a tensor, which is made once if the side of any reader is not its own.
-    fn add_copy(&mut self, from: NodeIndex, readers: &[NodeIndex], n_elements: u64) {
+    fn add_copy(&mut self, from: NodeIndex, readers: &[NodeIndex], weight: u64) {
         let readers: BTreeSet<NodeIndex> =
             readers.iter().copied().filter(|it| *it != from).collect();
         if readers.is_empty() {
             return;
         }
         let (to_first, to_last) = (self.graph.add_node(()), self.graph.add_node(()));
-        self.graph.add_edge(from, to_first, n_elements);
-        self.graph.add_edge(to_last, from, n_elements);
+        self.graph.add_edge(from, to_first, weight);
+        self.graph.add_edge(to_last, from, weight);
         for reader in readers {
             self.graph.add_edge(to_first, reader, NEVER);
             self.graph.add_edge(reader, to_last, NEVER);

@@ -62,15 +62,23 @@ impl Elementwise {
 
     /// Returns the map over an index space with the channels last; `None` if it has too few dims.
     pub(crate) fn with_channels_last(&self) -> Option<Self> {
-        let n_dims = self.extents.len();
-        let operands = self.operands.iter().map(|ids| with_channels_last(ids, n_dims)).collect();
-        let extents = ChannelsLast::shape(&self.extents);
-        (n_dims > 2).then(|| Self { extents, operands, ..self.clone() })
+        let layout = ImageLayout::ChannelsLast;
+        (self.extents.len() > 2).then(|| self.in_layout(layout, &vec![layout; self.operands.len()]))
     }
 
     /// Marks the operands that such a map reads with their channels last.
     pub(crate) fn read_channels_last(&self) -> Vec<bool> {
         self.operands.iter().map(|ids| has_channels(ids)).collect()
+    }
+
+    /// Returns the map over an index space in this layout, which reads each operand that has its
+    /// channels in a layout of its own.
+    pub(crate) fn in_layout(&self, layout: ImageLayout, operands: &[ImageLayout]) -> Self {
+        let n_dims = self.extents.len();
+        let all = self.operands.iter().zip(operands);
+        let operands = all.map(|(ids, of_ids)| dims_in(ids, *of_ids, layout, n_dims)).collect();
+        let extents = layout.order(n_dims).into_iter().map(|dim| self.extents[dim]).collect();
+        Self { extents, operands, ..self.clone() }
     }
 
     /// Returns the map's kernel, given the shapes of one rank's parts.
@@ -98,15 +106,23 @@ pub(crate) fn has_channels(dims: &[FactorId]) -> bool {
 /// Returns dims of an index space of `n_dims` dims in the space with the channels last, in the
 /// order of a tensor with its channels last if it has those of the space.
 pub(crate) fn with_channels_last(dims: &[FactorId], n_dims: usize) -> Vec<FactorId> {
-    let renumbered = |id: FactorId| factor_id(ChannelsLast::place(usize::from(id), n_dims));
-    match has_channels(dims) {
-        true => ImageLayout::ChannelsLast
-            .order(dims.len())
-            .into_iter()
-            .map(|at| renumbered(dims[at]))
-            .collect(),
-        false => dims.iter().copied().map(renumbered).collect(),
-    }
+    dims_in(dims, ImageLayout::ChannelsLast, ImageLayout::ChannelsLast, n_dims)
+}
+
+/// Returns dims of an index space of `n_dims` dims in the space of a layout, in the order of a
+/// tensor of another layout if it has the channels of the space.
+fn dims_in(
+    dims: &[FactorId],
+    layout: ImageLayout,
+    of_space: ImageLayout,
+    n_dims: usize,
+) -> Vec<FactorId> {
+    let renumbered = |id: FactorId| match of_space {
+        ImageLayout::ChannelsFirst => id,
+        ImageLayout::ChannelsLast => factor_id(ChannelsLast::place(usize::from(id), n_dims)),
+    };
+    let layout = if has_channels(dims) { layout } else { ImageLayout::ChannelsFirst };
+    layout.order(dims.len()).into_iter().map(|at| renumbered(dims[at])).collect()
 }
 
 /// Returns all dims of a shape as factors.

@@ -1,6 +1,6 @@
 //! Normalization. Variances are taken of what is already less its mean, so that nothing cancels.
 
-use soybean_plan::{Binary, ImageLayout, MAX_RANK, PoolingForm, Shape, Unary};
+use soybean_plan::{Binary, Combine, ImageLayout, PoolingForm, Shape, Unary};
 
 use super::{Arguments, Row, SampleArgument, activation, layout, map, map_one, reduction, slicing};
 use crate::{
@@ -92,7 +92,7 @@ fn layer_norm(
     let bias = vector(builder, arguments, 2, n)?;
     let eps = eps(arguments, 3)?;
     let centered = reduction::centered(builder, value, &kept);
-    let scaled = Scaled { value: centered, kept, eps };
+    let scaled = Scaled::by_own(builder, centered, kept, eps);
     let dims = vec![factor_id(last)];
     Ok(Argument::Tensor(scaled.build(builder, &[(weight, dims.clone()), (bias, dims)])))
 }
@@ -102,13 +102,15 @@ fn rms_norm(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument
     let value = arguments.tensor(builder, 0)?;
     let (kept, last) = last_dim(builder, arguments, value)?;
     let weight = vector(builder, arguments, 1, builder.shape(value)[last])?;
-    let scaled = Scaled { value, kept, eps: eps(arguments, 2)? };
+    let scaled = Scaled::by_own(builder, value, kept, eps(arguments, 2)?);
     Ok(Argument::Tensor(scaled.build(builder, &[(weight, vec![factor_id(last)])])))
 }
 
 // As layer_norm, over the channels of one group and all dims after the channels, with weight and
-// bias for each channel. The channels become two dims, [groups, channels of a group], so that
-// batch, groups and the other dims can be split. Source: Wu & He 2018.
+// bias for each channel. Source: Wu & He 2018.
+//
+// Only the means of channels are put into groups, `[n, groups, channels of a group]`. So the input
+// can have any layout, and batch, groups and the other dims can be split.
 fn group_norm(
     builder: &mut Builder,
     arguments: &Arguments<'_>,
@@ -120,9 +122,6 @@ fn group_norm(
             arguments.fault(0, format!("the input must be [n, channels, ..], found {shape}"))
         );
     }
-    if shape.len() == MAX_RANK {
-        return Err(layout::too_many_dims(arguments, 0, MAX_RANK + 1));
-    }
     let given = arguments.integer(1)?;
     let divides = |n_groups: &usize| *n_groups > 0 && shape[1].is_multiple_of(*n_groups);
     let Some(n_groups) = usize::try_from(given).ok().filter(divides) else {
@@ -132,17 +131,32 @@ fn group_norm(
     let weight = vector(builder, arguments, 2, shape[1])?;
     let bias = vector(builder, arguments, 3, shape[1])?;
     let eps = eps(arguments, 4)?;
-    let channels = [n_groups, shape[1] / n_groups];
-    let grouped: Shape =
-        [shape[0]].into_iter().chain(channels).chain(shape[2..].iter().copied()).collect();
-    let value = layout::reshaped(builder, value, grouped);
-    let kept = vec![0, 1];
-    let centered = reduction::centered(builder, value, &kept);
-    let mut of_channels =
-        |value| (layout::reshaped(builder, value, Shape::new(&channels)), vec![1, 2]);
-    let settings = [of_channels(weight), of_channels(bias)];
-    let result = Scaled { value: centered, kept, eps }.build(builder, &settings);
-    Ok(Argument::Tensor(layout::reshaped(builder, result, shape)))
+    let groups = Shape::new(&[shape[0], n_groups, shape[1] / n_groups]);
+    let kept: Vec<FactorId> = vec![0, 1];
+    let mean = mean_of_groups(builder, value, groups);
+    let centered = reduction::less(builder, value, mean, &kept, |_, mean| mean);
+    let squares = reduction::squares(builder, centered);
+    let mean_square = mean_of_groups(builder, squares, groups);
+    let scaled = Scaled { value: centered, mean_square, kept, eps };
+    Ok(Argument::Tensor(scaled.build(builder, &[(weight, vec![1]), (bias, vec![1])])))
+}
+
+/// Returns for each image and channel the mean over its group of channels and over all other dims:
+/// `[n, c]` of `[n, c, ..]`, with the channels in groups of this shape, `[n, groups, channels]`.
+fn mean_of_groups(builder: &mut Builder, value: Value, groups: Shape) -> Value {
+    let shape = builder.shape(value);
+    let of_channels = match shape.len() {
+        2 => value,
+        _ => reduction::reduce(builder, value, Combine::Sum, &[0, 1]),
+    };
+    let of_channels = layout::reshaped(builder, of_channels, groups);
+    let of_groups = reduction::reduce(builder, of_channels, Combine::Sum, &[0, 1]);
+    let mut it = ScalarBuilder::default();
+    let n = shape.n_elements() / (groups[0] * groups[1]);
+    let (sum, n) = (it.input(0), it.constant(n as f64));
+    let mean = it.div(sum, n);
+    let of_channels = map(builder, groups, &[(of_groups, vec![0, 1])], &it.finish(mean));
+    layout::reshaped(builder, of_channels, Shape::new(&[groups[0], groups[1] * groups[2]]))
 }
 
 // x (k + alpha s / size)^-beta, with s the sum of x^2 over the channels from size / 2 before to
@@ -192,28 +206,31 @@ fn local_response_norm(
     Ok(Argument::Tensor(map(builder, shape, &operands, &it.finish(result))))
 }
 
-/// A tensor that is divided by the root of its mean square over all dims but some.
+/// A tensor that is divided by the root of a mean square, which has some of its dims.
 struct Scaled {
     value: Value,
+    mean_square: Value,
     kept: Vec<FactorId>,
     eps: f64,
 }
 
 impl Scaled {
+    /// Returns a tensor that is divided by the root of its mean square over all dims but some.
+    fn by_own(builder: &mut Builder, value: Value, kept: Vec<FactorId>, eps: f64) -> Self {
+        let squares = reduction::squares(builder, value);
+        let mean_square = reduction::mean_to(builder, squares, &kept);
+        Self { value, mean_square, kept, eps }
+    }
+
     /// Returns the quotient, times the first and plus the second of the other tensors, if they are
     /// given; each comes with its dims.
     fn build(&self, builder: &mut Builder, others: &[(Value, Vec<FactorId>)]) -> Value {
         let shape = builder.shape(self.value);
         let mut it = ScalarBuilder::default();
-        let x = it.input(0);
-        let square = it.mul(x, x);
-        let squares = map_one(builder, self.value, &it.finish(square));
-        let mean = reduction::mean_to(builder, squares, &self.kept);
-        let mut it = ScalarBuilder::default();
         let mean_square = it.input(0);
         let sum = it.offset(mean_square, self.eps);
         let scale = activation::rsqrt(&mut it, sum);
-        let scales = map_one(builder, mean, &it.finish(scale));
+        let scales = map_one(builder, self.mean_square, &it.finish(scale));
         let mut it = ScalarBuilder::default();
         let (x, scale, weight) = (it.input(0), it.input(1), it.input(2));
         let normal = it.mul(x, scale);

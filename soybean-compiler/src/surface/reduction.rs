@@ -202,21 +202,24 @@ fn mean(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, Ca
 
 /// Returns a tensor minus its mean over all dims but some.
 pub(super) fn centered(builder: &mut Builder, value: Value, kept: &[FactorId]) -> Value {
-    less(builder, value, kept, |_, mean| mean)
+    let mean = mean_to(builder, value, kept);
+    less(builder, value, mean, kept, |_, mean| mean)
 }
 
-fn less(
+/// Returns a tensor minus what a program makes of another one, which has some of its dims.
+pub(super) fn less(
     builder: &mut Builder,
     value: Value,
+    other: Value,
     kept: &[FactorId],
     program: impl Fn(&mut ScalarBuilder, Register) -> Register,
 ) -> Value {
-    let (shape, mean) = (builder.shape(value), mean_to(builder, value, kept));
+    let shape = builder.shape(value);
     let mut scalar = ScalarBuilder::default();
-    let (x, mean_of_x) = (scalar.input(0), scalar.input(1));
-    let mean_of_x = program(&mut scalar, mean_of_x);
-    let difference = scalar.sub(x, mean_of_x);
-    let operands = [(value, all_dims(&shape)), (mean, kept.to_vec())];
+    let (x, other_input) = (scalar.input(0), scalar.input(1));
+    let subtracted = program(&mut scalar, other_input);
+    let difference = scalar.sub(x, subtracted);
+    let operands = [(value, all_dims(&shape)), (other, kept.to_vec())];
     map(builder, shape, &operands, &scalar.finish(difference))
 }
 
@@ -240,11 +243,16 @@ fn norm(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, Ca
 
 /// Returns the sum of squares over all dims but some.
 pub(super) fn sum_of_squares(builder: &mut Builder, value: Value, kept: &[FactorId]) -> Value {
+    let squares = squares(builder, value);
+    reduce(builder, squares, Combine::Sum, kept)
+}
+
+/// Returns the square of each element.
+pub(super) fn squares(builder: &mut Builder, value: Value) -> Value {
     let mut it = ScalarBuilder::default();
     let x = it.input(0);
     let square = it.mul(x, x);
-    let squares = map_one(builder, value, &it.finish(square));
-    reduce(builder, squares, Combine::Sum, kept)
+    map_one(builder, value, &it.finish(square))
 }
 
 // The sum of squares of what is less its mean, divided by n - correction.
@@ -278,7 +286,8 @@ pub(super) fn spread(
     kept: &[FactorId],
     degrees: usize,
 ) -> Value {
-    let difference = less(builder, value, kept, ScalarBuilder::detach);
+    let mean = mean_to(builder, value, kept);
+    let difference = less(builder, value, mean, kept, ScalarBuilder::detach);
     let sum = sum_of_squares(builder, difference, kept);
     divided(builder, sum, degrees)
 }
