@@ -166,7 +166,7 @@ const IS_CHILD: &str = "SOYBEAN_KERNEL_TEXT_SANITIZED";
 fn texts_touch_their_own_memory_only() {
     if env::var_os(IS_CHILD).is_some() {
         for kind in KINDS {
-            check(kind.0, &cases(*kind, 2), Sanitize::AddressAndUndefined);
+            check(kind.0, &cases(*kind, 4), Sanitize::AddressAndUndefined);
         }
         return movement::check(Sanitize::AddressAndUndefined, 40);
     }
@@ -204,7 +204,7 @@ fn compile_all(compiler: &nvrtc::Compiler, architecture: &str) {
     let check = |name: &str, text: &str| check_log(compiler.compile(text, architecture), name);
     for kind in KINDS {
         // The text is the same for all, so a few cases suffice for most.
-        let share = if architecture == "sm_90" { 2 } else { 16 };
+        let share = if architecture == "sm_90" { 4 } else { 16 };
         check(kind.0, &device::text(&cases(*kind, share)));
     }
     let usual = (0..3).map(|it| attention::usual_heads(&mut Dice(it))).collect::<Vec<_>>();

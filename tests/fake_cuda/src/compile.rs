@@ -79,9 +79,9 @@ pub fn compile_in(folder: &Path, text: &str, sanitize: Sanitize) -> Result<PathB
         // Weak symbols, as of inline functions, would need separate sections for shared memory. The
         // order of the source is the order of shared memory.
         command.args(["-fno-weak", "-fno-toplevel-reorder", "-fvisibility=hidden"]);
-        // -O1: most kernels run a few times only, so that more optimization takes longer than it
-        // saves.
-        command.args(["-O1", "-shared", "-include"]).arg(launcher.join("include/simt.h"));
+        // -O0: most kernels run a few times only. -O1 takes three times as long to compile, and
+        // saves a quarter of a run.
+        command.args(["-O0", "-shared", "-include"]).arg(launcher.join("include/simt.h"));
         command
             .args(["-x", "c++", "kernels.cu", "-x", "none"])
             .arg(launcher.join("simt.o"))
