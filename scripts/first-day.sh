@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs docs/getting-started.md as a newcomer would: its commands in order, in a new folder, with its
-# programs. Compares the output with tests/first_day.txt.
+# programs. Compares the output with tests/first_day.txt. Then runs README's first program there.
 #
 #   scripts/first-day.sh [--update]
 #
@@ -67,6 +67,13 @@ sed -E -e '/-- devices$/q' -e "s|$folder|..|g" -e 's/ +/ /g' \
     -e '/^best checkpoint/s/step-[0-9]+/step-N/' -e 's/[0-9]+ (samples\/s|threads)/N \1/' \
     -e '/^ok first update/s/[0-9]+ elements/N elements/' -e 's/[0-9]+\.[0-9]+(e-[0-9]+)?/#/g' \
     "$folder/transcript" >"$folder/masked"
+
+mkdir examples
+awk '/^```rust/ && !n++ { inside = 1; next } /^```/ { inside = 0 } inside' "$root/README.md" \
+    >examples/first.rs
+cargo run --release --example first | tee "$folder/losses"
+awk -F'loss ' 'NF == 2 { if (!n++) first = $2; last = $2 } END { exit !(n > 1 && last < first) }' \
+    "$folder/losses" || { echo "expected that the loss of README's program falls"; exit 1; }
 
 if [[ ${1:-} == --update ]]; then
     cp "$folder/masked" "$expected"

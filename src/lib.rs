@@ -139,7 +139,6 @@ extern crate self as soybean;
 mod book;
 mod calibration;
 mod command_line;
-pub mod eager;
 pub mod generation;
 mod network;
 pub mod nn;
@@ -150,6 +149,8 @@ mod predictor;
 mod run;
 mod trainer;
 
+#[doc(inline)]
+pub use soybean_eager as eager;
 pub use soybean_explain as explain;
 #[doc(hidden)]
 pub use soybean_macros::__continue;

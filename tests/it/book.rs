@@ -193,6 +193,7 @@ fn source_files_in_pages_exist() {
         "soybean-codegen",
         "soybean-compiler",
         "soybean-data",
+        "soybean-eager",
         "soybean-explain",
         "soybean-macros",
         "soybean-minsum",

@@ -62,6 +62,31 @@ fn fast_products_round_their_operands() {
     });
 }
 
+#[test]
+fn results_in_bf16_round_to_nearest() {
+    with_devices(&[], |_| {
+        let library = Library::new();
+        let half = Type::CUDA_R_16BF;
+        let ones = library.matrix(half, (2, 1), 1, &[1.0; 2]);
+        let half_of_last_bit = 0.003_906_25;
+        for (terms, expected) in [
+            // The midpoint between 1 and 1 + 2^-7 rounds to the even one.
+            ([1.0, half_of_last_bit], 1.0),
+            ([1.0, 3.0 * half_of_last_bit], 1.015_625),
+            ([-1.0, -0.003_921_5], -1.007_812_5),
+            // The largest finite number and half of its last bit.
+            ([3.389_531_4e38, 6.646_14e35], f32::INFINITY),
+            ([f32::NAN, 0.0], f32::NAN),
+        ] {
+            let terms = library.matrix(half, (1, 2), 1, &terms);
+            let sum = library.matrix(half, (1, 1), 1, &[0.0]);
+            library.multiply([&terms, &ones, &sum], [false; 2], &Extras::default()).unwrap();
+            let found = sum.read(&library.stream)[0];
+            assert!(found == expected || found.is_nan() && expected.is_nan(), "{found}");
+        }
+    });
+}
+
 // gelu(x) = x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))
 fn gelu(x: f32) -> f32 {
     0.5 * x * (1.0 + (0.797_884_6 * (x + 0.044_715 * x.powi(3))).tanh())

@@ -1,7 +1,7 @@
 //! The arguments of attention.
 
 use super::{Argument, Arguments, ScoreFunction, extent};
-use crate::eager::{AttentionMask, AttentionSegments, Seen, Segments};
+use crate::{AttentionMask, AttentionSegments, Seen, Segments};
 
 impl Arguments<'_> {
     pub(super) fn mask(&self, position: usize) -> Seen {

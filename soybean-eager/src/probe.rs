@@ -39,7 +39,8 @@ impl Tensor {
 
     /// Returns the elements in single precision, also those of integers.
     #[expect(clippy::cast_possible_truncation, reason = "arrays have single precision")]
-    pub(crate) fn to_array(self) -> Array {
+    #[must_use]
+    pub fn to_array(self) -> Array {
         let value = self.value();
         let data = value.data.iter().map(|it| *it as f32).collect();
         Array { shape: value.shape.clone(), data, ..Array::default() }

@@ -197,8 +197,7 @@ pub fn buffer<const R: usize>(name: &str, shape: [usize; R], init: Init) -> Tens
 }
 
 /// Returns a tensor that a model of mode inference keeps from prediction to prediction, such as the
-/// keys that a decoder has seen. It is zero at first, and after
-/// [`Predictor::reset_states`](crate::Predictor::reset_states).
+/// keys that a decoder has seen. It is zero at first, and after `Predictor::reset_states`.
 /// [`assign`](Tensor::assign) says what it becomes.
 ///
 /// Its name is a path as that of a [`param`]. Files of weights do not contain it. In ordinary Rust
