@@ -3,7 +3,10 @@
 //!
 //! Only exempt operators are named here; samples and names come from the two tables.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::BTreeMap,
+    sync::{LazyLock, OnceLock},
+};
 
 use crate::support::samples::{
     BASE, SamplesProgram, Trial, eager_result, is_buffer, is_tensor, leaves,
@@ -39,12 +42,12 @@ fn the_eager_tensor_and_the_compiler_know_the_same_operators() {
 #[test]
 fn values_and_gradients_are_those_of_the_eager_tensor() {
     let mut faults = Vec::new();
-    for sample in operator_samples() {
+    for (number, sample) in operator_samples().into_iter().enumerate() {
         let trial = Trial::new(&sample);
-        let slopes = slopes(&trial);
+        let slopes = slopes_of(number, &trial);
         let exact = [1, 2, 3, 4, 6].map(|it| (it, Precision::F32));
         for (n_gpus, precision) in exact.into_iter().chain([1, 4].map(|it| (it, Precision::Bf16))) {
-            if let Err(fault) = check(&trial, &slopes, n_gpus, precision) {
+            if let Err(fault) = check(&trial, slopes, n_gpus, precision) {
                 faults.push(format!("{sample:?} on {n_gpus} devices in {precision}: {fault}"));
             }
         }
@@ -57,9 +60,10 @@ fn values_and_gradients_are_those_of_the_eager_tensor() {
 #[test]
 fn padding_reaches_no_result_and_no_gradient() {
     let mut faults = Vec::new();
-    for sample in operator_samples() {
+    // From the last one, so that two tests at once find the slopes of half of the samples each.
+    for (number, sample) in operator_samples().into_iter().enumerate().rev() {
         let trial = Trial::new(&sample);
-        let slopes = slopes(&trial);
+        let slopes = slopes_of(number, &trial);
         // Pins name dims that the ranks divide.
         let n_gpus: &[usize] = if sample.operator == "tiled" { &[4] } else { &[5, 7, 4, 7] };
         for (&n_gpus, poison) in
@@ -76,7 +80,7 @@ fn padding_reaches_no_result_and_no_gradient() {
                 Precision::F32,
                 search,
             );
-            if let Err(fault) = check_program(&trial, &slopes, program, Precision::F32) {
+            if let Err(fault) = check_program(&trial, slopes, program, Precision::F32) {
                 faults.push(format!("{sample:?} on {n_gpus} devices with {poison}: {fault}"));
             }
         }
@@ -95,8 +99,17 @@ fn eager_loss(trial: &Trial<'_>, operands: &[Vec<f64>]) -> f64 {
     })
 }
 
-/// Returns the derivatives of the loss by each element of each operand that has a gradient.
-fn slopes(trial: &Trial<'_>) -> BTreeMap<usize, Vec<f64>> {
+/// The derivatives of a loss by each element of each operand that has a gradient, by its position.
+type Slopes = BTreeMap<usize, Vec<f64>>;
+
+/// Returns the slopes of the sample with this number. They are computed once for all tests.
+fn slopes_of(number: usize, trial: &Trial<'_>) -> &'static Slopes {
+    static SLOPES: LazyLock<Vec<OnceLock<Slopes>>> =
+        LazyLock::new(|| operator_samples().iter().map(|_| OnceLock::new()).collect());
+    SLOPES[number].get_or_init(|| slopes(trial))
+}
+
+fn slopes(trial: &Trial<'_>) -> Slopes {
     let tensors = leaves(trial.sample).into_iter().zip(&trial.operands).enumerate();
     tensors
         .filter(|(_, (leaf, _))| is_tensor(leaf))
@@ -123,7 +136,7 @@ fn slope(trial: &Trial<'_>, position: usize, element: usize) -> f64 {
 /// update with the slopes.
 fn check(
     trial: &Trial<'_>,
-    slopes: &BTreeMap<usize, Vec<f64>>,
+    slopes: &Slopes,
     n_gpus: usize,
     precision: Precision,
 ) -> Result<(), String> {
@@ -137,7 +150,7 @@ fn check(
 
 fn check_program(
     trial: &Trial<'_>,
-    slopes: &BTreeMap<usize, Vec<f64>>,
+    slopes: &Slopes,
     program: SamplesProgram,
     precision: Precision,
 ) -> Result<(), String> {

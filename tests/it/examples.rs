@@ -28,8 +28,6 @@ pub(crate) mod gpt;
 pub(crate) mod mlp;
 #[path = "../../examples/resnet.rs"]
 pub(crate) mod resnet;
-#[path = "../../examples/step_bench.rs"]
-pub(crate) mod step_bench;
 #[path = "../../examples/transformer.rs"]
 pub(crate) mod transformer;
 #[path = "../../examples/vgg16.rs"]

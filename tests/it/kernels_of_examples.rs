@@ -1,6 +1,6 @@
-//! Compiles every kernel of every example to machine code with NVRTC, which needs no GPU. The code
-//! stays in `target/tmp/machine_code`, where `scripts/machine_code.py` reads it. The tests of
-//! `soybean-runtime` compile kernels of all kinds for further architectures.
+//! Compiles the kernels of the examples, except for benchmarks, to machine code with NVRTC, which
+//! needs no GPU. The code stays in `target/tmp/machine_code`, where `scripts/machine_code.py` reads
+//! it. The tests of `soybean-runtime` compile kernels of all kinds for further architectures.
 #![cfg(feature = "cuda")]
 
 use std::{fs, path::Path};
@@ -11,8 +11,8 @@ use soybean::{
 };
 
 use crate::examples::{
-    alexnet, cnn_digits, cnn5, compare, digits, fashion_mnist, gan, gpt, mlp, resnet, step_bench,
-    transformer, vgg16,
+    alexnet, cnn_digits, cnn5, compare, digits, fashion_mnist, gan, gpt, mlp, resnet, transformer,
+    vgg16,
 };
 
 /// H100 and H200.
@@ -59,9 +59,6 @@ examples! {
     gpt { gpt::gpt::Network }
     mlp { mlp::mlp::Network }
     resnet { resnet::resnet::Network }
-    step_bench {
-        step_bench::mlp1024x1::Network, step_bench::mlp2048x8::Network, step_bench::cnn::Network, step_bench::tfm::Network
-    }
     transformer { transformer::transformer::Network }
     vgg16 { vgg16::vgg16::Network }
 }

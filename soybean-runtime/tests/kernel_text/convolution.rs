@@ -142,7 +142,7 @@ fn special_pixels_reach_the_filter_elements_that_read_them() {
 /// pixels, and windows that are split between blocks.
 #[test]
 fn filters_of_few_channels_have_all_copies_and_parts() {
-    let cases = cases(*KINDS.iter().find(|it| it.0 == "filters-of-few-channels").unwrap(), 1);
+    let cases = cases(*KINDS.iter().find(|it| it.0 == "filters-of-few-channels").unwrap());
     let (mut copies, mut parts) = (BTreeSet::new(), BTreeSet::new());
     for case in &cases {
         let text = device::text(std::slice::from_ref(case));

@@ -69,10 +69,16 @@ const KINDS: &[(&str, usize, Kind)] = &[
     ("attention-of-nothing", 8, attention::empty),
 ];
 
-/// Returns the kernels of a kind: one of `share` of a full run. Kinds with fewer cases, which take
-/// long, give none.
-fn cases((_, n, kind): (&str, usize, Kind), share: usize) -> Vec<Case> {
-    (0..n / share).map(|seed| kind(&mut Dice(seed as u64))).collect()
+/// Returns all kernels of a kind.
+fn cases(kind: (&str, usize, Kind)) -> Vec<Case> {
+    some_cases(kind, 0, 1)
+}
+
+/// Returns every `step`-th kernel of a kind, from the one with number `first`. Kinds with fewer
+/// kernels, which take long, give none.
+fn some_cases((_, n, kind): (&str, usize, Kind), first: usize, step: usize) -> Vec<Case> {
+    let numbers = (first..).step_by(step).take(n / step);
+    numbers.map(|number| kind(&mut Dice(number as u64))).collect()
 }
 
 /// Runs cases in one text, each in several orders of threads, which must not matter, and compares
@@ -110,7 +116,7 @@ fn texts_compute_what_the_cpu_computes() {
         return eprintln!("skipped: no C++ compiler");
     }
     for kind in KINDS {
-        check(kind.0, &cases(*kind, 1), Sanitize::Nothing);
+        check(kind.0, &cases(*kind), Sanitize::Nothing);
     }
 }
 
@@ -166,7 +172,7 @@ const IS_CHILD: &str = "SOYBEAN_KERNEL_TEXT_SANITIZED";
 fn texts_touch_their_own_memory_only() {
     if env::var_os(IS_CHILD).is_some() {
         for kind in KINDS {
-            check(kind.0, &cases(*kind, 4), Sanitize::AddressAndUndefined);
+            check(kind.0, &some_cases(*kind, 0, 4), Sanitize::AddressAndUndefined);
         }
         return movement::check(Sanitize::AddressAndUndefined, 40);
     }
@@ -192,23 +198,22 @@ fn texts_compile_for_gpus() {
             "skipped: no NVRTC; name the folders of its libraries in SOYBEAN_CUDA_LIBS"
         );
     };
+    let compiler = &compiler;
     thread::scope(|scope| {
-        for architecture in ARCHITECTURES {
-            scope.spawn(|| compile_all(&compiler, architecture));
+        for (number, architecture) in ARCHITECTURES.into_iter().enumerate() {
+            scope.spawn(move || compile_some(compiler, number, architecture));
         }
     });
 }
 
-/// Compiles the texts of all kinds of kernels for an architecture.
-fn compile_all(compiler: &nvrtc::Compiler, architecture: &str) {
-    let check = |name: &str, text: &str| check_log(compiler.compile(text, architecture), name);
+/// Compiles kernels of all kinds for an architecture, other ones for each.
+fn compile_some(compiler: &nvrtc::Compiler, number: usize, architecture: &str) {
+    // Machine code that is optimized is tested in `machine_code`. This takes half the time.
+    let options = [format!("--gpu-architecture={architecture}"), "--Ofast-compile=max".to_owned()];
+    let check = |name: &str, text: &str| check_log(compiler.compile(text, &options), name);
     for kind in KINDS {
-        // The text is the same for all, so a few cases suffice for most.
-        let share = if architecture == "sm_90" { 4 } else { 16 };
-        check(kind.0, &device::text(&cases(*kind, share)));
+        check(kind.0, &device::text(&some_cases(*kind, number, 16)));
     }
-    let usual = (0..3).map(|it| attention::usual_heads(&mut Dice(it))).collect::<Vec<_>>();
-    check("attention of usual heads", &device::text(&usual));
     check("movement", &movement::text());
     check("beyond", &device::text(&map::beyond_32_bits()));
 }

@@ -79,23 +79,25 @@ impl Compiler {
         Some(Self { create, compile, log_size, log, cubin_size, cubin, destroy, _libraries })
     }
 
-    /// Compiles a text to machine code, and returns the compiler's log and the machine code.
+    /// Compiles a text to machine code with these options beside that of the language, and returns
+    /// the compiler's log and the machine code.
     pub(crate) fn compile(
         &self,
         text: &str,
-        architecture: &str,
+        options: &[String],
     ) -> Result<(String, Vec<u8>), String> {
         let text = CString::new(text).unwrap();
-        let options = ["--std=c++17".to_owned(), format!("--gpu-architecture={architecture}")];
-        let options = options.map(|it| CString::new(it).unwrap());
-        let options = options.each_ref().map(|it| it.as_ptr());
+        let options = ["--std=c++17"].into_iter().chain(options.iter().map(|it| &it[..]));
+        let options: Vec<CString> = options.map(|it| CString::new(it).unwrap()).collect();
+        let options: Vec<_> = options.iter().map(|it| it.as_ptr()).collect();
         let (mut program, name) = (ptr::null_mut(), c"model.cu".as_ptr());
         let (text, none) = (text.as_ptr(), ptr::null());
         // SAFETY: all texts end with 0 and outlive the call, and there are no headers.
         let created = unsafe { (self.create)(&raw mut program, text, name, 0, none, none) };
         assert_eq!(created, 0, "the program can be made");
-        // SAFETY: the program was made, and there are two options.
-        let status = unsafe { (self.compile)(program, 2, options.as_ptr()) };
+        let n_options = options.len().try_into().unwrap();
+        // SAFETY: the program was made, and there are this many options.
+        let status = unsafe { (self.compile)(program, n_options, options.as_ptr()) };
         let mut size = 0;
         // SAFETY: the program was made.
         let sized = unsafe { (self.log_size)(program, &raw mut size) };

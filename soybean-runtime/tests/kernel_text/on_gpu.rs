@@ -2,7 +2,8 @@
 //! text.
 //!
 //! With `SOYBEAN_ON_GPU` set, as `scripts/gpu-check.sh` does, the tests run on the machine's GPU.
-//! Otherwise they run on a virtual one. `SOYBEAN_CASE` chooses one case of a kind.
+//! Otherwise half of the cases run on a virtual one, where `main` compares all of them.
+//! `SOYBEAN_CASE` chooses one case of a kind.
 #![cfg(feature = "cuda")]
 
 use std::env;
@@ -14,19 +15,20 @@ use soybean_runtime::{Config, Device};
 use crate::{
     Kind,
     case::Case,
-    cases,
     program::{BufferTypes, program},
     reference::{self, trained},
+    some_cases,
 };
 
-/// Compares all cases of a kind with the CPU, or the chosen one. Cases of one precision are one
-/// program, since its start takes longer than its step.
-fn check(kind: (&str, usize, Kind)) {
+/// Compares every `step`-th case of a kind with the CPU, or the chosen one of them. Cases of one
+/// precision are one program, since its start takes longer than its step.
+fn check(kind: (&str, usize, Kind), step: usize) {
     let chosen: Option<usize> = env::var("SOYBEAN_CASE").ok().map(|it| it.parse().unwrap());
     for precision in Precision::ALL {
-        let (numbers, cases): (Vec<usize>, Vec<Case>) = cases(kind, 1)
+        let (numbers, cases): (Vec<usize>, Vec<Case>) = some_cases(kind, 0, step)
             .into_iter()
             .enumerate()
+            .map(|(place, it)| (place * step, it))
             .filter(|(number, it)| {
                 it.precision == precision && chosen.is_none_or(|it| it == *number)
             })
@@ -59,11 +61,11 @@ macro_rules! kinds {
             fn $test() {
                 let kind = *crate::KINDS.iter().find(|it| it.0 == $name).unwrap();
                 if env::var_os("SOYBEAN_ON_GPU").is_some() {
-                    return check(kind);
+                    return check(kind, 1);
                 }
                 let settings = [("SOYBEAN_FAKE_DEVICES", "1")];
                 on_virtual_gpus(concat!("on_gpu::", stringify!($test)), &settings, |machine| {
-                    check(kind);
+                    check(kind, 2);
                     assert_eq!(machine.n_complaints(), 0);
                 });
             }

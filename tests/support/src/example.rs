@@ -1,6 +1,12 @@
 //! Examples as programs, started as their users start them.
 
-use std::{env, path::PathBuf, process::Command};
+use std::{
+    collections::BTreeSet,
+    env,
+    path::PathBuf,
+    process::Command,
+    sync::{Mutex, PoisonError},
+};
 
 /// Builds an example with the features of the calling test, and returns the command that runs it.
 ///
@@ -21,12 +27,24 @@ macro_rules! example {
     };
 }
 
-/// Builds an example with the features that are on, and returns the command that runs it.
+/// Builds an example with the features that are on, unless this process has built it, and returns
+/// the command that runs it.
 #[must_use]
 pub fn example_with_features(name: &str, features: &[(&str, bool)]) -> Command {
+    static BUILT: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    let mut built = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
+    if !built.contains(name) {
+        build(name, features);
+        built.insert(name.to_owned());
+    }
+    Command::new(profile_folder().join("examples").join(name))
+}
+
+fn build(name: &str, features: &[(&str, bool)]) {
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
     let mut build = Command::new(env!("CARGO"));
-    build.args(["build", "--quiet", "--example", name]).current_dir(root);
+    // As README's command builds it: without the other packages, features of dependencies differ.
+    build.args(["build", "--quiet", "--workspace", "--example", name]).current_dir(root);
     if !cfg!(debug_assertions) {
         build.arg("--release");
     }
@@ -41,7 +59,6 @@ pub fn example_with_features(name: &str, features: &[(&str, bool)]) -> Command {
     }
     let status = build.status().expect("cargo starts");
     assert!(status.success(), "the example {name} does not build");
-    Command::new(profile_folder().join("examples").join(name))
 }
 
 /// Returns `target/<profile>`, the parent of the folder of the running test.

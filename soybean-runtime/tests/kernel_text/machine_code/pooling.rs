@@ -3,7 +3,7 @@
 
 use soybean_plan::{DType, Pooling, PoolingForm};
 
-use super::{Row, check_figures};
+use super::{Row, USUAL, check_figures};
 use crate::{
     case::{Case, Data},
     device,
@@ -31,7 +31,7 @@ fn pooling_reads_and_writes_16_bytes_at_once() {
             .into_iter()
             .flat_map(|form| cases(form, dtype))
             .collect();
-        check_figures("pooling", &device::text(&cases), |rows, architecture| {
+        check_figures("pooling", &device::text(&cases), &USUAL, |rows, architecture| {
             assert_eq!(rows.len(), 9, "{rows:?}");
             rows.iter().for_each(|it| check(it, width, architecture));
         });
