@@ -416,10 +416,10 @@ rehearse() {
 }
 
 # Runs `run smoke` on virtual GPUs within this many seconds. The longest check of a kernel takes 10
-# seconds on two slow cores, and the planted hang its limit.
+# seconds on two slow cores, which may have other work, and the planted hang its limit.
 rehearsed() {
     local folder=target/gpu-rehearsal
-    env -u SOYBEAN_CUDA_LIBS MODELS="mlp512 gpt" LD_LIBRARY_PATH="$PWD/$folder/libraries" LIMIT="$1" SMOKE_SECONDS=30 MODEL_SECONDS=300 \
+    env -u SOYBEAN_CUDA_LIBS MODELS="mlp512 gpt" LD_LIBRARY_PATH="$PWD/$folder/libraries" LIMIT="$1" SMOKE_SECONDS=45 MODEL_SECONDS=300 \
         PROGRAMS="$folder/programs" RESULTS="$folder/results" EVIDENCE="$folder/evidence.tar.gz" \
         SOYBEAN_CACHE_DIR="$PWD/$folder/kernels" SOYBEAN_FAKE_PLANT="hang _rank,wrong _pad,crash _concatenate" \
         scripts/gpu-check.sh run smoke

@@ -14,7 +14,7 @@ use soybean_test_support::run;
 
 use crate::with_mpi::{
     ENDLESS, assert_before_timeout, fail_with, has_failed, mpirun, pid, print_line, printed_errors,
-    program, run_alone, signal,
+    program, signal,
 };
 
 /// Folder through which the virtual GPUs of a run communicate.
@@ -122,7 +122,7 @@ fn compare(case: &str, found: &str, expected: &str, n_processes: usize) {
 
 #[test]
 fn gpus_of_several_processes_train_like_the_cpu() {
-    let (_alone, Some(program)) = (run_alone(), program()) else { return };
+    let Some(program) = program() else { return };
     let cases =
         ["perceptron/8/auto/5", "clipped/8/auto/5", "perceptron/8/data/5", "perceptron/8/model/5"];
     let (code, expected, errors) = run(Command::new(&program).args(cases));
@@ -180,7 +180,7 @@ fn choices(cache: &Folder) -> Vec<String> {
 
 #[test]
 fn processes_choose_algorithms_together() {
-    let (_alone, Some(program)) = (run_alone(), program()) else { return };
+    let Some(program) = program() else { return };
     // Each process has a cache of its own, as on a machine of its own.
     let caches = [Folder::new(), Folder::new()];
     let [first, second] = caches.each_ref().map(|it| it.0.display());
@@ -226,7 +226,7 @@ fn start_two(
 
 #[test]
 fn each_rank_needs_a_gpu() {
-    let (_alone, Some(program)) = (run_alone(), program()) else { return };
+    let Some(program) = program() else { return };
     let case = "perceptron/8/auto/3";
     let faults = [
         (
@@ -280,7 +280,7 @@ fn fail_on_gpus(
 
 #[test]
 fn a_failure_ends_all_processes_with_gpus() {
-    let (_alone, Some(program)) = (run_alone(), program()) else { return };
+    let Some(program) = program() else { return };
     let differ = "expected all processes to do the same, found ";
     let left = "expected all processes to do the same, found that process 3 has ended its work";
     let launch = "[ $R != 2 ] || export SOYBEAN_FAKE_FAIL_LAUNCH=1000;";
@@ -308,7 +308,7 @@ fn a_failure_ends_all_processes_with_gpus() {
 
 #[test]
 fn a_gpu_that_hangs_ends_all_processes() {
-    let (_alone, Some(program)) = (run_alone(), program()) else { return };
+    let Some(program) = program() else { return };
     let script = "export SOYBEAN_TEST_STEP_TIMEOUT=10; \
                   [ $R != 2 ] || export SOYBEAN_FAKE_HANG_LAUNCH=1000;";
     let expected = "a step: expected its end within 10s, found unfinished: ";
@@ -330,7 +330,7 @@ fn a_gpu_that_hangs_ends_all_processes() {
 
 #[test]
 fn a_process_with_gpus_that_is_killed_ends_all() {
-    let (_alone, Some(program)) = (run_alone(), program()) else { return };
+    let Some(program) = program() else { return };
     let end = |_: &Child, started: &str| signal("KILL", pid(started, 2));
     let Some((code, errors)) = fail_on_gpus((&program, 4), "", &[ENDLESS], end) else { return };
     assert_eq!(code, Some(137), "{errors}");
@@ -340,7 +340,7 @@ fn a_process_with_gpus_that_is_killed_ends_all() {
 
 #[test]
 fn processes_do_not_wait_for_one_that_cannot_connect() {
-    let (_alone, Some(program)) = (run_alone(), program()) else { return };
+    let Some(program) = program() else { return };
     // Three failures: too little memory in all processes; an error while ranks connect through NCCL
     // and the others wait; a process that never connects.
     let faults = [

@@ -13,7 +13,7 @@ use std::{
 use soybean_test_support::{example, run};
 
 use crate::with_mpi::{
-    assert_before_timeout, has, last_state, mpirun, print_line, printed_errors, run_alone, signal,
+    assert_before_timeout, has, last_state, mpirun, print_line, printed_errors, signal,
 };
 
 /// Returns the example and a folder for its runs, if `mpirun` is installed.
@@ -30,7 +30,7 @@ fn train(choices: &str, out: &Path) -> Vec<String> {
 
 #[test]
 fn one_process_shows_the_plan() {
-    let (_alone, Some((digits, _))) = (run_alone(), digits("plan")) else { return };
+    let Some((digits, _)) = digits("plan") else { return };
     let words = ["plan", "-o", "/dev/stdout"];
     let expected = run(Command::new(&digits).args(words));
     assert_eq!((expected.0, expected.2.as_str()), (Some(0), ""));
@@ -52,7 +52,7 @@ int fsync(int file) {
 
 #[test]
 fn a_checkpoint_in_progress_is_completed_after_a_failure() {
-    let (_alone, Some((digits, folder))) = (run_alone(), digits("slow-disk")) else { return };
+    let Some((digits, folder)) = digits("slow-disk") else { return };
     if !has("cc") {
         return;
     }
@@ -96,7 +96,7 @@ const N_BETWEEN: usize = if cfg!(debug_assertions) { 4 } else { 60 };
 
 #[test]
 fn repeatedly_killed_runs_end_with_the_same_weights() {
-    let (_alone, Some((digits, folder))) = (run_alone(), digits("kills")) else { return };
+    let Some((digits, folder)) = digits("kills") else { return };
     let n_steps = (N_KILLS + 3) * N_BETWEEN;
     let choices = format!("--steps {n_steps} --log-every 1");
     let (expected, out) = (folder.join("alone"), folder.join("killed"));

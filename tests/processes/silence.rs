@@ -12,9 +12,7 @@ use std::{
 
 use soybean_test_support::{example, run};
 
-use crate::with_mpi::{
-    has, has_failed, last_state, mpirun, print_line, printed_errors, run_alone, signal,
-};
+use crate::with_mpi::{has, has_failed, last_state, mpirun, print_line, printed_errors, signal};
 
 /// A training run in four processes.
 struct Training {
@@ -78,7 +76,7 @@ fn digits(name: &str) -> Option<(PathBuf, PathBuf)> {
 
 #[test]
 fn a_process_that_stays_silent_is_named_and_ends_all() {
-    let (_alone, Some((digits, out))) = (run_alone(), digits("silent")) else { return };
+    let Some((digits, out)) = digits("silent") else { return };
     for silent in [2, 0] {
         let choices = "--steps 1000000 --checkpoint-every 2 --peer-timeout 10";
         let run = Training::start(&digits, &out, choices);
@@ -107,7 +105,7 @@ fn a_process_that_stays_silent_is_named_and_ends_all() {
 
 #[test]
 fn a_pause_of_a_process_changes_nothing() {
-    let (_alone, Some((digits, folder))) = (run_alone(), digits("paused")) else { return };
+    let Some((digits, folder)) = digits("paused") else { return };
     let (expected, out) = (folder.join("alone"), folder.join("paused"));
     let choices = "--steps 60 --batch-limit 20";
     let mut alone = Command::new(&digits);
@@ -128,7 +126,7 @@ fn a_pause_of_a_process_changes_nothing() {
 /// The first signal waits for the end of the step, which does not come.
 #[test]
 fn a_second_sigterm_ends_a_process_that_waits() {
-    let (_alone, Some((digits, out))) = (run_alone(), digits("terminated")) else { return };
+    let Some((digits, out)) = digits("terminated") else { return };
     let run = Training::start(&digits, &out, "--steps 1000000 --peer-timeout 10");
     let [waiting, silent] = [1, 3].map(|it| run.process(it));
     signal("STOP", silent);

@@ -5,19 +5,11 @@ use std::{
     io::{BufRead, BufReader, Read, Write},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
-    sync::{Mutex, MutexGuard, PoisonError},
     thread,
     time::{Duration, Instant},
 };
 
 use soybean_test_support::{example, run};
-
-/// Lock that runs one test at a time, since a single one already uses more processes than cores.
-static ALONE: Mutex<()> = Mutex::new(());
-
-pub(crate) fn run_alone() -> MutexGuard<'static, ()> {
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// Prints a line even if the test passes.
 pub(crate) fn print_line(line: &str) {
@@ -67,7 +59,7 @@ fn check(program: &Path, cases: &[&str], n_processes: &[usize]) -> String {
 
 #[test]
 fn any_number_of_processes_gives_the_same_bits() {
-    let (_alone, Some(program)) = (run_alone(), program()) else { return };
+    let Some(program) = program() else { return };
     let cases = [
         "perceptron/8/auto/6",
         "perceptron/8/data/6",
@@ -86,7 +78,9 @@ fn any_number_of_processes_gives_the_same_bits() {
 
 #[test]
 fn digits_trains_identically_in_eight_processes() {
-    let (_alone, Some(_)) = (run_alone(), program()) else { return };
+    if program().is_none() {
+        return;
+    }
     let digits: PathBuf = example!("digits").get_program().into();
     let folder = std::env::temp_dir().join(format!("soybean-processes-{}", std::process::id()));
     let train = |name: &str, n_processes: usize, more: &[&str]| {
@@ -116,7 +110,9 @@ fn digits_trains_identically_in_eight_processes() {
 
 #[test]
 fn averages_evaluate_identically_in_several_processes() {
-    let (_alone, Some(_)) = (run_alone(), program()) else { return };
+    if program().is_none() {
+        return;
+    }
     let program: PathBuf = example!("runs_program").get_program().into();
     let folder = std::env::temp_dir().join(format!("soybean-averages-{}", std::process::id()));
     let metrics = |n_processes: usize| {
@@ -142,7 +138,7 @@ fn averages_evaluate_identically_in_several_processes() {
 
 #[test]
 fn ranks_are_divided_evenly() {
-    let (_alone, Some(program)) = (run_alone(), program()) else { return };
+    let Some(program) = program() else { return };
     let (code, _, errors) = run(&mut mpirun(3, &program, &["perceptron/8/auto/6"]));
     assert_eq!(code, Some(1), "{errors}");
     let expected = "expected a number of processes that divides the model's 8 ranks, found 3";
@@ -151,7 +147,9 @@ fn ranks_are_divided_evenly() {
 
 #[test]
 fn requested_gpus_must_exist() {
-    let (_alone, Some(_)) = (run_alone(), program()) else { return };
+    if program().is_none() {
+        return;
+    }
     let digits: PathBuf = example!("digits").get_program().into();
     let mut mpirun = mpirun(2, &digits, &["bench", "--device", "cuda"]);
     // No process sees a GPU, whatever the machine has.
@@ -164,7 +162,9 @@ fn requested_gpus_must_exist() {
 
 #[test]
 fn a_run_that_is_stopped_leaves_a_checkpoint() {
-    let (_alone, Some(_)) = (run_alone(), program()) else { return };
+    if program().is_none() {
+        return;
+    }
     let digits: PathBuf = example!("digits").get_program().into();
     let out = std::env::temp_dir().join(format!("soybean-stopped-{}", std::process::id()));
     let arguments = ["train", "--device", "cpu", "--epochs", "1000", "--out"];
@@ -272,7 +272,7 @@ pub(crate) fn assert_before_timeout(what: &str, took: Duration) {
 
 #[test]
 fn a_process_that_fails_ends_all_with_one_error() {
-    let (_alone, Some(program)) = (run_alone(), program()) else { return };
+    let Some(program) = program() else { return };
     let left = "expected all processes to do the same, found that process 3 has ended its work";
     let differ = "expected all processes to do the same, found ";
     let faults = [
@@ -302,7 +302,7 @@ fn a_process_that_fails_ends_all_with_one_error() {
 
 #[test]
 fn processes_must_end_the_same_trainers() {
-    let (_alone, Some(program)) = (run_alone(), program()) else { return };
+    let Some(program) = program() else { return };
     let case = "perceptron/8/auto/1";
     let started = Instant::now();
     let (code, _, errors) = run(&mut mpirun(4, &program, &["keep@2@0", case, case, case]));
@@ -319,7 +319,7 @@ fn processes_must_end_the_same_trainers() {
 
 #[test]
 fn a_process_that_is_killed_ends_all() {
-    let (_alone, Some(program)) = (run_alone(), program()) else { return };
+    let Some(program) = program() else { return };
     // Process 0 prints.
     for (name, number, code) in [("KILL", 2, 137), ("KILL", 0, 137), ("TERM", 3, 143)] {
         let end = |_: &Child, started: &str| signal(name, pid(started, number));
@@ -334,7 +334,7 @@ fn a_process_that_is_killed_ends_all() {
 
 #[test]
 fn signals_to_mpirun_end_all() {
-    let (_alone, Some(program)) = (run_alone(), program()) else { return };
+    let Some(program) = program() else { return };
     for name in ["TERM", "INT"] {
         let end = |mpirun: &Child, _: &str| signal(name, mpirun.id());
         let (code, errors, took) = fail(&program, &[ENDLESS], end);
@@ -353,7 +353,9 @@ pub(crate) fn last_state(out: &Path) -> [Vec<u8>; 2] {
 
 #[test]
 fn a_run_resumes_in_any_number_of_processes() {
-    let (_alone, Some(_)) = (run_alone(), program()) else { return };
+    if program().is_none() {
+        return;
+    }
     let digits: PathBuf = example!("digits").get_program().into();
     let folder = std::env::temp_dir().join(format!("soybean-goes-on-{}", std::process::id()));
     let (expected, out) = (folder.join("alone"), folder.join("several"));

@@ -73,7 +73,7 @@ fn results_in_bf16_round_to_nearest() {
             // The midpoint between 1 and 1 + 2^-7 rounds to the even one.
             ([1.0, half_of_last_bit], 1.0),
             ([1.0, 3.0 * half_of_last_bit], 1.015_625),
-            ([-1.0, -0.003_921_5], -1.007_812_5),
+            ([-1.0, -0.003_94], -1.007_812_5),
             // The largest finite number and half of its last bit.
             ([3.389_531_4e38, 6.646_14e35], f32::INFINITY),
             ([f32::NAN, 0.0], f32::NAN),
