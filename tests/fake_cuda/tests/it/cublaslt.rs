@@ -45,14 +45,15 @@ fn fast_products_round_their_operands() {
     with_devices(&[], |_| {
         let library = Library::new();
         let single = Type::CUDA_R_32F;
-        // 1 + 2^-11 is the midpoint of two tf32 numbers, and rounds away from zero.
-        let (a, b) = (
-            library.matrix(single, (1, 1), 1, &[1.000_488_3]),
-            library.matrix(single, (1, 1), 1, &[1.0]),
-        );
-        for (compute, expected) in
-            [(PRECISE, 1.000_488_3), (Compute::CUBLAS_COMPUTE_32F_FAST_TF32, 1.000_976_6)]
-        {
+        let tf32 = Compute::CUBLAS_COMPUTE_32F_FAST_TF32;
+        let b = library.matrix(single, (1, 1), 1, &[1.0]);
+        for (a, compute, expected) in [
+            // 1 + 2^-11 is the midpoint of two tf32 numbers, and rounds away from zero.
+            (1.000_488_3, PRECISE, 1.000_488_3),
+            (1.000_488_3, tf32, 1.000_976_6),
+            (f32::NEG_INFINITY, tf32, f32::NEG_INFINITY),
+        ] {
+            let a = library.matrix(single, (1, 1), 1, &[a]);
             let d = library.matrix(single, (1, 1), 1, &[0.0]);
             library
                 .multiply([&a, &b, &d], [false; 2], &Extras { compute, ..Extras::default() })
