@@ -81,11 +81,12 @@ programs() {
     (($# == 2)) || of_kernels=("${@:3}")
     # `cargo test` would build the examples as tests.
     artifacts=$(cargo build "${build[@]}" "${@:3}" "${examples[@]}")
-    artifacts+=$'\n'$(cargo test --no-run "${build[@]}" "${of_kernels[@]}" --test kernel_text)
+    artifacts+=$'\n'$(cargo test --no-run "${build[@]}" "${of_kernels[@]}" --lib --test kernel_text)
     [[ $profile == dev ]] || artifacts+=$'\n'$(cargo test --no-run "${build[@]}" --test it)
     rm -rf "$folder"
     mkdir -p "$folder/tests" "$folder/examples"
     pack "$artifacts" test kernel_text "$folder/tests"
+    pack "$artifacts" lib soybean_runtime "$folder/tests"
     [[ $profile == dev ]] || pack "$artifacts" test it "$folder/tests"
     for name in "${EXAMPLES[@]}"; do pack "$artifacts" example "$name" "$folder/examples"; done
     {
@@ -197,8 +198,9 @@ smoke() {
     step "devices"
     checked devices "$SMOKE_SECONDS" "$PROGRAMS/examples/digits" devices
     cat "$RESULTS/logs/devices.log"
-    step "every kind of kernel"
+    step "every kind of kernel, and NCCL with one GPU"
     if [[ $DEVICE == cuda ]]; then
+        at_once checked nccl "$SMOKE_SECONDS" env SOYBEAN_ON_GPU=1 NCCL_DEBUG=VERSION "$PROGRAMS/tests/soybean_runtime" nccl::tests::one_gpu::
         for name in $("$PROGRAMS/tests/kernel_text" --list --format terse on_gpu:: | sed -n 's/^on_gpu::\(.*\): test$/\1/p'); do
             at_once kind "$name"
         done

@@ -1,6 +1,8 @@
 //! Tests of collectives on virtual GPUs against plain loops.
 #![expect(unsafe_code, reason = "collectives run on raw memory")]
 
+mod one_gpu;
+
 use soybean_fake_cuda::virtual_gpus::on_virtual_gpus;
 
 use super::*;
@@ -44,11 +46,12 @@ fn queue(group: &CommunicatorGroup, calls: &[Vec<RankCall>], streams: &[Stream])
 /// Runs a group of `n_calls` equal collectives twice on ranks that send `n_given` and receive
 /// `n_received` elements in each.
 fn check(
+    n_ranks: usize,
     [n_given, n_received]: [usize; 2],
     (operation, n_calls): (NcclOperation, usize),
     expected: impl Fn(usize) -> Vec<i16>,
 ) {
-    let gpus = gpus(N_RANKS);
+    let gpus = gpus(n_ranks);
     let group = group(&gpus).unwrap();
     for dtype in [DType::F32, DType::Bf16, DType::I32] {
         let stream = |gpu: &Arc<Gpu>| Stream::new(gpu, Priority::High).unwrap();
@@ -68,7 +71,7 @@ fn check(
             RankCall { operation: operation.clone(), n_elements: N_ELEMENTS, dtype, send, receive }
         };
         let calls = |rank: usize| (0..n_calls).map(|it| call(rank, it)).collect();
-        let calls: Vec<Vec<RankCall>> = (0..N_RANKS).map(calls).collect();
+        let calls: Vec<Vec<RankCall>> = (0..n_ranks).map(calls).collect();
         (0..2).for_each(|_| queue(&group, &calls, &streams));
         group.check().unwrap();
         for (participant, memory) in receive.iter().enumerate() {
@@ -82,8 +85,8 @@ fn check(
 }
 
 /// Returns the combination of what all ranks send.
-fn combined(n: usize, combine: Combine) -> Vec<i16> {
-    let all: Vec<Vec<i16>> = (0..N_RANKS).map(|it| given(it, n)).collect();
+fn combined(n_ranks: usize, n: usize, combine: Combine) -> Vec<i16> {
+    let all: Vec<Vec<i16>> = (0..n_ranks).map(|it| given(it, n)).collect();
     let at = |pointer_slot: usize| all.iter().map(move |it| it[pointer_slot]);
     let of = |pointer_slot: usize| match combine {
         Combine::Sum => at(pointer_slot).sum(),
@@ -96,56 +99,50 @@ fn chunk(values: &[i16], group_rank: usize) -> &[i16] {
     &values[group_rank * N_ELEMENTS..][..N_ELEMENTS]
 }
 
-#[test]
-fn collectives_give_the_right_results() {
-    on_virtual_gpus("cuda::nccl::tests::collectives_give_the_right_results", &[], |_| {
-        let (one, all) = (N_ELEMENTS, N_RANKS * N_ELEMENTS);
-        for n_calls in [1, 3] {
-            for combine in [Combine::Sum, Combine::Max] {
-                check([one, one], (NcclOperation::AllReduce(combine), n_calls), |_| {
-                    combined(one, combine)
-                });
-                check([all, one], (NcclOperation::ReduceScatter(combine), n_calls), |it| {
-                    chunk(&combined(all, combine), it).to_vec()
-                });
-            }
-            check([one, all], (NcclOperation::AllGather, n_calls), |_| {
-                (0..N_RANKS).flat_map(|it| given(it, one)).collect()
+/// Checks every kind of collective of this many ranks.
+fn check_collectives(n_ranks: usize) {
+    let (one, all) = (N_ELEMENTS, n_ranks * N_ELEMENTS);
+    for n_calls in [1, 3] {
+        for combine in [Combine::Sum, Combine::Max] {
+            check(n_ranks, [one, one], (NcclOperation::AllReduce(combine), n_calls), |_| {
+                combined(n_ranks, one, combine)
             });
-            check([all, all], (NcclOperation::AllToAll, n_calls), |it| {
-                let chunk = |peer| chunk(&given(peer, all), it).to_vec();
-                (0..N_RANKS).flat_map(chunk).collect()
-            });
-            // Each rank sends to the next one, and two elements to the one before.
-            let count = |receiver: usize, sender: usize| match receiver.abs_diff(sender) {
-                1 if receiver > sender => N_ELEMENTS - 2,
-                1 => 2,
-                _ => 0,
-            };
-            let counts = (0..N_RANKS * N_RANKS).map(|it| count(it / N_RANKS, it % N_RANKS));
-            let exchange = NcclOperation::Exchange(counts.collect());
-            check([one, one], (exchange, n_calls), |it| {
-                let sent = |peer: usize, receiver: usize| {
-                    let start: usize = (0..receiver).map(|other| count(other, peer)).sum();
-                    given(peer, one)[start..start + count(receiver, peer)].to_vec()
-                };
-                let received = (0..N_RANKS).flat_map(|peer| sent(peer, it));
-                let mut received: Vec<i16> = received.collect();
-                received.resize(one, 0);
-                received
+            check(n_ranks, [all, one], (NcclOperation::ReduceScatter(combine), n_calls), |it| {
+                chunk(&combined(n_ranks, all, combine), it).to_vec()
             });
         }
-    });
+        check(n_ranks, [one, all], (NcclOperation::AllGather, n_calls), |_| {
+            (0..n_ranks).flat_map(|it| given(it, one)).collect()
+        });
+        check(n_ranks, [all, all], (NcclOperation::AllToAll, n_calls), |it| {
+            let chunk = |peer| chunk(&given(peer, all), it).to_vec();
+            (0..n_ranks).flat_map(chunk).collect()
+        });
+        // Each rank sends to the next one, and two elements to the one before.
+        let count = |receiver: usize, sender: usize| match receiver.abs_diff(sender) {
+            1 if receiver > sender => N_ELEMENTS - 2,
+            1 => 2,
+            _ => 0,
+        };
+        let counts = (0..n_ranks * n_ranks).map(|it| count(it / n_ranks, it % n_ranks));
+        let exchange = NcclOperation::Exchange(counts.collect());
+        check(n_ranks, [one, one], (exchange, n_calls), |it| {
+            let sent = |peer: usize, receiver: usize| {
+                let start: usize = (0..receiver).map(|other| count(other, peer)).sum();
+                given(peer, one)[start..start + count(receiver, peer)].to_vec()
+            };
+            let received = (0..n_ranks).flat_map(|peer| sent(peer, it));
+            let mut received: Vec<i16> = received.collect();
+            received.resize(one, 0);
+            received
+        });
+    }
 }
 
 #[test]
-fn invalid_groups_are_rejected() {
-    on_virtual_gpus("cuda::nccl::tests::invalid_groups_are_rejected", &[], |_| {
-        let gpus = gpus(2);
-        let twice = [Arc::clone(&gpus[0]), Arc::clone(&gpus[0])];
-        let error = group(&twice).err().expect("a GPU is not its own peer");
-        assert_eq!(error.kind(), ErrorKind::Device);
-        assert!(error.to_string().starts_with("connecting [GPU 0"), "{error}");
+fn collectives_give_the_right_results() {
+    on_virtual_gpus("cuda::nccl::tests::collectives_give_the_right_results", &[], |_| {
+        check_collectives(N_RANKS);
     });
 }
 
@@ -208,21 +205,4 @@ fn calls_within_a_process_return_when_they_are_queued() {
         assert_eq!(machine.n_calls("ncclCommGetAsyncError"), n_before);
         streams.iter().for_each(|it| it.synchronize().unwrap());
     });
-}
-
-#[test]
-fn a_rank_that_never_connects_is_not_awaited_for_ever() {
-    let test = "cuda::nccl::tests::a_rank_that_never_connects_is_not_awaited_for_ever";
-    let folder = std::env::temp_dir().join(format!("soybean-alone-{}", std::process::id()));
-    let settings = [("SOYBEAN_FAKE_NCCL_FOLDER", folder.to_str().unwrap())];
-    on_virtual_gpus(test, &settings, |_| {
-        let local = [(0, Arc::clone(&gpus(1)[0]))];
-        let peers: Arc<dyn Peers> = Arc::new(NoPeers);
-        let limit = Some(Duration::from_millis(200));
-        let group = CommunicatorGroup::new(&UniqueId::new().unwrap(), 2, &local, (&peers, limit));
-        let error = group.err().expect("the other rank is missing").to_string();
-        let expected = "expected that NCCL starts it within 200ms, found it in progress";
-        assert!(error.starts_with("connecting [GPU 0") && error.ends_with(expected), "{error}");
-    });
-    let _never_made = std::fs::remove_dir_all(folder);
 }
