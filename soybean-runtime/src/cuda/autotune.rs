@@ -7,9 +7,8 @@
 //! algorithm that is fastest on the slowest GPU. Trainers that start at the same time in one
 //! process, or in processes that each run alone, measure one after another and find each other's
 //! choices on disk.
-//!
-//! Some algorithms that apply ReLU make 0 of NaN. They are not chosen: the loss should tell that a
-//! model has diverged.
+
+mod requirement;
 
 use std::{
     collections::BTreeMap,
@@ -18,6 +17,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
+pub(crate) use self::requirement::Requirement;
 use super::{
     disk_cache,
     gpu::Gpu,
@@ -139,11 +139,10 @@ impl<'a> Autotuner<'a> {
         Ok(Self { gpu: Arc::clone(gpu), stream, choices })
     }
 
-    /// Returns the number of the fastest of these candidates. `run` queues one of them on a stream,
-    /// on blocks of memory of the sizes in bytes that `block_bytes` returns, which is called only
-    /// to measure. Those that apply ReLU must make NaN of NaN in the block with the number
-    /// `of_relu`. Without enough memory, and if all are refused, it is the first. All processes
-    /// call this at the same time.
+    /// Returns the number of the fastest of these candidates that meet the requirements. `run`
+    /// queues one of them on a stream, on blocks of memory of the sizes in bytes that `block_bytes`
+    /// returns, which is called only to measure. Without enough memory, and if all are refused, it
+    /// is the first. All processes call this at the same time.
     ///
     /// # Errors
     /// If a candidate fails on the GPU.
@@ -151,14 +150,14 @@ impl<'a> Autotuner<'a> {
         &mut self,
         kernel: &str,
         n_candidates: usize,
-        (block_bytes, of_relu): (impl FnOnce() -> Vec<usize>, Option<usize>),
+        (block_bytes, requirements): (impl FnOnce() -> Vec<usize>, &[Requirement]),
         run: impl Fn(usize, &Stream, &[u64]) -> Result<Attempt, Error>,
     ) -> Result<usize, Error> {
         if n_candidates < 2 {
             return Ok(0);
         }
-        let of_nan = of_relu.map_or("", |_| " keeps NaN");
-        let key = format!("{} {kernel}{of_nan}", self.gpu.name);
+        let required: String = requirements.iter().map(|it| it.key()).collect();
+        let key = format!("{} {kernel}{required}", self.gpu.name);
         if let Some(known) = self.choices.known(&key, n_candidates)? {
             return Ok(known);
         }
@@ -173,11 +172,8 @@ impl<'a> Autotuner<'a> {
             let addresses: Vec<u64> = blocks.iter().map(|it| it.address(0)).collect();
             let mut best = f32::INFINITY;
             let run = |number: usize, stream: &Stream| run(number, stream, &addresses);
-            let keep_nan = match of_relu {
-                Some(result) => self.keep_nan(&blocks, result, n_candidates, run)?,
-                None => vec![true; n_candidates],
-            };
-            for (number, time) in times.iter_mut().enumerate().filter(|it| keep_nan[it.0]) {
+            let is_allowed = self.allowed(&blocks, requirements, n_candidates, run)?;
+            for (number, time) in times.iter_mut().enumerate().filter(|it| is_allowed[it.0]) {
                 *time = self.milliseconds(best, |stream| run(number, stream))?;
                 best = best.min(*time);
             }
@@ -187,26 +183,25 @@ impl<'a> Autotuner<'a> {
         Ok(fastest)
     }
 
-    /// Returns false for each candidate that makes 0 of NaN at the start of a block, or is refused.
-    fn keep_nan(
+    /// Returns for each candidate whether it meets the requirements. Those that are refused do not.
+    fn allowed(
         &self,
         blocks: &[DeviceMemory],
-        result: usize,
+        requirements: &[Requirement],
         n_candidates: usize,
         run: impl Fn(usize, &Stream) -> Result<Attempt, Error>,
     ) -> Result<Vec<bool>, Error> {
-        // All bits of a number are 1 in these bytes, which is NaN in every type.
-        blocks.iter().try_for_each(|it| it.fill(u8::MAX))?;
-        let keeps_nan = |number: usize| {
-            let attempt = run(number, &self.stream)?;
-            self.stream.synchronize()?;
-            let mut first = vec![0_u8; blocks[result].n_bytes().min(size_of::<f32>())];
-            blocks[result].read(0, &mut first)?;
-            Ok(attempt == Attempt::Queued && first.iter().any(|it| *it != 0))
-        };
-        let keep_nan = (0..n_candidates).map(keeps_nan).collect::<Result<_, _>>()?;
-        blocks.iter().try_for_each(|it| it.fill(0))?;
-        Ok(keep_nan)
+        let mut is_allowed = vec![true; n_candidates];
+        for requirement in requirements {
+            requirement.prepare(blocks)?;
+            for (number, is_allowed) in is_allowed.iter_mut().enumerate().filter(|it| *it.1) {
+                let attempt = run(number, &self.stream)?;
+                self.stream.synchronize()?;
+                *is_allowed = attempt == Attempt::Queued && requirement.is_met(blocks)?;
+            }
+            blocks.iter().try_for_each(|it| it.fill(0))?;
+        }
+        Ok(is_allowed)
     }
 
     /// Returns the mean time of some repetitions, infinity if they are refused. `best` is the

@@ -45,6 +45,7 @@ pub(crate) struct ConvolutionPlan {
     /// Engines in cuDNN's order, those that apply the epilogue first. After the choice, only the
     /// chosen one.
     candidates: Vec<Candidate>,
+    precision: Precision,
     /// Maximum workspace in bytes of an engine.
     max_workspace_bytes: usize,
     conversion: Option<ResultConversion>,
@@ -84,10 +85,8 @@ pub(crate) struct ConvolutionLimits {
     pub(crate) max_workspace_bytes: usize,
 }
 
-/// The maximum number of engines for the convolution alone, and of simple ones that cuDNN has for
-/// all convolutions.
+/// The maximum number of engines for the convolution alone.
 const MAX_PLAIN: usize = 6;
-const MAX_SIMPLE: usize = 2;
 /// The maximum number of engines that apply the epilogue.
 const MAX_FUSED: usize = 6;
 /// The maximum number of engines of a graph that compile a kernel.
@@ -130,49 +129,22 @@ impl ConvolutionPlan {
         let conversion = ResultConversion::new(n_elements, [dtype, result]);
         let converted_bytes = conversion.as_ref().map_or(0, ResultConversion::workspace_bytes);
         let max_workspace_bytes = limits.max_workspace_bytes.saturating_sub(converted_bytes);
-        let candidates = Self::candidates(cudnn, (convolution, dtype), epilogue, limits.precision)?;
-        let this = Self { candidates, max_workspace_bytes, conversion };
-        let mut numbers = (0..this.candidates.len()).rev();
-        // Plans of the convolution alone are made sooner.
-        let is_possible = numbers.any(|it| this.plan(it, cudnn).is_some());
-        Ok(is_possible.then_some(this))
+        let engines = ConvolutionEngines { cudnn, convolution, dtype, precision: limits.precision };
+        let mut this = Self {
+            candidates: engines.ranked(epilogue)?,
+            precision: limits.precision,
+            max_workspace_bytes,
+            conversion,
+        };
+        if limits.precision == Precision::F32 || !this.is_possible(cudnn) {
+            this.candidates.extend(engines.simple()?);
+        }
+        Ok(this.is_possible(cudnn).then_some(this))
     }
 
-    /// Returns the engines in cuDNN's order, those that apply the epilogue first.
-    fn candidates(
-        cudnn: &Cudnn,
-        (convolution, dtype): (&Convolution, DType),
-        epilogue: Epilogue,
-        precision: Precision,
-    ) -> Result<Vec<Candidate>, CudnnError> {
-        let operations = ConvolutionOperations { convolution, dtype };
-        let unwanted = unwanted_notes(precision);
-        let ranked = |operations: &[_], function: Option<Function>, heuristic: u32| {
-            let name = cudnn.name_of(&(convolution, dtype, function));
-            let found = engines(operations, &name, cudnn, HeuristicMode(heuristic), &unwanted)?;
-            let mut n_compiled = 0;
-            Ok::<_, CudnnError>(found.into_iter().filter(move |it| {
-                n_compiled += usize::from(it.is_compiled);
-                !it.is_compiled || n_compiled <= MAX_COMPILED
-            }))
-        };
-        let with = |has_epilogue: bool| move |engine| Candidate { engine, has_epilogue };
-        let function = Some(epilogue.function).filter(|_| !epilogue.is_plain());
-        let fused = function.map(|function| {
-            let operations = operations.with_epilogue(function)?;
-            ranked(&operations, Some(function), CUDNN_HEUR_MODE_A)
-        });
-        let fused = match fused.transpose() {
-            // cuDNN need not know the graph with the epilogue.
-            Err(error) if is_refusal(error) => None,
-            found => found?,
-        };
-        let fused = fused.into_iter().flatten().take(MAX_FUSED).map(with(true));
-        let alone = operations.plain()?;
-        let plain = ranked(&alone, None, CUDNN_HEUR_MODE_A)?.take(MAX_PLAIN);
-        let simple = ranked(&alone, None, CUDNN_HEUR_MODE_FALLBACK)?.take(MAX_SIMPLE);
-        let plain = plain.chain(simple).map(with(false));
-        Ok(fused.chain(plain).collect())
+    /// Returns true if an engine has a plan. Plans of the convolution alone are made sooner.
+    fn is_possible(&self, cudnn: &Cudnn) -> bool {
+        (0..self.candidates.len()).rev().any(|it| self.plan(it, cudnn).is_some())
     }
 
     /// Returns the plan of an engine, if there is one within the limit of workspace.
@@ -250,6 +222,61 @@ impl ConvolutionPlan {
         // SAFETY: required of the caller.
         unsafe { plan.run(cudnn, tensors, workspace) }?;
         Ok(if has_epilogue { Remaining::Nothing } else { Remaining::Operations })
+    }
+}
+
+/// What engines are asked for.
+struct ConvolutionEngines<'a> {
+    cudnn: &'a Cudnn,
+    convolution: &'a Convolution,
+    dtype: DType,
+    precision: Precision,
+}
+
+impl ConvolutionEngines<'_> {
+    /// Returns the first engines in cuDNN's order, those that apply the epilogue first.
+    fn ranked(&self, epilogue: Epilogue) -> Result<Vec<Candidate>, CudnnError> {
+        let function = Some(epilogue.function).filter(|_| !epilogue.is_plain());
+        let fused = function.map(|it| self.engines(Some(it), CUDNN_HEUR_MODE_A));
+        let fused = match fused.transpose() {
+            // cuDNN need not know the graph with the epilogue.
+            Err(error) if is_refusal(error) => None,
+            found => found?,
+        };
+        let fused = fused.into_iter().flatten().take(MAX_FUSED);
+        let plain = self.engines(None, CUDNN_HEUR_MODE_A)?.take(MAX_PLAIN);
+        Ok(fused.chain(plain).collect())
+    }
+
+    /// Returns the first engine of those that cuDNN has for all convolutions. Others of them can
+    /// take seconds where ranked engines take milliseconds. In `f32` it is the only one for some
+    /// convolutions, and cuDNN does not rank it.
+    fn simple(&self) -> Result<Option<Candidate>, CudnnError> {
+        Ok(self.engines(None, CUDNN_HEUR_MODE_FALLBACK)?.next())
+    }
+
+    /// Returns the engines of a heuristic for the convolution with this function after it.
+    fn engines(
+        &self,
+        function: Option<Function>,
+        heuristic: u32,
+    ) -> Result<impl Iterator<Item = Candidate>, CudnnError> {
+        let &Self { cudnn, convolution, dtype, precision } = self;
+        let operations = ConvolutionOperations { convolution, dtype };
+        let operations = match function {
+            Some(function) => operations.with_epilogue(function)?,
+            None => operations.plain()?,
+        };
+        let name = cudnn.name_of(&(convolution, dtype, function));
+        let unwanted = unwanted_notes(precision);
+        let found = engines(&operations, &name, cudnn, HeuristicMode(heuristic), &unwanted)?;
+        let mut n_compiled = 0;
+        let few_compiled = move |it: &Engine| {
+            n_compiled += usize::from(it.is_compiled);
+            !it.is_compiled || n_compiled <= MAX_COMPILED
+        };
+        let candidate = move |engine| Candidate { engine, has_epilogue: function.is_some() };
+        Ok(found.into_iter().filter(few_compiled).map(candidate))
     }
 }
 

@@ -26,6 +26,8 @@ pub(crate) struct Settings {
     /// True if cuBLASLt's algorithms without workspace, and every second engine of cuDNN for a
     /// convolution with ReLU, make 0 of NaN in ReLU.
     pub(crate) relu_drops_nan: bool,
+    /// True if engines of cuDNN do not say that they use tensor cores.
+    pub(crate) hides_rounding: bool,
     pub(crate) skip_wait: Option<u64>,
     /// Pieces of work for which a stream has room.
     pub(crate) queue_length: Option<usize>,
@@ -66,6 +68,7 @@ impl Settings {
             planted_faults: planted_faults(),
             n_algorithms: number("SOYBEAN_FAKE_ALGORITHMS").unwrap_or(1),
             relu_drops_nan: number::<u8>("SOYBEAN_FAKE_RELU_DROPS_NAN").is_some(),
+            hides_rounding: number::<u8>("SOYBEAN_FAKE_HIDES_ROUNDING").is_some(),
             skip_wait: number("SOYBEAN_FAKE_SKIP_WAIT"),
             queue_length: number("SOYBEAN_FAKE_QUEUE"),
             queue_locks: number::<u8>("SOYBEAN_FAKE_QUEUE_LOCKS").is_some(),

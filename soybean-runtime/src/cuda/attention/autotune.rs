@@ -66,7 +66,7 @@ pub(crate) fn autotune(
         Ok(queued.map_or(Attempt::Refused, |()| Attempt::Queued))
     };
     let blocks = || block_bytes(attention, call).into_iter().chain([workspace]).collect();
-    let fastest = tuner.fastest(&kernel, n_variants + engines.len(), (blocks, None), run)?;
+    let fastest = tuner.fastest(&kernel, n_variants + engines.len(), (blocks, &[]), run)?;
     Ok(match (fastest.checked_sub(n_variants), plan) {
         (Some(chosen), Some((_, plan))) => {
             let plan = AttentionPlan { chosen, ..plan };

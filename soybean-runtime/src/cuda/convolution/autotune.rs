@@ -2,7 +2,7 @@
 #![expect(unsafe_code, reason = "convolutions run on raw memory")]
 
 use soybean_codegen::{Call, has_few_channels_filter};
-use soybean_plan::{Convolution, ConvolutionForm, DType, ImageLayout};
+use soybean_plan::{Convolution, ConvolutionForm, DType, ImageLayout, Precision};
 
 use super::{
     ConvolutionOperands, ConvolutionPlan, Cudnn, Remaining, extents, is_refusal, run_error,
@@ -10,7 +10,7 @@ use super::{
 use crate::{
     Error,
     cuda::{
-        autotune::{Attempt, Autotuner},
+        autotune::{Attempt, Autotuner, Requirement},
         epilogue::{Epilogue, Function},
         generated_operations::GeneratedOperations,
         kernels::KernelOperands,
@@ -91,8 +91,17 @@ impl ConvolutionPlan {
             let third = if epilogue.is_plain() { 0 } else { result };
             vec![left, right, third, result, workspace]
         };
-        let of_relu = (epilogue.function == Function::Relu).then_some(3);
-        let chosen = tuner.fastest(&kernel, n_engines + n_rivals, (blocks, of_relu), run)?;
+        let of_relu = Requirement::KeepsNan { result: 3 };
+        let of_single = Requirement::KeepsSinglePrecision { operands: [0, 1], result: 3 };
+        let requirements: Vec<Requirement> = [
+            (epilogue.function == Function::Relu).then_some(of_relu),
+            (self.precision == Precision::F32).then_some(of_single),
+        ]
+        .into_iter()
+        .flatten()
+        .collect();
+        let blocks = (blocks, &requirements[..]);
+        let chosen = tuner.fastest(&kernel, n_engines + n_rivals, blocks, run)?;
         if chosen >= n_engines {
             return Ok(None);
         }

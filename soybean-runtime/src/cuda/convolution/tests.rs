@@ -273,6 +273,24 @@ fn engines_that_fit_are_taken_in_their_order() {
     );
 }
 
+#[test]
+fn engines_for_all_convolutions_are_a_last_resort() {
+    let test = "cuda::convolution::tests::engines_for_all_convolutions_are_a_last_resort";
+    on_virtual_gpus(test, &[], |_| {
+        let cudnn = Cudnn::new(&gpus(1)[0]).unwrap();
+        let gradient = Convolution { form: ConvolutionForm::Data, ..PLAIN };
+        let numbers = |dtype: DType, precision| -> Vec<i64> {
+            let limits = ConvolutionLimits { precision, max_workspace_bytes: MAX_WORKSPACE_BYTES };
+            let none = Epilogue::default();
+            let plan = ConvolutionPlan::new(&cudnn, &gradient, [dtype; 3], none, limits).unwrap();
+            plan.unwrap().candidates.iter().map(|it| it.engine.number).collect()
+        };
+        // Number 0 is for all convolutions, and the only one in single precision.
+        assert_eq!(numbers(DType::Bf16, Precision::Bf16), [1]);
+        assert_eq!(numbers(DType::F32, Precision::F32), [0]);
+    });
+}
+
 /// The virtual cuDNN's engine of Winograd's transforms.
 const WINOGRAD: i64 = 4;
 

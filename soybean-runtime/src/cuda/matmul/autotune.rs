@@ -7,7 +7,7 @@ use super::{CublasLt, MatmulOperands, MatmulPlan};
 use crate::{
     Error,
     cuda::{
-        autotune::{Attempt, Autotuner},
+        autotune::{Attempt, Autotuner, Requirement},
         epilogue::Function,
         stream::Stream,
     },
@@ -41,8 +41,9 @@ impl MatmulPlan {
         let n_algorithms = self.algorithms.len();
         let blocks = || vec![left, right, result, bias, aux, workspace];
         let is_relu = matches!(self.epilogue.function, Function::Relu | Function::ReluAux);
-        let blocks = (blocks, is_relu.then_some(2));
-        self.chosen = tuner.fastest(&kernel, n_algorithms, blocks, run)?;
+        let of_relu = [Requirement::KeepsNan { result: 2 }];
+        let requirements = if is_relu { &of_relu[..] } else { &[] };
+        self.chosen = tuner.fastest(&kernel, n_algorithms, (blocks, requirements), run)?;
         Ok(())
     }
 }

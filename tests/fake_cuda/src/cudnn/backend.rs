@@ -180,7 +180,7 @@ pub(super) fn get(
             1
         }
         1301 => put_numbers(&[known.number(1301)?], values)?,
-        1303 => put_notes(engine(&known)?.1.numerical_notes, capacity, values)?,
+        1303 => put_notes(engine(&known)?.1.reported_notes(), capacity, values)?,
         1305 => put_notes(engine(&known)?.1.behavior_notes, capacity, values)?,
         402 => put_numbers(&[chosen(&known)?.1.workspace_bytes as i64], values)?,
         _ => return Err(Status::NOT_SUPPORTED),

@@ -1,6 +1,7 @@
 //! Engines, which compute a graph, and what they report.
 
 use super::{ApiResult, Status};
+use crate::state::lock;
 
 /// An engine for a graph.
 #[derive(Clone, Copy, Debug)]
@@ -8,7 +9,7 @@ pub(super) struct Engine {
     /// Number among the engines of the graph.
     pub(super) index: i64,
     pub(super) workspace_bytes: usize,
-    pub(super) numerical_notes: &'static [u32],
+    numerical_notes: &'static [u32],
     pub(super) behavior_notes: &'static [u32],
 }
 
@@ -44,6 +45,11 @@ impl Engine {
     /// Returns the engine as one whose kernel is compiled for the graph.
     pub(super) const fn compiled(self) -> Self {
         Self { behavior_notes: &[RUNTIME_COMPILATION], ..self }
+    }
+
+    /// Returns the numerical notes that the library tells, as [`Self::rounds`] does not.
+    pub(super) fn reported_notes(&self) -> &'static [u32] {
+        if self.rounds() && lock().settings.hides_rounding { &[] } else { self.numerical_notes }
     }
 
     /// Returns true if operands are rounded to what tensor cores multiply: tf32 or bf16.

@@ -95,3 +95,19 @@ fn generated_gradients_of_filters_rival_those_in_tf32() {
         assert_eq!(generated, 0);
     });
 }
+
+#[test]
+fn engines_that_round_without_saying_so_are_not_chosen() {
+    let test = "engines_that_round_without_saying_so_are_not_chosen";
+    on_tuned("rivals", test, &[("SOYBEAN_FAKE_HIDES_ROUNDING", "1")], |machine| {
+        let cases = cases(&convolutions(), DType::F32);
+        for seed in 0..4 {
+            machine.reset(seed);
+            // The results have no errors as large as those of tf32.
+            check(&cases, Precision::F32, true);
+            assert!(choices().iter().any(|it| it.ends_with("keeps f32")));
+            fs::remove_dir_all(env::var_os("SOYBEAN_CACHE_DIR").unwrap()).unwrap();
+        }
+        assert_eq!(machine.n_complaints(), 0);
+    });
+}
