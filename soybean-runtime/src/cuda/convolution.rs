@@ -225,7 +225,7 @@ impl ConvolutionPlan {
     }
 }
 
-/// What engines are asked for.
+/// A convolution and the engines that cuDNN has for it.
 struct ConvolutionEngines<'a> {
     cudnn: &'a Cudnn,
     convolution: &'a Convolution,

@@ -1,5 +1,5 @@
-//! What candidates must do besides being fast. They run once for each requirement before any is
-//! timed.
+//! Requirements of candidates besides speed. Each candidate runs once for each of them before any
+//! is timed.
 
 use crate::{Error, cuda::memory::DeviceMemory};
 

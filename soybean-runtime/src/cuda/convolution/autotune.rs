@@ -91,15 +91,7 @@ impl ConvolutionPlan {
             let third = if epilogue.is_plain() { 0 } else { result };
             vec![left, right, third, result, workspace]
         };
-        let of_relu = Requirement::KeepsNan { result: 3 };
-        let of_single = Requirement::KeepsSinglePrecision { operands: [0, 1], result: 3 };
-        let requirements: Vec<Requirement> = [
-            (epilogue.function == Function::Relu).then_some(of_relu),
-            (self.precision == Precision::F32).then_some(of_single),
-        ]
-        .into_iter()
-        .flatten()
-        .collect();
+        let requirements = requirements(self.precision, epilogue);
         let blocks = (blocks, &requirements[..]);
         let chosen = tuner.fastest(&kernel, n_engines + n_rivals, blocks, run)?;
         if chosen >= n_engines {
@@ -111,6 +103,16 @@ impl ConvolutionPlan {
         }
         Ok(Some(self))
     }
+}
+
+/// Returns what engines must do besides being fast, on the blocks of left operand, right operand,
+/// third input and result.
+fn requirements(precision: Precision, epilogue: Epilogue) -> Vec<Requirement> {
+    let of_relu = Requirement::KeepsNan { result: 3 };
+    let of_single = Requirement::KeepsSinglePrecision { operands: [0, 1], result: 3 };
+    let is_relu = epilogue.function == Function::Relu;
+    let some = [(is_relu, of_relu), (precision == Precision::F32, of_single)];
+    some.into_iter().filter(|it| it.0).map(|it| it.1).collect()
 }
 
 /// Returns the bytes of left operand, right operand and result.

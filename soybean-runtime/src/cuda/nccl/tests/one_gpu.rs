@@ -1,5 +1,5 @@
-//! What NCCL does with one GPU. With `SOYBEAN_ON_GPU` set, as `scripts/gpu-check.sh` does, the tests
-//! run on the machine's GPU and the real library, otherwise on a virtual one.
+//! Tests of NCCL with one GPU. With `SOYBEAN_ON_GPU` set, as `scripts/gpu-check.sh` does, they run
+//! on the machine's GPU and the real library, otherwise on a virtual one.
 
 use std::env;
 
