@@ -50,6 +50,20 @@ impl DeviceMemory {
         self.wait_for_default_stream()
     }
 
+    /// Repeats a pattern from start to end. All earlier work on the memory must be complete.
+    pub(crate) fn repeat(&self, pattern: &[u8]) -> Result<(), Error> {
+        let mut n_written = pattern.len().min(self.n_bytes);
+        self.write(0, &pattern[..n_written])?;
+        while n_written > 0 && n_written < self.n_bytes {
+            let n_copied = n_written.min(self.n_bytes - n_written);
+            // SAFETY: both ranges lie within the allocation, and the second follows the first.
+            unsafe { result::memcpy_dtod_sync(self.address(n_written), self.start, n_copied) }
+                .map_err(|error| self.gpu.error("copying on the device", error))?;
+            n_written += n_copied;
+        }
+        self.wait_for_default_stream()
+    }
+
     /// Returns the size in bytes.
     pub(crate) const fn n_bytes(&self) -> usize {
         self.n_bytes
@@ -241,4 +255,26 @@ pub(crate) unsafe fn copy(
     // SAFETY: required of the caller.
     unsafe { result::memcpy_dtod_async(to, from, n_bytes, raw) }
         .map_err(|error| stream.gpu.error("copying on the device", error))
+}
+
+#[cfg(test)]
+mod tests {
+    use soybean_fake_cuda::virtual_gpus::on_virtual_gpus;
+
+    use super::*;
+    use crate::cuda::host_tensor::gpus;
+
+    #[test]
+    fn patterns_are_repeated_to_the_end() {
+        on_virtual_gpus("cuda::memory::tests::patterns_are_repeated_to_the_end", &[], |_| {
+            let pattern = [1_u8, 2, 3];
+            for n_bytes in [1, 2, 3, 4, 7, 24, 25] {
+                let memory = DeviceMemory::zeroed(&gpus(1)[0], n_bytes, "a block").unwrap();
+                memory.repeat(&pattern).unwrap();
+                let mut found = vec![0; n_bytes];
+                memory.read(0, &mut found).unwrap();
+                assert!(found.iter().eq(pattern.iter().cycle().take(n_bytes)), "{found:?}");
+            }
+        });
+    }
 }
