@@ -15,6 +15,7 @@ trap 'rm -rf "$wheels"' EXIT
 "$python" -m pip download --quiet --no-deps --dest "$wheels" \
     nvidia-cuda-runtime nvidia-cuda-crt nvidia-cuda-cccl \
     nvidia-cublas nvidia-cudnn-cu13 nvidia-nccl-cu13
+rm -rf "$folder.part"
 "$python" - "$wheels" "$folder.part" <<'END'
 import pathlib, sys, zipfile
 
@@ -24,4 +25,4 @@ for wheel in pathlib.Path(sys.argv[1]).glob("*.whl"):
         files = [it for it in archive.namelist() if any(part in it for part in wanted)]
         archive.extractall(sys.argv[2], files)
 END
-mv "$folder.part" "$folder"
+mv -T "$folder.part" "$folder"

@@ -137,7 +137,9 @@ impl ConvolutionPlan {
             conversion,
         };
         if limits.precision == Precision::F32 || !this.is_possible(cudnn) {
-            this.candidates.extend(engines.simple()?);
+            let is_known = |number| this.candidates.iter().any(|it| it.engine.number == number);
+            let simple = engines.simple()?.filter(|it| !is_known(it.engine.number));
+            this.candidates.extend(simple);
         }
         Ok(this.is_possible(cudnn).then_some(this))
     }

@@ -96,8 +96,9 @@ impl Convolution {
         let product = Engine::new(1, WORKSPACE_BYTES, &[TENSOR_CORE]);
         let of_atomics = Engine::new(2, 0, &[NONDETERMINISTIC]);
         let of_parts = Engine::new(3, WORKSPACE_BYTES, &[NONDETERMINISTIC]);
+        let direct = Engine::new(6, WORKSPACE_BYTES, &[]);
         let plain: &[Engine] = match self.direction {
-            Direction::Forward => &[product, simple],
+            Direction::Forward => &[product, direct, simple],
             Direction::BackwardData => &[of_atomics, product],
             Direction::BackwardFilter => &[of_atomics, of_parts, product],
         };

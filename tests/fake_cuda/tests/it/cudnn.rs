@@ -66,7 +66,7 @@ fn engines_report_their_notes() {
         let of_tensor_cores = (vec![TENSOR_CORE], 4096);
         let [of_atomics, of_parts] = [0, 4096].map(|bytes| (vec![NONDETERMINISTIC], bytes));
         for (direction, before, after) in [
-            (Direction::Forward, vec![], vec![(vec![], 0)]),
+            (Direction::Forward, vec![], vec![(vec![], 4096), (vec![], 0)]),
             (Direction::BackwardData, vec![of_atomics.clone()], vec![]),
             (Direction::BackwardFilter, vec![of_atomics, of_parts], vec![]),
         ] {
@@ -81,6 +81,16 @@ fn engines_report_their_notes() {
                 assert_eq!(find(direction, dtype, FALLBACK), [(vec![], workspace)]);
             }
         }
+    });
+}
+
+#[test]
+fn engines_hide_that_they_round_if_asked_to() {
+    with_devices(&[("SOYBEAN_FAKE_HIDES_ROUNDING", "1")], |_| {
+        let library = Library::new();
+        let graph = plain_graph(&library, Direction::BackwardFilter, F32, &CASES[0]);
+        let notes = reports(&library, engines(graph, A)).into_iter().map(|it| it.0);
+        assert!(notes.flatten().all(|it| it != TENSOR_CORE));
     });
 }
 
