@@ -240,6 +240,6 @@ impl<'a> Autotuner<'a> {
 /// Returns the bytes of random numbers from 0.5 to 1 and from -1 to -0.5, in `bf16` and in `f32`.
 /// GPUs multiply zeros with less power, and so at higher clock rates.
 fn random_numbers() -> Vec<u8> {
-    let halves = (0..PATTERN_BYTES as u64 / 2).map(|it| mixed(it) as u16 & 0x807f | 0x3f00);
+    let halves = (0..PATTERN_BYTES as u64 / 2).map(|it| (mixed(it) >> 48) as u16 & 0x807f | 0x3f00);
     halves.flat_map(u16::to_le_bytes).collect()
 }
