@@ -9,8 +9,8 @@
 #
 # The parts, the most important one first:
 #
-#   smoke      every kind of kernel and every small model beside the CPU, each in a process of its
-#              own that may take SMOKE_SECONDS (60) or MODEL_SECONDS (60)
+#   smoke      every kind of kernel and every small model beside the CPU, and NCCL with one GPU,
+#              each in a process of its own that may take SMOKE_SECONDS (60) or MODEL_SECONDS (60)
 #   bf16       five models with one rank in bf16, in turns with PyTorch, with traces; the peak rate
 #              of matrix products; the time of an empty step
 #   compile    the same models in torch.compile

@@ -10,7 +10,7 @@ pub(crate) enum Requirement {
     /// make 0 of it, but the loss should tell that a model has diverged.
     KeepsNan { result: usize },
     /// Products of numbers in `f32` have all their bits. An engine of cuDNN 9.14 for gradients of
-    /// filters rounds to `tf32`, which its notes do not say.
+    /// filters is too fast for that, although its notes say nothing of tensor cores.
     KeepsSinglePrecision { operands: [usize; 2], result: usize },
 }
 
@@ -44,7 +44,8 @@ impl Requirement {
         }
     }
 
-    /// Returns true if the result has the property.
+    /// Returns true if the result has the property. A result of zeros alone tells nothing about
+    /// single precision, and is accepted.
     pub(super) fn is_met(self, blocks: &[DeviceMemory]) -> Result<bool, Error> {
         match self {
             Self::KeepsNan { result } => {

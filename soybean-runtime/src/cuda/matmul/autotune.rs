@@ -41,9 +41,8 @@ impl MatmulPlan {
         let n_algorithms = self.algorithms.len();
         let blocks = || vec![left, right, result, bias, aux, workspace];
         let is_relu = matches!(self.epilogue.function, Function::Relu | Function::ReluAux);
-        let of_relu = [Requirement::KeepsNan { result: 2 }];
-        let requirements = if is_relu { &of_relu[..] } else { &[] };
-        self.chosen = tuner.fastest(&kernel, n_algorithms, (blocks, requirements), run)?;
+        let of_relu = is_relu.then_some(Requirement::KeepsNan { result: 2 });
+        self.chosen = tuner.fastest(&kernel, n_algorithms, (blocks, of_relu.as_slice()), run)?;
         Ok(())
     }
 }

@@ -5,16 +5,12 @@ use std::env;
 
 use super::*;
 
-/// Returns the whole name of a test of this module.
-fn path(test: &str) -> String {
-    format!("cuda::nccl::tests::one_gpu::{test}")
-}
-
+/// Runs the test of this name in this module.
 fn on_one_gpu(test: &str, settings: &[(&str, &str)], body: impl FnOnce()) {
     if env::var_os("SOYBEAN_ON_GPU").is_some() {
         return body();
     }
-    on_virtual_gpus(&path(test), settings, |_| body());
+    on_virtual_gpus(&format!("cuda::nccl::tests::one_gpu::{test}"), settings, |_| body());
 }
 
 #[test]
