@@ -191,7 +191,8 @@ impl CommunicatorGroup {
         let what = format!("{what} of {:?}", self.gpus[at]);
         let checked = self.check_results((&what, at..at + 1), results, keeps_waiting);
         let restored = self.gpus[at].make_current();
-        checked.and(restored)
+        // NCCL does not say which work before it has failed.
+        checked.map_err(|error| stream.failure().unwrap_or(error)).and(restored)
     }
 
     /// Makes a call for one rank.

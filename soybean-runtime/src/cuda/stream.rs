@@ -86,6 +86,20 @@ impl Stream {
         }
     }
 
+    /// Returns the error of work that has failed on the stream's GPU. None for a stream whose work
+    /// is being captured.
+    pub(crate) fn failure(&self) -> Option<Error> {
+        let raw = self.raw().ok()?;
+        // SAFETY: the handle is alive.
+        match unsafe { sys::cuStreamQuery(raw) } {
+            sys::CUresult::CUDA_SUCCESS
+            | sys::CUresult::CUDA_ERROR_NOT_READY
+            | sys::CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED
+            | sys::CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED => None,
+            error => Some(self.gpu.error("running a step", DriverError(error))),
+        }
+    }
+
     /// Makes a graph of the work that `queue` queues on this stream, and on streams that wait for
     /// it. The work does not run.
     pub(crate) fn capture(
