@@ -1,9 +1,12 @@
 //! `+ - * /` with NumPy's broadcasting, between tensors and between tensors and numbers, and `& | ^
 //! !` of conditions.
 
-use std::ops::{
-    Add, AddAssign, BitAnd, BitAndAssign, BitOr, BitOrAssign, BitXor, BitXorAssign, Div, DivAssign,
-    Mul, MulAssign, Neg, Not, Sub, SubAssign,
+use std::{
+    borrow::Cow,
+    ops::{
+        Add, AddAssign, BitAnd, BitAndAssign, BitOr, BitOrAssign, BitXor, BitXorAssign, Div,
+        DivAssign, Mul, MulAssign, Neg, Not, Sub, SubAssign,
+    },
 };
 
 use super::{
@@ -44,7 +47,8 @@ macro_rules! impl_operator {
             impl<O: Operand> $operator<O> for Tensor {
                 type Output = Self;
                 fn $method(self, right: O) -> Self {
-                    zip(stringify!($method), self, right.into_tensor(), |left, right| left $symbol right)
+                    let right = right.into_tensor();
+                    zip(stringify!($method), self, right, &|left, right| left $symbol right)
                 }
             }
             impl<O: Operand> $assign<O> for Tensor {
@@ -128,7 +132,7 @@ impl Tensor {
     /// If the shapes do not broadcast.
     #[must_use]
     pub fn floor_divide(self, other: impl Operand) -> Self {
-        zip("floor_divide", self, other.into_tensor(), |left, right| (left / right).floor())
+        zip("floor_divide", self, other.into_tensor(), &|left, right| (left / right).floor())
     }
 
     /// Returns `x - floor(x / other) other`, whose sign is that of `other`, a tensor or a number:
@@ -145,27 +149,30 @@ impl Tensor {
     /// If the shapes do not broadcast.
     #[must_use]
     pub fn remainder(self, other: impl Operand) -> Self {
-        zip("remainder", self, other.into_tensor(), |left, right| {
+        zip("remainder", self, other.into_tensor(), &|left, right| {
             left - (left / right).floor() * right
         })
     }
 }
+
+// These are not generic: they would be compiled in the user's crate, which has no optimization
+// without `--release`.
 
 /// Applies `function` to pairs of elements of two tensors, which are broadcast.
 pub(super) fn zip(
     name: &str,
     left: Tensor,
     right: Tensor,
-    function: impl Fn(f64, f64) -> f64,
+    function: &dyn Fn(f64, f64) -> f64,
 ) -> Tensor {
-    broadcast(name, &[left, right], |it| function(it[0], it[1]))
+    broadcast(name, &[left, right], &|it| function(it[0], it[1]))
 }
 
 /// Applies `function` to the elements of several tensors, which are broadcast.
 pub(super) fn broadcast(
     name: &str,
     operands: &[Tensor],
-    function: impl Fn(&[f64]) -> f64,
+    function: &dyn Fn(&[f64]) -> f64,
 ) -> Tensor {
     let values: Vec<_> = operands.iter().map(|it| it.value()).collect();
     let shape = values.iter().fold(Vec::new(), |shape, value| {
@@ -173,12 +180,15 @@ pub(super) fn broadcast(
             panic!("`{name}`: shapes {shape:?} and {:?} do not broadcast", value.shape)
         })
     });
-    let offsets: Vec<Vec<usize>> =
-        values.iter().map(|value| broadcast_offsets(&value.shape, &shape)).collect();
-    let point = |at: usize| -> Vec<f64> {
-        values.iter().zip(&offsets).map(|(value, offsets)| value.data[offsets[at]]).collect()
+    let repeated: Vec<_> = values.iter().map(|value| repeated(value, &shape)).collect();
+    let mut elements = vec![0.0; values.len()];
+    let result = |at: usize| {
+        for (element, all) in elements.iter_mut().zip(&repeated) {
+            *element = all[at];
+        }
+        function(&elements)
     };
-    let data = (0..shape.iter().product()).map(|at| function(&point(at))).collect();
+    let data = (0..shape.iter().product()).map(result).collect();
     Tensor::from_value(Value { shape, data })
 }
 
@@ -196,12 +206,18 @@ pub(super) fn broadcast_shape(left: &[usize], right: &[usize]) -> Option<Vec<usi
         .collect()
 }
 
-fn broadcast_offsets(from: &[usize], to: &[usize]) -> Vec<usize> {
+/// Returns the elements of a tensor that is broadcast to a shape.
+pub(super) fn repeated<'a>(value: &'a Value, to: &[usize]) -> Cow<'a, [f64]> {
+    let from = &value.shape;
+    if from == to {
+        return Cow::Borrowed(&value.data);
+    }
     let dense = dense_strides(from);
     let n_missing = to.len() - from.len();
     let stride = |dim: usize| match dim.checked_sub(n_missing) {
         Some(index) if from[index] != 1 => dense[index],
         _ => 0,
     };
-    offsets(to, &(0..to.len()).map(stride).collect::<Vec<_>>()).collect()
+    let strides: Vec<usize> = (0..to.len()).map(stride).collect();
+    offsets(to, &strides).map(|it| value.data[it]).collect()
 }

@@ -18,7 +18,7 @@ macro_rules! comparisons {
             /// If the shapes do not broadcast.
             #[must_use]
             pub fn $name(self, other: impl Operand) -> Self {
-                zip(stringify!($name), self, other.into_tensor(), |left, right| {
+                zip(stringify!($name), self, other.into_tensor(), &|left, right| {
                     truth(left $symbol right)
                 })
             }
@@ -100,7 +100,7 @@ impl Tensor {
     /// If the shapes do not broadcast.
     #[must_use]
     pub fn logical_and(self, other: Self) -> Self {
-        zip("logical_and", self, other, |x, y| truth(x != 0.0 && y != 0.0))
+        zip("logical_and", self, other, &|x, y| truth(x != 0.0 && y != 0.0))
     }
 
     /// Returns 1 where one of two conditions holds or both do, else 0; written `x | other` and
@@ -116,7 +116,7 @@ impl Tensor {
     /// If the shapes do not broadcast.
     #[must_use]
     pub fn logical_or(self, other: Self) -> Self {
-        zip("logical_or", self, other, |x, y| truth(x != 0.0 || y != 0.0))
+        zip("logical_or", self, other, &|x, y| truth(x != 0.0 || y != 0.0))
     }
 
     /// Returns 1 where just one of two conditions holds, else 0; written `x ^ other` and broadcast.
@@ -131,7 +131,7 @@ impl Tensor {
     /// If the shapes do not broadcast.
     #[must_use]
     pub fn logical_xor(self, other: Self) -> Self {
-        zip("logical_xor", self, other, |x, y| truth((x != 0.0) != (y != 0.0)))
+        zip("logical_xor", self, other, &|x, y| truth((x != 0.0) != (y != 0.0)))
     }
 
     /// Returns 1 where a condition does not hold, else 0; written `!x`.
@@ -162,7 +162,7 @@ impl Tensor {
     /// If the shapes do not broadcast.
     #[must_use]
     pub fn maximum(self, other: impl Operand) -> Self {
-        zip("maximum", self, other.into_tensor(), larger)
+        zip("maximum", self, other.into_tensor(), &larger)
     }
 
     /// Returns the smaller of `x` and `other`, a tensor or a number. Equal operands share the
@@ -180,7 +180,7 @@ impl Tensor {
     /// If the shapes do not broadcast.
     #[must_use]
     pub fn minimum(self, other: impl Operand) -> Self {
-        zip("minimum", self, other.into_tensor(), |left, right| -larger(-left, -right))
+        zip("minimum", self, other.into_tensor(), &|left, right| -larger(-left, -right))
     }
 
     /// Returns `low` where `x < low`, `high` where `x > high`, else `x`. The gradient flows where
@@ -212,7 +212,7 @@ impl Tensor {
     /// If the shapes do not broadcast.
     #[must_use]
     pub fn masked_fill(self, mask: Self, value: f64) -> Self {
-        zip("masked_fill", self, mask, |x, mask| if mask != 0.0 { value } else { x })
+        zip("masked_fill", self, mask, &|x, mask| if mask != 0.0 { value } else { x })
     }
 
     /// Returns `x` where `condition` is not 0, else `other`, a tensor or a number; all are
@@ -230,7 +230,7 @@ impl Tensor {
     /// If the shapes do not broadcast.
     #[must_use]
     pub fn where_(self, condition: Self, other: impl Operand) -> Self {
-        broadcast("where_", &[self, condition, other.into_tensor()], |it| {
+        broadcast("where_", &[self, condition, other.into_tensor()], &|it| {
             if it[1] != 0.0 { it[0] } else { it[2] }
         })
     }

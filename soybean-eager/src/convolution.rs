@@ -109,6 +109,15 @@ impl Tensor {
         dilation: impl PerDim<2>,
         groups: usize,
     ) -> Self {
+        self.convolved(weight, [stride.per_dim(), padding.per_dim(), dilation.per_dim()], groups)
+    }
+
+    fn convolved(
+        self,
+        weight: Self,
+        [stride, padding, dilation]: [[usize; 2]; 3],
+        groups: usize,
+    ) -> Self {
         let (images, filters) = (self.value(), weight.value());
         let [batch, channels, height, width] = image_shape("conv2d", &images.shape);
         let [n_filters, per_group, rows, columns] = image_shape("conv2d", &filters.shape);
@@ -117,13 +126,8 @@ impl Tensor {
             "`conv2d`: {channels} channels and a weight of shape {:?} in {groups} groups",
             filters.shape
         );
-        let windows = Windows {
-            image: [height, width],
-            window: [rows, columns],
-            stride: stride.per_dim(),
-            padding: padding.per_dim(),
-            dilation: dilation.per_dim(),
-        };
+        let windows =
+            Windows { image: [height, width], window: [rows, columns], stride, padding, dilation };
         let count = windows.count("conv2d");
         let mut data = Vec::with_capacity(batch * n_filters * count[0] * count[1]);
         for plane in 0..batch * n_filters {
@@ -263,6 +267,17 @@ impl Tensor {
         groups: usize,
         dilation: impl PerDim<2>,
     ) -> Self {
+        let (stride, padding) = (stride.per_dim(), padding.per_dim());
+        let (beyond, dilation) = (output_padding.per_dim(), dilation.per_dim());
+        self.convolved_transposed(weight, [stride, padding, beyond, dilation], groups)
+    }
+
+    fn convolved_transposed(
+        self,
+        weight: Self,
+        [stride, padding, beyond, dilation]: [[usize; 2]; 4],
+        groups: usize,
+    ) -> Self {
         const NAME: &str = "conv_transpose2d";
         let (images, filters) = (self.value(), weight.value());
         let [batch, channels, height, width] = image_shape(NAME, &images.shape);
@@ -272,8 +287,6 @@ impl Tensor {
             "`{NAME}`: {channels} channels and a weight of shape {:?} in {groups} groups",
             filters.shape
         );
-        let (stride, padding, dilation) = (stride.per_dim(), padding.per_dim(), dilation.per_dim());
-        let beyond = output_padding.per_dim();
         assert!(
             (0..2).all(|dim| beyond[dim] < stride[dim].max(dilation[dim])),
             "`{NAME}`: output padding {beyond:?} is not less than stride or dilation"

@@ -321,7 +321,7 @@ impl Tensor {
     /// If the shapes do not broadcast.
     #[must_use]
     pub fn pow(self, exponent: impl Operand) -> Self {
-        zip("pow", self, exponent.into_tensor(), f64::powf)
+        zip("pow", self, exponent.into_tensor(), &f64::powf)
     }
 
     /// Computes `1 / x`.

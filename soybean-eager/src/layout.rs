@@ -3,7 +3,7 @@
 use super::{
     Dim, Extents, Tensor,
     arena::Value,
-    arithmetic::{broadcast, broadcast_shape},
+    arithmetic::{broadcast_shape, repeated},
     slicing::stack,
     strides::{dense_strides, offsets},
 };
@@ -150,8 +150,7 @@ impl Tensor {
             broadcast_shape(&from, shape).is_some_and(|it| it == shape),
             "`expand`: {from:?} does not expand to {shape:?}"
         );
-        let zeros = Self::new(shape, &vec![0.0; shape.iter().product()]);
-        broadcast("expand", &[self, zeros], |it| it[0])
+        Self::new(shape, &repeated(&self.value(), shape))
     }
 
     /// Repeats the tensor along each dim as often as `repeats` says. If there are more numbers than

@@ -175,7 +175,7 @@ impl Tensor {
             let of_target = p * t + (1.0 - p) * (1.0 - t);
             (alpha * t + (1.0 - alpha) * (1.0 - t)) * (1.0 - of_target).powf(gamma) * loss
         };
-        zip("sigmoid_focal_loss", self, target, focal).mean(..)
+        zip("sigmoid_focal_loss", self, target, &focal).mean(..)
     }
 
     /// Computes the Kullback-Leibler divergence of log-probabilities `x` from probabilities `t`:
@@ -195,7 +195,7 @@ impl Tensor {
     pub fn kl_div(self, target: Self) -> Self {
         let _ = self.difference("kl_div", target);
         let term = |x: f64, t: f64| if t == 0.0 { -t * x } else { t * (t.ln() - x) };
-        zip("kl_div", self, target, term).sum(..) / self.dim(0) as f64
+        zip("kl_div", self, target, &term).sum(..) / self.dim(0) as f64
     }
 
     /// Computes the cosine of the angle between vectors along a dim: their product divided by both
@@ -245,7 +245,7 @@ impl Tensor {
             -1.0 => (cosine - margin).max(0.0),
             _ => 0.0,
         };
-        zip(name, cosine, target, loss).mean(..)
+        zip(name, cosine, target, &loss).mean(..)
     }
 
     /// Computes the mean over rows `[.., d]` of `max(d(x, positive) - d(x, negative) + margin, 0)`,

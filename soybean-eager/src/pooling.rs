@@ -30,7 +30,7 @@ impl Tensor {
         padding: impl PerDim<2>,
     ) -> Self {
         let sizes = [kernel_size.per_dim(), stride.per_dim(), padding.per_dim()];
-        self.pooled("max_pool2d", sizes, |pixels| pixels.fold(f64::NEG_INFINITY, larger))
+        self.pooled("max_pool2d", sizes, &|pixels| pixels.fold(f64::NEG_INFINITY, larger))
     }
 
     /// Returns the mean of each window, as PyTorch's `avg_pool2d` with its defaults: pixels outside
@@ -58,7 +58,7 @@ impl Tensor {
         let window = kernel_size.per_dim();
         let sizes = [window, stride.per_dim(), padding.per_dim()];
         let n_pixels = (window[0] * window[1]) as f64;
-        self.pooled("avg_pool2d", sizes, |pixels| pixels.sum::<f64>() / n_pixels)
+        self.pooled("avg_pool2d", sizes, &|pixels| pixels.sum::<f64>() / n_pixels)
     }
 
     /// Returns the maximum of each window of sequences `[n, c, l]`, as PyTorch's `max_pool1d`.
@@ -231,7 +231,7 @@ impl Tensor {
         self,
         name: &str,
         [window, stride, padding]: [[usize; 2]; 3],
-        combine: impl Fn(&mut dyn Iterator<Item = f64>) -> f64,
+        combine: &dyn Fn(&mut dyn Iterator<Item = f64>) -> f64,
     ) -> Self {
         let value = self.value();
         let [batch, channels, height, width] = image_shape(name, &value.shape);

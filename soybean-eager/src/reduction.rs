@@ -23,7 +23,7 @@ impl Tensor {
     #[must_use]
     pub fn sum(self, dims: impl Dims) -> Self {
         let mask = dims.mask("sum", self.value().shape.len());
-        self.reduced(&mask, 0.0, |left, right| left + right).without(&mask)
+        self.summed(&mask).without(&mask)
     }
 
     /// Averages over the dims, and drops them.
@@ -45,8 +45,7 @@ impl Tensor {
         let mask = dims.mask("mean", shape.len());
         let n_reduced: usize =
             shape.iter().zip(&mask).filter(|it| *it.1).map(|(extent, _)| extent).product();
-        let sum = self.reduced(&mask, 0.0, |left, right| left + right).without(&mask);
-        sum.map(|sum| sum / n_reduced as f64)
+        self.summed(&mask).without(&mask) / n_reduced as f64
     }
 
     /// Returns the largest element over the dims, and drops them.
@@ -64,7 +63,7 @@ impl Tensor {
     #[must_use]
     pub fn max(self, dims: impl Dims) -> Self {
         let mask = dims.mask("max", self.value().shape.len());
-        self.reduced(&mask, f64::NEG_INFINITY, larger).without(&mask)
+        self.largest(&mask).without(&mask)
     }
 
     /// Returns the smallest element over the dims, and drops them.
@@ -82,7 +81,7 @@ impl Tensor {
     #[must_use]
     pub fn min(self, dims: impl Dims) -> Self {
         let mask = dims.mask("min", self.value().shape.len());
-        -(-self).reduced(&mask, f64::NEG_INFINITY, larger).without(&mask)
+        -(-self).largest(&mask).without(&mask)
     }
 
     /// Computes the variance over the dims, and drops them: the sum of `(x - mean)^2` divided by
@@ -110,9 +109,8 @@ impl Tensor {
             correction < n_reduced,
             "`var`: correction {correction} needs more than {n_reduced} elements"
         );
-        let add = |left, right| left + right;
-        let mean = self.reduced(&mask, 0.0, add) / n_reduced as f64;
-        let squares = (self - mean).square().reduced(&mask, 0.0, add).without(&mask);
+        let mean = self.summed(&mask) / n_reduced as f64;
+        let squares = (self - mean).square().summed(&mask).without(&mask);
         squares / (n_reduced - correction) as f64
     }
 
@@ -131,7 +129,7 @@ impl Tensor {
     #[must_use]
     pub fn norm(self, dims: impl Dims) -> Self {
         let mask = dims.mask("norm", self.value().shape.len());
-        self.square().reduced(&mask, 0.0, |left, right| left + right).without(&mask).sqrt()
+        self.square().summed(&mask).without(&mask).sqrt()
     }
 
     /// Computes the square root of [`var`](Self::var).
@@ -163,10 +161,10 @@ impl Tensor {
     #[must_use]
     pub fn logsumexp(self, dim: impl Dim) -> Self {
         let mask = dim.mask("logsumexp", self.value().shape.len());
-        let maximum = self.reduced(&mask, f64::NEG_INFINITY, larger);
+        let maximum = self.largest(&mask);
         // The difference of two infinities would be no number.
         let maximum = maximum.map(|it| if it.is_infinite() { 0.0 } else { it });
-        let sum = (self - maximum).exp().reduced(&mask, 0.0, |left, right| left + right);
+        let sum = (self - maximum).exp().summed(&mask);
         (sum.log() + maximum).without(&mask)
     }
 
@@ -185,7 +183,7 @@ impl Tensor {
     pub fn softmax(self, dim: impl Dim) -> Self {
         let mask = dim.mask("softmax", self.value().shape.len());
         let exponentials = self.shifted(&mask).exp();
-        exponentials / exponentials.reduced(&mask, 0.0, |left, right| left + right)
+        exponentials / exponentials.summed(&mask)
     }
 
     /// Computes `log(softmax(x))` along one dim.
@@ -203,7 +201,7 @@ impl Tensor {
     pub fn log_softmax(self, dim: impl Dim) -> Self {
         let mask = dim.mask("log_softmax", self.value().shape.len());
         let shifted = self.shifted(&mask);
-        shifted - shifted.exp().reduced(&mask, 0.0, |left, right| left + right).log()
+        shifted - shifted.exp().summed(&mask).log()
     }
 
     /// Returns the index of the first largest element along one dim, or of the first NaN, and drops
@@ -221,7 +219,7 @@ impl Tensor {
     /// If the dim does not exist.
     #[must_use]
     pub fn argmax(self, dim: impl Dim) -> Self {
-        self.along("argmax", dim, |line| {
+        self.along("argmax", dim, &|line| {
             let largest = line.iter().copied().fold(f64::NEG_INFINITY, larger);
             let is_largest = |it: &f64| *it == largest || it.is_nan() && largest.is_nan();
             let first = line.iter().position(is_largest).expect("one of them is the largest");
@@ -260,7 +258,7 @@ impl Tensor {
     /// If the dim does not exist.
     #[must_use]
     pub fn cumsum(self, dim: impl Dim) -> Self {
-        self.along("cumsum", dim, |line| {
+        self.along("cumsum", dim, &|line| {
             let mut sum = 0.0;
             let add = |x: &f64| {
                 sum += x;
@@ -275,11 +273,15 @@ impl Tensor {
         self,
         name: &str,
         dim: impl Dim,
-        function: impl Fn(&[f64]) -> Vec<f64>,
+        function: &dyn Fn(&[f64]) -> Vec<f64>,
     ) -> Self {
+        self.along_index(dim.index(name, self.shape().len()), function)
+    }
+
+    fn along_index(self, dim: usize, function: &dyn Fn(&[f64]) -> Vec<f64>) -> Self {
         let rank = self.shape().len();
         let mut order: Vec<usize> = (0..rank).collect();
-        order.swap(dim.index(name, rank), rank - 1);
+        order.swap(dim, rank - 1);
         let last = self.permuted(&order).value();
         let (extent, leading) = last.shape.split_last().expect("the dim is one of them");
         let lines: Vec<Vec<f64>> = last.data.chunks(*extent).map(function).collect();
@@ -290,7 +292,17 @@ impl Tensor {
     /// Subtracts the largest element along the dims, so that no exponential overflows and one of
     /// them is 1.
     fn shifted(self, mask: &[bool]) -> Self {
-        self - self.reduced(mask, f64::NEG_INFINITY, larger)
+        self - self.largest(mask)
+    }
+
+    /// Sums over the dims of the mask, which keep extent 1.
+    fn summed(self, mask: &[bool]) -> Self {
+        self.reduced(mask, 0.0, |left, right| left + right)
+    }
+
+    /// Returns the largest element over the dims of the mask, which keep extent 1.
+    fn largest(self, mask: &[bool]) -> Self {
+        self.reduced(mask, f64::NEG_INFINITY, larger)
     }
 
     /// Combines the elements along the dims of the mask, which keep extent 1.

@@ -16,7 +16,7 @@ use soybean_plan::{DType, Init, Precision};
 
 use crate::support::{
     self, call,
-    interpreter::evaluate,
+    interpreter::{evaluate, evaluate_one},
     samples::{argument, noise},
     split::check_split,
 };
@@ -95,7 +95,7 @@ fn every_operator_has_samples() {
 }
 
 fn loss(case: &Case, sources: &BTreeMap<Value, Vec<f64>>) -> f64 {
-    evaluate(&case.network.graph, sources)[&case.network.loss().unwrap()][0]
+    evaluate_one(&case.network.graph, sources, case.network.loss().unwrap())[0]
 }
 
 #[test]

@@ -77,9 +77,7 @@ impl Stream {
     /// # Errors
     /// The first error that the driver reports for the stream's GPU.
     pub(crate) fn is_idle(&self) -> Result<bool, Error> {
-        let raw = self.raw()?;
-        // SAFETY: the handle is alive.
-        match unsafe { sys::cuStreamQuery(raw) } {
+        match self.query()? {
             sys::CUresult::CUDA_SUCCESS => Ok(true),
             sys::CUresult::CUDA_ERROR_NOT_READY => Ok(false),
             error => Err(self.gpu.error("running a step", DriverError(error))),
@@ -89,15 +87,18 @@ impl Stream {
     /// Returns the error of work that has failed on the stream's GPU. None for a stream whose work
     /// is being captured.
     pub(crate) fn failure(&self) -> Option<Error> {
-        let raw = self.raw().ok()?;
-        // SAFETY: the handle is alive.
-        match unsafe { sys::cuStreamQuery(raw) } {
-            sys::CUresult::CUDA_SUCCESS
-            | sys::CUresult::CUDA_ERROR_NOT_READY
-            | sys::CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED
+        match self.query().ok()? {
+            sys::CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED
             | sys::CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED => None,
-            error => Some(self.gpu.error("running a step", DriverError(error))),
+            _ => self.is_idle().err(),
         }
+    }
+
+    /// Asks the driver for the state of the work.
+    fn query(&self) -> Result<sys::CUresult, Error> {
+        let raw = self.raw()?;
+        // SAFETY: the handle is alive.
+        Ok(unsafe { sys::cuStreamQuery(raw) })
     }
 
     /// Makes a graph of the work that `queue` queues on this stream, and on streams that wait for

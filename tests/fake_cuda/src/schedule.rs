@@ -170,22 +170,23 @@ impl State {
     /// Returns the possible step of the stream with the highest priority.
     fn next_step(&self) -> Option<Step> {
         let mut best: Option<(u64, Step)> = None;
-        let mut offer = |key: u64, step: Step| {
+        // Few steps have a priority so high that it matters whether they can run.
+        let mut offer = |key: u64, step: Step, can_run: &dyn Fn() -> bool| {
             let rank = mix(key ^ self.policy.stream_order);
-            if best.is_none_or(|(least, _)| rank < least) {
+            if best.is_none_or(|(least, _)| rank < least) && can_run() {
                 best = Some((rank, step));
             }
         };
         for (&number, stream) in &self.streams {
             match (&stream.run, stream.queue.front()) {
                 (Some(run), _) => {
-                    let can_run = |node: &&usize| self.can_run_node(&run.graph.nodes[**node]);
-                    for &node in run.ready.iter().filter(can_run) {
-                        offer(run.graph.nodes[node].stream, Step::Node(number, node));
+                    for &at in &run.ready {
+                        let node = &run.graph.nodes[at];
+                        offer(node.stream, Step::Node(number, at), &|| self.can_run_node(node));
                     }
                 }
-                (None, Some(work)) if !stream.hangs && self.can_run(work) => {
-                    offer(number, Step::Front(number));
+                (None, Some(work)) if !stream.hangs => {
+                    offer(number, Step::Front(number), &|| self.can_run(work));
                 }
                 (None, _) => {}
             }
