@@ -53,26 +53,17 @@ pub(crate) fn evaluate(
     graph: &Graph,
     sources: &BTreeMap<Value, Vec<f64>>,
 ) -> BTreeMap<Value, Vec<f64>> {
-    evaluate_in_order(graph, sources, graph.values())
+    evaluate_these(graph, sources, graph.values())
 }
 
-/// Returns one value of a graph, without what is computed after it.
-pub(crate) fn evaluate_one(
+/// Evaluates some values of a graph, each of which comes after its operands.
+pub(crate) fn evaluate_these(
     graph: &Graph,
     sources: &BTreeMap<Value, Vec<f64>>,
-    value: Value,
-) -> Vec<f64> {
-    let up_to_it = graph.values().take_while(|it| *it <= value);
-    evaluate_in_order(graph, sources, up_to_it).remove(&value).expect("it is of the graph")
-}
-
-fn evaluate_in_order(
-    graph: &Graph,
-    sources: &BTreeMap<Value, Vec<f64>>,
-    order: impl Iterator<Item = Value>,
+    these: impl Iterator<Item = Value>,
 ) -> BTreeMap<Value, Vec<f64>> {
     let mut values = sources.clone();
-    for value in order {
+    for value in these {
         let Some(operator) = graph.operator(value) else { continue };
         let kernel = operator.kernel(&graph.operand_shapes(value), &graph.shape(value));
         let operands: Vec<&[f64]> =
