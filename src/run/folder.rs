@@ -115,12 +115,12 @@ mod tests {
     use super::*;
     use crate::run::{
         checkpoint_manager::tests::{checkpoint, steps},
-        output::tests::folder as temporary,
+        output::tests::{TestFolder, folder as temporary},
     };
 
     /// Returns the folder of a run with checkpoints at steps 3, 9 and 10, the last of which is the
     /// best.
-    fn after_a_run(name: &str) -> PathBuf {
+    fn after_a_run(name: &str) -> TestFolder {
         let out = temporary(name);
         for step in [3, 9, 10] {
             checkpoint(&out.join(CHECKPOINTS), step);
@@ -191,7 +191,8 @@ mod tests {
 
     #[test]
     fn one_run_at_a_time_writes_into_a_folder() {
-        let out = temporary("locked").join("run");
+        let folder = temporary("locked");
+        let out = folder.join("run");
         let first = lock(&out).unwrap();
         let error = lock(&out).unwrap_err().to_string();
         assert_eq!(error, format!("cannot write {}: another run is writing there", out.display()));

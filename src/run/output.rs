@@ -161,15 +161,32 @@ pub(crate) fn write_error(path: &Path, found: &dyn Display) -> Error {
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use std::ops::Deref;
+
     use super::*;
     use crate::run::record::tests::{evaluation, step};
 
+    /// A folder that is removed when a test ends.
+    pub(crate) struct TestFolder(PathBuf);
+
+    impl Deref for TestFolder {
+        type Target = Path;
+        fn deref(&self) -> &Path {
+            &self.0
+        }
+    }
+
+    impl Drop for TestFolder {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
     /// Returns an empty folder for a test.
-    pub(crate) fn folder(name: &str) -> PathBuf {
+    pub(crate) fn folder(name: &str) -> TestFolder {
         let folder = std::env::temp_dir().join(format!("soybean-{name}-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&folder);
         fs::create_dir_all(&folder).expect("the folder for temporary files can be written");
-        folder
+        TestFolder(folder)
     }
 
     fn written(folder: &Path) -> Vec<(u64, bool)> {

@@ -253,7 +253,7 @@ mod tests {
     fn events_can_be_decoded() {
         let folder = folder("events");
         write(&folder);
-        let file = fs::read_dir(&folder).unwrap().next().unwrap().unwrap().path();
+        let file = fs::read_dir(&*folder).unwrap().next().unwrap().unwrap().path();
         let events = framed(&fs::read(file).unwrap());
         assert_eq!(events.len(), 302);
         assert!(fields(&events[0]).contains(&(3, b"brain.Event:2".to_vec())));
@@ -297,7 +297,7 @@ assert [point.step for point in points] == list(range(1, 251)), [point.step for 
 assert all(abs(point.value - 0.1) < 1e-7 and point.wall_time == 1.5e9 for point in points)
 print(sorted(events.Tags()["scalars"]))
 "#;
-        let output = Command::new(python).args(["-c", SCRIPT]).arg(&folder).output();
+        let output = Command::new(python).args(["-c", SCRIPT]).arg(&*folder).output();
         let output = output.expect("it starts");
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         assert!(output.status.success(), "{}", text(&output.stderr));
