@@ -155,8 +155,8 @@ impl Tensor {
     }
 }
 
-// These are not generic: they would be compiled in the user's crate, which has no optimization
-// without `--release`.
+// These are not generic: they would be compiled in the user's crate, which is rarely optimized
+// without `--release`. Dev profiles can optimize this crate alone.
 
 /// Applies `function` to pairs of elements of two tensors, which are broadcast.
 pub(super) fn zip(

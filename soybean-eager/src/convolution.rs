@@ -112,6 +112,7 @@ impl Tensor {
         self.convolved(weight, [stride.per_dim(), padding.per_dim(), dilation.per_dim()], groups)
     }
 
+    /// Computes [`Self::conv2d`] outside of the user's crate.
     fn convolved(
         self,
         weight: Self,
@@ -272,6 +273,7 @@ impl Tensor {
         self.convolved_transposed(weight, [stride, padding, beyond, dilation], groups)
     }
 
+    /// Computes [`Self::conv_transpose2d`] outside of the user's crate.
     fn convolved_transposed(
         self,
         weight: Self,

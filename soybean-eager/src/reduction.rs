@@ -278,6 +278,7 @@ impl Tensor {
         self.along_index(dim.index(name, self.shape().len()), function)
     }
 
+    /// Computes [`Self::along`] outside of the user's crate.
     fn along_index(self, dim: usize, function: &dyn Fn(&[f64]) -> Vec<f64>) -> Self {
         let rank = self.shape().len();
         let mut order: Vec<usize> = (0..rank).collect();

@@ -185,6 +185,7 @@ pub(crate) mod tests {
     /// Returns an empty folder for a test.
     pub(crate) fn folder(name: &str) -> TestFolder {
         let folder = std::env::temp_dir().join(format!("soybean-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&folder);
         fs::create_dir_all(&folder).expect("the folder for temporary files can be written");
         TestFolder(folder)
     }
