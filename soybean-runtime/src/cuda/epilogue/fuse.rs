@@ -88,7 +88,9 @@ impl Fuser<'_> {
             return None;
         };
         let range = self.range(intermediate);
-        let map_at = (product + 1..self.fused.steps.len()).find(|&at| self.reads(at, &range))?;
+        // A step that overwrites the result ends the search, unless it reads it before.
+        let map_at = (product + 1..self.fused.steps.len())
+            .find(|&at| self.reads(at, &range) || self.writes(at, &range))?;
         let FusedStep::Plain(map_step) = &self.fused.steps[map_at] else { return None };
         let Kernel::Map(map) = self.kernels.get(map_step.kernel)? else { return None };
         let &[result] = &map_step.results[..] else { return None };

@@ -49,12 +49,13 @@ impl Fuser<'_> {
 
     /// Fuses a sum into a product that reads the same content of the operand.
     fn fuse_sum(&mut self, sum: &SumOfRows) -> Option<()> {
+        // The search for a product comes first: it is the only one that looks at a step alone.
         let products = (0..self.fused.steps.len())
-            .filter(|&at| {
+            .filter_map(|at| Some((at, self.product_with(at, sum)?)))
+            .filter(|&(at, _)| {
                 let between = at.min(sum.step) + 1..at.max(sum.step);
                 self.is_unchanged(sum.operand, between)
-            })
-            .filter_map(|at| Some((at, self.product_with(at, sum)?)));
+            });
         let products: Vec<(usize, FusedProduct)> = products.collect();
         let (place, parts, product) = products.into_iter().find_map(|(at, product)| {
             let place = self.place_of_both(at, sum.step)?;
