@@ -109,6 +109,18 @@ impl Choices {
         Ok(fastest.filter(|it| it.1.is_finite()).map(|it| it.0))
     }
 
+    /// Replaces all choices that are known.
+    #[cfg(test)]
+    pub(crate) fn replace(&mut self, number: usize) {
+        self.numbers.values_mut().for_each(|it| *it = number);
+    }
+
+    /// Returns all choices that are known.
+    #[cfg(test)]
+    pub(crate) fn known_numbers(&self) -> Vec<usize> {
+        self.numbers.values().copied().collect()
+    }
+
     /// Adds a choice to those on disk.
     fn keep(&mut self, key: String, number: usize) {
         self.numbers.insert(key, number);

@@ -36,6 +36,7 @@ use super::{
         handle::{Cudnn, cudnn_error, is_refusal},
     },
     epilogue::{Epilogue, Function},
+    generated_operations::Remaining,
     stream::Stream,
 };
 use crate::Error;
@@ -60,14 +61,6 @@ pub(crate) struct ConvolutionOperands {
     pub(crate) result: u64,
     /// The third input of the epilogue, or 0.
     pub(crate) third: u64,
-}
-
-/// The operations that a queued convolution leaves to its caller.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Remaining {
-    Nothing,
-    /// The conversion of the result, or the epilogue, if the plan has one of them.
-    Operations,
 }
 
 /// An engine for a convolution.

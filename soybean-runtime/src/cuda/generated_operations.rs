@@ -12,15 +12,25 @@ use super::{
 };
 use crate::Error;
 
+/// The part of a call that a library leaves to its caller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Remaining {
+    Nothing,
+    /// What [`GeneratedOperations::run_remaining`] queues.
+    Operations,
+}
+
 /// The generated operations of a call.
+#[derive(Default)]
 pub(crate) struct GeneratedOperations {
     /// The operations that a library call leaves.
-    remaining: Vec<DeviceOperation>,
+    remaining: Variant,
     /// The variants of the whole kernel; none if a library certainly computes it.
     variants: Vec<Variant>,
 }
 
-/// A variant of a kernel.
+/// A variant of a kernel, or of a part of it.
+#[derive(Default)]
 struct Variant {
     operations: Vec<DeviceOperation>,
     workspace_bytes: usize,
@@ -39,7 +49,7 @@ impl GeneratedOperations {
             Ok(Variant { operations, workspace_bytes: it.workspace_bytes })
         };
         Ok(Self {
-            remaining: operations(module, made.remaining)?,
+            remaining: variant(made.remaining)?,
             variants: made.variants.into_iter().map(variant).collect::<Result<_, Error>>()?,
         })
     }
@@ -52,6 +62,11 @@ impl GeneratedOperations {
     /// Returns the workspace of a variant in bytes.
     pub(crate) fn workspace_bytes(&self, variant: usize) -> usize {
         self.variants[variant].workspace_bytes
+    }
+
+    /// Returns the workspace in bytes of what a library call leaves.
+    pub(crate) const fn remaining_workspace_bytes(&self) -> usize {
+        self.remaining.workspace_bytes
     }
 
     /// Returns the workspace in bytes of the variant that needs the most.
@@ -69,7 +84,7 @@ impl GeneratedOperations {
         operands: KernelOperands<'_>,
     ) -> Result<(), Error> {
         // SAFETY: required of the caller.
-        self.remaining.iter().try_for_each(|it| unsafe { it.run(stream, operands) })
+        unsafe { self.remaining.run(stream, operands) }
     }
 
     /// Queues a variant of the whole kernel.
@@ -82,9 +97,19 @@ impl GeneratedOperations {
         stream: &Stream,
         operands: KernelOperands<'_>,
     ) -> Result<(), Error> {
-        let mut operations = self.variants[variant].operations.iter();
         // SAFETY: required of the caller.
-        operations.try_for_each(|it| unsafe { it.run(stream, operands) })
+        unsafe { self.variants[variant].run(stream, operands) }
+    }
+}
+
+impl Variant {
+    /// Queues the operations on a stream.
+    ///
+    /// # Safety
+    /// As [`GpuKernels::run`](super::kernels::GpuKernels::run).
+    unsafe fn run(&self, stream: &Stream, operands: KernelOperands<'_>) -> Result<(), Error> {
+        // SAFETY: required of the caller.
+        self.operations.iter().try_for_each(|it| unsafe { it.run(stream, operands) })
     }
 }
 

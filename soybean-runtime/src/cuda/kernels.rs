@@ -8,9 +8,8 @@ use soybean_codegen::Address;
 use super::{
     autotune::{Autotuner, Choices},
     compile::Compiler,
-    convolution::Remaining,
     cudnn::handle::Cudnn,
-    generated_operations::GeneratedOperations,
+    generated_operations::{GeneratedOperations, Remaining},
     gpu::Gpu,
     libraries::installation,
     library_call::{Chosen, LibraryCall, choose, generated_parts},
@@ -103,7 +102,8 @@ impl GpuKernels {
         let cudnn = installation().cudnn().is_ok().then(|| Cudnn::new(gpu)).transpose()?;
         let mut library_calls = Vec::new();
         for call in requests.calls {
-            let made = LibraryCall::new(&cublaslt, cudnn.as_ref(), requests, call, tuner.as_mut())?;
+            let is_measured = tuner.is_some();
+            let made = LibraryCall::new(&cublaslt, cudnn.as_ref(), requests, call, is_measured)?;
             library_calls.push(made);
         }
         let parts: Vec<_> = (library_calls.iter().zip(requests.calls))
@@ -124,11 +124,15 @@ impl GpuKernels {
             let call = (requests, &requests.calls[number]);
             let generated = GeneratedOperations::new(module_of(number), made)?;
             let chosen = match &mut tuner {
-                Some(tuner) => choose(library_call, call, cudnn.as_ref(), tuner, &generated)?,
+                Some(tuner) => {
+                    choose(library_call, call, (&cublaslt, cudnn.as_ref()), tuner, &generated)?
+                }
                 None => library_call.map_or(Chosen::Variant(0), Chosen::Library),
             };
             let n_bytes = match &chosen {
-                Chosen::Library(made) => made.workspace_bytes(),
+                Chosen::Library(made) => {
+                    made.workspace_bytes().max(generated.remaining_workspace_bytes())
+                }
                 Chosen::Variant(number) => generated.workspace_bytes(*number),
             };
             workspace_bytes = workspace_bytes.max(n_bytes);

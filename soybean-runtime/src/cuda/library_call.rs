@@ -7,9 +7,9 @@ use soybean_plan::Kernel;
 use super::{
     attention::{self, AttentionOperands, AttentionPlan},
     autotune::Autotuner,
-    convolution::{ConvolutionLimits, ConvolutionOperands, ConvolutionPlan, Remaining},
+    convolution::{ConvolutionLimits, ConvolutionOperands, ConvolutionPlan},
     cudnn::handle::Cudnn,
-    generated_operations::GeneratedOperations,
+    generated_operations::{GeneratedOperations, Remaining},
     kernels::KernelOperands,
     matmul::{self, CublasLt, MatmulPlan},
     source::{GeneratedParts, KernelCall, KernelRequests, RemainingPart},
@@ -31,7 +31,7 @@ impl LibraryCall {
         cudnn: Option<&Cudnn>,
         requests: &KernelRequests<'_>,
         call: &KernelCall,
-        tuner: Option<&mut Autotuner<'_>>,
+        is_measured: bool,
     ) -> Result<Option<Self>, Error> {
         let (&[left, right, ..], &[result, ..]) = (&call.inputs[..], &call.results[..]) else {
             return Ok(None);
@@ -41,8 +41,8 @@ impl LibraryCall {
             (Kernel::Contract(contraction), _) => {
                 let mut matmul =
                     MatmulPlan::new(cublaslt, contraction, types, precision, call.epilogue)?;
-                if let (Some(matmul), Some(tuner)) = (&mut matmul, tuner) {
-                    matmul.autotune(cublaslt, tuner, contraction, types)?;
+                if let Some(matmul) = matmul.as_mut().filter(|_| is_measured) {
+                    matmul.add_alternatives(cublaslt, requests.max_workspace_bytes)?;
                 }
                 Ok(matmul.map(|it| Self::Matmul(Box::new(it))))
             }
@@ -51,13 +51,13 @@ impl LibraryCall {
                 let limits = ConvolutionLimits { precision, max_workspace_bytes };
                 let mut plan =
                     ConvolutionPlan::new(cudnn, convolution, types, call.epilogue, limits)?;
-                if let (Some(plan), None) = (&mut plan, tuner) {
+                if let Some(plan) = plan.as_mut().filter(|_| !is_measured) {
                     plan.choose_first(cudnn);
                 }
                 Ok(plan.map(|it| Self::Convolution(Box::new(it))))
             }
             // Only a measurement can prefer a plan of cuDNN to the generated kernel.
-            (Kernel::Attend(attention), Some(cudnn)) if tuner.is_some() => {
+            (Kernel::Attend(attention), Some(cudnn)) if is_measured => {
                 let max_workspace_bytes = requests.max_workspace_bytes;
                 let types = (&call.inputs[..], result);
                 let plan = AttentionPlan::new(cudnn, attention, types, max_workspace_bytes);
@@ -91,12 +91,11 @@ impl LibraryCall {
         let [left, right] = [input(0)?, input(1)?];
         match (self, cudnn) {
             (Self::Matmul(matmul), _) => {
-                let (result, bias, aux) =
-                    (operands.address(Address::Result(0))?, operands.bias, operands.aux);
+                let (result, aux) = (operands.address(Address::Result(0))?, operands.aux);
+                let bias = operands.results.get(1).copied().unwrap_or(operands.bias);
                 let at = matmul::MatmulOperands { left, right, result, bias, aux };
                 // SAFETY: required of the caller.
-                unsafe { matmul.run(cublaslt, stream, at, operands.workspace) }?;
-                Ok(Remaining::Nothing)
+                unsafe { matmul.run(cublaslt, stream, at, operands.workspace) }
             }
             (Self::Convolution(plan), Some(cudnn)) => {
                 let result = operands.address(plan.result())?;
@@ -126,6 +125,9 @@ pub(crate) fn generated_parts<'a>(
     is_measured: bool,
 ) -> GeneratedParts<'a> {
     let remaining = match library_call {
+        Some(LibraryCall::Matmul(_)) if is_measured && call.epilogue.summed_operand().is_some() => {
+            RemainingPart::Sums
+        }
         None | Some(LibraryCall::Matmul(_) | LibraryCall::Attention(_)) => RemainingPart::Nothing,
         Some(LibraryCall::Convolution(_)) if !call.epilogue.is_plain() => RemainingPart::Epilogue,
         Some(LibraryCall::Convolution(it)) => {
@@ -153,15 +155,19 @@ pub(crate) enum Chosen {
 }
 
 /// Chooses between the algorithms of a call and the variants of the generated kernel by
-/// measurement. Products have been measured before.
+/// measurement.
 pub(crate) fn choose(
     library_call: Option<LibraryCall>,
     (requests, call): (&KernelRequests<'_>, &KernelCall),
-    cudnn: Option<&Cudnn>,
+    (cublaslt, cudnn): (&CublasLt, Option<&Cudnn>),
     tuner: &mut Autotuner<'_>,
     generated: &GeneratedOperations,
 ) -> Result<Chosen, Error> {
     match (library_call, &requests.kernels[call.kernel], cudnn) {
+        (Some(LibraryCall::Matmul(mut plan)), Kernel::Contract(contraction), _) => {
+            plan.autotune(cublaslt, tuner, contraction, generated)?;
+            Ok(Chosen::Library(LibraryCall::Matmul(plan)))
+        }
         (Some(LibraryCall::Convolution(plan)), Kernel::Convolve(convolution), Some(cudnn)) => {
             let types = [call.inputs[0], call.inputs[1], call.results[0]];
             let what = (convolution, types, call.epilogue);

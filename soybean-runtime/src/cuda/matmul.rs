@@ -8,6 +8,7 @@ mod autotune;
 pub(super) mod binding;
 mod descriptor;
 mod layout;
+mod transposed;
 
 use std::{mem::MaybeUninit, ptr, sync::Arc};
 
@@ -19,14 +20,15 @@ use self::{
         cublasLtMatmulDescAttributes_t as Attribute,
     },
     descriptor::{
-        MatmulDescriptor, MatmulPreference, MatrixLayout, NOT_SUPPORTED, data_type,
+        MatmulDescriptor, MatmulPreference, MatrixLayout, NOT_SUPPORTED, TRANSPOSED, data_type,
         epilogue_number, to_i64,
     },
     layout::{MatmulLayout, OperandOrder, candidate_layouts},
+    transposed::{TransposedOperand, lies_across_the_depth},
 };
 use super::{
-    capture_lock::not_capturing, epilogue::Epilogue, gpu::Gpu, libraries::installation,
-    stream::Stream,
+    capture_lock::not_capturing, epilogue::Epilogue, generated_operations::Remaining, gpu::Gpu,
+    libraries::installation, stream::Stream,
 };
 use crate::{Error, ErrorKind};
 
@@ -77,13 +79,16 @@ impl Drop for CublasLt {
 
 /// A contraction of a program with its descriptors and algorithm.
 pub(crate) struct MatmulPlan {
-    descriptor: MatmulDescriptor,
-    /// Layouts of cuBLASLt's first and second operand and of the result.
-    layouts: [MatrixLayout; 3],
-    /// Algorithms that compute it, in cuBLASLt's order, and the number of the one to run.
-    algorithms: Vec<sys::cublasLtMatmulHeuristicResult_t>,
+    layout: MatmulLayout,
+    /// Element types of left operand, right operand and result.
+    types: [DType; 3],
+    compute: Compute,
+    /// The product of the operands as they lie with its whole epilogue, and the alternatives.
+    variants: Vec<MatmulVariant>,
+    /// Algorithms that compute it, in the order of variants and then in cuBLASLt's, and the number
+    /// of the one to run.
+    algorithms: Vec<MatmulAlgorithm>,
     chosen: usize,
-    order: OperandOrder,
     /// Byte offsets of left, right and result for each call.
     calls: Vec<[u64; 3]>,
     epilogue: Epilogue,
@@ -91,6 +96,24 @@ pub(crate) struct MatmulPlan {
 
 // SAFETY: this value owns its descriptors.
 unsafe impl Send for MatmulPlan {}
+
+/// The descriptors of a product.
+struct MatmulVariant {
+    descriptor: MatmulDescriptor,
+    /// Layouts of cuBLASLt's first and second operand and of the result.
+    layouts: [MatrixLayout; 3],
+    /// The operand that is transposed before.
+    transposed: Option<TransposedOperand>,
+    /// The epilogue of the call. A generated kernel adds up the operand if this one does not.
+    epilogue: Epilogue,
+}
+
+/// An algorithm for a variant.
+struct MatmulAlgorithm {
+    /// The number of the variant.
+    variant: usize,
+    found: sys::cublasLtMatmulHeuristicResult_t,
+}
 
 /// Device addresses of the operands of a product.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -127,7 +150,7 @@ impl MatmulPlan {
             if !epilogue.is_plain() && !takes_epilogue(&layout, epilogue) {
                 continue;
             }
-            match Self::with(lt, &layout, types, compute, epilogue) {
+            match Self::with(lt, layout, types, compute, epilogue) {
                 Ok(product) => return Ok(Some(product)),
                 // A generated kernel computes products that cuBLASLt does not support.
                 Err(CublasError(
@@ -141,49 +164,100 @@ impl MatmulPlan {
 
     fn with(
         lt: &CublasLt,
-        layout: &MatmulLayout,
-        [left, right, result]: [DType; 3],
+        layout: MatmulLayout,
+        types: [DType; 3],
         compute: Compute,
         epilogue: Epilogue,
     ) -> Result<Self, CublasError> {
-        let MatmulLayout { order, operands: [first, second], n_batch, .. } = layout;
-        let types = match order {
-            OperandOrder::RightLeft => [right, left],
-            OperandOrder::LeftRight => [left, right],
+        let [left, right, result] = types;
+        let in_bytes = |[at_left, at_right, at_result]: &[usize; 3]| {
+            [at_left * left.bytes(), at_right * right.bytes(), at_result * result.bytes()]
         };
-        let descriptor = describe(layout, compute, epilogue, result)?;
+        let calls = layout.calls.iter().map(in_bytes).map(|it| it.map(|it| it as u64)).collect();
+        let (variants, algorithms) = (Vec::new(), Vec::new());
+        let mut this = Self {
+            layout: layout.clone(),
+            types,
+            compute,
+            variants,
+            algorithms,
+            chosen: 0,
+            calls,
+            epilogue,
+        };
+        this.add_variant(lt, &layout, epilogue, None)?;
+        Ok(this)
+    }
+
+    /// Adds what may be faster: with a transposed copy of an operand if the workspace suffices, and
+    /// with a kernel that adds up an operand. What cuBLASLt does not support is left out.
+    pub(crate) fn add_alternatives(
+        &mut self,
+        lt: &CublasLt,
+        max_workspace_bytes: usize,
+    ) -> Result<(), Error> {
+        lt.gpu.bind()?;
+        let plain = self.epilogue.summed_operand().map(|_| Epilogue::default());
+        if let Some(plain) = plain {
+            let _unsupported = self.add_variant(lt, &self.layout.clone(), plain, None);
+        }
+        let is_tf32 = self.compute == Compute::CUBLAS_COMPUTE_32F_FAST_TF32;
+        if !is_tf32 || !lies_across_the_depth(&self.layout) {
+            return Ok(());
+        }
+        for epilogue in [Some(self.epilogue), plain].into_iter().flatten() {
+            for number in [0, 1] {
+                // Both operands are in `f32`.
+                let made = TransposedOperand::new(&self.layout, number, DType::F32);
+                if let Ok((copy, layout)) = made
+                    && copy.n_bytes + MAX_WORKSPACE_BYTES <= max_workspace_bytes
+                {
+                    let _unsupported = self.add_variant(lt, &layout, epilogue, Some(copy));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds the algorithms for a layout of the operands.
+    fn add_variant(
+        &mut self,
+        lt: &CublasLt,
+        layout: &MatmulLayout,
+        epilogue: Epilogue,
+        transposed: Option<TransposedOperand>,
+    ) -> Result<(), CublasError> {
+        let [left, right, result] = self.types;
+        let MatmulLayout { order, operands: [first, second], n_batch, .. } = layout;
+        let types = order.first_and_second(left, right);
+        let descriptor = describe(layout, self.compute, epilogue, result)?;
         let layouts = [
             MatrixLayout::new(types[0], first, *n_batch)?,
             MatrixLayout::new(types[1], second, *n_batch)?,
             MatrixLayout::new(result, &layout.result, *n_batch)?,
         ];
-        let in_bytes = |[at_left, at_right, at_result]: &[usize; 3]| {
-            [at_left * left.bytes(), at_right * right.bytes(), at_result * result.bytes()]
-        };
-        let calls: Vec<[usize; 3]> = layout.calls.iter().map(in_bytes).collect();
-        let [at_left, at_right, at_result] = alignments(&calls);
-        let preference = match order {
-            OperandOrder::RightLeft => [at_right, at_left, at_result],
-            OperandOrder::LeftRight => [at_left, at_right, at_result],
-        };
-        let preference = MatmulPreference::new(MAX_WORKSPACE_BYTES, preference)?;
-        Ok(Self {
-            algorithms: search(lt, &descriptor, &layouts, &preference)?,
-            chosen: 0,
-            descriptor,
-            layouts,
-            order: *order,
-            calls: calls.into_iter().map(|it| it.map(|it| it as u64)).collect(),
-            epilogue,
-        })
+        let [at_left, at_right, at_result] = alignments(&self.calls);
+        let [first, second] = order.first_and_second(at_left, at_right);
+        let preference = MatmulPreference::new(MAX_WORKSPACE_BYTES, [first, second, at_result])?;
+        let found = search(lt, &descriptor, &layouts, &preference)?;
+        let variant = self.variants.len();
+        self.algorithms.extend(found.into_iter().map(|found| MatmulAlgorithm { variant, found }));
+        self.variants.push(MatmulVariant { descriptor, layouts, transposed, epilogue });
+        Ok(())
     }
 
     /// Returns the workspace in bytes that [`Self::run`] needs.
     pub(crate) fn workspace_bytes(&self) -> usize {
-        self.algorithms[self.chosen].workspaceSize
+        self.workspace_bytes_of(&self.algorithms[self.chosen])
     }
 
-    /// Queues the product on a stream.
+    /// Returns the workspace in bytes of an algorithm: the copy of an operand, and then its own.
+    fn workspace_bytes_of(&self, algorithm: &MatmulAlgorithm) -> usize {
+        let copy = self.variants[algorithm.variant].transposed.as_ref();
+        copy.map_or(0, |it| it.n_bytes) + algorithm.found.workspaceSize
+    }
+
+    /// Queues the product on a stream. Returns whether the sums of an operand remain.
     ///
     /// # Safety
     /// The plan was made with this handle, and the stream belongs to the same GPU. Until the
@@ -196,7 +270,7 @@ impl MatmulPlan {
         stream: &Stream,
         operands: MatmulOperands,
         workspace: u64,
-    ) -> Result<(), Error> {
+    ) -> Result<Remaining, Error> {
         // SAFETY: required of the caller.
         unsafe { self.run_algorithm(self.chosen, lt, stream, operands, workspace) }
     }
@@ -212,36 +286,41 @@ impl MatmulPlan {
         stream: &Stream,
         operands: MatmulOperands,
         workspace: u64,
-    ) -> Result<(), Error> {
-        let algorithm = &self.algorithms[number];
+    ) -> Result<Remaining, Error> {
+        let MatmulAlgorithm { variant, found: algorithm } = &self.algorithms[number];
+        let MatmulVariant { descriptor, layouts, transposed, epilogue } = &self.variants[*variant];
         let refused = |error| cublas_error("a matrix product", error);
         let raw = stream.raw()?;
-        if self.epilogue.bias.is_some() {
-            self.descriptor
+        if epilogue.bias.is_some() {
+            descriptor
                 .set(Attribute::CUBLASLT_MATMUL_DESC_BIAS_POINTER, &operands.bias)
                 .map_err(refused)?;
         }
-        if self.epilogue.has_aux() {
-            self.descriptor
+        if epilogue.has_aux() {
+            descriptor
                 .set(Attribute::CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &operands.aux)
                 .map_err(refused)?;
         }
         let (one, zero) = (1.0_f32, 0.0_f32);
         let [first_layout, second_layout, result_layout] =
-            self.layouts.each_ref().map(MatrixLayout::raw);
+            layouts.each_ref().map(MatrixLayout::raw);
+        let after_copy = workspace + transposed.as_ref().map_or(0, |it| it.n_bytes as u64);
         for [at_left, at_right, at_result] in &self.calls {
             let (left, right) = (operands.left + at_left, operands.right + at_right);
-            let (first, second) = match self.order {
-                OperandOrder::RightLeft => (right, left),
-                OperandOrder::LeftRight => (left, right),
-            };
+            let mut addresses = self.layout.order.first_and_second(left, right);
+            if let Some(copy) = transposed {
+                let from = std::mem::replace(&mut addresses[copy.number], workspace);
+                // SAFETY: required of the caller.
+                unsafe { copy.run(lt, raw.cast(), from, workspace) }.map_err(refused)?;
+            }
+            let [first, second] = addresses;
             let result = operands.result + at_result;
             // SAFETY: descriptors and algorithm were found together for this handle; the addresses
             // are required of the caller.
             unsafe {
                 sys::cublasLtMatmul(
                     lt.raw,
-                    self.descriptor.raw(),
+                    descriptor.raw(),
                     ptr::from_ref(&one).cast(),
                     first as *const _,
                     first_layout,
@@ -253,7 +332,7 @@ impl MatmulPlan {
                     result as *mut _,
                     result_layout,
                     &raw const algorithm.algo,
-                    workspace as *mut _,
+                    after_copy as *mut _,
                     algorithm.workspaceSize,
                     raw.cast(),
                 )
@@ -261,7 +340,8 @@ impl MatmulPlan {
             .result()
             .map_err(refused)?;
         }
-        Ok(())
+        let is_whole = *epilogue == self.epilogue;
+        Ok(if is_whole { Remaining::Nothing } else { Remaining::Operations })
     }
 }
 
@@ -310,8 +390,7 @@ fn describe(
     result: DType,
 ) -> Result<MatmulDescriptor, CublasError> {
     let descriptor = MatmulDescriptor::new(compute)?;
-    // Values of `CUBLAS_OP_N` and `CUBLAS_OP_T`, which the bindings lack.
-    let transposed = layout.operands.map(|it| i32::from(it.is_transposed));
+    let transposed = layout.operands.map(|it| i32::from(it.is_transposed) * TRANSPOSED);
     descriptor.set(Attribute::CUBLASLT_MATMUL_DESC_TRANSA, &transposed[0])?;
     descriptor.set(Attribute::CUBLASLT_MATMUL_DESC_TRANSB, &transposed[1])?;
     let number = epilogue_number(epilogue).ok_or(NOT_SUPPORTED)?;
@@ -335,9 +414,9 @@ fn describe(
 }
 
 /// Returns the alignment in bytes of left operand, right operand and result over all calls.
-fn alignments(calls: &[[usize; 3]]) -> [u32; 3] {
+fn alignments(calls: &[[u64; 3]]) -> [u32; 3] {
     [0, 1, 2].map(|operand| {
-        let places = calls.iter().fold(EXPECTED_ALIGNMENT, |all, call| all | call[operand]);
+        let places = calls.iter().fold(EXPECTED_ALIGNMENT as u64, |all, call| all | call[operand]);
         // The lowest set bit of all offsets.
         1 << places.trailing_zeros()
     })

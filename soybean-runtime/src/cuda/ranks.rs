@@ -61,7 +61,7 @@ pub(crate) struct CudaRanks {
     device_program: DeviceProgram,
 }
 
-/// Returns the maximum workspace in bytes of one convolution: half of what the arena leaves free on
+/// Returns the maximum workspace in bytes of a library call: half of what the arena leaves free on
 /// the fullest GPU, rounded down to a power of two. So equal GPUs choose equal algorithms, even if
 /// other programs hold a little memory of some.
 fn max_workspace_bytes(

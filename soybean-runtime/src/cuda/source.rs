@@ -10,7 +10,7 @@ use super::{
     compile::cubin,
     convolution::{ResultConversion, epilogue_map},
     device_program::DeviceProgram,
-    epilogue::{Epilogue, Function, Fused, FusedStep},
+    epilogue::{Epilogue, Function, Fused, FusedStep, operand_sums},
     gpu::Gpu,
     phase::PhaseBuilder,
 };
@@ -23,7 +23,7 @@ pub(crate) struct KernelCall {
     pub(crate) inputs: Vec<DType>,
     pub(crate) results: Vec<DType>,
     /// Epilogue of a product. Convolutions have its bias or the result of ReLU as their third
-    /// input.
+    /// input, and matrix products the sums of an operand as their second result.
     pub(crate) epilogue: Epilogue,
 }
 
@@ -43,7 +43,7 @@ pub(crate) struct KernelRequests<'a> {
     pub(crate) calls: &'a [KernelCall],
     /// Names of the functions of transfers.
     pub(crate) transfers: &'a [String],
-    /// Maximum workspace in bytes of a convolution of cuDNN.
+    /// Maximum workspace in bytes of a library call.
     pub(crate) max_workspace_bytes: usize,
 }
 
@@ -72,14 +72,16 @@ pub(crate) enum RemainingPart<'a> {
     Conversion(&'a ResultConversion),
     /// The epilogue of a convolution, in case that the library does not apply it.
     Epilogue,
+    /// The sums of an operand of a matrix product, in case that the library does not compute them.
+    Sums,
 }
 
 /// Functions and operations that are generated for a call.
 #[derive(Debug, Default)]
 pub(crate) struct GeneratedCall {
     text: String,
-    /// Operations after the library call.
-    pub(crate) remaining: Vec<Operation>,
+    /// What follows the library call, whose text is in `text`, too.
+    pub(crate) remaining: Generated,
     /// The variants of the whole kernel, whose texts are in `text`.
     pub(crate) variants: Vec<Generated>,
 }
@@ -114,8 +116,10 @@ impl ModelSource {
                 RemainingPart::Nothing => Generated::default(),
                 RemainingPart::Conversion(conversion) => generate_conversion(conversion, &prefix)?,
                 RemainingPart::Epilogue => generate_epilogue(requests, call, &prefix)?,
+                RemainingPart::Sums => generate_sums(requests, call, &prefix)?,
             };
-            let mut text = remaining.text;
+            let Generated { mut text, operations, workspace_bytes } = remaining;
+            let remaining = Generated { text: String::new(), operations, workspace_bytes };
             let mut variants = Vec::new();
             for variant in 0..parts.n_variants {
                 let prefix = match variant {
@@ -126,7 +130,6 @@ impl ModelSource {
                 text.push_str(&made.text);
                 variants.push(Generated { text: String::new(), ..made });
             }
-            let remaining = remaining.operations;
             this.calls.push(GeneratedCall { text, remaining, variants });
         }
         Ok(this)
@@ -195,6 +198,29 @@ fn generate_epilogue(
     }))
 }
 
+/// Generates the sums of an operand of a matrix product along its depth.
+fn generate_sums(
+    requests: &KernelRequests<'_>,
+    call: &KernelCall,
+    prefix: &str,
+) -> Result<Generated, Error> {
+    let kernel = &requests.kernels[call.kernel];
+    let (Kernel::Contract(contraction), Some(operand)) = (kernel, call.epilogue.summed_operand())
+    else {
+        return Err(no_kernel(requests, call));
+    };
+    let sums = Kernel::Reduce(operand_sums(contraction, call.epilogue));
+    let (inputs, results) = (&call.inputs[operand..=operand], &call.results[1..]);
+    let what = codegen::Call { kernel: &sums, inputs, results, precision: requests.precision };
+    let made = codegen::generate(&what, &format!("{prefix}sums_"));
+    let made = made.ok_or_else(|| no_kernel(requests, call))?;
+    Ok(redirected(made, |address| match address {
+        Address::Input(_) => Address::Input(operand),
+        Address::Result(_) => Address::Result(1),
+        Address::Scalars | Address::Workspace(_) => address,
+    }))
+}
+
 /// Returns the functions of two kernels, and their operations one after another.
 fn in_turn(first: Generated, second: Generated) -> Generated {
     Generated {
@@ -226,7 +252,7 @@ fn generate(
     let (what, epilogue) = (call.described(requests), call.epilogue);
     let made = match what.kernel {
         _ if epilogue.is_plain() => codegen::generate_variant(&what, variant, prefix),
-        Kernel::Convolve(_) if epilogue.function == Function::ReluGradientByResult => {
+        Kernel::Convolve(_) if epilogue.function == Function::ReluGradient => {
             let made = codegen::generate(&what, prefix);
             return made.map_or_else(
                 || Err(no_kernel(requests, call)),

@@ -4,19 +4,23 @@
 
 mod descriptor;
 mod matmul;
+mod matrix;
+mod transform;
 
 use std::ffi::{CStr, c_int};
 
 use crate::ffi::{Address, Handle, In, Out, constant};
 use crate::handles::Handles;
 use crate::state::lock;
-use descriptor::{MatmulDescriptor, MatmulPreference, MatrixLayout};
+use descriptor::{MatmulDescriptor, MatmulPreference, MatrixLayout, TransformDescriptor};
 use matmul::Matmul;
+use transform::Transform;
 
 static LIBRARIES: Handles<()> = Handles::new();
 static DESCRIPTORS: Handles<MatmulDescriptor> = Handles::new();
 static LAYOUTS: Handles<MatrixLayout> = Handles::new();
 static PREFERENCES: Handles<MatmulPreference> = Handles::new();
+static TRANSFORMS: Handles<TransformDescriptor> = Handles::new();
 
 /// `cublasStatus_t`.
 #[repr(transparent)]
@@ -156,6 +160,28 @@ cublaslt! {
             matmul.relu_drops_nan = algorithm.workspace_bytes == 0 && lock().settings.relu_drops_nan;
         }
         matmul.submit(stream)
+    }
+    fn cublasLtMatrixTransformDescCreate(descriptor: Out<Handle>, scale: u32) {
+        descriptor.put(TRANSFORMS.add(TransformDescriptor::new(scale)?)).ok_or(Status::INVALID_VALUE)
+    }
+    fn cublasLtMatrixTransformDescDestroy(descriptor: Handle) {
+        TRANSFORMS.remove(descriptor).map(|_| ()).ok_or(Status::INVALID_VALUE)
+    }
+    fn cublasLtMatrixTransformDescSetAttribute(descriptor: Handle, attribute: u32, value: Address, n_bytes: usize) {
+        TRANSFORMS.change(descriptor, |it| it.set(attribute, value, n_bytes)).unwrap_or(Err(Status::INVALID_VALUE))
+    }
+    fn cublasLtMatrixTransform(
+        library: Handle, descriptor: Handle, alpha: In<f32>, a: u64, a_layout: Handle, beta: In<f32>, b: u64, _b_layout: Handle,
+        c: u64, c_layout: Handle, stream: Handle,
+    ) {
+        LIBRARIES.get(library).ok_or(Status::NOT_INITIALIZED)?;
+        let descriptor = TRANSFORMS.get(descriptor).ok_or(Status::INVALID_VALUE)?;
+        let layout = |it: Handle| LAYOUTS.get(it).ok_or(Status::INVALID_VALUE);
+        // Sums of two matrices, and multiples of one.
+        if b != 0 || (alpha.get(), beta.get()) != (Some(1.0), Some(0.0)) {
+            return Err(Status::NOT_SUPPORTED);
+        }
+        Transform::new(descriptor, (layout(a_layout)?, a), (layout(c_layout)?, c))?.submit(stream)
     }
 }
 

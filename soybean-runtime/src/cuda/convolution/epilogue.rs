@@ -23,12 +23,11 @@ pub(crate) fn takes_epilogue(
             form == ConvolutionForm::Forward && epilogue.bias.is_some() && epilogue.bias == dtype
         }
         // Compilers of kernels for other channels take seconds.
-        Function::ReluGradientByResult => {
+        Function::ReluGradient => {
             let suits = [channels, filters].iter().all(|it| it.is_multiple_of(8));
             form == ConvolutionForm::Data && epilogue.bias.is_none() && suits
         }
-        Function::Gelu | Function::ReluAux | Function::GeluAux => false,
-        Function::ReluGradient | Function::GeluGradient => false,
+        Function::Gelu | Function::GeluAux | Function::GeluGradient => false,
         Function::LeftSums | Function::RightSums => false,
     };
     let is_whole = has_standard_extents(convolution) && dtype.is_some();
@@ -43,7 +42,7 @@ pub(crate) fn epilogue_map(convolution: &Convolution, function: Function) -> Map
     let dense = extents.dense_strides();
     let vector = Strides::new(&[0, 1]);
     let (third, instructions) = match function {
-        Function::ReluGradientByResult => (dense, RELU_GRADIENT),
+        Function::ReluGradient => (dense, RELU_GRADIENT),
         Function::Relu => (vector, &RELU_OF_SUM[..]),
         _ => (vector, &RELU_OF_SUM[..3]),
     };

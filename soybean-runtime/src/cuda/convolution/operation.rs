@@ -39,13 +39,14 @@ impl ConvolutionOperations<'_> {
             Function::Relu => {
                 vec![biasing(&sums, &self.bias()?, &biased)?, relu(&biased, &result)?]
             }
-            Function::ReluGradientByResult => {
+            Function::ReluGradient => {
                 let of_relu =
                     self.tensor(OPERANDS[3], result_extents(self.convolution))?.finalized()?;
                 vec![relu_gradient(&of_relu, &sums, &result)?]
             }
-            Function::Gelu | Function::ReluAux | Function::GeluAux => return Err(NOT_SUPPORTED),
-            Function::ReluGradient | Function::GeluGradient => return Err(NOT_SUPPORTED),
+            Function::Gelu | Function::GeluAux | Function::GeluGradient => {
+                return Err(NOT_SUPPORTED);
+            }
             Function::LeftSums | Function::RightSums => return Err(NOT_SUPPORTED),
         };
         Ok([convolution].into_iter().chain(operations).collect())

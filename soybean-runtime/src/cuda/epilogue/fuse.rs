@@ -115,8 +115,8 @@ impl Fuser<'_> {
         })
     }
 
-    /// Fuses a chain: with a forward pattern together with its gradient if there is one, and with
-    /// the gradient of relu if its result may be read.
+    /// Fuses a chain: gelu together with its gradient if there is one, and the gradient of relu if
+    /// its result may be read.
     fn fuse_chain(&mut self, chain: &Chain) -> Option<()> {
         let (function, bias) = match chain.pattern {
             Pattern::Forward { function, bias } => (function, bias),
@@ -124,7 +124,7 @@ impl Fuser<'_> {
             Pattern::GeluGradient { .. } => return None,
         };
         let product = chain.product(function, bias.map(|it| chain.map_inputs[it]), self.tables);
-        if matches!(function, Function::Relu | Function::Gelu)
+        if function == Function::Gelu
             && let Some(gradient) = self.gradient(chain)
             && self.fuse_both(chain, &product, &gradient).is_some()
         {
@@ -141,9 +141,9 @@ impl Fuser<'_> {
 
     /// Fuses a gradient of relu that reads relu's result, the map's input of this number.
     fn fuse_relu_gradient(&mut self, chain: &Chain, result: usize) -> Option<()> {
-        let mut product = chain.product(Function::ReluGradientByResult, None, self.tables);
+        let mut product = chain.product(Function::ReluGradient, None, self.tables);
         let of_relu = chain.map_inputs[result];
-        product.aux = Some(Location::Buffer(of_relu));
+        product.aux = Some(of_relu);
         let has_types = self.dtype(of_relu) == self.dtype(product.result);
         if chain.readers != [chain.map] || !has_types || !self.can_compute(&product) {
             return None;
@@ -190,18 +190,14 @@ impl Fuser<'_> {
         self.fused.slots.len() - 1
     }
 
-    /// Returns the chain that computes the gradient of this chain's function.
+    /// Returns the chain that computes the gradient of this chain's gelu.
     fn gradient(&self, forward: &Chain) -> Option<Chain> {
         let later = forward.map + 1..self.fused.steps.len();
         let chains = later.filter_map(|at| self.chain(at));
         let mut chains =
             chains.filter(|it| (it.rows, it.columns) == (forward.rows, forward.columns));
         chains.find(|it| match &it.pattern {
-            Pattern::Forward { .. } => false,
-            Pattern::ReluGradient { result } => {
-                let is_result = it.map_inputs[*result] == forward.result;
-                is_result && self.is_unchanged(forward.result, forward.map + 1..it.map)
-            }
+            Pattern::Forward { .. } | Pattern::ReluGradient { .. } => false,
             Pattern::GeluGradient { argument } => {
                 let mut argument: Vec<BufferId> =
                     argument.iter().map(|&at| it.map_inputs[at]).collect();
@@ -218,47 +214,28 @@ impl Fuser<'_> {
         })
     }
 
-    /// Fuses a function and its gradient, which share an auxiliary buffer.
+    /// Fuses gelu and its gradient, which share an auxiliary buffer.
     fn fuse_both(&mut self, forward: &Chain, product: &FusedProduct, chain: &Chain) -> Option<()> {
-        // The map must be the only reader of a product that is not written any more. For gelu, the
-        // auxiliary output replaces the product, which the gradient may read too.
-        let has_no_other_readers =
-            forward.readers == [forward.map] || forward.readers == [forward.map, chain.map];
-        if chain.readers != [chain.map] || !has_no_other_readers {
+        // The auxiliary output replaces the product, which nothing else reads then.
+        if chain.readers != [chain.map] {
             return None;
         }
-        let (function, gradient, aux) = match chain.pattern {
-            Pattern::Forward { .. } => return None,
-            Pattern::ReluGradient { .. } => {
-                let slot = Location::Slot(self.fused.slots.len());
-                (Function::ReluAux, Function::ReluGradient, slot)
-            }
-            Pattern::GeluGradient { .. } => {
-                let buffer = Location::Buffer(forward.intermediate);
-                (Function::GeluAux, Function::GeluGradient, buffer)
-            }
-        };
-        let mut product = FusedProduct { aux: Some(aux), ..product.clone() };
-        product.epilogue.function = function;
-        let mut back = chain.product(gradient, None, self.tables);
-        back.aux = Some(aux);
+        let aux = Some(forward.intermediate);
+        let mut product = FusedProduct { aux, ..product.clone() };
+        product.epilogue.function = Function::GeluAux;
+        let mut back = chain.product(Function::GeluGradient, None, self.tables);
+        back.aux = aux;
         let [dtype, of_gradient, intermediate] =
             [product.result, back.result, forward.intermediate].map(|it| self.dtype(it));
         let size = product.epilogue.aux(forward.rows, forward.columns, dtype)?;
         // The program's own buffer has exactly the size of its original content.
-        let has_room = match aux {
-            Location::Slot(_) => true,
-            Location::Buffer(_) => dtype == intermediate && size.row == forward.columns,
-        };
+        let has_room = dtype == intermediate && size.row == forward.columns;
         if !has_room || dtype != of_gradient || !self.can_compute(&back) {
             return None;
         }
         let supported_variant = self.supported_variant(&product)?;
         let place = self.place(forward, &product)?;
         let place_back = self.place(chain, &back)?;
-        if let Location::Slot(_) = aux {
-            self.slot(size.n_bytes);
-        }
         let mut parts = vec![chain.product, chain.map];
         if let Some((at, sum)) = self.bias_gradient(chain, &back, place_back) {
             (back.bias, back.epilogue.bias) = (Some(Location::Buffer(sum)), Some(self.dtype(sum)));

@@ -37,8 +37,8 @@ pub(crate) struct FusedProduct {
     pub(crate) epilogue: Epilogue,
     /// Vector of [`Epilogue::bias`]. Gradients write it, other functions read it.
     pub(crate) bias: Option<Location>,
-    /// Buffer of [`Epilogue::aux`].
-    pub(crate) aux: Option<Location>,
+    /// Buffer of [`Epilogue::aux`], or the result of relu for its gradient.
+    pub(crate) aux: Option<BufferId>,
 }
 
 /// Matrix products of one form in one call: the buffers of each role lie at equal distances, or are
@@ -53,7 +53,7 @@ pub(crate) struct JoinedProducts {
     pub(crate) products: Vec<FusedProduct>,
 }
 
-/// Location of a bias or an auxiliary buffer.
+/// Location of a bias.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Location {
     /// Memory besides the arena: an index into [`Fused::slots`].
@@ -96,7 +96,7 @@ impl FusedStep {
     pub(crate) fn uses_slots(&self) -> bool {
         let is_slot = |it: Option<Location>| matches!(it, Some(Location::Slot(_)));
         match self {
-            Self::Product(it) => is_slot(it.bias) || is_slot(it.aux),
+            Self::Product(it) => is_slot(it.bias),
             Self::Round { .. } => true,
             Self::Plain(_) | Self::Joined(_) => false,
         }
@@ -108,11 +108,9 @@ impl FusedProduct {
     /// do.
     pub(super) fn is_gradient(&self) -> bool {
         match self.epilogue.function {
-            Function::ReluGradient | Function::ReluGradientByResult => true,
-            Function::GeluGradient => true,
+            Function::ReluGradient | Function::GeluGradient => true,
             Function::LeftSums | Function::RightSums => true,
-            Function::Identity | Function::Relu | Function::Gelu => false,
-            Function::ReluAux | Function::GeluAux => false,
+            Function::Identity | Function::Relu | Function::Gelu | Function::GeluAux => false,
         }
     }
 
@@ -124,14 +122,14 @@ impl FusedProduct {
     /// Returns the buffers that are written.
     pub(crate) fn writes(&self) -> Vec<BufferId> {
         let sums = buffer(self.bias).filter(|_| self.is_gradient());
-        let aux = buffer(self.aux).filter(|_| !self.is_gradient());
+        let aux = self.aux.filter(|_| !self.is_gradient());
         [Some(self.result), sums, aux].into_iter().flatten().collect()
     }
 
     /// Returns the buffers that are read besides the operands.
     pub(super) fn extra_inputs(&self) -> Vec<BufferId> {
         let read = buffer(self.bias).filter(|_| !self.is_gradient());
-        let aux = buffer(self.aux).filter(|_| self.is_gradient());
+        let aux = self.aux.filter(|_| self.is_gradient());
         read.into_iter().chain(aux).collect()
     }
 }

@@ -9,7 +9,8 @@ pub(super) use cudarc::cublaslt::sys::{
     cublasComputeType_t, cublasLtEpilogue_t, cublasLtHandle_t, cublasLtMatmulAlgo_t,
     cublasLtMatmulDesc_t, cublasLtMatmulDescAttributes_t, cublasLtMatmulPreference_t,
     cublasLtMatmulPreferenceAttributes_t, cublasLtMatrixLayout_t, cublasLtMatrixLayoutAttribute_t,
-    cudaDataType_t, cudaStream_t,
+    cublasLtMatrixTransformDesc_t, cublasLtMatrixTransformDescAttributes_t, cudaDataType_t,
+    cudaStream_t,
 };
 
 use crate::cuda::libraries::{functions, statuses};
@@ -77,6 +78,20 @@ functions! {
         algorithm: *const cublasLtMatmulAlgo_t, workspace: *mut c_void, workspace_bytes: usize,
         stream: cudaStream_t,
     );
+    fn cublasLtMatrixTransformDescCreate(
+        descriptor: *mut cublasLtMatrixTransformDesc_t, scale: cudaDataType_t,
+    );
+    fn cublasLtMatrixTransformDescDestroy(descriptor: cublasLtMatrixTransformDesc_t);
+    fn cublasLtMatrixTransformDescSetAttribute(
+        descriptor: cublasLtMatrixTransformDesc_t,
+        attribute: cublasLtMatrixTransformDescAttributes_t, value: *const c_void, n_bytes: usize,
+    );
+    fn cublasLtMatrixTransform(
+        handle: cublasLtHandle_t, descriptor: cublasLtMatrixTransformDesc_t, alpha: *const c_void,
+        first: *const c_void, first_layout: cublasLtMatrixLayout_t, beta: *const c_void,
+        second: *const c_void, second_layout: cublasLtMatrixLayout_t,
+        result: *mut c_void, result_layout: cublasLtMatrixLayout_t, stream: cudaStream_t,
+    );
 }
 
 #[cfg(test)]
@@ -99,10 +114,10 @@ mod tests {
                 CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES;
             cublasLtMatrixLayoutAttribute_t:
                 CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET;
+            cublasLtMatrixTransformDescAttributes_t: CUBLASLT_MATRIX_TRANSFORM_DESC_TRANSA;
             cublasLtEpilogue_t:
                 CUBLASLT_EPILOGUE_DEFAULT CUBLASLT_EPILOGUE_BIAS CUBLASLT_EPILOGUE_RELU
-                CUBLASLT_EPILOGUE_RELU_BIAS CUBLASLT_EPILOGUE_RELU_AUX CUBLASLT_EPILOGUE_RELU_AUX_BIAS
-                CUBLASLT_EPILOGUE_DRELU CUBLASLT_EPILOGUE_DRELU_BGRAD CUBLASLT_EPILOGUE_GELU
+                CUBLASLT_EPILOGUE_RELU_BIAS CUBLASLT_EPILOGUE_GELU
                 CUBLASLT_EPILOGUE_GELU_BIAS CUBLASLT_EPILOGUE_GELU_AUX CUBLASLT_EPILOGUE_GELU_AUX_BIAS
                 CUBLASLT_EPILOGUE_DGELU CUBLASLT_EPILOGUE_DGELU_BGRAD CUBLASLT_EPILOGUE_BGRADA
                 CUBLASLT_EPILOGUE_BGRADB;

@@ -61,6 +61,9 @@ impl Drop for MatrixLayout {
     }
 }
 
+/// The value of `CUBLAS_OP_T`, which the bindings lack. That of `CUBLAS_OP_N` is 0.
+pub(super) const TRANSPOSED: i32 = 1;
+
 /// Descriptor of a product, apart from the matrices.
 pub(super) struct MatmulDescriptor(sys::cublasLtMatmulDesc_t);
 
@@ -92,6 +95,39 @@ impl Drop for MatmulDescriptor {
     fn drop(&mut self) {
         // SAFETY: created in `new`; whatever cuBLASLt returns, it is not used again.
         let _refused = unsafe { sys::cublasLtMatmulDescDestroy(self.0) };
+    }
+}
+
+/// Descriptor of a copy of a matrix.
+pub(super) struct TransformDescriptor(sys::cublasLtMatrixTransformDesc_t);
+
+impl TransformDescriptor {
+    /// Creates the descriptor of a transposed copy.
+    pub(super) fn transposing() -> Result<Self, CublasError> {
+        use sys::cublasLtMatrixTransformDescAttributes_t as Attribute;
+        let (scale, mut raw) = (sys::cudaDataType_t::CUDA_R_32F, ptr::null_mut());
+        // SAFETY: the result is a local variable.
+        unsafe { sys::cublasLtMatrixTransformDescCreate(&mut raw, scale) }.result()?;
+        let descriptor = Self(raw);
+        let (attribute, value) = (Attribute::CUBLASLT_MATRIX_TRANSFORM_DESC_TRANSA, TRANSPOSED);
+        let place = ptr::from_ref(&value).cast();
+        // SAFETY: the descriptor is valid, and cuBLASLt copies the bytes of the value.
+        let set = unsafe {
+            sys::cublasLtMatrixTransformDescSetAttribute(raw, attribute, place, size_of_val(&value))
+        };
+        set.result()?;
+        Ok(descriptor)
+    }
+
+    pub(super) fn raw(&self) -> sys::cublasLtMatrixTransformDesc_t {
+        self.0
+    }
+}
+
+impl Drop for TransformDescriptor {
+    fn drop(&mut self) {
+        // SAFETY: created in `transposing`; whatever cuBLASLt returns, it is not used again.
+        let _refused = unsafe { sys::cublasLtMatrixTransformDescDestroy(self.0) };
     }
 }
 
@@ -164,16 +200,10 @@ pub(super) fn epilogue_number(epilogue: Epilogue) -> Option<sys::cublasLtEpilogu
         Function::Identity => (Number::CUBLASLT_EPILOGUE_DEFAULT, Number::CUBLASLT_EPILOGUE_BIAS),
         Function::Relu => (Number::CUBLASLT_EPILOGUE_RELU, Number::CUBLASLT_EPILOGUE_RELU_BIAS),
         Function::Gelu => (Number::CUBLASLT_EPILOGUE_GELU, Number::CUBLASLT_EPILOGUE_GELU_BIAS),
-        Function::ReluAux => {
-            (Number::CUBLASLT_EPILOGUE_RELU_AUX, Number::CUBLASLT_EPILOGUE_RELU_AUX_BIAS)
-        }
         Function::GeluAux => {
             (Number::CUBLASLT_EPILOGUE_GELU_AUX, Number::CUBLASLT_EPILOGUE_GELU_AUX_BIAS)
         }
-        Function::ReluGradient => {
-            (Number::CUBLASLT_EPILOGUE_DRELU, Number::CUBLASLT_EPILOGUE_DRELU_BGRAD)
-        }
-        Function::ReluGradientByResult => return None,
+        Function::ReluGradient => return None,
         Function::GeluGradient => {
             (Number::CUBLASLT_EPILOGUE_DGELU, Number::CUBLASLT_EPILOGUE_DGELU_BGRAD)
         }

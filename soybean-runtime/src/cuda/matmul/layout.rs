@@ -11,7 +11,7 @@ use soybean_plan::{Contraction, MatrixStrides};
 const MAX_CALLS: usize = 64;
 
 /// A product of column-major matrices, in one or several calls.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct MatmulLayout {
     /// Order of the operands.
     pub(super) order: OperandOrder,
@@ -32,6 +32,16 @@ pub(super) enum OperandOrder {
     RightLeft,
     /// `result = left right`
     LeftRight,
+}
+
+impl OperandOrder {
+    /// Returns what belongs to cuBLASLt's first and second operand.
+    pub(super) fn first_and_second<T>(self, left: T, right: T) -> [T; 2] {
+        match self {
+            Self::RightLeft => [right, left],
+            Self::LeftRight => [left, right],
+        }
+    }
 }
 
 /// A batch of column-major matrices.

@@ -2,6 +2,7 @@
 //! loops.
 #![expect(unsafe_code, reason = "products run on raw memory")]
 
+mod alternatives;
 mod batches;
 
 use soybean_fake_cuda::virtual_gpus::on_virtual_gpus;
@@ -34,6 +35,7 @@ fn products_are_summed_in_single_precision() {
 }
 
 /// A product with the operands of its epilogue, on one GPU.
+#[derive(Debug)]
 struct Case {
     contraction: Contraction,
     types: [DType; 3],
@@ -66,13 +68,28 @@ impl Case {
         ]
     }
 
-    /// Runs the product with this initial content of the auxiliary buffer.
+    /// Runs the product with this initial content of the auxiliary buffer, by the first algorithm.
     fn run(&self, aux: &[u8]) -> Option<Outcome> {
+        self.run_algorithm(0, 0, aux)
+    }
+
+    /// Runs the algorithm of this number, if there is one with at most so many bytes for copies of
+    /// operands.
+    fn run_algorithm(
+        &self,
+        number: usize,
+        max_workspace_bytes: usize,
+        aux: &[u8],
+    ) -> Option<Outcome> {
         let gpu = &gpus(1)[0];
         let (lt, stream) =
             (CublasLt::new(gpu).unwrap(), Stream::new(gpu, Priority::Normal).unwrap());
         let Self { contraction, types, precision, epilogue } = self;
-        let product = MatmulPlan::new(&lt, contraction, *types, *precision, *epilogue).unwrap()?;
+        let product = MatmulPlan::new(&lt, contraction, *types, *precision, *epilogue).unwrap();
+        let mut product = product?;
+        product.add_alternatives(&lt, max_workspace_bytes).unwrap();
+        product.algorithms.get(number)?;
+        product.chosen = number;
         let [left, right, mut result, mut bias] = self.operands();
         let memories = [&left, &right, &result, &bias].map(|it| it.upload(gpu));
         let aux_memory = DeviceMemory::zeroed(gpu, aux.len(), "what is aux").unwrap();
@@ -280,14 +297,9 @@ fn functions_follow_the_bias() {
 fn gradients_use_auxiliary_buffers() {
     on_virtual_gpus("cuda::matmul::tests::gradients_use_auxiliary_buffers", &[], |_| {
         for (types, precision) in TYPES {
-            for (forward, gradient) in [
-                (Function::ReluAux, Function::ReluGradient),
-                (Function::GeluAux, Function::GeluGradient),
-            ] {
-                let epilogue = Epilogue::new(forward, None);
-                if epilogue.is_accurate_in(precision) {
-                    check_pair(types, precision, forward, gradient);
-                }
+            let epilogue = Epilogue::new(Function::GeluAux, None);
+            if epilogue.is_accurate_in(precision) {
+                check_gelu_and_its_gradient(types, precision);
             }
         }
     });
@@ -319,10 +331,9 @@ fn sums_of_operands_are_along_the_depth() {
     });
 }
 
-fn check_pair(types: [DType; 3], precision: Precision, forward: Function, gradient: Function) {
+fn check_gelu_and_its_gradient(types: [DType; 3], precision: Precision) {
     let (rows, columns, dtype) = (6, 24, types[2]);
-    let is_relu = forward == Function::ReluAux;
-    let epilogue = Epilogue::new(forward, Some(dtype));
+    let epilogue = Epilogue::new(Function::GeluAux, Some(dtype));
     let case = Case { contraction: plain(rows, 16, columns), types, precision, epilogue };
     let n_bytes = epilogue.aux(rows, columns, dtype).unwrap().n_bytes;
     let [.., bias] = case.operands();
@@ -330,21 +341,13 @@ fn check_pair(types: [DType; 3], precision: Precision, forward: Function, gradie
     for (number, (_, element)) in case.expected().into_iter().enumerate() {
         arguments.push(element + f64::from(bias.values[number % columns]));
     }
-    let aux = case.check(&vec![0; n_bytes], |row, column, _| {
-        let argument = arguments[row * columns + column];
-        if is_relu { argument.max(0.0) } else { gelu(argument) }
-    });
+    let aux =
+        case.check(&vec![0; n_bytes], |row, column, _| gelu(arguments[row * columns + column]));
     for has_sums in [false, true] {
-        let epilogue = Epilogue::new(gradient, has_sums.then_some(dtype));
+        let epilogue = Epilogue::new(Function::GeluGradient, has_sums.then_some(dtype));
         let case = Case { contraction: plain(rows, 8, columns), types, precision, epilogue };
         let outcome = case.check(&aux.aux, |row, column, element| {
-            let argument = arguments[row * columns + column];
-            match is_relu {
-                // Within the error of the argument the bit may be either.
-                true if argument > 0.0 => element,
-                true => 0.0,
-                false => element * gelu_derivative(argument),
-            }
+            element * gelu_derivative(arguments[row * columns + column])
         });
         for column in (0..columns).filter(|_| has_sums) {
             let sum: f32 = outcome.result.iter().skip(column).step_by(columns).sum();

@@ -28,20 +28,27 @@ impl PhaseBuilder<'_> {
                 })
                 .transpose()
         };
-        let (mut bias, mut aux) = (find(product.bias)?, find(product.aux)?);
-        let (mut inputs, results) =
+        let mut bias = find(product.bias)?;
+        let mut aux = product.aux.map(|it| self.range(it)).transpose()?;
+        let (mut inputs, mut results) =
             (self.ranges(&product.inputs)?, vec![self.range(product.result)?]);
         let mut types = self.types(&product.inputs);
         if matches!(self.kernels[product.kernel], Kernel::Convolve(_)) {
             // Convolutions only read their bias or the result of ReLU, as a third operand.
             inputs.extend(bias.take().or(aux.take()));
             types.extend(product.epilogue.bias);
-            types.extend(self.types(buffer(product.aux).as_slice()));
+            types.extend(self.types(product.aux.as_slice()));
+        }
+        let mut result_types = self.types(&[product.result]);
+        if product.epilogue.summed_operand().is_some() {
+            // Sums of an operand are a second result.
+            results.extend(bias.take());
+            result_types.extend(product.epilogue.bias);
         }
         let call = KernelCall {
             kernel: product.kernel,
             inputs: types,
-            results: self.types(&[product.result]),
+            results: result_types,
             epilogue: product.epilogue,
         };
         let mut run = self.run(call, &inputs, &results);
@@ -87,15 +94,21 @@ impl PhaseBuilder<'_> {
         let first = &products[0];
         let step = FusedStep::Joined(joined.clone());
         let (reads, writes) = (self.ranges(&step.inputs())?, self.ranges(&step.results())?);
+        let bias = buffer(first.bias);
+        // Sums of an operand are a second result.
+        let sums = bias.filter(|_| epilogue.summed_operand().is_some());
+        let of_first: Vec<BufferId> = [first.result].into_iter().chain(sums).collect();
         let call = KernelCall {
             kernel: *kernel,
             inputs: self.types(&first.inputs),
-            results: self.types(&[first.result]),
+            results: self.types(&of_first),
             epilogue: *epilogue,
         };
-        let (inputs, results) = (self.ranges(&first.inputs)?, self.ranges(&[first.result])?);
+        let (inputs, results) = (self.ranges(&first.inputs)?, self.ranges(&of_first)?);
         let mut run = self.run(call, &inputs, &results);
-        run.bias = buffer(first.bias).map(|it| self.range(it)).transpose()?.map(|it| it.start);
+        if sums.is_none() {
+            run.bias = bias.map(|it| self.range(it)).transpose()?.map(|it| it.start);
+        }
         let label = self.label(*kernel, Some(first.result))?;
         queue.push(label, compute(reads, writes), Action::Kernel(run));
         Ok(())

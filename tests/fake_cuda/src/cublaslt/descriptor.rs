@@ -33,6 +33,12 @@ pub(super) struct MatrixLayout {
     pub(super) stride: i64,
 }
 
+/// `cublasLtMatrixTransformDesc_t`, of copies of one matrix.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct TransformDescriptor {
+    pub(super) is_transposed: bool,
+}
+
 /// `cublasLtMatmulPreference_t`.
 #[derive(Clone, Debug)]
 pub(super) struct MatmulPreference {
@@ -88,6 +94,15 @@ fn value<T: Copy>(offset_address: Address, n_bytes: usize) -> ApiResult<T> {
     }
 }
 
+/// `cublasOperation_t`. A real matrix equals its conjugate.
+fn is_transposed(offset_address: Address, n_bytes: usize) -> ApiResult<bool> {
+    match value::<u32>(offset_address, n_bytes)? {
+        0 => Ok(false),
+        1 | 2 => Ok(true),
+        _ => Err(Status::INVALID_VALUE),
+    }
+}
+
 /// `cudaDataType_t`.
 fn element_type(data_type: u32) -> ApiResult<ElementType> {
     match data_type {
@@ -137,14 +152,8 @@ impl MatmulDescriptor {
     ) -> ApiResult {
         match attribute {
             3 | 4 => {
-                let operation = value::<u32>(offset_address, n_bytes)?;
                 let place = usize::from(attribute == 4);
-                // A real matrix equals its conjugate.
-                self.transposed[place] = match operation {
-                    0 => false,
-                    1 | 2 => true,
-                    _ => return Err(Status::INVALID_VALUE),
-                };
+                self.transposed[place] = is_transposed(offset_address, n_bytes)?;
             }
             7 => self.epilogue = Epilogue::new(value(offset_address, n_bytes)?)?,
             8 => self.bias = value(offset_address, n_bytes)?,
@@ -193,6 +202,29 @@ impl MatrixLayout {
             6 => self.stride = value(offset_address, n_bytes)?,
             _ => return Err(Status::NOT_SUPPORTED),
         }
+        Ok(())
+    }
+}
+
+impl TransformDescriptor {
+    pub(super) fn new(scale: u32) -> ApiResult<Self> {
+        if element_type(scale)? == ElementType::F32 {
+            Ok(Self::default())
+        } else {
+            Err(Status::NOT_SUPPORTED)
+        }
+    }
+
+    pub(super) fn set(
+        &mut self,
+        attribute: u32,
+        offset_address: Address,
+        n_bytes: usize,
+    ) -> ApiResult {
+        if attribute != 2 {
+            return Err(Status::NOT_SUPPORTED);
+        }
+        self.is_transposed = is_transposed(offset_address, n_bytes)?;
         Ok(())
     }
 }

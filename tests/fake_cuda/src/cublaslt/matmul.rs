@@ -1,6 +1,7 @@
 //! `D = epilogue(alpha op(A) op(B) + beta C)` for each matrix of a batch.
 
 use super::descriptor::{Epilogue, MatmulDescriptor, MatrixLayout};
+use super::matrix::{Matrix, offset_address};
 use super::{ApiResult, Status};
 use crate::element_type::{ElementType, rounded_to_tf32};
 use crate::ffi::Handle;
@@ -24,12 +25,6 @@ pub(super) struct Matmul {
     pub(super) relu_drops_nan: bool,
     rows: usize,
     depth: usize,
-}
-
-/// A dense column-major matrix.
-struct Matrix {
-    rows: usize,
-    values: Vec<f32>,
 }
 
 impl Matmul {
@@ -145,44 +140,20 @@ impl Matmul {
                 .chain(&mut b.values)
                 .for_each(|value| *value = rounded_to_tf32(*value));
         }
-        let mut d = multiply(&a, &b, self.depth);
-        d.iter_mut().for_each(|value| *value *= self.alpha);
+        let mut d = Matrix { rows: self.rows, values: multiply(&a, &b, self.depth) };
+        d.values.iter_mut().for_each(|value| *value *= self.alpha);
         if self.beta != 0.0 {
             let c = self.matrix(memory, 2, number)?;
-            d.iter_mut().zip(&c.values).for_each(|(value, c)| *value += self.beta * c);
+            d.values.iter_mut().zip(&c.values).for_each(|(value, c)| *value += self.beta * c);
         }
-        self.apply_epilogue(memory, &mut d, number)?;
-        self.write_bias_gradient(memory, [&a, &b], &d, number)?;
-        self.write(memory, &d, number)
+        self.apply_epilogue(memory, &mut d.values, number)?;
+        self.write_bias_gradient(memory, [&a, &b], &d.values, number)?;
+        d.write(memory, &self.layouts[3], self.addresses[3], number)
     }
 
     /// Reads a matrix of a batch.
     fn matrix(&self, memory: &Memory, operand: usize, number: i64) -> Result<Matrix, DeviceError> {
-        let layout = self.layouts[operand];
-        let start = offset_address(self.addresses[operand], number * layout.stride, layout.dtype);
-        let rows = count(layout.rows);
-        let mut values = Vec::with_capacity(rows * count(layout.columns));
-        for column in 0..layout.columns.cast_signed() {
-            values.extend(layout.dtype.read(
-                memory,
-                offset_address(start, column * layout.leading, layout.dtype),
-                rows,
-            )?);
-        }
-        Ok(Matrix { rows, values })
-    }
-
-    fn write(&self, memory: &Memory, d: &[f32], number: i64) -> Result<(), DeviceError> {
-        let layout = self.layouts[3];
-        let start = offset_address(self.addresses[3], number * layout.stride, layout.dtype);
-        let mut columns = (0..).zip(d.chunks(self.rows));
-        columns.try_for_each(|(column, values): (i64, _)| {
-            layout.dtype.write(
-                memory,
-                offset_address(start, column * layout.leading, layout.dtype),
-                values,
-            )
-        })
+        Matrix::read(memory, &self.layouts[operand], self.addresses[operand], number)
     }
 
     /// Adds the bias, and applies the function or its gradient.
@@ -287,17 +258,6 @@ impl Matmul {
     }
 }
 
-impl Matrix {
-    fn transposed(&self) -> Self {
-        let columns = self.values.len() / self.rows;
-        let values = (0..self.rows)
-            .flat_map(|row| self.values.iter().skip(row).step_by(self.rows))
-            .copied()
-            .collect();
-        Self { rows: columns, values }
-    }
-}
-
 /// Computes `a b` in column-major order.
 fn multiply(a: &Matrix, b: &Matrix, depth: usize) -> Vec<f32> {
     let rows = a.rows;
@@ -339,15 +299,6 @@ fn check_epilogue(descriptor: &MatmulDescriptor, [b, d]: [MatrixLayout; 2]) -> A
         }
     }
     Ok(())
-}
-
-/// Returns the address after this many elements.
-fn offset_address(address: u64, elements: i64, number: ElementType) -> u64 {
-    address.wrapping_add_signed(elements * number.n_bytes().cast_signed())
-}
-
-fn count(extent: u64) -> usize {
-    usize::try_from(extent).unwrap_or(0)
 }
 
 const GELU_SCALE: f32 = 0.797_884_6;

@@ -94,7 +94,7 @@ fn gradients_of_relu_are_compiled_once_on_an_h100() {
         let gradient = Convolution { form: ConvolutionForm::Data, ..IMAGES };
         for (dtype, precision) in [(DType::F32, Precision::Tf32), (DType::Bf16, Precision::Bf16)] {
             let made = || {
-                let function = Some(Function::ReluGradientByResult);
+                let function = Some(Function::ReluGradient);
                 plans(&gpu, (&gradient, dtype, precision), function)
             };
             let before = kept(folder);

@@ -9,7 +9,7 @@ use super::{
 
 /// Returns the epilogue of this function in a call whose operands have one type.
 fn epilogue(function: Function, dtype: DType) -> Epilogue {
-    let has_bias = function != Function::ReluGradientByResult;
+    let has_bias = function != Function::ReluGradient;
     Epilogue::new(function, has_bias.then_some(dtype))
 }
 
@@ -28,10 +28,10 @@ fn convolutions_with_channels_last_take_epilogues() {
                 assert!(!takes(Convolution { form, ..last }, dtype, epilogue(function, dtype)));
             }
         }
-        assert!(!takes(last, dtype, epilogue(Function::ReluAux, dtype)));
+        assert!(!takes(last, dtype, epilogue(Function::Gelu, dtype)));
         assert!(!takes(last, dtype, epilogue(Function::Gelu, dtype)));
         assert!(!takes(last, dtype, Epilogue::new(Function::Relu, None)));
-        let gradient = epilogue(Function::ReluGradientByResult, dtype);
+        let gradient = epilogue(Function::ReluGradient, dtype);
         let data = Convolution { form: ConvolutionForm::Data, ..last };
         assert!(takes(data, dtype, gradient));
         assert!(!takes(last, dtype, gradient));
@@ -53,7 +53,7 @@ fn cases() -> Vec<(Convolution, Function)> {
         ..WIDE
     };
     let gradients = [gradient, Convolution { groups: 2, ..gradient }];
-    forward.chain(gradients.map(|it| (it, Function::ReluGradientByResult))).collect()
+    forward.chain(gradients.map(|it| (it, Function::ReluGradient))).collect()
 }
 
 /// Computes all cases twice, and compares them with plain loops. Returns the number of kernels.
@@ -105,7 +105,7 @@ fn compare(convolution: &Convolution, call: &KernelCall, run: impl Fn(&[u64], &[
         let bias = of(&tensors[2]);
         let sums = convolution.evaluate(&[&of(&tensors[0]), &of(&tensors[1])], &[]).remove(0);
         let value = |(at, it): (usize, &f64)| match function {
-            Function::ReluGradientByResult => *it,
+            Function::ReluGradient => *it,
             _ => it + bias[at % n_channels],
         };
         sums.iter().enumerate().map(value).collect()
@@ -118,7 +118,7 @@ fn compare(convolution: &Convolution, call: &KernelCall, run: impl Fn(&[u64], &[
     for (at, ((found, sum), size)) in tensors[3].values.iter().zip(sums).zip(terms).enumerate() {
         let expected = match function {
             Function::Relu => sum.max(0.0),
-            Function::ReluGradientByResult if tensors[2].values[at] <= 0.0 => 0.0,
+            Function::ReluGradient if tensors[2].values[at] <= 0.0 => 0.0,
             _ => sum,
         };
         let error = (f64::from(*found) - expected).abs();

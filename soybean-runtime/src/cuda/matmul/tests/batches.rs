@@ -86,8 +86,8 @@ fn a_batch_has_no_auxiliary_buffer() {
             result: matrix(24, 1, &[RESULT]),
             ..plain(6, 16, 24)
         };
-        let epilogue = Epilogue::new(Function::ReluAux, None);
-        let (types, precision) = TYPES[0];
+        let epilogue = Epilogue::new(Function::GeluAux, None);
+        let (types, precision) = TYPES[1];
         assert!(Case { contraction, types, precision, epilogue }.run(&[0; 2048]).is_none());
     });
 }

@@ -89,15 +89,15 @@ impl<'a> Interpreter<'a> {
             let bias = self.read_location(bias);
             result.iter_mut().enumerate().for_each(|(at, it)| *it += bias[at % columns]);
         }
-        let aux = step.aux.map(|it| self.read_location(it)).unwrap_or_default();
+        let aux = step.aux.map(|it| self.read(it)).unwrap_or_default();
         let given = result.clone();
         for (at, it) in result.iter_mut().enumerate() {
             *it = match step.epilogue.function {
                 Function::Identity | Function::LeftSums | Function::RightSums => *it,
-                Function::Relu | Function::ReluAux => it.max(0.0),
+                Function::Relu => it.max(0.0),
                 Function::Gelu | Function::GeluAux => gelu(*it),
-                Function::ReluGradient | Function::ReluGradientByResult if aux[at] > 0.0 => *it,
-                Function::ReluGradient | Function::ReluGradientByResult => 0.0,
+                Function::ReluGradient if aux[at] > 0.0 => *it,
+                Function::ReluGradient => 0.0,
                 // The central difference, whose error is of second order.
                 Function::GeluGradient => {
                     *it * (gelu(aux[at] + 1e-5) - gelu(aux[at] - 1e-5)) / 2e-5
@@ -105,7 +105,7 @@ impl<'a> Interpreter<'a> {
             };
         }
         if let (Some(aux), false) = (step.aux, step.is_gradient()) {
-            self.replace(aux, &given);
+            self.write(aux, &given);
         }
         if let (Some(bias), true, Kernel::Contract(contraction)) =
             (step.bias, step.is_gradient(), &self.kernels[step.kernel])
@@ -244,10 +244,8 @@ pub(super) fn text(fused: &Fused, kernels: &[Kernel]) -> Vec<String> {
                 Function::Identity => "identity",
                 Function::Relu => "relu",
                 Function::Gelu => "gelu",
-                Function::ReluAux => "relu-aux",
                 Function::GeluAux => "gelu-aux",
                 Function::ReluGradient => "relu-gradient",
-                Function::ReluGradientByResult => "relu-gradient-by-result",
                 Function::GeluGradient => "gelu-gradient",
                 Function::LeftSums => "left-sums",
                 Function::RightSums => "right-sums",
@@ -257,11 +255,7 @@ pub(super) fn text(fused: &Fused, kernels: &[Kernel]) -> Vec<String> {
                 Some(Location::Slot(slot)) => format!(" + slot {slot}"),
                 Some(Location::Buffer(_)) | None => String::new(),
             };
-            let aux = match it.aux {
-                Some(Location::Buffer(buffer)) => format!(", buffer {buffer}"),
-                Some(Location::Slot(slot)) => format!(", slot {slot}"),
-                None => String::new(),
-            };
+            let aux = it.aux.map(|buffer| format!(", buffer {buffer}")).unwrap_or_default();
             let (results, inputs) = (names(step.results()), names(it.inputs.to_vec()));
             let kind = match &kernels[it.kernel] {
                 Kernel::Contract(_) => "matmul",
