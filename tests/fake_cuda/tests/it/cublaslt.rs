@@ -41,6 +41,28 @@ fn products_are_right_for_every_layout_and_type() {
 }
 
 #[test]
+fn copies_may_be_transposed() {
+    with_devices(&[], |_| {
+        let library = Library::new();
+        for number in [Type::CUDA_R_32F, Type::CUDA_R_16BF] {
+            let from = library.matrix(number, (7, 5), 3, &numbers(7 * 5 * 3, 1));
+            let [same, turned] =
+                [(7, 5), (5, 7)].map(|it| library.matrix(number, it, 3, &numbers(7 * 5 * 3, 2)));
+            assert_eq!(library.copy(&from, &same, false), Status::CUBLAS_STATUS_SUCCESS);
+            assert_eq!(library.copy(&from, &turned, true), Status::CUBLAS_STATUS_SUCCESS);
+            let values = from.read(&library.stream);
+            assert_eq!(same.read(&library.stream), values);
+            for (at, value) in turned.read(&library.stream).into_iter().enumerate() {
+                let (matrix, column, row) = (at / 35, at % 35 / 5, at % 5);
+                assert_eq!(value, values[matrix * 35 + row * 7 + column]);
+            }
+            // The layouts must fit.
+            assert_eq!(library.copy(&from, &turned, false), Status::CUBLAS_STATUS_INVALID_VALUE);
+        }
+    });
+}
+
+#[test]
 fn fast_products_round_their_operands() {
     with_devices(&[], |_| {
         let library = Library::new();

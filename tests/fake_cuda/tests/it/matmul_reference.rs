@@ -209,6 +209,44 @@ impl Library {
         Ok(description)
     }
 
+    /// Copies a batch of matrices, transposed or not.
+    pub(crate) fn copy(
+        &self,
+        from: &Matrix,
+        to: &Matrix,
+        is_transposed: bool,
+    ) -> sys::cublasStatus_t {
+        let attribute =
+            sys::cublasLtMatrixTransformDescAttributes_t::CUBLASLT_MATRIX_TRANSFORM_DESC_TRANSA;
+        let (one, zero, operation) = (1.0_f32, 0.0_f32, i32::from(is_transposed));
+        let mut descriptor = std::ptr::null_mut();
+        // SAFETY: the result is a local variable.
+        let made =
+            unsafe { sys::cublasLtMatrixTransformDescCreate(&mut descriptor, Type::CUDA_R_32F) };
+        let value = (&raw const operation).cast();
+        // SAFETY: the value has 4 bytes, and a descriptor that was not made is refused.
+        let set = unsafe {
+            sys::cublasLtMatrixTransformDescSetAttribute(descriptor, attribute, value, 4)
+        };
+        assert_eq!([made, set], [sys::cublasStatus_t::CUBLAS_STATUS_SUCCESS; 2]);
+        // SAFETY: both matrices match their layouts, and there is no second operand.
+        unsafe {
+            sys::cublasLtMatrixTransform(
+                self.handle,
+                descriptor,
+                (&raw const one).cast(),
+                pointer(&from.memory),
+                from.layout(),
+                (&raw const zero).cast(),
+                std::ptr::null(),
+                std::ptr::null_mut(),
+                pointer(&to.memory),
+                to.layout(),
+                self.stream.cu_stream().cast(),
+            )
+        }
+    }
+
     /// Computes `d = a b` with these parameters.
     pub(crate) fn multiply(
         &self,
