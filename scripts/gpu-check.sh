@@ -17,11 +17,12 @@
 #   tf32, f32  all of that in other precisions
 #   ranks      eight ranks on the one GPU, as in the paper's Table 1, and inputs from the host
 #   examples   digits, cnn_digits and gpt: devices, training, check
-#   tests      the modules of the test program that take any device
+#   calibrate  clusters from measurements of these examples, whose own update is predicted by them
+#   tests      the tests in MODULES of the test program, which take any device
 #   table      one table of all results in benches/results (or SOYBEAN_RESULTS)
 #
 # Checks, examples and tests run JOBS at once: as many as there are cores, and at most 8. Measured
-# models run alone; LARGE chooses some of them.
+# models and calibrations run alone; LARGE chooses some of the models.
 #
 # A repeated call continues where the last one ended. What fails runs again with launches that wait
 # for their kernels, with the logs of the libraries, and under compute-sanitizer if there is one. At
@@ -36,7 +37,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 # Modules of the test program `it`.
-readonly TESTS=(strategies random_models networks nn transformer training_and_evaluation precision reference edges long_attention generated layers operators conformance)
+read -ra MODULES <<<"${MODULES:-strategies random_models networks nn transformer training_and_evaluation precision reference edges long_attention generated layers operators conformance}"
 readonly EXAMPLES=(digits cnn_digits gpt gpu_bench)
 read -ra MODELS <<<"${MODELS:-mlp512 alexnet vgg16 gpt peak}"
 readonly PROGRAMS=${PROGRAMS:-target/gpu-check}
@@ -60,7 +61,7 @@ fail() {
     echo "$*" >&2
     exit 1
 }
-usage() { fail "usage: scripts/gpu-check.sh build | run [smoke|bf16|compile|tf32|f32|ranks|examples|tests|table].. | rehearse"; }
+usage() { fail "usage: scripts/gpu-check.sh build | run [smoke|bf16|compile|tf32|f32|ranks|examples|calibrate|tests|table].. | rehearse"; }
 seconds_left() { echo $((LIMIT - SECONDS)); }
 
 # Starts a command once fewer than JOBS are running. `wait` waits for all of them.
@@ -238,12 +239,21 @@ examples() {
     wait
 }
 
+calibrate() {
+    local name
+    step "calibration"
+    for name in digits cnn_digits gpt; do
+        checked "$name-calibrate" 300 "${UNPACKED[@]}" "$PROGRAMS/examples/$name" bench --calibrate "$RESULTS/$name.toml" --device "$DEVICE"
+    done
+}
+
+# Each test has a process of its own: the slowest modules take longer than a call.
 tests() {
     local name
     step "tests"
-    for name in "${TESTS[@]}"; do
-        # The tests on virtual GPUs have modules with the same names.
-        at_once checked "test-$name" 480 "${UNPACKED[@]}" "$PROGRAMS/tests/it" "$name::" --skip cuda
+    # The tests on virtual GPUs have modules with the same names.
+    for name in $("$PROGRAMS/tests/it" "${MODULES[@]/%/::}" --skip cuda --list --format terse | sed -n 's/: test$//p'); do
+        at_once checked "test-${name//::/-}" 480 "${UNPACKED[@]}" "$PROGRAMS/tests/it" --exact "$name"
     done
     wait
 }
@@ -342,6 +352,7 @@ part() {
         ;;
     ranks) ranks ;;
     examples) examples ;;
+    calibrate) calibrate ;;
     tests) tests ;;
     table) "$PYTHON" benches/peers/gpu_table.py "$RESULTS" "$PROGRAMS/manifest" "${SOYBEAN_RESULTS:-benches/results}" ;;
     *) usage ;;
@@ -377,7 +388,7 @@ open_results() {
 
 run() {
     local name failed
-    (($#)) || set -- smoke bf16 compile examples tf32 ranks f32 tests table
+    (($#)) || set -- smoke bf16 compile examples calibrate tf32 ranks f32 tests table
     if [[ ! -f $PROGRAMS/manifest || $PROGRAMS.tar.gz -nt $PROGRAMS/manifest ]]; then
         [[ -f $PROGRAMS.tar.gz ]] || fail "expected $PROGRAMS.tar.gz, which 'scripts/gpu-check.sh build' makes"
         rm -rf "$PROGRAMS"
