@@ -169,13 +169,17 @@ fn gpus_of_several_processes_train_like_the_cpu() {
     }
 }
 
-/// Returns the chosen algorithms in a cache folder, one in a line.
+/// Returns the chosen algorithms in a cache folder, one in a line, without their times.
 fn choices(cache: &Folder) -> Vec<String> {
     let files = fs::read_dir(&cache.0).unwrap().map(|it| it.unwrap().path());
     let mut files = files.filter(|it| it.extension().is_some_and(|it| it == "choices"));
     let text = fs::read(files.next().expect("choices are kept")).unwrap();
     let text = String::from_utf8_lossy(&text);
-    text.lines().filter(|it| it.contains("virtual device")).map(str::to_owned).collect()
+    let without_times = |line: &str| {
+        let (number, rest) = line.split_once(" [").unwrap();
+        format!("{number} {}", rest.split_once("] ").unwrap().1)
+    };
+    text.lines().filter(|it| it.contains("virtual device")).map(without_times).collect()
 }
 
 #[test]

@@ -229,6 +229,8 @@ impl Pool {
                     format!("{n_threads} threads for rank {rank}: {error}"),
                 )
             })?;
+        // Threads allocate when they start, which may be late on a busy machine. Steps must not.
+        pool.broadcast(|_| ());
         Ok(Self { pool: Some(pool), threads })
     }
 

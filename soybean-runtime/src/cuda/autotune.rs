@@ -45,9 +45,17 @@ static MEASURING: Mutex<()> = Mutex::new(());
 
 /// The fastest candidate of each kernel that was measured, by a text about GPU and kernel.
 pub(crate) struct Choices {
-    numbers: BTreeMap<String, usize>,
+    chosen: BTreeMap<String, Choice>,
     file: Option<PathBuf>,
     peers: Arc<dyn Peers>,
+}
+
+/// The number of the fastest candidate, and the times of all in milliseconds on the GPU of this
+/// process: infinity if the candidate was refused. Only the number is used; a reader of the file
+/// sees from the times why it was chosen.
+struct Choice {
+    number: usize,
+    milliseconds: Vec<f32>,
 }
 
 impl Choices {
@@ -65,7 +73,7 @@ impl Choices {
         }
         let key = disk_cache::fingerprint(&["choices", versions]);
         let file = disk_cache::folder().map(|folder| folder.join(format!("{key:032x}.choices")));
-        let mut this = Self { numbers: BTreeMap::new(), file, peers: Arc::clone(peers) };
+        let mut this = Self { chosen: BTreeMap::new(), file, peers: Arc::clone(peers) };
         this.read_file();
         Ok(Some(this))
     }
@@ -80,16 +88,15 @@ impl Choices {
     fn read_file(&mut self) {
         let bytes = self.file.as_deref().and_then(disk_cache::read).unwrap_or_default();
         for line in String::from_utf8_lossy(&bytes).lines() {
-            let Some((number, key)) = line.split_once(' ') else { continue };
-            if let Ok(number) = number.parse() {
-                self.numbers.entry(key.to_owned()).or_insert(number);
+            if let Some((choice, key)) = Choice::parse(line) {
+                self.chosen.entry(key.to_owned()).or_insert(choice);
             }
         }
     }
 
     /// Returns the choice of this process for a kernel, if all processes have the same.
     fn known(&self, key: &str, n_candidates: usize) -> Result<Option<usize>, Error> {
-        let known = self.numbers.get(key).copied().filter(|it| *it < n_candidates);
+        let known = self.chosen.get(key).map(|it| it.number).filter(|it| *it < n_candidates);
         let own = known.map_or(u64::MAX, |it| it as u64).to_le_bytes();
         let all = self.peers.all_gather(&own)?;
         Ok(known.filter(|_| all.as_chunks().0.iter().all(|it| *it == own)))
@@ -112,25 +119,39 @@ impl Choices {
     /// Replaces all choices that are known.
     #[cfg(test)]
     pub(crate) fn replace(&mut self, number: usize) {
-        self.numbers.values_mut().for_each(|it| *it = number);
+        self.chosen.values_mut().for_each(|it| it.number = number);
     }
 
     /// Returns all choices that are known.
     #[cfg(test)]
     pub(crate) fn known_numbers(&self) -> Vec<usize> {
-        self.numbers.values().copied().collect()
+        self.chosen.values().map(|it| it.number).collect()
     }
 
     /// Adds a choice to those on disk.
-    fn keep(&mut self, key: String, number: usize) {
-        self.numbers.insert(key, number);
+    fn keep(&mut self, key: String, choice: Choice) {
+        self.chosen.insert(key, choice);
         // Processes that measure together hold no lock, so others may have kept some since.
         self.read_file();
-        let lines = self.numbers.iter().map(|(key, number)| format!("{number} {key}\n"));
+        let line = |(key, choice): (&String, &Choice)| {
+            format!("{} {:?} {key}\n", choice.number, choice.milliseconds)
+        };
+        let lines = self.chosen.iter().map(line);
         if let Some(file) = &self.file {
             // A failed write only makes the next start slower.
             let _not_kept = disk_cache::write(file, lines.collect::<String>().as_bytes());
         }
+    }
+}
+
+impl Choice {
+    /// Reads `2 [0.25, inf, 0.125] key`, and returns the key too.
+    fn parse(line: &str) -> Option<(Self, &str)> {
+        let (number, rest) = line.split_once(" [")?;
+        let (milliseconds, key) = rest.split_once("] ")?;
+        let milliseconds =
+            milliseconds.split(", ").map(|it| it.parse().ok()).collect::<Option<_>>()?;
+        Some((Self { number: number.parse().ok()?, milliseconds }, key))
     }
 }
 
@@ -198,7 +219,7 @@ impl<'a> Autotuner<'a> {
             }
         }
         let Some(fastest) = self.choices.fastest(&times)? else { return Ok(0) };
-        self.choices.keep(key, fastest);
+        self.choices.keep(key, Choice { number: fastest, milliseconds: times });
         Ok(fastest)
     }
 
