@@ -78,12 +78,15 @@ programs() {
     local profile=$1 folder=$2 artifacts name examples=()
     for name in "${EXAMPLES[@]}"; do examples+=(--example "$name"); done
     local build=(--profile "$profile" --message-format=json-render-diagnostics)
-    local of_kernels=(-p soybean-runtime --features cuda)
-    (($# == 2)) || of_kernels=("${@:3}")
-    # `cargo test` would build the examples as tests.
-    artifacts=$(cargo build "${build[@]}" "${@:3}" "${examples[@]}")
-    artifacts+=$'\n'$(cargo test --no-run "${build[@]}" "${of_kernels[@]}" --lib --test kernel_text)
-    [[ $profile == dev ]] || artifacts+=$'\n'$(cargo test --no-run "${build[@]}" --test it)
+    if (($# > 2)); then
+        # All targets: dependencies of fewer would have other features, and be built anew.
+        artifacts=$(cargo test --no-run "${build[@]}" "${@:3}")
+    else
+        # `cargo test` would build these examples as tests.
+        artifacts=$(cargo build "${build[@]}" "${examples[@]}")
+        artifacts+=$'\n'$(cargo test --no-run "${build[@]}" -p soybean-runtime --features cuda --lib --test kernel_text)
+        [[ $profile == dev ]] || artifacts+=$'\n'$(cargo test --no-run "${build[@]}" --test it)
+    fi
     rm -rf "$folder"
     mkdir -p "$folder/tests" "$folder/examples"
     pack "$artifacts" test kernel_text "$folder/tests"
