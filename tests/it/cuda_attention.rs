@@ -121,8 +121,8 @@ fn chosen(folder: &Path) -> Vec<u32> {
     let texts = choices(folder).into_iter().map(|it| fs::read(it).unwrap());
     let texts: String = texts.map(|it| String::from_utf8_lossy(&it).into_owned()).collect();
     let lines = texts.lines().filter(|it| it.contains("cuDNN's engines"));
-    // The digit before the name of the device: a checksum precedes the first line.
-    let number = |line: &str| line.split_once(" virtual device")?.0.chars().last()?.to_digit(10);
+    // The digit before the times: a checksum precedes the first line.
+    let number = |line: &str| line.split_once(" [")?.0.chars().last()?.to_digit(10);
     lines.map(|it| number(it).expect("a line begins with the number")).collect()
 }
 
