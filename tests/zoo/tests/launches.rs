@@ -82,7 +82,8 @@ cargo run --release --example gpt -- plan --gpus 1 --precision bf16 --format lau
 Bytes are those of the operands and results of each kernel, each once. Times are estimates by the
 roofline of an H100 with the assumptions of the preset `dgx-h100` (70 % of the peak rates, 3
 microseconds for a launch): nothing here was measured, but [GPUs](gpu.md#measured-on-an-h100) has
-times of an H100. Convolutions count as one launch each, since cuDNN chooses its kernels on the GPU.
+times of an H100. Convolutions count as one launch each, since cuDNN chooses its kernels on the GPU,
+and so do products, whose [alternatives](gpu.md#products) may take another.
 *Before* is the state at commit 403004f0. Kernels were not fused along rows then, and each
 convolution in `bf16` made up to six copies of layouts, which are not counted here.
 
