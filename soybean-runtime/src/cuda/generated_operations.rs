@@ -16,7 +16,7 @@ use crate::Error;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Remaining {
     Nothing,
-    /// What [`GeneratedOperations::run_remaining`] queues.
+    /// The operations that [`GeneratedOperations::run_remaining`] queues.
     Operations,
 }
 

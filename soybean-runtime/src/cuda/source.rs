@@ -80,7 +80,7 @@ pub(crate) enum RemainingPart<'a> {
 #[derive(Debug, Default)]
 pub(crate) struct GeneratedCall {
     text: String,
-    /// What follows the library call, whose text is in `text`, too.
+    /// The operations after the library call. Their functions are in `text`, too.
     pub(crate) remaining: Generated,
     /// The variants of the whole kernel, whose texts are in `text`.
     pub(crate) variants: Vec<Generated>,

@@ -77,14 +77,10 @@ fn transposed_copies_of_operands_change_no_result() {
     });
 }
 
-/// Compiles the product. The candidate of this number computes it, or the fastest one.
-fn compiled(
-    contraction: Contraction,
-    (types, precision): ([DType; 3], Precision),
-    epilogue: Epilogue,
-    number: Option<usize>,
-) -> GpuKernels {
-    let (kernels, [left, right, result]) = ([contraction.into()], types);
+/// Compiles the product, by the candidates that are chosen. Others are measured.
+fn compiled(case: &Case, choices: &mut Choices) -> GpuKernels {
+    let Case { contraction, types: [left, right, result], precision, epilogue } = *case;
+    let kernels = [contraction.into()];
     let calls = [KernelCall {
         kernel: 0,
         inputs: vec![left, right],
@@ -98,15 +94,17 @@ fn compiled(
         transfers: &[],
         max_workspace_bytes: ROOM,
     };
+    GpuKernels::new(&gpus(1)[0], &mut Compiler::default(), &requests, Some(choices)).unwrap()
+}
+
+/// Compiles the product, which has been measured, by the candidate of this number.
+fn compiled_by(case: &Case, number: usize) -> GpuKernels {
     let mut choices = choices();
-    if let Some(number) = number {
-        choices.replace(number);
-    }
-    let gpu = &gpus(1)[0];
-    let kernels = GpuKernels::new(gpu, &mut Compiler::default(), &requests, Some(&mut choices));
+    choices.replace(number);
+    let kernels = compiled(case, &mut choices);
     // A number that no candidate has would be measured anew.
-    assert!(number.is_none_or(|it| choices.known_numbers().contains(&it)));
-    kernels.unwrap()
+    assert!(choices.known_numbers().contains(&number));
+    kernels
 }
 
 /// Returns the elements of the product, and the sums.
@@ -133,17 +131,17 @@ fn run(kernels: &GpuKernels, case: &Case) -> [Vec<f32>; 2] {
 fn sums_by_a_kernel_are_those_of_the_library() {
     on_untuned("sums_by_a_kernel_are_those_of_the_library", "1", || {
         for (contraction, bias_stride) in [(gradient_of_weight(), 0), (three_gradients(), 32)] {
-            for of @ (types, precision) in TYPES {
+            for (types, precision) in TYPES {
                 for function in [Function::LeftSums, Function::RightSums] {
                     let epilogue =
                         Epilogue { bias_stride, ..Epilogue::new(function, Some(types[2])) };
                     let case = Case { contraction, types, precision, epilogue };
-                    // The product with sums in the call and without, each with three copies.
+                    // With sums in the call and without; the operands as they lie, and with a
+                    // copy of either.
                     let n_variants = if precision == Precision::Tf32 { 6 } else { 2 };
-                    let _measured = compiled(contraction, of, epilogue, None);
-                    let all: Vec<[Vec<f32>; 2]> = (0..n_variants)
-                        .map(|it| run(&compiled(contraction, of, epilogue, Some(it)), &case))
-                        .collect();
+                    let _measured = compiled(&case, &mut choices());
+                    let all: Vec<[Vec<f32>; 2]> =
+                        (0..n_variants).map(|it| run(&compiled_by(&case, it), &case)).collect();
                     for [result, sums] in &all {
                         assert_eq!(*result, all[0][0], "{case:?}");
                         let pairs = sums.iter().zip(&all[0][1]);
@@ -162,20 +160,9 @@ fn each_precision_has_choices_of_its_own() {
     on_untuned("each_precision_has_choices_of_its_own", "3", || {
         let mut choices = choices();
         let mut keys = |precision: Precision| {
-            let kernels = [plain(6, 16, 24).into()];
-            let types = [DType::F32; 3];
-            let [left, right, result] = types;
-            let (inputs, results) = (vec![left, right], vec![result]);
-            let calls = [KernelCall { kernel: 0, inputs, results, epilogue: PLAIN }];
-            let requests = KernelRequests {
-                kernels: &kernels,
-                precision,
-                calls: &calls,
-                transfers: &[],
-                max_workspace_bytes: ROOM,
-            };
-            let gpu = &gpus(1)[0];
-            GpuKernels::new(gpu, &mut Compiler::default(), &requests, Some(&mut choices)).unwrap();
+            let (contraction, types) = (plain(6, 16, 24), [DType::F32; 3]);
+            let case = Case { contraction, types, precision, epilogue: PLAIN };
+            let _measured = compiled(&case, &mut choices);
             choices.known_numbers().len()
         };
         assert_eq!([Precision::F32, Precision::Tf32, Precision::F32].map(&mut keys), [1, 2, 2]);
