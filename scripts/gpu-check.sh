@@ -440,7 +440,8 @@ rehearsed() {
     local folder=target/gpu-rehearsal
     env -u SOYBEAN_CUDA_LIBS MODELS="mlp512 gpt" LD_LIBRARY_PATH="$PWD/$folder/libraries" LIMIT="$1" SMOKE_SECONDS=45 MODEL_SECONDS=300 \
         PROGRAMS="$folder/programs" RESULTS="$folder/results" EVIDENCE="$folder/evidence.tar.gz" \
-        SOYBEAN_CACHE_DIR="$PWD/$folder/kernels" SOYBEAN_FAKE_PLANT="hang _rank,wrong _pad,crash _concatenate" \
+        SOYBEAN_CACHE_DIR="$PWD/$folder/kernels" SOYBEAN_FAKE_CACHE="$PWD/$folder/compiled_kernels" \
+        SOYBEAN_FAKE_PLANT="hang _rank,wrong _pad,crash _concatenate" \
         scripts/gpu-check.sh run smoke
 }
 

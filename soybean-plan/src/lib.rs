@@ -14,11 +14,13 @@ mod combine;
 mod const_expression;
 mod descriptor;
 mod digits;
+mod entry;
 mod error;
 pub mod f16;
 mod fingerprint;
 mod halo;
 mod host;
+mod init;
 mod kept_gradients;
 mod kernel;
 mod lanes;
@@ -32,6 +34,7 @@ mod pattern;
 mod precision;
 mod program;
 pub mod random;
+mod run_scalar;
 mod scalar;
 mod schedule;
 mod shape;
@@ -48,10 +51,12 @@ pub use cluster::{
 pub use collective::{Collective, CollectiveKind};
 pub use combine::Combine;
 pub use const_expression::ConstExpression;
+pub use entry::{Entry, MAX_TRAINED_ENTRIES, TrainingStep};
 pub use error::{Error, ErrorKind, panic_message};
 pub use fingerprint::fingerprint;
 pub use halo::Halo;
 pub use host::{Array, View};
+pub use init::Init;
 // The list of kernels determines these names.
 pub use kernel::*;
 pub use lanes::{StepNeeds, lane, lane_spans};
@@ -64,9 +69,9 @@ pub use notation::IndexNotation;
 pub use pattern::Pattern;
 pub use precision::Precision;
 pub use program::{
-    Buffer, BufferId, Constant, Entry, Init, Input, MAX_TRAINED_ENTRIES, Output, Parameter, Plan,
-    Program, Rows, RunScalar, State, Step, Tables, TrainingStep,
+    Buffer, BufferId, Constant, Input, Output, Parameter, Plan, Program, Rows, State, Step, Tables,
 };
+pub use run_scalar::RunScalar;
 pub use scalar::{
     Binary, Instruction, Register, ScalarProgram, Unary, floor_divide, noise, remainder,
 };

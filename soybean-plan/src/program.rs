@@ -1,9 +1,10 @@
 //! Programs: everything that a run needs to know about a compiled model.
 
-use std::{borrow::Cow, ops::Range};
+use std::borrow::Cow;
 
 use crate::{
-    DType, ImageLayout, Kernel, KernelWork, Mesh, Mode, NonFinite, Precision, Tile, random::mixed,
+    DType, Entry, ImageLayout, Init, Kernel, KernelWork, Mesh, Mode, NonFinite, Precision,
+    RunScalar, Tile, TrainingStep,
 };
 
 /// The number of a buffer in [`Tables::buffers`].
@@ -252,88 +253,6 @@ impl Tables {
     }
 }
 
-/// A function of the model that runs by itself, on its own batch, with the parameters and states
-/// that all entries share.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
-    /// The function's name.
-    pub name: Cow<'static, str>,
-    /// The number of its calls in the computation that the plan is measured by.
-    pub n_calls: u64,
-    /// The numbers of its inputs in [`Tables::inputs`].
-    pub inputs: Range<usize>,
-    /// The numbers of its results in [`Tables::outputs`].
-    pub outputs: Range<usize>,
-    /// The numbers of the parameters and buffers that it makes in [`Tables::parameters`], in the
-    /// order in which it makes them.
-    pub parameters: Cow<'static, [usize]>,
-    /// The bytes that the collectives of one evaluation move, over all ranks.
-    pub bytes: u64,
-    /// Its training steps; none in inference.
-    pub training: Option<TrainingStep>,
-}
-
-/// The most entries of a model that is trained.
-pub const MAX_TRAINED_ENTRIES: usize = 8;
-
-/// The training steps of an entry.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TrainingStep {
-    /// The buffer in which a step leaves the loss, a scalar that every rank holds.
-    pub loss: BufferId,
-    /// The buffer in which a step leaves the 2-norm of all gradients, a scalar that every rank
-    /// holds; none if nothing needs it.
-    pub gradient_norm: Option<BufferId>,
-    /// The bytes that the collectives of one step move, over all ranks.
-    pub bytes: u64,
-    /// The number of the first entry that trains the same parameters. Entries with equal numbers
-    /// count their updates together.
-    pub trains_like: usize,
-}
-
-impl TrainingStep {
-    /// Returns the buffers in which a step leaves numbers.
-    pub fn left(&self) -> impl Iterator<Item = BufferId> + use<> {
-        [self.loss].into_iter().chain(self.gradient_norm)
-    }
-
-    /// Returns the training steps of the only entry of a model.
-    #[must_use]
-    pub const fn only(loss: BufferId, bytes: u64) -> Self {
-        Self { loss, gradient_norm: None, bytes, trains_like: 0 }
-    }
-}
-
-impl Entry {
-    /// Returns the only entry of a model, which takes and returns all its tensors.
-    #[must_use]
-    pub fn only(n_inputs: usize, n_outputs: usize, n_parameters: usize, bytes: u64) -> Self {
-        Self {
-            name: Cow::Borrowed("forward"),
-            n_calls: 1,
-            inputs: 0..n_inputs,
-            outputs: 0..n_outputs,
-            parameters: (0..n_parameters).collect(),
-            bytes,
-            training: None,
-        }
-    }
-
-    /// Returns the bytes that one of its training steps moves, or in inference one of its
-    /// predictions.
-    #[must_use]
-    pub fn bytes_of_call(&self) -> u64 {
-        self.training.as_ref().map_or(self.bytes, |it| it.bytes)
-    }
-
-    /// Returns the entry with training steps that leave the loss in this buffer and move so many
-    /// bytes.
-    #[must_use]
-    pub fn trained(self, loss: BufferId, bytes: u64) -> Self {
-        Self { training: Some(TrainingStep::only(loss, bytes)), ..self }
-    }
-}
-
 /// A range of the memory of a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Buffer {
@@ -434,62 +353,6 @@ pub enum Rows {
     /// The output mixes several rows, none of its dims is known to follow the rows, or the inputs
     /// share no rows.
     Mixed,
-}
-
-/// The initial values of a parameter. Element `i` of the whole tensor is a function of the seed,
-/// the number of the parameter and `i` alone. Values thus do not depend on the tiling.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Init {
-    /// Every element is this number.
-    Constant(f64),
-    /// Normally distributed.
-    Normal {
-        /// The mean.
-        mean: f64,
-        /// The standard deviation.
-        std: f64,
-    },
-    /// Normally distributed and truncated at two standard deviations from the mean.
-    TruncatedNormal {
-        /// The mean.
-        mean: f64,
-        /// The standard deviation of the distribution before truncation.
-        std: f64,
-    },
-    /// Uniformly distributed over `low..high`.
-    Uniform {
-        /// The lower bound.
-        low: f64,
-        /// The upper bound, exclusive.
-        high: f64,
-    },
-}
-
-/// A scalar whose value is known only when a step runs.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum RunScalar {
-    /// The learning rate.
-    LearningRate,
-    /// `1 - base^t` at the `t`-th update, counted from 1: the bias correction of Adam.
-    OneMinusPower {
-        /// The base, one of Adam's betas.
-        base: f64,
-    },
-    /// The number of the update, counted from 1.
-    UpdateNumber,
-    /// A pseudorandom number in `[0, 1)` of 24 bits: a function of the seed and the step, see
-    /// [`RunScalar::noise`].
-    Noise,
-    /// The factor of the loss before gradients are taken. Steps that share an update have the same.
-    LossScale,
-}
-
-impl RunScalar {
-    /// Returns the value of [`RunScalar::Noise`].
-    #[must_use]
-    pub const fn noise(seed: u64, step: u64) -> f32 {
-        (mixed(mixed(seed) ^ step) >> 40) as f32 / (1_u32 << 24) as f32
-    }
 }
 
 /// The facts about a compiled plan.

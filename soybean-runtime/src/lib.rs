@@ -7,6 +7,8 @@
 mod abort;
 mod arena;
 mod backend;
+#[cfg(any(feature = "cuda", feature = "mpi"))]
+mod backoff;
 mod barrier;
 mod check;
 mod config;

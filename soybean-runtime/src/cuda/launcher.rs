@@ -18,7 +18,11 @@ use super::{
     stream::Graph,
     unfinished::unfinished_launch,
 };
-use crate::{Error, ErrorKind, abort::lock};
+use crate::{
+    Error, ErrorKind,
+    abort::lock,
+    backoff::{LONG_SLEEP, LONG_WAIT},
+};
 
 /// Time for which the host polls for the end of a step without yielding its core.
 const SPIN_TIME: Duration = Duration::from_micros(500);
@@ -104,7 +108,12 @@ impl Launcher {
                 self.peers.check(waiting)?;
                 let unfinished = || runner.unfinished(&self.devices);
                 check_limit(self.timeout, runner.started(), unfinished)?;
-                thread::yield_now();
+                // The end of so long a step may be noticed a millisecond later.
+                if waiting.elapsed() < LONG_WAIT {
+                    thread::yield_now();
+                } else {
+                    thread::sleep(LONG_SLEEP);
+                }
             }
         }
         // The end of a step on one GPU does not imply that the others succeeded.

@@ -9,22 +9,18 @@ pub(super) mod binding;
 mod descriptor;
 mod layout;
 mod transposed;
+mod variant;
 
-use std::{mem::MaybeUninit, ptr, sync::Arc};
+use std::{ptr, sync::Arc};
 
 use soybean_plan::{Contraction, DType, Precision};
 
 use self::{
-    binding::{
-        self as sys, CublasError, Status, cublasComputeType_t as Compute,
-        cublasLtMatmulDescAttributes_t as Attribute,
-    },
-    descriptor::{
-        MatmulDescriptor, MatmulPreference, MatrixLayout, NOT_SUPPORTED, TRANSPOSED, data_type,
-        epilogue_number, to_i64,
-    },
+    binding::{self as sys, CublasError, Status, cublasComputeType_t as Compute},
+    descriptor::{MatmulPreference, epilogue_number},
     layout::{MatmulLayout, OperandOrder, candidate_layouts},
     transposed::{TransposedOperand, lies_across_the_depth},
+    variant::MatmulVariant,
 };
 use super::{
     capture_lock::not_capturing, epilogue::Epilogue, generated_operations::Remaining, gpu::Gpu,
@@ -37,9 +33,6 @@ pub(crate) const MAX_WORKSPACE_BYTES: usize = 32 << 20;
 
 /// Alignment in bytes of buffers that cuBLASLt may expect. Its algorithms need no more.
 const EXPECTED_ALIGNMENT: usize = 64;
-
-/// Number of algorithms that are requested.
-const N_ALGORITHMS: u8 = 16;
 
 /// A cuBLASLt handle of one GPU.
 pub(crate) struct CublasLt {
@@ -97,21 +90,9 @@ pub(crate) struct MatmulPlan {
 // SAFETY: this value owns its descriptors.
 unsafe impl Send for MatmulPlan {}
 
-/// The descriptors of a product.
-struct MatmulVariant {
-    descriptor: MatmulDescriptor,
-    /// Layouts of cuBLASLt's first and second operand and of the result.
-    layouts: [MatrixLayout; 3],
-    /// The operand that is transposed before.
-    transposed: Option<TransposedOperand>,
-    /// The epilogue of the call. A generated kernel adds up the operand if this one does not.
-    epilogue: Epilogue,
-}
-
 /// An algorithm for a variant.
 struct MatmulAlgorithm {
-    /// The number of the variant.
-    variant: usize,
+    variant_number: usize,
     found: sys::cublasLtMatmulHeuristicResult_t,
 }
 
@@ -227,22 +208,15 @@ impl MatmulPlan {
         epilogue: Epilogue,
         transposed: Option<TransposedOperand>,
     ) -> Result<(), CublasError> {
-        let [left, right, result] = self.types;
-        let MatmulLayout { order, operands: [first, second], n_batch, .. } = layout;
-        let types = order.first_and_second(left, right);
-        let descriptor = describe(layout, self.compute, epilogue, result)?;
-        let layouts = [
-            MatrixLayout::new(types[0], first, *n_batch)?,
-            MatrixLayout::new(types[1], second, *n_batch)?,
-            MatrixLayout::new(result, &layout.result, *n_batch)?,
-        ];
+        let variant = MatmulVariant::new(layout, self.types, self.compute, epilogue, transposed)?;
         let [at_left, at_right, at_result] = alignments(&self.calls);
-        let [first, second] = order.first_and_second(at_left, at_right);
+        let [first, second] = layout.order.first_and_second(at_left, at_right);
         let preference = MatmulPreference::new(MAX_WORKSPACE_BYTES, [first, second, at_result])?;
-        let found = search(lt, &descriptor, &layouts, &preference)?;
-        let variant = self.variants.len();
-        self.algorithms.extend(found.into_iter().map(|found| MatmulAlgorithm { variant, found }));
-        self.variants.push(MatmulVariant { descriptor, layouts, transposed, epilogue });
+        let found = variant.algorithms(lt, &preference)?;
+        let variant_number = self.variants.len();
+        let algorithms = found.into_iter().map(|found| MatmulAlgorithm { variant_number, found });
+        self.algorithms.extend(algorithms);
+        self.variants.push(variant);
         Ok(())
     }
 
@@ -253,7 +227,7 @@ impl MatmulPlan {
 
     /// Returns the workspace in bytes of an algorithm: the copy of an operand, and then its own.
     fn workspace_bytes_of(&self, algorithm: &MatmulAlgorithm) -> usize {
-        let copy = self.variants[algorithm.variant].transposed.as_ref();
+        let copy = self.variants[algorithm.variant_number].transposed.as_ref();
         copy.map_or(0, |it| it.n_bytes) + algorithm.found.workspaceSize
     }
 
@@ -287,60 +261,20 @@ impl MatmulPlan {
         operands: MatmulOperands,
         workspace: u64,
     ) -> Result<Remaining, Error> {
-        let MatmulAlgorithm { variant, found: algorithm } = &self.algorithms[number];
-        let MatmulVariant { descriptor, layouts, transposed, epilogue } = &self.variants[*variant];
+        let MatmulAlgorithm { variant_number, found } = &self.algorithms[number];
+        let variant = &self.variants[*variant_number];
         let refused = |error| cublas_error("a matrix product", error);
         let raw = stream.raw()?;
-        if epilogue.bias.is_some() {
-            descriptor
-                .set(Attribute::CUBLASLT_MATMUL_DESC_BIAS_POINTER, &operands.bias)
-                .map_err(refused)?;
-        }
-        if epilogue.has_aux() {
-            descriptor
-                .set(Attribute::CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &operands.aux)
-                .map_err(refused)?;
-        }
-        let (one, zero) = (1.0_f32, 0.0_f32);
-        let [first_layout, second_layout, result_layout] =
-            layouts.each_ref().map(MatrixLayout::raw);
-        let after_copy = workspace + transposed.as_ref().map_or(0, |it| it.n_bytes as u64);
+        variant.set_epilogue_addresses(operands).map_err(refused)?;
         for [at_left, at_right, at_result] in &self.calls {
             let (left, right) = (operands.left + at_left, operands.right + at_right);
-            let mut addresses = self.layout.order.first_and_second(left, right);
-            if let Some(copy) = transposed {
-                let from = std::mem::replace(&mut addresses[copy.number], workspace);
-                // SAFETY: required of the caller.
-                unsafe { copy.run(lt, raw.cast(), from, workspace) }.map_err(refused)?;
-            }
-            let [first, second] = addresses;
-            let result = operands.result + at_result;
-            // SAFETY: descriptors and algorithm were found together for this handle; the addresses
-            // are required of the caller.
-            unsafe {
-                sys::cublasLtMatmul(
-                    lt.raw,
-                    descriptor.raw(),
-                    ptr::from_ref(&one).cast(),
-                    first as *const _,
-                    first_layout,
-                    second as *const _,
-                    second_layout,
-                    ptr::from_ref(&zero).cast(),
-                    result as *const _,
-                    result_layout,
-                    result as *mut _,
-                    result_layout,
-                    &raw const algorithm.algo,
-                    after_copy as *mut _,
-                    algorithm.workspaceSize,
-                    raw.cast(),
-                )
-            }
-            .result()
-            .map_err(refused)?;
+            let [first, second] = self.layout.order.first_and_second(left, right);
+            let addresses = [first, second, operands.result + at_result];
+            // SAFETY: the algorithm was found for this handle and variant; the rest is required of
+            // the caller.
+            unsafe { variant.run(lt, raw.cast(), found, addresses, workspace) }.map_err(refused)?;
         }
-        let is_whole = *epilogue == self.epilogue;
+        let is_whole = variant.epilogue == self.epilogue;
         Ok(if is_whole { Remaining::Nothing } else { Remaining::Operations })
     }
 }
@@ -383,36 +317,6 @@ fn takes_epilogue(layout: &MatmulLayout, epilogue: Epilogue) -> bool {
         && (layout.n_batch == 1 || !epilogue.has_aux())
 }
 
-fn describe(
-    layout: &MatmulLayout,
-    compute: Compute,
-    epilogue: Epilogue,
-    result: DType,
-) -> Result<MatmulDescriptor, CublasError> {
-    let descriptor = MatmulDescriptor::new(compute)?;
-    let transposed = layout.operands.map(|it| i32::from(it.is_transposed) * TRANSPOSED);
-    descriptor.set(Attribute::CUBLASLT_MATMUL_DESC_TRANSA, &transposed[0])?;
-    descriptor.set(Attribute::CUBLASLT_MATMUL_DESC_TRANSB, &transposed[1])?;
-    let number = epilogue_number(epilogue).ok_or(NOT_SUPPORTED)?;
-    descriptor.set(Attribute::CUBLASLT_MATMUL_DESC_EPILOGUE, &number)?;
-    // The heuristic needs to see that addresses will be set, and their alignment.
-    let some_address = EXPECTED_ALIGNMENT as u64;
-    if let Some(dtype) = epilogue.bias {
-        descriptor.set(Attribute::CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &data_type(dtype)?)?;
-        descriptor.set(Attribute::CUBLASLT_MATMUL_DESC_BIAS_POINTER, &some_address)?;
-        if layout.n_batch > 1 {
-            let stride = to_i64(epilogue.bias_stride)?;
-            descriptor.set(Attribute::CUBLASLT_MATMUL_DESC_BIAS_BATCH_STRIDE, &stride)?;
-        }
-    }
-    let (rows, columns) = (layout.result.columns, layout.result.rows);
-    if let Some(aux) = epilogue.aux(rows, columns, result) {
-        descriptor.set(Attribute::CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &to_i64(aux.row)?)?;
-        descriptor.set(Attribute::CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &some_address)?;
-    }
-    Ok(descriptor)
-}
-
 /// Returns the alignment in bytes of left operand, right operand and result over all calls.
 fn alignments(calls: &[[u64; 3]]) -> [u32; 3] {
     [0, 1, 2].map(|operand| {
@@ -420,42 +324,6 @@ fn alignments(calls: &[[u64; 3]]) -> [u32; 3] {
         // The lowest set bit of all offsets.
         1 << places.trailing_zeros()
     })
-}
-
-/// Returns the algorithms of the heuristic that fit, the first one expected to be the fastest.
-fn search(
-    lt: &CublasLt,
-    descriptor: &MatmulDescriptor,
-    layouts: &[MatrixLayout; 3],
-    preference: &MatmulPreference,
-) -> Result<Vec<sys::cublasLtMatmulHeuristicResult_t>, CublasError> {
-    // SAFETY: all fields are plain numbers, for which zero is valid.
-    let mut found: [sys::cublasLtMatmulHeuristicResult_t; N_ALGORITHMS as usize] =
-        unsafe { MaybeUninit::zeroed().assume_init() };
-    let mut n_found = 0;
-    let [first, second, result] = layouts.each_ref().map(MatrixLayout::raw);
-    // SAFETY: all handles are valid, and there is memory for as many results as are requested.
-    let asked = unsafe {
-        sys::cublasLtMatmulAlgoGetHeuristic(
-            lt.raw,
-            descriptor.raw(),
-            first,
-            second,
-            result,
-            result,
-            preference.raw(),
-            N_ALGORITHMS.into(),
-            found.as_mut_ptr(),
-            &mut n_found,
-        )
-    };
-    asked.result()?;
-    let n_found = usize::try_from(n_found).unwrap_or(0);
-    let fits = |it: &&sys::cublasLtMatmulHeuristicResult_t| {
-        it.state.result().is_ok() && it.workspaceSize <= MAX_WORKSPACE_BYTES
-    };
-    let found: Vec<_> = found.iter().take(n_found).filter(fits).copied().collect();
-    if found.is_empty() { Err(NOT_SUPPORTED) } else { Ok(found) }
 }
 
 /// Converts an error of cuBLASLt.

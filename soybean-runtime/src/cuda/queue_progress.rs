@@ -1,11 +1,8 @@
 //! How far the threads have queued a step.
 
-use std::{
-    sync::atomic::{AtomicUsize, Ordering},
-    thread,
-};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::{Error, abort::Abort};
+use crate::{Error, abort::Abort, backoff::Backoff};
 
 /// Progress of the threads of all GPUs, and the first error of any of them.
 #[derive(Default)]
@@ -37,9 +34,10 @@ impl QueueProgress {
     /// # Errors
     /// The error that ended the launch.
     pub(super) fn wait_for(&self, gpu_index: usize, task: usize) -> Result<(), Error> {
+        let mut backoff = Backoff::default();
         while self.n_queued(gpu_index) <= task {
             self.check()?;
-            thread::yield_now();
+            backoff.pause();
         }
         Ok(())
     }

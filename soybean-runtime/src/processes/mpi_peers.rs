@@ -10,9 +10,9 @@ use super::{
     inbox::REASON_TIMEOUT,
     mpi_communicator::MpiCommunicator,
     progress::Progress,
-    world::{LONG_WAIT, WaitContext, World},
+    world::{WaitContext, World},
 };
-use crate::{Error, abort::Abort, cuda::peers::Peers};
+use crate::{Error, abort::Abort, backoff::LONG_WAIT, cuda::peers::Peers};
 
 /// The other processes of a trainer.
 pub(super) struct MpiPeers {

@@ -4,11 +4,10 @@
 use std::{
     collections::BTreeMap,
     ffi::c_int,
-    fs, hint, mem,
+    fs, mem,
     num::NonZero,
     sync::{Arc, Mutex, Once, OnceLock},
     thread,
-    time::{Duration, Instant},
 };
 
 use mpi::{Threading, environment::Universe};
@@ -23,6 +22,7 @@ use super::{
 use crate::{
     Error, ErrorKind,
     abort::{Abort, lock},
+    backoff::Backoff,
 };
 
 /// All processes of a run.
@@ -211,41 +211,6 @@ impl World {
                 Err(error)
             }
         }
-    }
-}
-
-/// Backoff of a waiting process: first it spins, then it yields, and finally it sleeps.
-#[derive(Default)]
-struct Backoff {
-    n_looks: u32,
-    started: Option<Instant>,
-}
-
-/// Number of polls before the first yield.
-const N_SPINS: u32 = 100;
-/// Time for which a waiting process yields instead of sleeping.
-const SHORT_WAIT: Duration = Duration::from_millis(2);
-/// Time after which a waiting process sleeps longer and announces that it waits.
-pub(super) const LONG_WAIT: Duration = Duration::from_secs(1);
-
-impl Backoff {
-    /// Pauses. Returns true if it is time to poll for control messages.
-    fn pause(&mut self) -> bool {
-        self.n_looks += 1;
-        if self.n_looks < N_SPINS {
-            hint::spin_loop();
-            return false;
-        }
-        match self.started.get_or_insert_with(Instant::now).elapsed() {
-            waited if waited < SHORT_WAIT => thread::yield_now(),
-            waited if waited < LONG_WAIT => thread::sleep(Duration::from_micros(50)),
-            _ => thread::sleep(Duration::from_millis(1)),
-        }
-        true
-    }
-
-    fn is_long(&self) -> bool {
-        self.started.is_some_and(|it| it.elapsed() > LONG_WAIT)
     }
 }
 

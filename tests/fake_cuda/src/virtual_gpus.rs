@@ -79,7 +79,9 @@ pub fn put_on_virtual_gpus(command: &mut Command, left_out: &[&str]) -> Result<(
     install_without(&folder, left_out).expect("the library is built with the tests");
     command
         .env("LD_LIBRARY_PATH", &folder)
+        // Cached kernels name their compiled libraries: both last as long.
         .env("SOYBEAN_CACHE_DIR", self::folder("kernels"))
+        .env("SOYBEAN_FAKE_CACHE", self::folder("compiled_kernels"))
         .envs(bare_surroundings());
     for variable in ["VIRTUAL_ENV", "CONDA_PREFIX", "SOYBEAN_CUDA_LIBS", "CUDA_VISIBLE_DEVICES"] {
         command.env_remove(variable);

@@ -34,7 +34,7 @@ impl MatmulPlan {
         let workspace = self.algorithms.iter().map(|it| self.workspace_bytes_of(it)).max();
         let workspace = workspace.unwrap_or(0).max(generated.remaining_workspace_bytes());
         // Their numbers mean the same only if there are as many of each variant.
-        let variants: Vec<usize> = self.algorithms.iter().map(|it| it.variant).collect();
+        let variants: Vec<usize> = self.algorithms.iter().map(|it| it.variant_number).collect();
         let n_of_each: Vec<usize> =
             variants.chunk_by(|one, next| one == next).map(<[usize]>::len).collect();
         let Self { compute, epilogue, layout, .. } = self;
