@@ -1,6 +1,9 @@
 //! Diagnostics of calls whose operands do not fit: a call as users write it, then the message, the
 //! argument and the help.
 
+mod images;
+mod losses;
+
 use soybean_compiler::{Argument, Builder, CallPart, Value};
 use soybean_plan::{DType, Init};
 
@@ -248,80 +251,6 @@ fn attention() {
 }
 
 #[test]
-fn convolutions() {
-    let one = || integer(1);
-    check(
-        "conv1d",
-        &[Tensor(&[2, 3]), Tensor(&[4, 3, 3]), one(), one(), one(), one()],
-        "0: takes sequences [batch, channels, length], found [2, 3]",
-    );
-    check(
-        "conv1d",
-        &[Tensor(&[2, 3, 4]), Tensor(&[4, 3]), one(), one(), one(), one()],
-        "1: the weight must be [filters, channels / groups, length], found [4, 3]",
-    );
-    check(
-        "conv1d",
-        &[Tensor(&[2, 3, 4]), Tensor(&[4, 3, 9]), one(), one(), one(), one()],
-        "1: the kernel reaches over [9] pixels, the padded sequence has [6]",
-    );
-    check(
-        "conv1d",
-        &[Tensor(&[2, 3, 4]), Tensor(&[4, 3, 3]), one(), one(), one(), integer(0)],
-        "5: `groups` must be at least 1, found 0",
-    );
-    let input = || Tensor(&[2, 4, 2, 2]);
-    let transposed = |weight, padding, groups, expected| {
-        let settings = [one(), integer(padding), integer(0), integer(groups), one()];
-        let given: Vec<Given> = [input(), Tensor(weight)].into_iter().chain(settings).collect();
-        check("conv_transpose2d", &given, expected);
-    };
-    transposed(
-        &[4, 2],
-        0,
-        1,
-        "1: the weight must be [channels, filters / groups, height, width], found [4, 2]",
-    );
-    transposed(&[4, 2, 3, 3], 0, 3, "5: 3 groups do not divide 4 channels");
-    transposed(&[4, 2, 3, 3], 2, 1, "3: padding [2, 2] leaves nothing of the result");
-}
-
-#[test]
-fn images_of_another_size() {
-    let input = || Tensor(&[2, 4, 2, 2]);
-    check(
-        "adaptive_avg_pool2d",
-        &[input(), integer(0)],
-        "1: expected one or two integers of at least 1, found [0, 0]",
-    );
-    check(
-        "max_pool1d",
-        &[input(), integer(2), integer(2), integer(0)],
-        "0: takes sequences [batch, channels, length], found [2, 4, 2, 2]",
-    );
-    check(
-        "interpolate",
-        &[input(), integer(4), Given::Other(Argument::Text("bicubic".to_owned()))],
-        "2: the mode must be \"nearest\" or \"bilinear\", found \"bicubic\"",
-    );
-    check(
-        "pixel_shuffle",
-        &[input(), integer(3)],
-        "1: 9, the square of the factor, does not divide 4 channels",
-    );
-    check(
-        "pixel_unshuffle",
-        &[input(), integer(3)],
-        "1: the factor 3 does not divide 2 rows and 2 columns",
-    );
-    check(
-        "local_response_norm",
-        &[Tensor(&[2]), integer(3), float(1.0), float(1.0), float(1.0)],
-        "0: the input must be [n, channels, ..], found [2]",
-    );
-}
-
-#[test]
 fn elements_in_order_and_by_their_indices() {
     let input = || Tensor(&[2, 3]);
     let order = |it: &str| Given::Other(Argument::Text(it.to_owned()));
@@ -417,53 +346,6 @@ fn parts_and_joined_tensors() {
 }
 
 #[test]
-fn losses() {
-    for operator in ["mse", "l1_loss", "binary_cross_entropy_with_logits"] {
-        check(
-            operator,
-            &[Tensor(&[2, 3]), Tensor(&[3])],
-            "1: the target must have the input's shape [2, 3], found [3]",
-        );
-    }
-    let x = || Tensor(&[2]);
-    check("huber_loss", &[x(), x(), integer(0)], "2: `delta` must be positive, found 0");
-    check("smooth_l1_loss", &[x(), x(), float(-1.5)], "2: `beta` must be positive, found -1.5");
-    check("one_hot", &[Labels(&[2]), integer(0)], "1: `n_classes` must be at least 1, found 0");
-    check(
-        "one_hot",
-        &[Tensor(&[2, 3]), integer(4)],
-        "0: the labels must be i32, found f32; help: write its type as `Tensor<i32, 2, 3>`",
-    );
-    check("one_hot", &[Labels(&[1; 8]), integer(4)], "0: a tensor has at most 8 dims, found 9");
-    check(
-        "cross_entropy",
-        &[Tensor(&[2, 3]), integer(4)],
-        "1: the labels must be a tensor, found an integer",
-    );
-    check("celu", &[x(), integer(0)], "1: `alpha` must be a number other than 0, found 0");
-    check(
-        "sigmoid_focal_loss",
-        &[x(), x(), float(0.5), float(-1.0)],
-        "3: `gamma` must be at least 0, found -1",
-    );
-    check(
-        "triplet_margin_loss",
-        &[x(), x(), Tensor(&[3]), float(1.0)],
-        "2: the negative tensor must have the input's shape [2], found [3]",
-    );
-    check(
-        "cosine_embedding_loss",
-        &[Tensor(&[2, 3]), Tensor(&[2, 3]), Labels(&[3]), float(0.0)],
-        "2: the target must be [2], one for each row, found [3]",
-    );
-    check(
-        "cosine_similarity",
-        &[x(), x(), integer(0), integer(0)],
-        "3: `eps` must be at least 1e-18, found 0",
-    );
-}
-
-#[test]
 fn inferred_repeated_and_broadcast_shapes() {
     let x = || Tensor(&[4, 6]);
     check("reshape", &[x(), list(&[-1, -1])], "1: only one extent can be -1, found [-1, -1]");
@@ -488,20 +370,6 @@ fn inferred_repeated_and_broadcast_shapes() {
     check("arange", &[integer(0)], "0: `end` must be at least 1, found 0");
     check("full", &[list(&[2, 0]), float(1.0)], "0: extents must be positive, found [2, 0]");
     check("normalize", &[x(), integer(0), float(0.0)], "2: `eps` must be at least 1e-18, found 0");
-}
-
-#[test]
-fn options_of_cross_entropy() {
-    let with = |weight: Given, reduction: &str, smoothing: f64, expected: &str| {
-        let (logits, labels) = (Tensor(&[2, 3]), Labels(&[2]));
-        let given = [logits, labels, weight, integer(-100), text(reduction), float(smoothing)];
-        check("cross_entropy_with", &given, expected);
-    };
-    let shape = "2: the weight must be a number or [3], one for each class, found [2]";
-    with(Tensor(&[2]), "mean", 0.0, shape);
-    let reduction = "4: `reduction` must be `\"mean\"`, `\"sum\"` or `\"none\"`, found \"average\"";
-    with(float(1.0), "average", 0.0, reduction);
-    with(float(1.0), "mean", 1.5, "5: `label_smoothing` must be a number from 0 to 1, found 1.5");
 }
 
 #[test]

@@ -108,10 +108,10 @@ impl Launcher {
                 self.peers.check(waiting)?;
                 let unfinished = || runner.unfinished(&self.devices);
                 check_limit(self.timeout, runner.started(), unfinished)?;
-                // The end of so long a step may be noticed a millisecond later.
                 if waiting.elapsed() < LONG_WAIT {
                     thread::yield_now();
                 } else {
+                    // One part in a thousand of what the step has taken so far, or less.
                     thread::sleep(LONG_SLEEP);
                 }
             }

@@ -14,7 +14,6 @@ use std::{
         Arc,
         atomic::{AtomicBool, AtomicPtr, Ordering},
     },
-    thread,
     time::{Duration, Instant},
 };
 
@@ -25,7 +24,7 @@ use self::binding::{
 };
 pub(crate) use self::{binding::Binding, unique_id::UniqueId};
 use super::{gpu::Gpu, libraries::installation, peers::Peers, stream::Stream};
-use crate::{Error, ErrorKind};
+use crate::{Error, ErrorKind, backoff::Backoff};
 
 /// The communicators of one group of ranks, as far as they are in this process. Each rank has its
 /// own GPU.
@@ -327,10 +326,11 @@ impl CommunicatorGroup {
         match combined_result(results) {
             0 => Ok(()),
             IN_PROGRESS => {
+                let mut backoff = Backoff::default();
                 while self.is_in_progress(local.clone())? {
                     keeps_waiting()
                         .inspect_err(|_| self.has_failed.store(true, Ordering::Relaxed))?;
-                    thread::yield_now();
+                    backoff.pause();
                 }
                 Ok(())
             }

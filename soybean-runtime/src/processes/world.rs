@@ -231,8 +231,9 @@ fn machine_and_cores(
     let mut requests = Requests::default();
     // SAFETY: both buffers stay valid until the request completes below.
     unsafe { machine.begin_all_gather(&own, &mut all, &mut requests) }?;
+    let mut backoff = Backoff::default();
     while !requests.is_done()? {
-        thread::yield_now();
+        backoff.pause();
     }
     let of_all = || all.as_chunks::<8>().0.chunks_exact(2);
     let n_sharing = of_all().filter(|it| it[1] == cores).count();

@@ -3,6 +3,8 @@
 
 mod one_gpu;
 
+use std::thread;
+
 use soybean_fake_cuda::virtual_gpus::on_virtual_gpus;
 
 use super::*;
