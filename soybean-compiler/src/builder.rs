@@ -106,6 +106,8 @@ pub struct Builder {
     pub(crate) calls: Vec<Made>,
     /// The gradients of users' operators.
     pub(crate) custom_gradients: Vec<CustomGradient>,
+    /// Tensors whose elements the user chooses from others.
+    pub(crate) choices: Vec<Value>,
     /// The starts of entries; none if the model has one entry, `forward`.
     pub(crate) entries: Vec<EntryStart>,
     /// The position of the next calls.

@@ -1,5 +1,7 @@
 //! Reverse-mode differentiation of a graph.
 
+mod choices;
+
 use std::collections::BTreeMap;
 
 use soybean_plan::{Combine, Mode, Pattern, ScalarProgram, Shape};
@@ -19,6 +21,7 @@ use crate::{
     updates,
     value::Value,
 };
+use choices::Choices;
 
 /// Adds the gradients of the loss by all parameters that are trained, and by the inputs whose
 /// gradients are kept. In inference there is no
@@ -35,6 +38,7 @@ pub fn differentiate(
     let mut network = network;
     if network.mode() == Mode::Inference {
         check_inference(&network)?;
+        network.choices.clear();
         return Ok(network);
     }
     let mut faults = Vec::new();
@@ -42,6 +46,7 @@ pub fn differentiate(
         differentiate_entry(&mut network, entry, optimizer, &mut faults);
     }
     network.custom_gradients.clear();
+    network.choices.clear();
     let Network { graph, parameters, gradients, entries, .. } = &mut network;
     parameters.retain(|it| gradients.iter().any(|(source, _)| source == it));
     let nothing = gradients.is_empty() && faults.is_empty();
@@ -80,8 +85,8 @@ fn differentiate_entry(
     optimizer: &Optimizer,
     faults: &mut Vec<ModelDiagnostic>,
 ) {
-    let Network { graph, scalars, inputs, custom_gradients: custom, gradients: by_source, .. } =
-        network;
+    let Network { graph, scalars, inputs, gradients: by_source, choices, .. } = network;
+    let custom = &network.custom_gradients;
     let entries = &mut network.entries;
     let has_several = entries.len() > 1;
     let entry = &mut entries[number];
@@ -114,7 +119,8 @@ fn differentiate_entry(
     }
     let before = by_source.len();
     let seed = updates::seed(optimizer, scalars);
-    let found = gradients(graph, loss, &sources, &seed, custom);
+    let choices = Choices::new(graph, choices);
+    let found = gradients(graph, loss, &sources, &seed, (custom, &choices));
     for (&source, gradient) in sources.iter().zip(found) {
         match gradient {
             Some(gradient) => by_source.push((source, gradient)),
@@ -181,6 +187,9 @@ struct Differentiation<'a> {
     graph: &'a mut Graph,
     /// For each tensor of the forward graph, whether it depends on one whose gradient is wanted.
     depends_on_sources: &'a [bool],
+    choices: &'a Choices,
+    /// The gradient of the result, if it may be 0 because another tensor was chosen.
+    gated: Option<Value>,
 }
 
 impl GradientBuilder for Differentiation<'_> {
@@ -203,6 +212,10 @@ impl GradientBuilder for Differentiation<'_> {
         program: ScalarProgram,
         values: &[Value],
     ) -> Value {
+        let program = match self.gated {
+            Some(gradient) => self.choices.gated(program, values, gradient),
+            None => program,
+        };
         add_elementwise(self.graph, extents, operands, &program, values)
     }
 
@@ -223,7 +236,7 @@ fn gradients(
     loss: Value,
     sources: &[Value],
     seed: &ScalarProgram,
-    custom: &[CustomGradient],
+    (custom, choices): (&[CustomGradient], &Choices),
 ) -> Vec<Option<Value>> {
     let depends_on_sources = depends_on(graph, sources);
     let mut gradients: BTreeMap<Value, Value> = BTreeMap::new();
@@ -236,7 +249,9 @@ fn gradients(
         graph.set_origin(graph.node(value).origin);
         let operands = graph.operands(value);
         let call = OperatorCall { operands: &operands, result: value, gradient };
-        let mut builder = Differentiation { graph, depends_on_sources: &depends_on_sources };
+        let gated = choices.may_pass_over(value).then_some(gradient);
+        let depends_on_sources = &depends_on_sources;
+        let mut builder = Differentiation { graph, depends_on_sources, choices, gated };
         let terms = match custom.iter().find(|it| it.result == value) {
             Some(custom) => custom_gradients(custom, gradient, &mut builder),
             None => operator.gradient(&call, &mut builder),

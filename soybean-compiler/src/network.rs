@@ -39,6 +39,8 @@ pub struct Network {
     pub entries: Vec<Entry>,
     /// The gradients of users' operators, until the network is differentiated.
     pub custom_gradients: Vec<CustomGradient>,
+    /// Tensors whose elements the user chooses from others, until the network is differentiated.
+    pub choices: Vec<Value>,
     /// Inputs and parameters with their gradients, entry by entry, until the updates are added.
     pub gradients: Vec<(Value, Value)>,
     /// For each entry, buffers, the gradients of inputs that are kept, then parameters and
@@ -85,7 +87,8 @@ impl Network {
         let Model { builder, loss, outputs } = model;
         check::results(&builder, loss, outputs)?;
         let sites = builder.sites().into();
-        let Builder { graph, updates, scalars, names, entries, custom_gradients, .. } = builder;
+        let Builder { graph, updates, scalars, names, entries, custom_gradients, choices, .. } =
+            builder;
         let network = Self {
             inputs: graph.inputs().collect(),
             parameters: graph.parameters().collect(),
@@ -93,6 +96,7 @@ impl Network {
             outputs: outputs.to_vec(),
             entries: Vec::new(),
             custom_gradients,
+            choices,
             gradients: Vec::new(),
             updates,
             gradient_sums: Vec::new(),
@@ -408,6 +412,7 @@ impl Network {
             outputs: self.outputs.iter().map(|(name, value)| (name.clone(), of[value])).collect(),
             entries: self.entries.iter().map(|it| it.remapped(of)).collect(),
             custom_gradients: self.custom_gradients.iter().map(|it| it.remapped(of)).collect(),
+            choices: all(&self.choices),
             gradients: self.gradients.iter().map(|(one, its)| (of[one], of[its])).collect(),
             updates: self.updates.iter().map(|(source, next)| (of[source], of[next])).collect(),
             gradient_sums: self

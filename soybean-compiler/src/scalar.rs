@@ -2,6 +2,7 @@
 
 mod derivative;
 mod guard;
+mod known;
 mod linearity;
 mod padding;
 mod properties;
@@ -11,7 +12,8 @@ use std::{borrow::Cow, collections::BTreeMap};
 use soybean_plan::{Binary, Instruction, Register, RunScalar, ScalarProgram, Unary};
 
 pub use derivative::derivative;
-pub(crate) use guard::guarded;
+pub(crate) use guard::{guarded, zero_where_zero};
+pub(crate) use known::{Known, Sign, known_result};
 pub(crate) use linearity::{is_linear_in_first, linear_inputs};
 pub(crate) use padding::{masked, result_in_padding};
 use properties::sources;

@@ -1,8 +1,9 @@
-//! Programs that change nothing where a number is not finite.
+//! Programs that change nothing where a number is not finite, and those that are 0 where one is.
 
 use soybean_plan::{Register, ScalarProgram};
 
 use super::{ScalarBuilder, inputs};
+use crate::signature::factor_id;
 
 impl ScalarBuilder {
     /// Returns 1 where all of these numbers are finite, else 0.
@@ -16,6 +17,18 @@ impl ScalarBuilder {
         }
         self.equal(sum, zero)
     }
+}
+
+/// Returns the program with the result of `program`, but 0 where the input at this position is 0.
+pub(crate) fn zero_where_zero(program: &ScalarProgram, input: usize) -> ScalarProgram {
+    let mut builder = ScalarBuilder::default();
+    let n_inputs = inputs(program).last().map_or(0, |it| it + 1);
+    let registers: Vec<Register> = (0..n_inputs).map(|it| builder.input(it)).collect();
+    let result = builder.append(program, &registers)[0];
+    let (number, zero) = (builder.input(factor_id(input)), builder.constant(0.0));
+    let is_zero = builder.equal(number, zero);
+    let gated = builder.select(is_zero, zero, result);
+    builder.finish(gated)
 }
 
 /// Returns the program with the results of `program` if the inputs `numbers` are finite. Otherwise

@@ -1,8 +1,8 @@
 //! Scalar programs in the padding of dims.
 
-use soybean_plan::{Binary, Instruction, Register, ScalarProgram};
+use soybean_plan::{Register, ScalarProgram};
 
-use super::{ScalarBuilder, inputs};
+use super::{Known, ScalarBuilder, inputs, known_result};
 
 /// Returns the program that gives `fill` where an index is not below its extent: `indices` are
 /// pairs of the input with the index and the extent.
@@ -26,48 +26,11 @@ pub(crate) fn masked(program: &ScalarProgram, indices: &[(u8, usize)], fill: f64
     builder.finish(result)
 }
 
-/// The abstract value of a register: what is known of it before the program runs.
-#[derive(Clone, Copy, PartialEq)]
-enum Known {
-    /// Its value.
-    Value(f64),
-    /// That it is neither infinite nor NaN.
-    Finite,
-    Nothing,
-}
-
 /// Returns the result of a program if it follows from the inputs marked in `is_zero`, which are 0.
 pub(crate) fn result_in_padding(program: &ScalarProgram, is_zero: &[bool]) -> Option<f64> {
-    let mut registers: Vec<Known> = Vec::with_capacity(program.instructions.len());
-    for instruction in program.instructions.iter() {
-        let of = |register: Register| registers[usize::from(register)];
-        registers.push(match *instruction {
-            Instruction::Input(input) if is_zero[usize::from(input)] => Known::Value(0.0),
-            Instruction::Input(_) | Instruction::Integer(_) => Known::Nothing,
-            // Learning rates and the other run-time scalars are finite.
-            Instruction::Scalar(_) => Known::Finite,
-            Instruction::Constant(value) => Known::Value(value),
-            Instruction::IntegerConstant(value) => Known::Value(value.into()),
-            Instruction::Unary(function, x) => match of(x) {
-                Known::Value(x) => Known::Value(function.evaluate(x)),
-                Known::Finite | Known::Nothing => Known::Nothing,
-            },
-            Instruction::Binary(function, x, y) => match (function, of(x), of(y)) {
-                (_, Known::Value(x), Known::Value(y)) => Known::Value(function.evaluate(x, y)),
-                (Binary::Multiply, Known::Value(0.0), Known::Finite)
-                | (Binary::Multiply, Known::Finite, Known::Value(0.0)) => Known::Value(0.0),
-                _ => Known::Nothing,
-            },
-            Instruction::Select(condition, x, y) => match of(condition) {
-                Known::Value(0.0) => of(y),
-                Known::Value(_) => of(x),
-                Known::Finite | Known::Nothing if of(x) == of(y) => of(x),
-                Known::Finite | Known::Nothing => Known::Nothing,
-            },
-        });
-    }
-    match registers[usize::from(program.results[0])] {
+    let known = |is_zero: &bool| if *is_zero { Known::Value(0.0) } else { Known::Nothing };
+    match known_result(program, &is_zero.iter().map(known).collect::<Vec<_>>()) {
         Known::Value(value) => Some(value),
-        Known::Finite | Known::Nothing => None,
+        Known::Finite(_) | Known::Nothing => None,
     }
 }

@@ -210,7 +210,16 @@ fn choose(
     operands: &[(usize, Operand)],
     program: impl FnOnce(&mut ScalarBuilder, &[Register]) -> Register,
 ) -> Result<Argument, CallDiagnostic> {
-    compute(builder, arguments, operands, &[0, 1], program)
+    let choice = compute(builder, arguments, operands, &[0, 1], program)?;
+    chosen(builder, choice)
+}
+
+/// Marks a tensor whose elements are chosen from others, so that no gradient of the others is NaN.
+fn chosen(builder: &mut Builder, choice: Argument) -> Result<Argument, CallDiagnostic> {
+    if let Argument::Tensor(value) = choice {
+        builder.choices.push(value);
+    }
+    Ok(choice)
 }
 
 fn maximum(it: &mut ScalarBuilder, x: Register, y: Register) -> Register {
@@ -242,11 +251,12 @@ fn clamp(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, C
     }
     let operands =
         [(0, Operand::Tensor(value)), (1, Operand::Number(low)), (2, Operand::Number(high))];
-    compute(builder, arguments, &operands, &[0, 1, 2], |it, x| {
+    let choice = compute(builder, arguments, &operands, &[0, 1, 2], |it, x| {
         let (is_below, is_above) = (greater(it, x[1], x[0]), greater(it, x[0], x[2]));
         let upper = it.select(is_above, x[2], x[0]);
         it.select(is_below, x[1], upper)
-    })
+    })?;
+    chosen(builder, choice)
 }
 
 fn where_(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, CallDiagnostic> {
@@ -255,10 +265,11 @@ fn where_(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, 
         (1, arguments.condition(builder, 1)?),
         (2, arguments.comparable(builder, 2)?),
     ];
-    compute(builder, arguments, &operands, &[0, 2], |it, x| {
+    let choice = compute(builder, arguments, &operands, &[0, 2], |it, x| {
         let condition = number(it, x[1]);
         it.select(condition, x[0], x[2])
-    })
+    })?;
+    chosen(builder, choice)
 }
 
 fn masked_fill(
@@ -271,10 +282,11 @@ fn masked_fill(
         (1, arguments.condition(builder, 1)?),
         (2, Operand::Number(value)),
     ];
-    compute(builder, arguments, &operands, &[0, 2], |it, x| {
+    let choice = compute(builder, arguments, &operands, &[0, 2], |it, x| {
         let condition = number(it, x[1]);
         it.select(condition, x[2], x[0])
-    })
+    })?;
+    chosen(builder, choice)
 }
 
 /// Returns an integer as a number, and a number itself.

@@ -6,6 +6,7 @@ mod support;
 mod accumulation;
 mod buckets;
 mod channels_last;
+mod choices;
 mod conformance;
 mod convnets;
 mod documentation;
