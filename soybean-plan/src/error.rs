@@ -3,7 +3,16 @@
 //! It is in this crate because the crates of data, checkpoints and the runtime share it, and this
 //! is the only crate on which all of them depend.
 
-use std::{any::Any, fmt};
+use std::{
+    any::Any,
+    cell::Cell,
+    fmt,
+    panic::{self, AssertUnwindSafe},
+    sync::Once,
+    thread,
+};
+
+use crate::printable;
 
 /// An error that occurred while a program was loaded or run, or a file was read or written.
 ///
@@ -51,9 +60,20 @@ pub enum ErrorKind {
 
 impl Error {
     /// Creates an error of this kind. The message says what was expected, and what was found where.
+    /// It may contain any text of a file, because it is made [`printable`].
     #[must_use]
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into() }
+        Self { kind, message: printable(&message.into()) }
+    }
+
+    /// Appends lines to the message, such as those of a compiler.
+    #[must_use]
+    pub fn with_lines(mut self, lines: &[&str]) -> Self {
+        for line in lines {
+            self.message.push('\n');
+            self.message.push_str(&printable(line));
+        }
+        self
     }
 
     /// Creates the error of a dataset that cannot be read or has unexpected contents.
@@ -94,6 +114,42 @@ impl std::error::Error for Error {}
 pub fn panic_message(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
+}
+
+thread_local! {
+    /// True while this thread runs a function whose panic becomes an error.
+    static IS_CATCHING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs a function that may panic on the contents of a file, such as a decoder of another crate.
+///
+/// A panic becomes a message, and the panic hook is not called for it. A program that is built with
+/// `panic = "abort"` ends instead.
+///
+/// ```
+/// let found = soybean_plan::caught(|| [0_u8; 2][usize::from(b'x')]);
+/// assert!(found.unwrap_err().starts_with("panicked: index out of bounds"));
+/// ```
+///
+/// # Errors
+/// The message of the panic.
+pub fn caught<T>(function: impl FnOnce() -> T) -> Result<T, String> {
+    static HOOK: Once = Once::new();
+    // The hook cannot be changed by a thread that panics.
+    if !thread::panicking() {
+        HOOK.call_once(|| {
+            let hook = panic::take_hook();
+            panic::set_hook(Box::new(move |panic| {
+                if !IS_CATCHING.get() {
+                    hook(panic);
+                }
+            }));
+        });
+    }
+    let was_catching = IS_CATCHING.replace(true);
+    let result = panic::catch_unwind(AssertUnwindSafe(function));
+    IS_CATCHING.set(was_catching);
+    result.map_err(|panic| format!("panicked: {}", panic_message(&*panic)))
 }
 
 #[cfg(test)]

@@ -95,8 +95,8 @@ fn compile(text: &str, options: &[String]) -> Result<Vec<u8>, Error> {
         Err(error) => {
             let log = program.log();
             let lines: Vec<&str> = log.lines().take(LOG_LINES).collect();
-            let message = format!("compiling kernels: {error}\n{}", lines.join("\n"));
-            Err(Error::new(ErrorKind::Program, message))
+            let error = Error::new(ErrorKind::Program, format!("compiling kernels: {error}"));
+            Err(error.with_lines(&lines))
         }
     }
 }
