@@ -2,11 +2,15 @@
 
 mod fields;
 
-use std::{fmt::Display, io::Read, path::Path, str::FromStr};
+use std::{io::Read, path::Path};
 
 use csv::{ReaderBuilder, StringRecord};
 
-use crate::{Column, Error, Form, Table, Values, file::open, limited_reader::LimitedReader};
+use crate::{
+    Column, Error, Form, Table, Values,
+    file::{guarded, open},
+    limited_reader::LimitedReader,
+};
 
 pub use fields::CsvFields;
 
@@ -83,7 +87,7 @@ impl Table {
     pub fn from_csv(path: impl AsRef<Path>, spec: &CsvSpec) -> Result<Self, Error> {
         let path = path.as_ref();
         let to_error = |message: String| Error::data(format!("{}: {message}", path.display()));
-        read(open(path)?, spec).map_err(to_error)
+        guarded(path, || read(open(path)?, spec).map_err(to_error))
     }
 }
 
@@ -193,10 +197,10 @@ impl ColumnReader {
                     values.push(scaled(number(text).map_err(at)?, scale).map_err(at)?);
                 }
                 (Values::I32(values), Form::Integers) => {
-                    values.push(number(text).map_err(at)?);
+                    values.push(integer(text).map_err(at)?);
                 }
                 (Values::I32(values), Form::Labels { n_classes }) => {
-                    let label: i32 = number(text).map_err(at)?;
+                    let label = integer(text).map_err(at)?;
                     if usize::try_from(label).map_or(true, |label| label >= n_classes) {
                         let message = format!("expected a label in 0..{n_classes}, found {label}");
                         return Err(at(message));
@@ -234,8 +238,20 @@ fn unreadable(error: &csv::Error, last_line: u64) -> String {
     }
 }
 
-fn number<T: FromStr<Err: Display>>(text: &str) -> Result<T, String> {
+fn number(text: &str) -> Result<f32, String> {
     text.parse().map_err(|_| format!("expected a number, found `{text}`"))
+}
+
+/// Parses a label or another integer of 32 bits.
+fn integer(text: &str) -> Result<i32, String> {
+    let kind = |it: f64| match it.fract() == 0.0 && !text.contains(['.', 'e', 'E']) {
+        true => "an integer of 32 bits",
+        false => "a whole number without a point",
+    };
+    text.parse().map_err(|_| {
+        let expected = text.parse().map_or("a number", kind);
+        format!("expected {expected}, found `{text}`")
+    })
 }
 
 fn scaled(value: f32, scale: f32) -> Result<f32, String> {

@@ -9,7 +9,7 @@ use std::{io::Read, path::Path};
 use crate::{
     Column, Element, ElementKind, Error, Form, Table,
     array::{Header, Layout},
-    file::{named, open, stem},
+    file::{guarded, named, open, stem},
 };
 
 /// The codes of element types.
@@ -40,9 +40,11 @@ impl Column {
     /// converted to `form`. The error names the file and the byte.
     pub fn from_idx(path: impl AsRef<Path>, form: Form) -> Result<Self, Error> {
         let path = path.as_ref();
-        let mut file = open(path)?;
-        let header = header(&mut file);
-        header.and_then(|it| it.column(&mut file, stem(path), form)).map_err(|it| named(path, &it))
+        guarded(path, || {
+            let mut file = open(path)?;
+            let column = header(&mut file).and_then(|it| it.column(&mut file, stem(path), form));
+            column.map_err(|it| named(path, &it))
+        })
     }
 }
 

@@ -6,19 +6,21 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use image::{DynamicImage, ImageFormat, ImageReader, Limits, imageops::FilterType};
+use image::{
+    DynamicImage, ImageDecoder, ImageError, ImageFormat, ImageReader, Limits, imageops::FilterType,
+};
 use soybean_plan::DType;
 
 use crate::{
     ColumnSpec, Dataset, Error, ViewMut,
-    file::{named, unreadable},
+    file::{guarded, named, read_whole},
 };
 
 /// The limit for the width and the height of an image.
 const MAX_SIDE: u32 = 1 << 15;
 
-/// The limit for the bytes that a decoder may allocate for one image.
-const MAX_BYTES: u64 = 1 << 30;
+/// The limit for the bytes between the two steps of resizing.
+const MAX_BYTES_BETWEEN: u64 = 1 << 30;
 
 /// The limit for the bytes that a decoder may allocate for each byte of the file. Deflate expands a
 /// byte to at most 1032, and a byte may contain 8 pixels.
@@ -53,6 +55,9 @@ pub struct ImageSpec {
     pub mean: [f32; 3],
     /// The standard deviations of red, green and blue, by which the differences are divided.
     pub deviation: [f32; 3],
+    /// The most bytes of an image when it is decoded; larger ones are errors. The size is in the
+    /// first bytes of a file, so it is known before the image is decoded.
+    pub max_bytes: u64,
 }
 
 /// The channels of images.
@@ -74,11 +79,12 @@ pub enum Fit {
 }
 
 impl ImageSpec {
-    /// Describes RGB images of this size, cropped, with pixels from 0 to 1.
+    /// Describes RGB images of this size, cropped, with pixels from 0 to 1. Files have images of
+    /// at most 256 MiB.
     #[must_use]
     pub const fn new(height: u32, width: u32) -> Self {
-        let (color, fit) = (Color::Rgb, Fit::Crop);
-        Self { height, width, color, fit, mean: [0.0; 3], deviation: [1.0; 3] }
+        let (color, fit, max_bytes) = (Color::Rgb, Fit::Crop, 1 << 28);
+        Self { height, width, color, fit, mean: [0.0; 3], deviation: [1.0; 3], max_bytes }
     }
 }
 
@@ -148,9 +154,9 @@ impl ImageFolder {
     }
 
     fn decode(&self, path: &Path, pixels: &mut [f32]) -> Result<(), Error> {
-        let ImageSpec { height, width, color, fit, mean, deviation } = self.spec;
-        let bytes = fs::read(path).map_err(|error| unreadable(path, &error))?;
-        let image = decoded(bytes).map_err(|message| named(path, &message))?;
+        let ImageSpec { height, width, color, fit, mean, deviation, max_bytes } = self.spec;
+        let bytes = read_whole(path, max_bytes)?;
+        let image = decoded(bytes, max_bytes).map_err(|message| named(path, &message))?;
         let image = match fit {
             Fit::Stretch => image,
             Fit::Crop => cropped(image, height, width),
@@ -188,7 +194,7 @@ impl Dataset for ImageFolder {
         let pixels = images.f32s().chunks_mut(n_pixels);
         for ((row, pixels), label) in rows.iter().zip(pixels).zip(labels.i32s()) {
             let (path, class) = &self.images[*row];
-            self.decode(path, pixels)?;
+            guarded(path, || self.decode(path, pixels))?;
             *label = *class;
         }
         Ok(())
@@ -220,10 +226,10 @@ fn resized(image: DynamicImage, height: u32, width: u32) -> Result<DynamicImage,
     let (rows_first, columns_first) =
         (n_bytes(height, image.width()), n_bytes(image.height(), width));
     let least = rows_first.min(columns_first);
-    if least > MAX_BYTES {
+    if least > MAX_BYTES_BETWEEN {
         let (rows, columns) = (image.height(), image.width());
         return Err(format!(
-            "expected an image that can be resized to {height} x {width} in {MAX_BYTES} bytes of memory, found {rows} x {columns} pixels, which need {least}"
+            "expected an image that can be resized to {height} x {width} in {MAX_BYTES_BETWEEN} bytes of memory, found {rows} x {columns} pixels, which need {least}"
         ));
     }
     // The library resizes rows first.
@@ -253,7 +259,8 @@ fn is_image(path: &Path) -> bool {
     extension.is_some_and(|it| it == "png" || it == "jpg" || it == "jpeg")
 }
 
-fn decoded(bytes: Vec<u8>) -> Result<DynamicImage, String> {
+/// Decodes an image that takes at most `max_bytes`.
+fn decoded(bytes: Vec<u8>, max_bytes: u64) -> Result<DynamicImage, String> {
     let format = match image::guess_format(&bytes) {
         Ok(format @ (ImageFormat::Png | ImageFormat::Jpeg)) => format,
         Ok(_) | Err(_) => {
@@ -270,11 +277,23 @@ fn decoded(bytes: Vec<u8>) -> Result<DynamicImage, String> {
     let mut limits = Limits::default();
     limits.max_image_width = Some(MAX_SIDE);
     limits.max_image_height = Some(MAX_SIDE);
-    let n_bytes = (bytes.len() as u64).saturating_mul(MAX_BYTES_PER_BYTE);
-    limits.max_alloc = Some(n_bytes.clamp(1 << 20, MAX_BYTES));
+    let n_possible = (bytes.len() as u64).saturating_mul(MAX_BYTES_PER_BYTE).max(1 << 20);
+    limits.max_alloc = Some(n_possible.min(max_bytes));
     let mut reader = ImageReader::with_format(Cursor::new(bytes), format);
     reader.limits(limits);
-    reader.decode().map_err(|error| format!("expected a whole image, found: {error}"))
+    let damaged = |error: ImageError| format!("expected a whole image, found: {error}");
+    let decoder = reader.into_decoder().map_err(damaged)?;
+    let ((columns, rows), n_bytes) = (decoder.dimensions(), decoder.total_bytes());
+    let fault = |what: &str, most: u64| {
+        Err(format!(
+            "expected an image of at most {most} bytes{what}, found {rows} x {columns} pixels, which are {n_bytes} bytes"
+        ))
+    };
+    match n_bytes {
+        it if it > max_bytes => fault(" (`max_bytes`)", max_bytes),
+        it if it > n_possible => fault(", as in a file of this size", n_possible),
+        _ => DynamicImage::from_decoder(decoder).map_err(damaged),
+    }
 }
 
 /// Returns true if a JPEG file contains the marker at the end of its image. Other data may follow

@@ -3,14 +3,18 @@
 use std::path::Path;
 
 use serde_json::{Map, Value};
+use soybean_plan::caught;
 
 use crate::{
     Error, NamedColumn, Table, TextField, TokenWidth, Tokenizer,
     element::Number,
-    file::named,
+    file::{named, unreadable_by},
     named_column::{ColumnBuilder, missing},
     tokenizer::{each_line, write_tokens},
 };
+
+/// The beginnings of what other programs write for numbers that are not finite.
+const NOT_JSON: [&str; 3] = ["NaN", "Inf", "inf"];
 
 impl Table {
     /// Reads a file with an object of JSON in each line, which may be compressed with gzip.
@@ -93,13 +97,19 @@ fn each_object(
         if line.trim().is_empty() {
             return Ok(());
         }
-        match serde_json::from_str(line) {
+        let parsed = caught(|| serde_json::from_str(line)).map_err(|it| unreadable_by(&it))?;
+        match parsed {
             Ok(Value::Object(object)) => function(&object),
             Ok(other) => Err(format!("expected an object of JSON, found {}", kind(&other))),
             Err(error) => {
                 // Its number of the line is that within this line.
                 let (column, text) = (error.column(), error.to_string());
-                let text = text.split(" at line ").next().unwrap_or_default();
+                let text = match line.get(column.saturating_sub(1)..) {
+                    Some(rest) if NOT_JSON.iter().any(|it| rest.starts_with(it)) => {
+                        "a number that is not finite, which JSON has not"
+                    }
+                    Some(_) | None => text.split(" at line ").next().unwrap_or_default(),
+                };
                 Err(format!("byte {column}: expected an object of JSON, found: {text}"))
             }
         }

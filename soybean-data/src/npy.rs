@@ -9,11 +9,12 @@ use std::{fs::File, io::Read, path::Path};
 
 use flate2::read::DeflateDecoder;
 use rawzip::{CompressionMethod, RECOMMENDED_BUFFER_SIZE, ZipArchive};
+use soybean_plan::open_file;
 
 use crate::{
     ByteOrder, Column, Element, ElementKind, Error, Form,
     array::{Header, Layout},
-    file::{named, open, stem, unreadable},
+    file::{guarded, named, open, stem, unreadable},
 };
 
 const MAGIC: [u8; 6] = *b"\x93NUMPY";
@@ -49,7 +50,9 @@ impl Column {
     /// The error names the file and the byte.
     pub fn from_npy(path: impl AsRef<Path>, form: Form) -> Result<Self, Error> {
         let path = path.as_ref();
-        column(&mut open(path)?, stem(path), form).map_err(|message| named(path, &message))
+        guarded(path, || {
+            column(&mut open(path)?, stem(path), form).map_err(|message| named(path, &message))
+        })
     }
 
     /// Reads one array of a `.npz` file, as [`from_npy`](Self::from_npy) does. The column has the
@@ -60,8 +63,8 @@ impl Column {
     /// name.
     pub fn from_npz(path: impl AsRef<Path>, array: &str, form: Form) -> Result<Self, Error> {
         let path = path.as_ref();
-        let file = File::open(path).map_err(|error| unreadable(path, &error))?;
-        in_archive(file, array, form).map_err(|message| named(path, &message))
+        let file = open_file(path).map_err(|error| unreadable(path, &error))?;
+        guarded(path, || in_archive(file, array, form).map_err(|message| named(path, &message)))
     }
 }
 

@@ -4,6 +4,7 @@
 //! if they are the shards of a dataset.
 
 mod field;
+mod schema;
 
 use std::{
     fs::File,
@@ -19,15 +20,17 @@ use ::parquet::{
     },
     schema::types::ColumnDescPtr,
 };
+use soybean_plan::open_file;
 
 use crate::{
     Error, NamedColumn, Shards, Table, TextField, TokenWidth, Tokenizer,
-    file::{named, unreadable},
+    file::{guarded, named, unreadable},
     named_column::{ColumnBuilder, missing},
     tokenizer::write_tokens,
 };
 
 use field::{FieldReader, TextReader};
+use schema::check_depth;
 
 /// The number of rows that are decoded at a time.
 const N_DECODED: usize = 1024;
@@ -58,7 +61,7 @@ impl Table {
     /// The error names the file, the row from 0, and the field.
     pub fn from_parquet(path: impl AsRef<Path>, columns: &[NamedColumn]) -> Result<Self, Error> {
         let file = ParquetFile::open(path.as_ref())?;
-        file.table(columns, 0..file.n_groups())
+        guarded(&file.path, || file.table(columns, 0..file.n_groups()))
     }
 }
 
@@ -86,7 +89,8 @@ impl Shards {
         }
         groups.retain(|it| it.2 > 0);
         Self::of_parts(groups, n_buffered, move |path, group| {
-            ParquetFile::open(path)?.table(&columns, group..group + 1)
+            let file = ParquetFile::open(path)?;
+            guarded(path, || file.table(&columns, group..group + 1))
         })
     }
 }
@@ -112,10 +116,12 @@ pub fn tokenize_parquet(
             let to_error = |(row, message): (usize, String)| {
                 file.error_at(file.first_row(number) + row, field.name, &message)
             };
-            let group = file.group(number)?;
-            let reader = group.get_column_reader(place).map_err(|error| file.damaged(&error))?;
-            let mut reader = TextReader::new(reader, &about)
-                .map_err(|error| file.error_of(field.name, &error))?;
+            let mut reader = guarded(&file.path, || {
+                let group = file.group(number)?;
+                let reader = group.get_column_reader(place);
+                let reader = TextReader::new(reader.map_err(|it| file.damaged(&it))?, &about);
+                reader.map_err(|error| file.error_of(field.name, &error))
+            })?;
             while reader.each_text(N_DECODED, function).map_err(to_error)? > 0 {}
         }
         Ok(())
@@ -130,8 +136,11 @@ struct ParquetFile {
 
 impl ParquetFile {
     fn open(path: &Path) -> Result<Self, Error> {
-        let file = File::open(path).map_err(|error| unreadable(path, &error))?;
-        let reader = SerializedFileReader::new(file).map_err(|error| damaged(path, &error))?;
+        let file = open_file(path).map_err(|error| unreadable(path, &error))?;
+        check_depth(&file).map_err(|message| named(path, &message))?;
+        let reader = guarded(path, || {
+            SerializedFileReader::new(file).map_err(|error| damaged(path, &error))
+        })?;
         Ok(Self { path: path.to_owned(), reader })
     }
 
@@ -155,7 +164,7 @@ impl ParquetFile {
     /// of the numbers in its lists.
     fn field(&self, name: &str) -> Result<(usize, ColumnDescPtr), Error> {
         let columns = self.reader.metadata().file_metadata().schema_descr().columns();
-        let is_field = |it: &&ColumnDescPtr| it.path().parts()[0] == name;
+        let is_field = |it: &&ColumnDescPtr| it.path().parts().first().is_some_and(|it| it == name);
         let path = |it: &ColumnDescPtr| {
             let mut parts = it.path().parts().to_vec();
             // The names that Parquet prescribes for the levels of lists.

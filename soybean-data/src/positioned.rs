@@ -10,6 +10,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use soybean_plan::open_file;
+
 use crate::{
     Error,
     file::{named, unreadable},
@@ -31,12 +33,9 @@ impl PositionedFile {
     /// If the file cannot be opened, or is not a plain file. The error names it.
     pub(super) fn open(path: &Path) -> Result<Self, Error> {
         let to_error = |error| unreadable(path, &error);
-        let file = File::open(path).map_err(to_error)?;
-        let about = file.metadata().map_err(to_error)?;
-        if !about.is_file() {
-            return Err(named(path, "expected a plain file, found something else"));
-        }
-        Ok(Self { file, path: path.to_owned(), n_bytes: about.len() })
+        let file = open_file(path).map_err(to_error)?;
+        let n_bytes = file.metadata().map_err(to_error)?.len();
+        Ok(Self { file, path: path.to_owned(), n_bytes })
     }
 
     pub(super) const fn n_bytes(&self) -> u64 {

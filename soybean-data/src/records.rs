@@ -5,7 +5,7 @@ use std::path::Path;
 use crate::{
     ColumnSpec, Dataset, Element, Error, Form, ViewMut,
     array::{Header, Layout},
-    file::{named, open, stem},
+    file::{guarded, named, open, stem},
     npy,
     positioned::PositionedFile,
 };
@@ -110,7 +110,7 @@ impl Records {
         let path = path.as_ref();
         let to_error = |message: String| named(path, &message);
         let Header { element, shape, layout, start } =
-            npy::header(&mut open(path)?).map_err(to_error)?;
+            guarded(path, || npy::header(&mut open(path)?).map_err(to_error))?;
         let file = PositionedFile::open(path)?;
         let mut magic = [0; 2];
         file.read(&mut magic, 0)?;

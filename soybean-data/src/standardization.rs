@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::{
     ColumnSpec, Dataset, Error, Transformed, Values, ViewMut,
-    file::{named, unreadable},
+    file::{named, read_json},
 };
 
 /// The rows that are read at a time.
@@ -113,9 +113,7 @@ impl Standardization {
     /// If the file cannot be read or has other contents. The error names it.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
         let path = path.as_ref();
-        let bytes = fs::read(path).map_err(|error| unreadable(path, &error))?;
-        let value = serde_json::from_slice(&bytes)
-            .map_err(|error| named(path, &format!("expected JSON, found: {error}")))?;
+        let value = read_json(path)?;
         Self::from_json(&value).ok_or_else(|| {
             named(
                 path,

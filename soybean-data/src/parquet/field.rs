@@ -6,10 +6,10 @@ use ::parquet::{
     data_type::{ByteArrayType, DataType},
     schema::types::ColumnDescPtr,
 };
-use soybean_plan::f16;
+use soybean_plan::{caught, f16};
 
 use super::unexpected;
-use crate::{element::Number, tokenizer::TextFunction};
+use crate::{element::Number, file::unreadable_by, tokenizer::TextFunction};
 
 /// A number of a row, and what is wrong with it.
 type RowFault = (usize, String);
@@ -150,8 +150,9 @@ fn read_at_most<T: DataType>(
     present: i16,
 ) -> Result<Rows<T::T>, RowFault> {
     let (mut defined, mut repeated, mut values) = (Vec::new(), Vec::new(), Vec::new());
-    reader
-        .read_records(n, Some(&mut defined), Some(&mut repeated), &mut values)
+    // The texts of rows go to a tokenizer of the user, whose panics are not caught.
+    caught(|| reader.read_records(n, Some(&mut defined), Some(&mut repeated), &mut values))
+        .map_err(|panic| (0, unreadable_by(&panic)))?
         .map_err(|error| (0, unexpected(&error)))?;
     if let Some(absent) = defined.iter().position(|it| *it < present) {
         let row = match repeated.get(..=absent) {

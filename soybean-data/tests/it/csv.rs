@@ -65,7 +65,11 @@ fn bad_files_are_refused() {
     check("word.csv", b"1,2,3\n1,two,3\n", "line 2: field 2: expected a number, found `two`");
     check("nan.csv", b"NaN,2,3\n", "line 1: field 1: expected a finite number, found NaN");
     check("label.csv", b"1,2,10\n", "line 1: field 3: expected a label in 0..10, found 10");
-    check("half.csv", b"1,2,0.5\n", "line 1: field 3: expected a number, found `0.5`");
+    check(
+        "half.csv",
+        b"1,2,0.5\n",
+        "line 1: field 3: expected a whole number without a point, found `0.5`",
+    );
     let large = "line 1: field 2: expected a finite number, found 3e38 times 2.0";
     let scaled = CsvSpec { columns: vec![numbers("x", 2.0)], ..spec() };
     let error = Table::from_csv(file("scaled.csv", b"1,3e38,3\n"), &scaled).unwrap_err();
@@ -257,4 +261,23 @@ fn columns_are_standardized_by_the_training_data() {
     assert_eq!(Standardization::of(&table, "c").unwrap().deviation, [1.0]);
     let error = Standardization::of(&table, "y").unwrap_err().to_string();
     assert_eq!(error, "expected a column `y` of f32, found c of f32, y of i32");
+}
+
+// Guards: "expected a number, found `0.0`".
+#[test]
+fn labels_that_are_no_whole_numbers_are_named() {
+    let fault = |label: &str| {
+        let text = format!("x,y\n1,{label}\n");
+        error_of(&text, Form::Labels { n_classes: 3 })
+    };
+    assert!(fault("0.0").ends_with("expected a whole number without a point, found `0.0`"));
+    assert!(fault("1e0").ends_with("expected a whole number without a point, found `1e0`"));
+    assert!(fault("3000000000").ends_with("expected an integer of 32 bits, found `3000000000`"));
+    assert!(fault("two").ends_with("expected a number, found `two`"));
+}
+
+fn error_of(text: &str, form: Form) -> String {
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("whole_numbers.csv");
+    fs::write(&path, text).unwrap();
+    Table::from_csv(&path, &CsvSpec::named(["x"], "y", form)).unwrap_err().to_string()
 }

@@ -349,5 +349,5 @@ fn files_that_are_not_there() {
         );
     }
     let folder = Tokens::open(made("npy"), TokenWidth::U16, WINDOWS).unwrap_err().to_string();
-    assert!(folder.ends_with("expected a plain file, found something else"), "{folder}");
+    assert!(folder.ends_with("expected a file that can be read, found: a folder"), "{folder}");
 }

@@ -104,10 +104,9 @@ fn folders_and_files_that_are_no_images() {
     huge[frame + 5..frame + 9].copy_from_slice(&[0x7f, 0xff, 0x7f, 0xff]);
     fs::write(&image, &huge).unwrap();
     let (message, n_most) = allocations::most_during(fault);
-    assert!(
-        message.contains("cat/1.png: expected a whole image, found: Memory limit"),
-        "{message}"
-    );
+    let expected = "cat/1.png: expected an image of at most 268435456 bytes (`max_bytes`), found \
+                    32767 x 32767 pixels, which are 3221028867 bytes";
+    assert!(message.ends_with(expected), "{message}");
     assert!(n_most < 1 << 20, "{n_most}");
     let whole = fs::read(made("images/colors/a.png")).unwrap();
     fs::write(&image, &whole[..whole.len() / 2]).unwrap();
@@ -116,6 +115,37 @@ fn folders_and_files_that_are_no_images() {
     assert!(error.to_string().contains("expected images of 1 to 32768 pixels"), "{error}");
     let error = ImageFolder::open(&folder, ImageSpec { deviation: [0.0; 3], ..spec }).unwrap_err();
     assert!(error.to_string().contains("expected deviations that are finite"), "{error}");
+}
+
+// Guards: a file of 1 MB that takes gigabytes and seconds before it is resized to 8 x 8.
+#[test]
+fn large_images_are_refused_before_they_are_decoded() {
+    let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("large_images");
+    fs::create_dir_all(folder.join("cat")).unwrap();
+    let path = folder.join("cat/1.png");
+    let read = |spec: ImageSpec| contents(ImageFolder::open(&folder, spec).unwrap());
+    let small = ImageSpec::new(8, 8);
+    image::RgbImage::new(30, 20).save(&path).unwrap();
+    read(ImageSpec { max_bytes: 1800, ..small }).unwrap();
+    let error = read(ImageSpec { max_bytes: 1799, ..small }).unwrap_err().to_string();
+    let expected = "1.png: expected an image of at most 1799 bytes (`max_bytes`), found 20 x 30 \
+                    pixels, which are 1800 bytes";
+    assert!(error.ends_with(expected), "{error}");
+    // The size in the header of a PNG file is protected by a checksum.
+    let mut bytes = fs::read(&path).unwrap();
+    for (columns, rows, most) in [(19_000, 18_000, "268435456"), (9000, 9000, "1560384")] {
+        bytes[16..20].copy_from_slice(&u32::to_be_bytes(columns));
+        bytes[20..24].copy_from_slice(&u32::to_be_bytes(rows));
+        let mut sum = flate2::Crc::new();
+        sum.update(&bytes[12..29]);
+        bytes[29..33].copy_from_slice(&sum.sum().to_be_bytes());
+        fs::write(&path, &bytes).unwrap();
+        let (error, n_most) = allocations::most_during(|| read(small).unwrap_err().to_string());
+        let expected = format!("1.png: expected an image of at most {most} bytes");
+        assert!(error.contains(&expected), "{error}");
+        assert!(error.contains(&format!("found {rows} x {columns} pixels")), "{error}");
+        assert!(n_most < 1 << 20, "{n_most}");
+    }
 }
 
 /// A small file of a long image would take gigabytes if it were resized before it is cropped.

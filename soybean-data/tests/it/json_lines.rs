@@ -107,3 +107,15 @@ fn bad_lines_are_refused() {
     let first = r#"{"a": [], "b": 1, "c": 2}"#;
     check(first, "line 1: field `a`: expected a number, found an array of 0 elements");
 }
+
+// Guards: a message that hides that Python writes `NaN` into JSON.
+#[test]
+fn numbers_that_are_not_finite_are_named() {
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("not_finite.jsonl");
+    for (number, byte) in [("NaN", 7), ("Infinity", 7), ("-Infinity", 8), ("[1, inf]", 11)] {
+        fs::write(&path, format!("{{\"x\": {number}, \"y\": 0}}\n")).unwrap();
+        let error = Table::from_json_lines(&path, &[NamedColumn::new("x", "x", Form::Integers)]);
+        let expected = format!("line 1: byte {byte}: expected an object of JSON, found: a number");
+        assert!(error.unwrap_err().to_string().contains(&expected), "{number}");
+    }
+}
