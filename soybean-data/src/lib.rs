@@ -87,6 +87,6 @@ pub use subset::Subset;
 pub use table::{Column, Table, Values};
 pub use tokenizer::{ByteTokenizer, TextField, Tokenizer, Vocabulary, tokenize_file};
 #[cfg(feature = "tokenizers")]
-pub use tokenizer_file::TokenizerFile;
+pub use tokenizer_file::{SpecialTokens, TokenizerFile};
 pub use tokens::{TokenSpec, TokenWidth, Tokens};
 pub use transformed::Transformed;

@@ -7,9 +7,11 @@ use std::{
     path::Path,
 };
 
+use soybean_plan::fingerprint;
+
 use crate::{
     Error, TokenWidth,
-    file::{named, open, unreadable},
+    file::{named, open, read_json},
 };
 
 /// The limit for the bytes of a line.
@@ -33,9 +35,32 @@ pub trait Tokenizer {
     /// A message if there is no such token.
     fn decode(&self, tokens: &[u32]) -> Result<String, String>;
 
-    /// Returns the token after which a text ends, if there is one.
+    /// Returns the token that stands after each text in a file of tokens, if there is one.
     fn end(&self) -> Option<u32> {
         None
+    }
+
+    /// Returns all tokens after which a model's text ends; that of [`end`](Self::end) by default.
+    /// Models of chats have further ones, after which a turn ends.
+    fn ends(&self) -> Vec<u32> {
+        self.end().into_iter().collect()
+    }
+
+    /// Returns the number of a token, if there is one of this text.
+    fn number_of(&self, token: &str) -> Option<u32> {
+        match self.encode(token).ok()?[..] {
+            [number] => Some(number),
+            _ => None,
+        }
+    }
+
+    /// Returns a hash, by which a run notices that texts have other tokens. By default it is that
+    /// of the texts of all tokens.
+    fn fingerprint(&self) -> u64 {
+        let n_tokens = u32::try_from(self.vocabulary()).unwrap_or(u32::MAX);
+        let text = |token: u32| self.decode(&[token]).unwrap_or_default();
+        // No text has the byte 255.
+        fingerprint((0..n_tokens).flat_map(|it| text(it).into_bytes().into_iter().chain([255])))
     }
 }
 
@@ -118,9 +143,7 @@ impl Vocabulary {
     /// If the file cannot be read, has other contents, or two tokens are alike.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
         let path = path.as_ref();
-        let bytes = fs::read(path).map_err(|error| unreadable(path, &error))?;
-        let value: serde_json::Value = serde_json::from_slice(&bytes)
-            .map_err(|error| named(path, &format!("expected JSON, found: {error}")))?;
+        let value = read_json(path)?;
         let strings = value.as_array().and_then(|array| {
             array.iter().map(|it| it.as_str().map(str::to_owned)).collect::<Option<Vec<_>>>()
         });
@@ -253,6 +276,9 @@ pub(super) fn write_tokens(
     let mut n_written = 0;
     let outcome = each_text(&mut |text| {
         for token in tokenizer.encode(text)?.into_iter().chain(end) {
+            if u64::from(token) >= n_tokens {
+                return Err(format!("expected tokens in 0..{n_tokens}, found {token}"));
+            }
             let bytes = token.to_le_bytes();
             writer.write_all(&bytes[..width.n_bytes()]).map_err(|it| to_error(it).to_string())?;
             n_written += 1;

@@ -173,7 +173,7 @@ fn damaged(whole: &[u8], number: u64) -> Vec<u8> {
 
 /// Replaces the contents of a file without truncating it first, because some file systems wait for
 /// the disk after a truncation.
-fn put(path: &Path, bytes: &[u8]) {
+pub(crate) fn put(path: &Path, bytes: &[u8]) {
     let file = fs::OpenOptions::new().write(true).create(true).truncate(false).open(path);
     let mut file = file.unwrap();
     file.write_all(bytes).unwrap();

@@ -5,6 +5,7 @@ mod augmentation;
 mod csv;
 mod files;
 mod fuzz;
+mod hostile;
 #[cfg(feature = "image")]
 mod images;
 mod json_lines;
@@ -12,3 +13,5 @@ mod loader;
 #[cfg(feature = "parquet")]
 mod parquet;
 mod shards;
+#[cfg(feature = "tokenizers")]
+mod tokenizers;
