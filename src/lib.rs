@@ -147,6 +147,7 @@ pub mod operator;
 mod oracle;
 mod predictor;
 mod run;
+mod scope;
 mod trainer;
 
 #[doc(inline)]
@@ -291,4 +292,5 @@ pub mod prelude {
         Init, Tensor, arange, buffer, concat, constant, full, he_normal, he_uniform, normal, ones,
         param, stack, state, trunc_normal, uniform, xavier_normal, xavier_uniform, zeros,
     };
+    pub use crate::scope::scope;
 }

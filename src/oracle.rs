@@ -24,8 +24,9 @@ pub(crate) fn eager_evaluation(
 ) -> Result<EagerEvaluation, Error> {
     trainer.check_batch_of(entry, batch)?;
     let parameters = trainer.parameters()?;
-    let parameters = parameters.iter().map(|(_, array)| Numbers::of_array(array)).collect();
-    let oracle = Oracle::new(model, (entry, batch), parameters, 0);
+    let parameters: Vec<Numbers> =
+        parameters.iter().map(|(_, array)| Numbers::of_array(array)).collect();
+    let oracle = Oracle::new(model, (entry, batch), &parameters, 0);
     let (outputs, probes) = eager::with_probes(|| oracle.evaluate(Tensor::to_array));
     Ok(EagerEvaluation { outputs, probes })
 }
@@ -66,6 +67,8 @@ pub(crate) struct Oracle {
     entry: usize,
     inputs: Vec<Numbers>,
     parameters: Vec<Numbers>,
+    /// The places among them of what the function asks for, call by call.
+    calls: Vec<usize>,
     seed: u64,
 }
 
@@ -74,16 +77,17 @@ impl Oracle {
     pub(crate) fn new(
         model: &CommandModel,
         (entry, batch): (usize, &[View<'_>]),
-        parameters: Vec<Numbers>,
+        parameters: &[Numbers],
         seed: u64,
     ) -> Self {
         let tables = model.model.tables();
         let inputs = batch.iter().zip(tables.inputs_of(entry));
         let inputs = inputs.map(|(view, input)| Numbers::of_view(view, input)).collect();
-        let mut of_model: Vec<Option<Numbers>> = parameters.into_iter().map(Some).collect();
-        let made = tables.entries[entry].parameters.iter();
-        let parameters = made.filter_map(|it| of_model[*it].take()).collect();
-        Self { forward: model.forward, entry, inputs, parameters, seed }
+        let distinct = tables.entries[entry].distinct_parameters();
+        let place = |number: &usize| distinct.iter().position(|it| it == number);
+        let calls = tables.entries[entry].parameters.iter().filter_map(place).collect();
+        let parameters = distinct.iter().map(|it| parameters[*it].clone()).collect();
+        Self { forward: model.forward, entry, inputs, parameters, calls, seed }
     }
 
     pub(crate) fn parameters(&self) -> &[Numbers] {
@@ -104,7 +108,8 @@ impl Oracle {
         eager::scope(|| {
             let inputs: Vec<Tensor> = self.inputs.iter().map(Numbers::tensor).collect();
             let parameters: Vec<Tensor> = self.parameters.iter().map(Numbers::tensor).collect();
-            eager::with_parameters(&parameters, || {
+            let given: Vec<Tensor> = self.calls.iter().map(|it| parameters[*it]).collect();
+            eager::with_parameters(&given, || {
                 (self.forward)(self.entry, &inputs).into_iter().map(result).collect()
             })
         })

@@ -4,8 +4,8 @@ use soybean_plan::{DType, Init, Mode, RunScalar, Shape};
 
 use crate::{
     diagnostic::CallDiagnostic,
-    entry::EntryStart,
-    graph::{Graph, Source},
+    entry::{EntryStart, difference},
+    graph::{Graph, Node, Source},
     initializers,
     operators::phase_select::PhaseSelect,
     size_limits::check_extents,
@@ -13,6 +13,7 @@ use crate::{
         self,
         arguments::Arguments,
         custom::{CUSTOM, CustomGradient},
+        share::SHARE,
     },
     value::Value,
 };
@@ -86,6 +87,17 @@ pub(crate) struct Made {
     place: String,
     /// The number of its layer.
     layer: usize,
+}
+
+impl Made {
+    /// Returns the input, parameter, buffer or state that the call asks for, if it is such a call.
+    pub(crate) fn source(&self) -> Option<Value> {
+        match (&self.operator, &self.result) {
+            (None, Argument::Tensor(value)) => Some(*value),
+            (Some((operator, _)), Argument::Tensor(value)) if operator == SHARE => Some(*value),
+            (None | Some(_), _) => None,
+        }
+    }
 }
 
 /// Makes a graph, call by call.
@@ -177,6 +189,51 @@ impl Builder {
     pub fn state(&mut self, name: &str, shape: &[usize]) -> Value {
         assert_eq!(self.mode, Mode::Inference, "only inference models have states");
         self.source(name, DType::F32, shape, Source::State)
+    }
+
+    /// Asks once more for a parameter, for a call that shares it.
+    ///
+    /// # Errors
+    /// If it is no parameter, or has another shape or other initial values.
+    pub fn share_parameter(
+        &mut self,
+        value: Value,
+        shape: &[usize],
+        init: Init,
+    ) -> Result<(), String> {
+        self.share(value, shape, Source::Parameter(init))
+    }
+
+    /// Asks once more for a buffer, for a call that shares it.
+    ///
+    /// # Errors
+    /// If it is no buffer, or has another shape or other initial values.
+    pub fn share_buffer(
+        &mut self,
+        value: Value,
+        shape: &[usize],
+        init: Init,
+    ) -> Result<(), String> {
+        self.share(value, shape, Source::Buffer(init))
+    }
+
+    /// Asks once more for a state, for a call that shares it.
+    ///
+    /// # Errors
+    /// If it is no state, or has another shape.
+    pub fn share_state(&mut self, value: Value, shape: &[usize]) -> Result<(), String> {
+        self.share(value, shape, Source::State)
+    }
+
+    fn share(&mut self, value: Value, shape: &[usize], source: Source) -> Result<(), String> {
+        let first = self.graph.node(value);
+        let here = Node { shape: Shape::new(shape), source, pinned: None, ..first.clone() };
+        if let Some(message) = difference(first, &here, "where its scope begins first") {
+            return Err(message);
+        }
+        let tensor = Argument::Tensor(value);
+        self.made(tensor.clone(), Some((SHARE.to_owned(), vec![tensor])));
+        Ok(())
     }
 
     fn source(&mut self, name: &str, dtype: DType, shape: &[usize], source: Source) -> Value {

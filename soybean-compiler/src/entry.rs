@@ -7,6 +7,7 @@
 use std::{collections::BTreeMap, ops::Range};
 
 use crate::{
+    builder::Made,
     diagnostic::{ModelDiagnostic, ModelPart},
     graph::{Node, Source},
     network::Network,
@@ -32,7 +33,8 @@ pub struct Entry {
     pub updates: Range<usize>,
     /// The places of its gradients in [`Network::gradients`].
     pub gradients: Range<usize>,
-    /// The parameters and buffers that it makes, in the order in which it makes them.
+    /// The parameters and buffers that it asks for, call by call. What calls share is there for
+    /// each call.
     pub parameters: Vec<Value>,
     /// Patterns of the names of parameters that it does not train.
     pub freeze: Vec<String>,
@@ -70,15 +72,20 @@ pub(crate) struct EntryStart {
 }
 
 /// Returns the entries of a network, given their starts. Each has what was made between its start
-/// and the next.
-pub(crate) fn entries(starts: &[EntryStart], loss: Option<Value>, network: &Network) -> Vec<Entry> {
+/// and the next, among all calls of the builder.
+pub(crate) fn entries(
+    starts: &[EntryStart],
+    loss: Option<Value>,
+    calls: &[Made],
+    network: &Network,
+) -> Vec<Entry> {
     let (name, freeze) = (FORWARD.to_owned(), Vec::new());
     let only = EntryStart { name, n_calls: 1, first_call: 0, first_value: 0, freeze, loss };
     let starts = if starts.is_empty() { &[only] } else { starts };
-    let ends = starts[1..].iter().map(|it| it.first_value).chain([usize::MAX]);
-    let parameters: Vec<Value> =
-        network.graph.values().filter(|it| network.graph.is_parameter(*it)).collect();
-    let entry = |(number, (start, end)): (usize, (&EntryStart, usize))| {
+    let ends = starts[1..].iter().map(|it| (it.first_value, it.first_call));
+    let ends = ends.chain([(usize::MAX, calls.len())]);
+    let parameter = |made: &Made| made.source().filter(|value| network.graph.is_parameter(*value));
+    let entry = |(number, (start, (end, last_call))): (usize, (&EntryStart, (usize, usize)))| {
         let own = start.first_value..end;
         let range = |made: &[Value]| {
             let before = |at: usize| made.iter().filter(|it| it.index() < at).count();
@@ -95,7 +102,7 @@ pub(crate) fn entries(starts: &[EntryStart], loss: Option<Value>, network: &Netw
             outputs: range(&outputs),
             updates: range(&next),
             gradients: 0..0,
-            parameters: parameters[range(&parameters)].to_vec(),
+            parameters: calls[start.first_call..last_call].iter().filter_map(parameter).collect(),
             freeze: start.freeze.clone(),
             loss: start.loss,
             gradient_norm: None,
@@ -130,7 +137,8 @@ pub(crate) fn with_shared_tensors(
             return Some(rewriter.copy(value));
         }
         let of_first = rewriter.old.node(first);
-        if let Some(message) = difference(of_first, node, &starts[entry_of(first)].name) {
+        let place = format!("in entry `{}`", starts[entry_of(first)].name);
+        if let Some(message) = difference(of_first, node, &place) {
             let help = "tensors of equal names in several entries are one tensor".to_owned();
             let at = ModelPart::Value(value);
             faults.push(ModelDiagnostic { at, message, help: Some(help) });
@@ -147,8 +155,8 @@ pub(crate) fn with_shared_tensors(
     Ok(Network { parameters, ..shared })
 }
 
-/// Returns how a tensor differs from the one with its name in an earlier entry.
-fn difference(first: &Node, other: &Node, entry: &str) -> Option<String> {
+/// Returns how a tensor differs from the one with its name at an earlier place.
+pub(crate) fn difference(first: &Node, other: &Node, place: &str) -> Option<String> {
     let kind = |it: &Node| match it.source {
         Source::Parameter(_) => "a parameter",
         Source::Buffer(_) => "a buffer",
@@ -160,22 +168,15 @@ fn difference(first: &Node, other: &Node, entry: &str) -> Option<String> {
     };
     let name = &first.name;
     if kind(first) != kind(other) {
-        return Some(format!(
-            "`{name}` is {} of entry `{entry}`, and {} here",
-            kind(first),
-            kind(other)
-        ));
+        return Some(format!("`{name}` is {} {place}, and {} here", kind(first), kind(other)));
     }
     if first.shape != other.shape {
-        return Some(format!(
-            "`{name}` is {} in entry `{entry}`, and {} here",
-            first.shape, other.shape
-        ));
+        return Some(format!("`{name}` is {} {place}, and {} here", first.shape, other.shape));
     }
     if init(first) != init(other) {
-        return Some(format!("`{name}` has other initial values in entry `{entry}`"));
+        return Some(format!("`{name}` has other initial values {place}"));
     }
     let is_pinned_twice = first.pinned.is_some() && other.pinned.is_some();
     (is_pinned_twice && first.pinned != other.pinned)
-        .then(|| format!("`{name}` is pinned to another tiling in entry `{entry}`"))
+        .then(|| format!("`{name}` is pinned to another tiling {place}"))
 }

@@ -87,8 +87,17 @@ impl Network {
         let Model { builder, loss, outputs } = model;
         check::results(&builder, loss, outputs)?;
         let sites = builder.sites().into();
-        let Builder { graph, updates, scalars, names, entries, custom_gradients, choices, .. } =
-            builder;
+        let Builder {
+            graph,
+            updates,
+            scalars,
+            names,
+            entries,
+            calls,
+            custom_gradients,
+            choices,
+            ..
+        } = builder;
         let network = Self {
             inputs: graph.inputs().collect(),
             parameters: graph.parameters().collect(),
@@ -108,7 +117,7 @@ impl Network {
             keeps_images_whole: false,
             light_work: LIGHT_WORK,
         };
-        let network = Self { entries: entry::entries(&entries, loss, &network), ..network };
+        let network = Self { entries: entry::entries(&entries, loss, &calls, &network), ..network };
         entry::with_shared_tensors(network, &entries)
     }
 

@@ -32,6 +32,7 @@ mod pytorch;
 mod reduction;
 mod resizing;
 pub(crate) mod sample;
+pub(crate) mod share;
 mod slicing;
 mod softmax;
 mod storage;
@@ -134,10 +135,10 @@ families! {
 }
 
 /// Returns the row of this name, and the syntax of its calls. Besides those of the families, there
-/// are the calls that the operators of users and functions of scores consist of.
+/// are calls that the operators of users, functions of scores and shared parameters consist of.
 pub(crate) fn find(name: &str) -> Option<(Form, &'static Row)> {
     let all = FAMILIES.iter().flat_map(|family| family.rows.iter().map(|row| (family.form, row)));
-    let inner = [custom::TABLE, attention::score::TABLE].into_iter().flatten();
+    let inner = [custom::TABLE, attention::score::TABLE, share::TABLE].into_iter().flatten();
     let mut all = all.chain(inner.map(|row| (Form::Function, row)));
     all.find(|(_, row)| row.name == name)
 }

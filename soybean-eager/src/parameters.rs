@@ -270,7 +270,7 @@ impl Tensor {
 }
 
 /// Runs `compute` with these values for its parameters and buffers, in the order of their calls;
-/// frees the tensors that it created.
+/// frees the tensors that it created. Calls that share a parameter take a value each.
 ///
 /// ```
 /// use soybean::eager::{Tensor, param, with_parameters, zeros};

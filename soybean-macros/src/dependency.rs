@@ -10,7 +10,10 @@ use proc_macro2::{Delimiter, Ident, TokenStream, TokenTree};
 use quote::quote;
 use syn::{ItemUse, UseTree};
 
-use crate::{evaluate::parameter::PARAMETERS, source_text::whole_text};
+use crate::{
+    evaluate::{parameter::PARAMETERS, scope::SCOPE},
+    source_text::whole_text,
+};
 
 /// Keywords that are followed by parentheses and are no calls.
 const KEYWORDS: [&str; 18] = [
@@ -90,7 +93,7 @@ fn is_other(segments: &[String]) -> bool {
     let is_built_in = PARAMETERS.contains(&name) || soybean_compiler::init_names().contains(&name);
     match segments {
         [_] => is_built_in,
-        [first, ..] if first == "soybean" && is_built_in => true,
+        [first, ..] if first == "soybean" && (is_built_in || name == SCOPE) => true,
         [first, rest @ ..] => {
             OTHERS.contains(&first.as_str())
                 || is_type(first)

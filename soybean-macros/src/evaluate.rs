@@ -6,13 +6,14 @@
 
 mod argument;
 mod budget;
-mod call;
+pub(crate) mod call;
 mod closure;
 mod control;
 mod custom;
 pub(crate) mod expression;
 mod operator;
 pub(crate) mod parameter;
+pub(crate) mod scope;
 mod statement;
 mod structure;
 pub(crate) mod tensor;

@@ -2,7 +2,6 @@
 
 use proc_macro2::{Delimiter, Group, Ident, TokenStream, TokenTree};
 use quote::ToTokens;
-use soybean_compiler::function_names;
 use soybean_plan::Mode;
 use syn::{FnArg, Item, ItemFn, ItemMod, PatType, Visibility};
 
@@ -11,6 +10,7 @@ use crate::{
     dependency::{Dependency, dependencies, imported_names},
     diagnostic::{Diagnostic, Diagnostics},
     erase::erase_dims,
+    evaluate::call::is_function,
     prelude, unsupported,
 };
 
@@ -129,7 +129,7 @@ impl Model {
         // What a glob or the surroundings import under an operator's name is the operator.
         let is_imported = |name: &str| match &imported {
             Some(imported) => imported.contains(name),
-            None => !function_names().contains(&name),
+            None => !is_function(name),
         };
         dependencies(&self.tokens, is_imported)
     }

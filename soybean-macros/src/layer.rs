@@ -3,13 +3,13 @@
 
 use proc_macro2::{Ident, TokenStream, TokenTree};
 use quote::{ToTokens, format_ident, quote};
-use soybean_compiler::function_names;
 use syn::{Item, Visibility};
 
 use crate::{
     dependency::{Dependency, dependencies},
     diagnostic::{Diagnostic, Diagnostics},
     erase::erase_dims,
+    evaluate::call::is_function,
     expand::Environment,
     item::report_cfg,
     layers::{Bundle, Layers},
@@ -112,7 +112,7 @@ pub(crate) fn arrived(arrived: relay::Arrived) -> TokenStream {
 
 /// Returns the dependencies of a layer, without the layer itself and without operators.
 fn own_dependencies(name: &Ident, tokens: &TokenStream) -> Vec<Dependency> {
-    dependencies(tokens, |it| name != it && !function_names().contains(&it))
+    dependencies(tokens, |it| name != it && !is_function(it))
 }
 
 /// Returns the item's macro, which gives models its bundle.

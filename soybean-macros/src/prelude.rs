@@ -6,12 +6,12 @@ use std::collections::BTreeSet;
 
 use proc_macro2::{Delimiter, Ident, TokenStream, TokenTree};
 use quote::ToTokens;
-use soybean_compiler::{function_names, init_names};
+use soybean_compiler::init_names;
 use syn::ItemMod;
 
 use crate::{
     diagnostic::{Diagnostic, Diagnostics},
-    evaluate::parameter::PARAMETERS,
+    evaluate::{call::is_function, parameter::PARAMETERS},
 };
 
 /// Keywords that are followed by the name that they define.
@@ -101,9 +101,8 @@ impl Scan {
 }
 
 fn is_of_prelude(name: &str, is_call: bool) -> bool {
-    let is_function = PARAMETERS.contains(&name)
-        || init_names().contains(&name)
-        || function_names().contains(&name);
+    let is_function =
+        PARAMETERS.contains(&name) || init_names().contains(&name) || is_function(name);
     name == "Tensor" || is_call && is_function
 }
 

@@ -19,8 +19,8 @@ pub struct Entry {
     pub inputs: Range<usize>,
     /// The numbers of its results in [`Tables::outputs`](crate::Tables::outputs).
     pub outputs: Range<usize>,
-    /// The numbers of the parameters and buffers that it makes, in the order in which it makes
-    /// them, in [`Tables::parameters`](crate::Tables::parameters).
+    /// The numbers of the parameters and buffers that it asks for, call by call, in
+    /// [`Tables::parameters`](crate::Tables::parameters). What calls share is there for each call.
     pub parameters: Cow<'static, [usize]>,
     /// The bytes that the collectives of one evaluation move, over all ranks.
     pub bytes: u64,
@@ -41,6 +41,18 @@ impl Entry {
             bytes,
             training: None,
         }
+    }
+
+    /// Returns the numbers of the parameters and buffers that it asks for, each once.
+    #[must_use]
+    pub fn distinct_parameters(&self) -> Vec<usize> {
+        let mut distinct = Vec::new();
+        for number in self.parameters.iter() {
+            if !distinct.contains(number) {
+                distinct.push(*number);
+            }
+        }
+        distinct
     }
 
     /// Returns the bytes that one of its training steps moves, or in inference one of its

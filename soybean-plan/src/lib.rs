@@ -39,6 +39,7 @@ pub mod random;
 mod run_scalar;
 mod scalar;
 mod schedule;
+mod separate_weights;
 mod shape;
 mod size;
 mod tile;
@@ -80,6 +81,7 @@ pub use scalar::{
     Binary, Instruction, Register, ScalarProgram, Unary, floor_divide, noise, remainder,
 };
 pub use schedule::{Access, Lane, Schedule, Wait};
+pub use separate_weights::separate_weights;
 pub use shape::{DType, MAX_RANK, Shape, Strides};
 pub use size::{parse_bytes, readable_bytes};
 pub use tile::{

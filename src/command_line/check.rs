@@ -18,7 +18,7 @@ use std::{
 };
 
 use soybean_explain::Changes;
-use soybean_plan::{Precision, RunScalar, Tables};
+use soybean_plan::{Precision, RunScalar, Tables, separate_weights};
 use soybean_runtime::{
     Config, Trainer, View,
     data::{Dataset, Values},
@@ -72,6 +72,7 @@ fn check_on(
 ) -> Result<(), CommandError> {
     let mut report = Report::new(output, model.model.tables().precision);
     check_entry(model, config, (0, batch), &mut report)?;
+    report.separate_weights(model.model.tables())?;
     report.conclude()
 }
 
@@ -88,6 +89,7 @@ pub(super) fn check_entries(
         let batch: Vec<View<'_>> = batch.iter().map(Values::view).collect();
         check_entry(model, config, (entry, &batch), &mut report)?;
     }
+    report.separate_weights(tables)?;
     report.conclude()
 }
 
@@ -102,7 +104,7 @@ fn check_entry(
     // With a learning rate of 1, the update is the difference of the parameters.
     let mut trainer = Trainer::new(model.model, Config { learning_rate: 1.0, ..config.clone() })?;
     let before = numbers(&mut trainer)?;
-    let mut oracle = Oracle::new(model, (entry, batch), before, config.seed);
+    let mut oracle = Oracle::new(model, (entry, batch), &before, config.seed);
     let forward_time = report.evaluation(&mut trainer, (entry, batch), tables, &oracle)?;
     let steps = report.steps(&mut trainer, (entry, batch), tables, &oracle)?;
     let recipe = Changes::default().apply(model.plan.recipe)?;
@@ -120,7 +122,7 @@ fn check_entry(
             group: optimizer.group_of(&it.name),
         }
     };
-    let made = &tables.entries[entry].parameters;
+    let made = tables.entries[entry].distinct_parameters();
     let roles: Vec<Role<'_>> = made.iter().map(role).collect();
     let first = FirstUpdate { steps: &steps, clipping, roles: &roles };
     let after = after_update(&mut trainer, tables)?;
@@ -316,6 +318,15 @@ impl Report<'_> {
         );
         let has_gradient = samples.iter().any(|it| it.slope != 0.0);
         self.line(difference <= self.tolerance.update && has_gradient, what, &detail)
+    }
+
+    /// Says which functions are called several times with weights of their own.
+    fn separate_weights(&mut self, tables: &Tables) -> Result<(), CommandError> {
+        let names = tables.parameters.iter().map(|it| &*it.name);
+        match separate_weights(names) {
+            Some(calls) => Ok(writeln!(self.output, "      separate weights in {calls}")?),
+            None => Ok(()),
+        }
     }
 
     pub(super) fn conclude(self) -> Result<(), CommandError> {

@@ -29,8 +29,9 @@ pub(super) fn check(
         let of_entry = suffix(tables, entry);
         let batch = random_inputs(tables.inputs_of(entry), seed);
         let batch: Vec<_> = batch.iter().map(Values::view).collect();
-        let weights = weights.iter().map(|(_, array)| Numbers::of_array(array)).collect();
-        let expected = Oracle::new(model, (entry, &batch), weights, seed).evaluation();
+        let weights: Vec<Numbers> =
+            weights.iter().map(|(_, array)| Numbers::of_array(array)).collect();
+        let expected = Oracle::new(model, (entry, &batch), &weights, seed).evaluation();
         predictor.reset_states()?;
         let found = predictor.predict(entry, &batch)?;
         let (predicted, counted) = (tables.entries[entry].bytes, predictor.moved_bytes());

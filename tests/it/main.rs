@@ -47,6 +47,7 @@ mod random_models;
 mod reference;
 mod runs;
 mod scalar_inputs;
+mod scopes;
 mod split_images;
 mod strategies;
 mod support;

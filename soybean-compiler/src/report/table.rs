@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use soybean_plan::{Entry, Mode, readable_bytes};
+use soybean_plan::{Entry, Mode, readable_bytes, separate_weights};
 
 use super::{
     Parallelism, Pass, Prediction, Report, Transfer, readable_seconds,
@@ -199,6 +199,11 @@ fn figures(report: &Report) -> String {
     }
     let time = format!("{:.1} ms", report.milliseconds);
     let _ = writeln!(text, "  {:<32}  {time:>10}", "search");
+    let graph = report.graph();
+    let names = graph.values().filter(|it| graph.is_parameter(*it));
+    if let Some(calls) = separate_weights(names.map(|it| &graph.node(it).name[..])) {
+        let _ = writeln!(text, "  {:<32}  {calls}", "separate weights in");
+    }
     for warning in report.warnings() {
         let _ = writeln!(text, "  warning: {warning}");
     }

@@ -82,16 +82,22 @@ fn batch_norm(
     Ok(Argument::Tensor(normalized_channels(builder, value, [mean, var, weight, bias], eps)))
 }
 
-/// Makes a buffer follow a tensor: `(1 - momentum) * buffer + momentum * factor * tensor`.
+/// Makes a buffer follow a tensor: `(1 - momentum) * buffer + momentum * factor * tensor`. Where
+/// several calls share the buffer, each follows on from the one before.
 fn follow(builder: &mut Builder, (buffer, value): (Value, Value), momentum: f64, factor: f64) {
     let shape = builder.shape(buffer);
     let mut it = ScalarBuilder::default();
     let (kept, new) = (it.input(0), it.input(1));
     let (kept, new) = (it.scale(kept, 1.0 - momentum), it.scale(new, momentum * factor));
     let sum = it.add(kept, new);
-    let operands = [(buffer, all_dims(&shape)), (value, all_dims(&shape))];
+    let before = builder.updates.iter().position(|it| it.0 == buffer);
+    let latest = before.map_or(buffer, |it| builder.updates[it].1);
+    let operands = [(latest, all_dims(&shape)), (value, all_dims(&shape))];
     let next = map(builder, shape, &operands, &it.finish(sum));
-    builder.updates.push((buffer, next));
+    match before {
+        Some(before) => builder.updates[before].1 = next,
+        None => builder.updates.push((buffer, next)),
+    }
 }
 
 // (x - mean) a + c with a = weight / sqrt(var + eps) and c = bias. The mean is constant in the
@@ -132,7 +138,7 @@ fn normalized_channels(
     map(builder, shape, &operands, &it.finish(result))
 }
 
-/// Returns a buffer of this extent that nothing updates yet.
+/// Returns a buffer of this extent.
 fn buffer(
     builder: &Builder,
     arguments: &Arguments<'_>,
@@ -145,10 +151,6 @@ fn buffer(
         return Err(arguments
             .expected_number(position, "a buffer", "another tensor")
             .with_help(help));
-    }
-    if builder.updates.iter().any(|&(buffer, _)| buffer == value) {
-        let name = &builder.graph.node(value).name;
-        return Err(arguments.fault(position, format!("the buffer `{name}` is updated already")));
     }
     Ok(value)
 }

@@ -8,7 +8,7 @@ use crate::{
     diagnostic::Diagnostic,
     evaluate::{
         Call, Evaluator, Exit, Flow, Linked, budget::Resource, expression::peeled,
-        operator::is_assignment, parameter::PARAMETERS,
+        operator::is_assignment, parameter::PARAMETERS, scope::SCOPE,
     },
     operator::{self, Declaration, signature_text},
     scope::{Definition, Frame, Items},
@@ -51,7 +51,7 @@ impl<'a> Evaluator<'a> {
             Some(Linked::To(Definition::Constant(_) | Definition::Static(_), _)) => {
                 return Ok(self.report(callee, format!("`{text}` is a const, not a function")));
             }
-            Some(Linked::Unmarked) if soybean_compiler::function_names().contains(&&*text) => {}
+            Some(Linked::Unmarked) if is_function(&text) => {}
             Some(Linked::Unmarked) => return self.unmarked_function(call, callee, &text, &items),
             Some(Linked::Faulty) => {
                 self.all(&call.args)?;
@@ -63,6 +63,7 @@ impl<'a> Evaluator<'a> {
         let name = facade.map_or(text.as_str(), |it| it.strip_prefix("prelude::").unwrap_or(it));
         match name {
             _ if PARAMETERS.contains(&name) => self.parameter(name, call),
+            SCOPE => self.scope(call),
             _ if soybean_compiler::init_names().contains(&name) => self.init(name, call),
             _ if soybean_compiler::function_names().contains(&name) => {
                 let values = self.all(&call.args)?;
@@ -198,6 +199,11 @@ impl<'a> Evaluator<'a> {
     }
 }
 
+/// Returns whether a name is a function of the prelude, unless the user imports another one.
+pub(crate) fn is_function(name: &str) -> bool {
+    name == SCOPE || soybean_compiler::function_names().contains(&name)
+}
+
 /// Returns the semicolon that keeps a function from returning its last expression.
 fn last_semicolon(function: &ItemFn) -> Option<&Token![;]> {
     let returns_nothing = match &function.sig.output {
@@ -226,6 +232,7 @@ fn nearest_function(name: &str, items: &Items<'_>) -> Option<String> {
     let functions = items.names(|it| matches!(it, Definition::Function(_)));
     let inits = soybean_compiler::init_names();
     let operators = soybean_compiler::function_names();
-    let known = functions.iter().chain(&inits).chain(&operators).copied().chain(PARAMETERS);
+    let known = functions.iter().chain(&inits).chain(&operators).copied();
+    let known = known.chain(PARAMETERS).chain([SCOPE]);
     suggestion::nearest(name, known).map(str::to_owned)
 }

@@ -55,13 +55,24 @@ impl<'a> Evaluator<'a> {
             return Ok(self.report(call, message));
         }
         let (name, shape) = (&call.args[0], &call.args[1]);
-        let own_name = self.parameter_name(name)?;
+        let own_name = self.own_name(("parameter", "param(\"w\", ..)"), name)?;
         let shape = self.parameter_shape(shape)?;
         let init = match call.args.get(2) {
             Some(init) => self.parameter_init(init, shape.as_deref())?,
             None => None,
         };
         self.stand_at(call);
+        let frame = self.frame();
+        let (id, rounds) = (frame.call, frame.rounds.clone());
+        let shared = own_name.as_ref().and_then(|it| self.naming.shared(id, it, &rounds));
+        if let Some(shared) = shared.map(|it| it.value) {
+            return Ok(match (shared, shape) {
+                (Some(shared), Some(shape)) if init.is_some() || kind == "state" => {
+                    self.share(shared, (kind, call), (&shape, init))
+                }
+                _ => Value::Poison,
+            });
+        }
         let value = match (&own_name, shape, init) {
             (Some(own_name), Some(shape), None) if kind == "state" => {
                 Some(self.builder.state(own_name, &shape))
@@ -73,14 +84,17 @@ impl<'a> Evaluator<'a> {
             _ => None,
         };
         if let Some(own_name) = own_name {
-            let frame = self.frame();
-            let (id, rounds) = (frame.call, frame.rounds.clone());
             self.naming.add_parameter(id, (&own_name, name), &rounds, call, value);
         }
         Ok(value.map_or(Value::Poison, Value::Tensor))
     }
 
-    fn parameter_name(&mut self, expression: &'a Expr) -> Result<Option<String>, Exit<'a>> {
+    /// Evaluates the name of a parameter or scope, whose kind and example messages show.
+    pub(super) fn own_name(
+        &mut self,
+        (kind, example): (&str, &str),
+        expression: &'a Expr,
+    ) -> Result<Option<String>, Exit<'a>> {
         match self.expression(expression)? {
             Value::Text(name) if !name.is_empty() => return Ok(Some(name)),
             Value::Poison => {}
@@ -89,8 +103,9 @@ impl<'a> Evaluator<'a> {
                     Value::Text(_) => "an empty one",
                     _ => other.kind(),
                 };
-                let headline = format!("the name of a parameter must be a string, found {found}");
-                self.report(expression, Diagnostic::new(headline).help("write `param(\"w\", ..)`"));
+                let headline = format!("the name of a {kind} must be a string, found {found}");
+                let message = Diagnostic::new(headline).help(format!("write `{example}`"));
+                self.report(expression, message);
             }
         }
         Ok(None)

@@ -10,10 +10,9 @@ mod m {
         let narrow = x.batch_norm(buffer("short", [4], zeros()), var, weight, bias, 0.1, 1e-5);
         let momentum = x.batch_norm(mean, var, weight, bias, 2.0, 1e-5);
         let h = x.batch_norm(mean, var, weight, bias, 0.1, 1e-5);
-        let again = h.batch_norm(mean, var, weight, bias, 0.1, 1e-5);
         let all_dropped = h.dropout(1.0);
         let shapeless = buffer("shapeless", zeros());
-        (h + trained + narrow + momentum + again + all_dropped + shapeless).mse(y)
+        (h + trained + narrow + momentum + all_dropped + shapeless).mse(y)
     }
 }
 

@@ -1,0 +1,240 @@
+//! Scopes: names of parameters that do not depend on the order of calls, and shared parameters.
+
+use std::{collections::BTreeMap, fs, path::Path};
+
+use soybean::{Config, Network, weights};
+use soybean_compiler::Recipe;
+use soybean_test_support::models::{numbers, single};
+
+/// Towers, a recurrent cell and a repeated block, each with parameters that calls share.
+#[soybean::model(gpus = 4, optimizer = sgd())]
+mod shared {
+    use soybean::{nn, prelude::*};
+
+    use super::layers;
+
+    fn tower(x: Tensor) -> Tensor {
+        let h = nn::linear(x, 6).tanh();
+        scope("norm", || nn::batch_norm(h)).dropout(0.25)
+    }
+
+    fn cell(x: Tensor, h: Tensor) -> Tensor {
+        let w = param("w", [6, x.dim(1) + 6], xavier_uniform()).tiled("r");
+        concat([x, h], 1).matmul(w.transpose()).tanh()
+    }
+
+    pub(crate) fn forward(a: Tensor<f32, 8, 4>, b: Tensor<f32, 8, 4>) -> (Tensor, Tensor) {
+        let left = scope("tower", || tower(a));
+        let right = scope("tower", || tower(b));
+        let mut h = left * 0.5;
+        for t in 0..2 {
+            h = scope("cell", || cell(a.slice(1, 2 * t, 2 * t + 2), h));
+            // A layer of another module; the scope is in it.
+            h = layers::twice(h);
+        }
+        for name in ["first", "second", "first"] {
+            scope(name, || {
+                h = h + layers::dense(h);
+            });
+        }
+        ((h - right).square().mean(..), h)
+    }
+}
+
+mod layers {
+    use soybean::prelude::*;
+
+    #[soybean::layer]
+    pub(crate) fn dense(x: Tensor) -> Tensor {
+        x.matmul(param("w", [x.dim(1), x.dim(1)], xavier_uniform())).sin()
+    }
+
+    /// Each of its calls has parameters of its own, which its two scopes share.
+    #[soybean::layer]
+    pub(crate) fn twice(x: Tensor) -> Tensor {
+        let h = scope("dense", || dense(x));
+        scope("dense", || dense(h))
+    }
+}
+
+/// The same function with the parameters passed on by hand.
+#[soybean::model(gpus = 1, optimizer = sgd())]
+mod by_hand {
+    use soybean::prelude::*;
+
+    fn tower(x: Tensor, [w, b, scale, shift]: [Tensor; 4], [mean, var]: [Tensor; 2]) -> Tensor {
+        let h = (x.matmul(w.transpose()) + b).tanh();
+        h.batch_norm(mean, var, scale, shift, 0.1, 1e-5).dropout(0.25)
+    }
+
+    fn cell(x: Tensor, h: Tensor, w: Tensor) -> Tensor {
+        concat([x, h], 1).matmul(w.transpose()).tanh()
+    }
+
+    fn dense(x: Tensor, w: Tensor) -> Tensor {
+        x.matmul(w).sin()
+    }
+
+    pub(crate) fn forward(a: Tensor<f32, 8, 4>, b: Tensor<f32, 8, 4>) -> (Tensor, Tensor) {
+        let linear = [
+            param("w", [6, 4], zeros()),
+            param("b", [6], zeros()),
+            param("scale", [6], ones()),
+            param("shift", [6], zeros()),
+        ];
+        let kept = [buffer("mean", [6], zeros()), buffer("var", [6], ones())];
+        let left = tower(a, linear, kept);
+        let right = tower(b, linear, kept);
+        let mut h = left * 0.5;
+        let w = param("cell", [6, 8], zeros());
+        let twice = [param("twice_0", [6, 6], zeros()), param("twice_1", [6, 6], zeros())];
+        for t in 0..2 {
+            h = cell(a.slice(1, 2 * t, 2 * t + 2), h, w);
+            h = dense(dense(h, twice[t]), twice[t]);
+        }
+        let first = param("first", [6, 6], zeros());
+        let second = param("second", [6, 6], zeros());
+        for w in [first, second, first] {
+            h = h + dense(h, w);
+        }
+        ((h - right).square().mean(..), h)
+    }
+}
+
+const NAMES: [(&str, &str); 11] = [
+    ("tower.tower.linear.weight", "w"),
+    ("tower.tower.linear.bias", "b"),
+    ("tower.tower.norm.batch_norm.weight", "scale"),
+    ("tower.tower.norm.batch_norm.bias", "shift"),
+    ("tower.tower.norm.batch_norm.running_mean", "mean"),
+    ("tower.tower.norm.batch_norm.running_var", "var"),
+    ("cell.cell.w", "cell"),
+    ("twice.0.dense.dense.w", "twice_0"),
+    ("twice.1.dense.dense.w", "twice_1"),
+    ("first.dense.w", "first"),
+    ("second.dense.w", "second"),
+];
+
+// Guards: calls of one scope share parameters, buffers and pins, in loops and layers, at any depth;
+// gradients add up, running statistics follow on, and each call drops its own elements.
+#[test]
+fn a_scope_that_begins_again_has_the_same_parameters() {
+    let mut scoped = shared::Trainer::new(Config::default()).unwrap();
+    let mut passed = by_hand::Trainer::new(Config::default()).unwrap();
+    let initial: BTreeMap<_, _> = scoped.parameters().unwrap().into_iter().collect();
+    let given: Vec<_> = NAMES.map(|(one, other)| (other.to_owned(), initial[one].clone())).into();
+    assert_eq!(initial.len(), NAMES.len());
+    passed.set_parameters(&given).unwrap();
+    let (a, b) = (single(&numbers(32, 1)), single(&numbers(32, 2)));
+    for _ in 0..5 {
+        let found = scoped.step(&shared::Batch { a: &a, b: &b }).unwrap();
+        let expected = passed.step(&by_hand::Batch { a: &a, b: &b }).unwrap();
+        assert!((found - expected).abs() < 1e-5 * expected, "{found}, expected {expected}");
+    }
+    let expected: BTreeMap<_, _> = passed.parameters().unwrap().into_iter().collect();
+    for (name, found) in scoped.parameters().unwrap() {
+        let (_, other) = NAMES.iter().find(|it| it.0 == name).unwrap();
+        for (found, expected) in found.data.iter().zip(&expected[*other].data) {
+            assert!((found - expected).abs() < 1e-5, "{name}: {found}, expected {expected}");
+        }
+    }
+    // A program that compiles its recipe again asks for the same parameters.
+    let recipe: Recipe = shared::Trainer::PLAN.recipe.parse().unwrap();
+    assert_eq!(recipe.to_string(), shared::Trainer::PLAN.recipe);
+    let again = recipe.compile(&|| 0.0).unwrap().program.tables;
+    assert_eq!(again.entries, shared::Network::model().tables().entries);
+    let batch = shared::Batch { a: &a, b: &b };
+    let eager = scoped.eager(&batch).unwrap();
+    let found = scoped.evaluate(&batch).unwrap();
+    assert!((eager.outputs[0].data[0] - found.loss).abs() < 1e-5);
+}
+
+// Guards: running statistics are those of PyTorch, where one module is called twice.
+#[test]
+fn running_statistics_follow_on_from_call_to_call() {
+    let mut trainer = shared::Trainer::new(Config::default()).unwrap();
+    let before: BTreeMap<_, _> = trainer.parameters().unwrap().into_iter().collect();
+    let [w, bias] = ["weight", "bias"].map(|it| &before[&format!("tower.tower.linear.{it}")].data);
+    let (a, b) = (single(&numbers(32, 1)), single(&numbers(32, 2)));
+    trainer.step(&shared::Batch { a: &a, b: &b }).unwrap();
+    let after: BTreeMap<_, _> = trainer.parameters().unwrap().into_iter().collect();
+    let found = &after["tower.tower.norm.batch_norm.running_mean"].data;
+    for feature in 0..6 {
+        let mut expected = 0.0;
+        for x in [&a, &b] {
+            let h = |row: usize| {
+                let products = (0..4).map(|it| x[4 * row + it] * w[4 * feature + it]);
+                (products.sum::<f32>() + bias[feature]).tanh()
+            };
+            let mean = (0..8).map(h).sum::<f32>() / 8.0;
+            expected = 0.9 * expected + 0.1 * mean;
+        }
+        assert!((found[feature] - expected).abs() < 1e-6, "{} {expected}", found[feature]);
+    }
+}
+
+#[soybean::model(gpus = 1, mode = "inference")]
+mod before {
+    use soybean::{nn, prelude::*};
+
+    pub(crate) fn forward(x: Tensor<f32, 1, 4>) -> (Tensor, Tensor) {
+        let mean = scope("mean", || nn::linear(x, 2));
+        let log_variance = scope("log_variance", || nn::linear(x, 2));
+        (mean, log_variance)
+    }
+}
+
+#[soybean::model(gpus = 1, mode = "inference")]
+mod exchanged {
+    use soybean::{nn, prelude::*};
+
+    pub(crate) fn forward(x: Tensor<f32, 1, 4>) -> (Tensor, Tensor) {
+        let log_variance = scope("log_variance", || nn::linear(x, 2));
+        let mean = scope("mean", || nn::linear(x, 2));
+        (mean, log_variance)
+    }
+}
+
+// Guards: exchanging two layers with names in the source does not exchange their weights.
+#[test]
+fn names_of_scopes_do_not_depend_on_order() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("scopes");
+    fs::create_dir_all(&folder).unwrap();
+    let file = folder.join("order.safetensors");
+    let mut one = before::Predictor::new(Config::default()).unwrap();
+    weights::save(&file, &one.parameters().unwrap()).unwrap();
+    let mut other = exchanged::Predictor::new(Config { seed: 1, ..Config::default() }).unwrap();
+    other.load_weights(&file, &weights::Mapping::default()).unwrap();
+    let x = [1.0, 2.0, 3.0, 4.0];
+    let expected = one.predict(&before::Batch { x: &x }).unwrap();
+    assert_eq!(other.predict(&exchanged::Batch { x: &x }).unwrap(), expected);
+}
+
+#[soybean::model(gpus = 2)]
+mod unrolled {
+    use soybean::{nn, prelude::*};
+
+    fn cell(x: Tensor, h: Tensor) -> Tensor {
+        nn::linear(concat([x, h], 1), 16).tanh()
+    }
+
+    pub(crate) fn forward(x: Tensor<f32, 4, 5, 3>, y: Tensor<f32, 4, 16>) -> Tensor {
+        let mut h = full([4, 16], 0.0);
+        for t in 0..5 {
+            h = cell(x.slice(1, t, t + 1).squeeze(1), h);
+        }
+        h.mse(y)
+    }
+}
+
+// Guards: a cell that is called five times with weights of its own is never so without a word.
+#[test]
+fn plans_say_which_calls_have_weights_of_their_own() {
+    let line =
+        |plan: &str| plan.lines().find(|it| it.contains("separate weights")).map(str::to_owned);
+    let found = line(unrolled::Trainer::PLAN.text).unwrap();
+    assert_eq!(found, "  separate weights in               5 calls of `cell`");
+    let found = line(shared::Trainer::PLAN.text).unwrap();
+    assert_eq!(found, "  separate weights in               2 calls of `twice`");
+    assert_eq!(line(before::Predictor::PLAN.text), None);
+}
