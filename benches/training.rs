@@ -18,7 +18,7 @@ use soybean::{
 use soybean_compiler::{
     Options, Strategy, build_network, compile, program, program_without_buckets, tiling::search,
 };
-use soybean_plan::{Mesh, Program};
+use soybean_plan::{Executable, Mesh, Program};
 use soybean_zoo::{Model, Transformer, perceptron};
 
 const BATCH: usize = 512;
@@ -72,7 +72,7 @@ fn compiled(
     name: &str,
     Model { builder, loss, .. }: Model,
     n_gpus: usize,
-) -> Result<Program, String> {
+) -> Result<Executable, String> {
     let options = Options {
         name: name.to_owned(),
         n_gpus,
@@ -142,7 +142,12 @@ fn with_buckets(n_blocks: usize) -> Result<[[f64; 2]; 2], Box<dyn std::error::Er
     let network = build_network(builder, loss, &[], &optimizer).map_err(|it| format!("{it:?}"))?;
     let found = search(&network, Mesh::new(8), &Strategy::Auto.into());
     let config = || Config { device: Device::Cpu, ..Config::default() };
-    let trainer = |program: Program| Trainer::new_shared(Arc::new(program), config());
+    let trainer = |program: Program| {
+        // SAFETY: the program is the compiler's.
+        #[expect(unsafe_code, reason = "benchmarks vouch for their programs")]
+        let program = unsafe { Executable::new(program) };
+        Trainer::new_shared(Arc::new(program), config())
+    };
     let trainers = [
         trainer(program_without_buckets("alone", &found.tiled, None))?,
         trainer(program("joined", &found.tiled))?,

@@ -1,5 +1,6 @@
 //! Predicted memory is what the runtime allocates, with and without a limit, and a save holds as
 //! much as its documentation says.
+#![expect(unsafe_code, reason = "tests vouch for their programs")]
 
 use std::{
     fs,
@@ -14,8 +15,8 @@ use soybean::{
 };
 use soybean_compiler::{Options, SearchRequest, Strategy};
 use soybean_plan::{
-    BUFFER_ALIGNMENT, Buffer, DType, ImageLayout, Init, Parameter, Precision, Program, Shape, Tile,
-    Tiling,
+    BUFFER_ALIGNMENT, Buffer, DType, Executable, ImageLayout, Init, Parameter, Precision, Shape,
+    Tile, Tiling,
 };
 use soybean_test_support::models::{BATCH, Batch, finish_with, perceptron, perceptron_model, sgd};
 
@@ -23,7 +24,8 @@ use soybean_test_support::models::{BATCH, Batch, finish_with, perceptron, percep
 static ALONE: Mutex<()> = Mutex::new(());
 
 /// Adds parameters of these lengths that no kernel uses.
-fn enlarged(mut program: Program, lengths: impl Iterator<Item = usize>) -> Program {
+fn enlarged(program: Executable, lengths: impl Iterator<Item = usize>) -> Executable {
+    let mut program = program.into_program();
     let tables = &mut program.tables;
     for (number, n_elements) in lengths.enumerate() {
         let (offset, buffer) = (tables.arena_bytes, tables.buffers.len());
@@ -38,7 +40,8 @@ fn enlarged(mut program: Program, lengths: impl Iterator<Item = usize>) -> Progr
             is_trained: false,
         });
     }
-    program
+    // SAFETY: the steps are those of the compiler's program.
+    unsafe { Executable::new(program) }
 }
 
 /// Two tensors of this length exceed the limit of bytes that are fetched at once.

@@ -1,6 +1,7 @@
 //! The pipeline: from a built graph to a program and its report.
+#![expect(unsafe_code, reason = "the compiler vouches for its programs")]
 
-use soybean_plan::{Precision, Program};
+use soybean_plan::{Executable, Precision};
 
 use crate::{
     bucket::bucket,
@@ -34,7 +35,7 @@ use crate::{
 #[derive(Clone, Debug)]
 pub struct Compiled {
     /// The program that every rank runs.
-    pub program: Program,
+    pub program: Executable,
     /// The report about the plan.
     pub report: Report,
 }
@@ -106,7 +107,10 @@ pub fn compile_observed(
     let topology = plan.topology.as_ref();
     let placed = lean_if_over(placed, name, &plan.tiled, topology, request.memory);
     let report = Report::new(plan, &placed, request, milliseconds, (chosen.facts, slower));
-    Ok(Compiled { program: placed.program, report })
+    // SAFETY: lowering takes extents, strides and buffers from one graph, whose sizes were checked,
+    // and the memory plan gives buffers that live at the same time memory of their own.
+    let program = unsafe { Executable::new(placed.program) };
+    Ok(Compiled { program, report })
 }
 
 /// Returns a training step before simplification: the passes `differentiate` and `add-updates`

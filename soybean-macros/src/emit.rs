@@ -66,7 +66,7 @@ pub(crate) fn program(text: &mut String, compiled: &Compiled, recipe: &str) {
     for (entry, steps) in program.evaluate.iter().enumerate() {
         functions(text, &format!("evaluate_{entry}"), steps);
     }
-    text.push_str("pub(crate) struct Generated;\nimpl Model for Generated {\n");
+    text.push_str("pub(crate) struct Generated;\nunsafe impl Model for Generated {\n");
     text.push_str("fn tables(&self) -> &Tables { &TABLES }\n");
     text.push_str("fn kernels(&self) -> &[Kernel] { KERNELS }\n");
     of_entries(text, "train", &program.train);

@@ -184,9 +184,12 @@ fn stub(function: &ItemFn) -> TokenStream {
     }
 }
 
+/// The beginning of the symbols of operators.
+const SYMBOLS: &str = "__soybean_operator_";
+
 /// Returns the symbol of the function for the CPU.
 fn symbol(id: &str) -> Ident {
-    format_ident!("__soybean_operator_{id}")
+    format_ident!("{SYMBOLS}{id}")
 }
 
 /// Returns the items that the user's function becomes.
@@ -360,7 +363,14 @@ impl Parse for Declaration {
     fn parse(input: ParseStream<'_>) -> syn::Result<Self> {
         let notation = input.parse::<LitStr>()?.value();
         input.parse::<Token![,]>()?;
-        let symbol = input.parse::<LitStr>()?.value();
+        let symbol: LitStr = input.parse()?;
+        // Generated code declares the symbol as that of a safe function. Only the attribute exports
+        // functions of such names.
+        let is_name = |it: char| it.is_ascii_alphanumeric() || it == '_';
+        if !symbol.value().starts_with(SYMBOLS) || !symbol.value().chars().all(is_name) {
+            return Err(syn::Error::new(symbol.span(), "expected the symbol of an operator"));
+        }
+        let symbol = symbol.value();
         input.parse::<Token![,]>()?;
         let cuda = if input.is_empty() { None } else { Some(input.parse::<LitStr>()?.value()) };
         Ok(Self { notation, symbol, cuda })

@@ -1,14 +1,34 @@
 //! The trait of models: programs that ranks run, as generated code or as values.
+#![expect(unsafe_code, reason = "models make calls on raw memory")]
 
 use std::sync::Arc;
 
-use soybean_plan::{Kernel, Program, Step, Tables};
+use soybean_plan::{Executable, Kernel, Step, Tables};
 
 use crate::Rank;
 
-/// A compiled model. Generated code implements it with straight-line calls. A [`Program`]
+/// A compiled model. Generated code implements it with straight-line calls. An [`Executable`]
 /// implements it with a loop over its steps.
-pub trait Model: Send + Sync {
+///
+/// Safe code cannot implement it, because ranks run these calls on raw memory:
+///
+/// ```compile_fail,E0200
+/// # use soybean_plan::{Kernel, Tables};
+/// # use soybean_runtime::{Model, Rank};
+/// struct Changing { first: Tables, later: Tables }
+///
+/// impl Model for Changing {
+/// #   fn tables(&self) -> &Tables { &self.first }
+/// #   fn kernels(&self) -> &[Kernel] { &[] }
+/// #   fn train(&self, _: usize, _: &mut Rank<'_>) {}
+/// #   fn evaluate(&self, _: usize, _: &mut Rank<'_>) {}
+/// }
+/// ```
+///
+/// # Safety
+/// Tables, kernels and calls are those of one [`Executable`], whenever a rank asks for them. A rank
+/// may make fewer calls, if it then fails.
+pub unsafe trait Model: Send + Sync {
     /// Returns the memory layout, inputs, parameters and outputs.
     fn tables(&self) -> &Tables;
     /// Returns the descriptors of all kernels and collectives.
@@ -43,7 +63,8 @@ impl AnyModel {
     }
 }
 
-impl Model for Program {
+// SAFETY: the program does not change, and somebody has vouched for it.
+unsafe impl Model for Executable {
     fn tables(&self) -> &Tables {
         &self.tables
     }

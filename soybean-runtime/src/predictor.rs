@@ -26,7 +26,7 @@ impl Predictor {
         Ok(Self { inner: Trainer::start(AnyModel::Static(model), &config, Mode::Inference)? })
     }
 
-    /// Starts the ranks of a model that is a value, such as a [`soybean_plan::Program`].
+    /// Starts the ranks of a model that is a value, such as a [`soybean_plan::Executable`].
     ///
     /// # Errors
     /// As [`Self::new`].

@@ -60,7 +60,7 @@ impl Trainer {
         Self::start(AnyModel::Static(model), &config, Mode::Training)
     }
 
-    /// Starts the ranks of a model that is a value, such as a [`soybean_plan::Program`].
+    /// Starts the ranks of a model that is a value, such as a [`soybean_plan::Executable`].
     ///
     /// # Errors
     /// As [`Self::new`].

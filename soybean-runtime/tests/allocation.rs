@@ -2,10 +2,8 @@
 //!
 //! This test is a separate program, because threads that run other tests would allocate meanwhile.
 
-use std::sync::Arc;
-
 use soybean_counting_allocator::count_during;
-use soybean_linear_program::{batch, program};
+use soybean_linear_program::{batch, program, vouched};
 use soybean_plan::{
     Attention, AttentionForm, Binary, Buffer, Combine, Concatenation, Contraction, Convolution,
     ConvolutionForm, DType, Embedding, EmbeddingForm, ImageLayout, Indexing, IndexingForm,
@@ -192,7 +190,7 @@ fn main() {
     let (x, y) = batch(0);
     for n_ranks in [1, 2, 8] {
         let config = Config { device: Device::Cpu, threads: Some(2), ..Config::default() };
-        let mut trainer = Trainer::new_shared(Arc::new(enlarged(n_ranks)), config).expect("sound");
+        let mut trainer = Trainer::new_shared(vouched(enlarged(n_ranks)), config).expect("sound");
         let mut steps = |n_steps| {
             for _ in 0..n_steps {
                 trainer.step(&[View::F32(&x), View::F32(&y)]).expect("sound");

@@ -6,7 +6,7 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Instant};
 
-use soybean_plan::{Cluster, KernelWork, MeasuredKernel, Measurements, Program, Step, Topology};
+use soybean_plan::{Cluster, Executable, KernelWork, MeasuredKernel, Measurements, Step, Topology};
 use soybean_runtime::{
     Config, Error, Predictor, Trainer,
     data::{Values, View},
@@ -19,7 +19,7 @@ const N_STEPS: usize = 10;
 
 /// A program on one batch, and its measured times.
 pub(crate) struct CalibratingProgram {
-    program: Arc<Program>,
+    program: Arc<Executable>,
     batch: Vec<Values>,
     /// The times of updates or of predictions.
     times: Times,
@@ -54,7 +54,7 @@ impl TracedUpdate {
 }
 
 impl CalibratingProgram {
-    pub(crate) fn new(program: Program, batch: Vec<Values>) -> Self {
+    pub(crate) fn new(program: Executable, batch: Vec<Values>) -> Self {
         let (times, traced) = (Times::default(), Vec::new());
         Self { program: Arc::new(program), batch, times, traced }
     }

@@ -1,8 +1,9 @@
 //! Trials: one kernel or collective as a program that repeats it.
+#![expect(unsafe_code, reason = "trials vouch for their programs")]
 
 use soybean_plan::{
-    BUFFER_ALIGNMENT, Buffer, DType, Entry, ImageLayout, Init, Input, Kernel, KernelWork, Mesh,
-    Parameter, Precision, Program, Shape, Step, Tables, Tile, Tiling,
+    BUFFER_ALIGNMENT, Buffer, DType, Entry, Executable, ImageLayout, Init, Input, Kernel,
+    KernelWork, Mesh, Parameter, Precision, Program, Shape, Step, Tables, Tile, Tiling,
 };
 
 /// A kernel or a collective, with the buffers that it reads and writes.
@@ -72,7 +73,7 @@ impl Trial {
         precision: Precision,
         footprint: u64,
         n_repetitions: usize,
-    ) -> (Program, Vec<Vec<i32>>) {
+    ) -> (Executable, Vec<Vec<i32>>) {
         let mut layout = Layout::new(mesh);
         let loss = layout.numbers(1, Init::Constant(0.0));
         let indices: Vec<Option<usize>> =
@@ -91,16 +92,11 @@ impl Trial {
         let kernels = vec![self.kernel.clone()].into();
         let batch = layout.batch();
         let tables = layout.tables(loss, precision);
-        (
-            Program {
-                tables,
-                kernels,
-                train: vec![train],
-                accumulate: Vec::new(),
-                evaluate: vec![Vec::new()],
-            },
-            batch,
-        )
+        let (train, accumulate, evaluate) = (vec![train], Vec::new(), vec![Vec::new()]);
+        let program = Program { tables, kernels, train, accumulate, evaluate };
+        // SAFETY: trials are this crate's, with the elements that their kernels read and write, and
+        // every tensor of a copy has a buffer of its own.
+        (unsafe { Executable::new(program) }, batch)
     }
 }
 

@@ -10,7 +10,7 @@ use soybean_compiler::{
     Optimizer, Strategy, build_network, optimizer, program, program_without_buckets, round,
     tiling::search,
 };
-use soybean_plan::{DType, Mesh, Precision, Program};
+use soybean_plan::{DType, Executable, Mesh, Precision, Program};
 use soybean_zoo::{Model, Transformer, perceptron, resnet20};
 
 const DECODER: Transformer =
@@ -42,6 +42,9 @@ fn bits(program: Program) -> Vec<u32> {
     let (train_bytes, evaluate_bytes) =
         (program.tables.train_bytes(), program.tables.entries[0].bytes);
     let config = Config { seed: 5, learning_rate: 0.05, device: Device::Cpu, ..Config::default() };
+    // SAFETY: the program is the compiler's.
+    #[expect(unsafe_code, reason = "tests vouch for their programs")]
+    let program = unsafe { Executable::new(program) };
     let mut trainer = Trainer::new_shared(Arc::new(program), config).unwrap();
     let mut numbers = Vec::new();
     for _ in 0..3 {

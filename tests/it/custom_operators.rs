@@ -10,7 +10,7 @@ use soybean::{
     runtime::{Array, Trainer, View},
 };
 use soybean_compiler::{Compiled, Recipe, Strategy};
-use soybean_plan::{CustomFunction, Kernel};
+use soybean_plan::{CustomFunction, Executable, Kernel};
 use soybean_test_support::models::{numbers, single};
 
 use crate::support::arrays::tensor;
@@ -125,14 +125,18 @@ fn compiled<N: Network>(n_gpus: usize, strategy: Strategy) -> Compiled {
     assert_eq!(recipe.to_string(), N::PLAN.recipe);
     recipe.options.n_gpus = n_gpus;
     recipe.options.search.strategy = strategy;
-    let mut compiled = recipe.compile(&|| 0.0).unwrap();
-    for kernel in compiled.program.kernels.to_mut() {
+    let compiled = recipe.compile(&|| 0.0).unwrap();
+    let mut program = compiled.program.into_program();
+    for kernel in program.kernels.to_mut() {
         if let Kernel::Custom(custom) = kernel {
             let found = functions.iter().find(|it| it.0 == custom.function.symbol);
             custom.function.function = Some(found.unwrap().1);
         }
     }
-    compiled
+    // SAFETY: the functions are those that the linker gives the generated program.
+    #[expect(unsafe_code, reason = "tests vouch for their programs")]
+    let program = unsafe { Executable::new(program) };
+    Compiled { program, ..compiled }
 }
 
 fn function(kernel: &Kernel) -> Option<(String, CustomFunction<f32>)> {

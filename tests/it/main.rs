@@ -48,6 +48,7 @@ mod reference;
 mod runs;
 mod scalar_inputs;
 mod scopes;
+mod soundness;
 mod split_images;
 mod strategies;
 mod support;

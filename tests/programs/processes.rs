@@ -25,7 +25,7 @@ use soybean::{
     runtime::{Array, Model, Rank, Trainer, View},
 };
 use soybean_compiler::{Optimizer, Options, Strategy};
-use soybean_plan::{Kernel, Precision, Program, Tables};
+use soybean_plan::{Executable, Kernel, Precision, Tables};
 use soybean_test_support::models::{BATCH, Batch, SEED, finish_with, perceptron_model, sgd};
 
 /// The kind of failure, its process and its step.
@@ -47,13 +47,15 @@ impl Fault {
 
 /// A program of which one rank panics in some step.
 struct Faulty {
-    program: Program,
+    program: Executable,
     /// The call at which a rank of this process panics.
     panics_at: Option<usize>,
     n_calls: AtomicUsize,
 }
 
-impl Model for Faulty {
+// SAFETY: a rank fails where it makes other calls than the program.
+#[expect(unsafe_code, reason = "a model of a test")]
+unsafe impl Model for Faulty {
     fn tables(&self) -> &Tables {
         &self.program.tables
     }
@@ -236,7 +238,7 @@ fn partial(mut batch: Batch, needed: &[Range<usize>]) -> Batch {
     batch
 }
 
-fn program(model: &str, n_gpus: usize, strategy: &str) -> Result<Program, Box<dyn Error>> {
+fn program(model: &str, n_gpus: usize, strategy: &str) -> Result<Executable, Box<dyn Error>> {
     let (builder, loss, outputs) = match model {
         "perceptron" | "rounded" | "clipped" => perceptron_model(),
         _ => return Err(format!("expected a model, found `{model}`").into()),

@@ -187,12 +187,13 @@ fn programs_know_which_inputs_and_rows_predictions_need() {
     let (builder, loss, output) = support::classifier(8, &[4, 16, 8], true);
     let outputs = [("logits".to_owned(), output)];
     let options = options(2, SearchRequest::default());
-    let tables = compile(builder, loss, &outputs, &options, &|| 0.0).unwrap().program.tables;
+    let tables =
+        compile(builder, loss, &outputs, &options, &|| 0.0).unwrap().program.tables.clone();
     let queried: Vec<_> = tables.inputs.iter().map(|it| (&*it.name, it.is_queried)).collect();
     assert_eq!(queried, [("x", true), ("y", false)]);
     let rows: Vec<_> = tables.outputs.iter().map(|it| (&*it.name, it.rows)).collect();
     assert_eq!(rows, [("loss", Rows::Mixed), ("logits", Rows::Own { dim: 0 })]);
-    let tables = compiled(SMALL.decoder(), 2, Strategy::Auto).program.tables;
+    let tables = compiled(SMALL.decoder(), 2, Strategy::Auto).program.tables.clone();
     assert_eq!(tables.outputs[0].rows, Rows::Own { dim: 0 });
 }
 

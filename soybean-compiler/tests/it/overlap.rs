@@ -8,8 +8,8 @@ use soybean_compiler::{
     program_text, tiling::search, verify_program,
 };
 use soybean_plan::{
-    BufferId, Cluster, Device, Kernel, Lane, Level, Measurements, Mesh, Precision, Program, Step,
-    StepNeeds, Topology, lane, lane_spans,
+    BufferId, Cluster, Device, Executable, Kernel, Lane, Level, Measurements, Mesh, Precision,
+    Program, Step, StepNeeds, Topology, lane, lane_spans,
 };
 use soybean_zoo::{Model, Transformer, resnet20};
 
@@ -48,7 +48,7 @@ fn cluster() -> Cluster {
 /// A program on the machine for which its steps were ordered.
 struct Ordered {
     name: String,
-    program: Program,
+    program: Executable,
     topology: Topology,
     /// The start and end of each step of a training step.
     spans: Vec<[f64; 2]>,

@@ -1,9 +1,12 @@
 //! Measures kernels. The result is the minimum of several times, because other programs use the
 //! machine too.
+#![expect(unsafe_code, reason = "benchmarks vouch for their programs")]
 
 use std::{sync::Arc, time::Duration};
 
-use soybean_plan::{BUFFER_ALIGNMENT, Buffer, DType, Entry, Kernel, Mesh, Program, Step, Tables};
+use soybean_plan::{
+    BUFFER_ALIGNMENT, Buffer, DType, Entry, Executable, Kernel, Mesh, Program, Step, Tables,
+};
 use soybean_runtime::{Config, Device, KernelCategory, Trainer};
 
 /// The limit for the number of measured steps.
@@ -50,6 +53,8 @@ pub(crate) fn seconds_of_steps(
         evaluate: vec![vec![]],
     };
     let config = Config { device: Device::Cpu, ..Config::default() };
+    // SAFETY: callers give each kernel the sizes of its operands and of its result.
+    let program = unsafe { Executable::new(program) };
     let mut trainer = Trainer::new_shared(Arc::new(program), config).unwrap();
     trainer.step(&[]).unwrap();
     trainer.reset_profile().unwrap();

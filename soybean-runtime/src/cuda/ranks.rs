@@ -1,5 +1,5 @@
 //! The ranks of a model on GPUs, as the trainer sees them.
-#![expect(unsafe_code, reason = "the device writes pinned host memory")]
+#![expect(unsafe_code, reason = "the device writes pinned host memory, and programs are raw")]
 
 mod reports;
 
@@ -8,7 +8,7 @@ use std::{
     time::Instant,
 };
 
-use soybean_plan::{Kernel, Tables};
+use soybean_plan::{Executable, Kernel, Tables};
 
 use super::{
     communicators::Communicators,
@@ -98,7 +98,10 @@ impl CudaRanks {
         let gpus = installation().gpus(local.gpus.clone())?;
         let fused = fused_program(model.get(), &gpus, local.ranks.len())?;
         let planned_bytes = model.get().tables().arena_bytes;
-        let model = &AnyModel::Shared(Arc::new(fused.device_program.program.clone()));
+        let program = fused.device_program.program.clone();
+        // SAFETY: the passes for GPUs keep what the model's own program had.
+        let program = unsafe { Executable::new(program) };
+        let model = &AnyModel::Shared(Arc::new(program));
         let tables = model.get().tables();
         let backend = choose_backend(&gpus, local.ranks.len(), local.peers.as_ref())?;
         let mut builder = PhaseBuilder::new(tables, &fused.kernels, backend);

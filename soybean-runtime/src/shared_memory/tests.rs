@@ -5,8 +5,9 @@ mod in_memory_transport;
 use std::thread;
 
 use soybean_plan::{
-    BUFFER_ALIGNMENT, Buffer, Collective, CollectiveKind, Combine, DType, Entry, Halo, MAX_AXES,
-    Mesh, Placement, Program, Shape, Tables, Tile, Tiling, bf16, may_split, splits_into_blocks,
+    BUFFER_ALIGNMENT, Buffer, Collective, CollectiveKind, Combine, DType, Entry, Executable, Halo,
+    MAX_AXES, Mesh, Placement, Program, Shape, Tables, Tile, Tiling, bf16, may_split,
+    splits_into_blocks,
 };
 
 use super::*;
@@ -15,7 +16,7 @@ use in_memory_transport::InMemoryNetwork;
 
 /// Returns a program with one bucket. Buffers `2 i` and `2 i + 1` are the input and the result of
 /// collective `i`.
-fn program(mesh: Mesh, collectives: &[Collective]) -> Program {
+fn program(mesh: Mesh, collectives: &[Collective]) -> Executable {
     let mut arena_bytes = 0;
     let mut buffers = Vec::new();
     for collective in collectives {
@@ -32,7 +33,9 @@ fn program(mesh: Mesh, collectives: &[Collective]) -> Program {
         ..Tables::new("test", mesh)
     };
     let kernels = vec![Bucket { collectives: collectives.to_vec().into() }.into()].into();
-    Program { tables, kernels, train: vec![vec![]], accumulate: vec![], evaluate: vec![vec![]] }
+    let (train, evaluate) = (vec![vec![]], vec![vec![]]);
+    // SAFETY: each collective has buffers of the size of its parts.
+    unsafe { Executable::new(Program { tables, kernels, train, accumulate: vec![], evaluate }) }
 }
 
 /// Returns the global coordinates of the elements of a rank's tile, in order.

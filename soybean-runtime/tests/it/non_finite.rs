@@ -1,8 +1,6 @@
 //! Losses, learning rates and tensors that are not finite, in a program written by hand.
 
-use std::sync::Arc;
-
-use soybean_linear_program::{batch, program};
+use soybean_linear_program::{batch, program, vouched};
 use soybean_runtime::{Config, Device, ErrorKind, Trainer, View};
 
 fn config() -> Config {
@@ -10,7 +8,7 @@ fn config() -> Config {
 }
 
 fn trainer(n_ranks: usize) -> Trainer {
-    Trainer::new_shared(Arc::new(program(n_ranks)), config()).unwrap()
+    Trainer::new_shared(vouched(program(n_ranks)), config()).unwrap()
 }
 
 #[test]
@@ -34,7 +32,7 @@ fn learning_rates_that_are_not_finite_are_refused() {
     for rate in [f32::NAN, f32::INFINITY] {
         let message = format!("expected a finite learning rate, found {rate}");
         let config = Config { learning_rate: rate, ..config() };
-        let error = Trainer::new_shared(Arc::new(program(1)), config).err().unwrap();
+        let error = Trainer::new_shared(vouched(program(1)), config).err().unwrap();
         assert_eq!((error.kind(), error.to_string()), (ErrorKind::Choice, message.clone()));
         trainer.set_learning_rate(rate);
         let error = trainer.step(&[View::F32(&x), View::F32(&y)]).unwrap_err();

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use soybean_linear_program::{BATCH, FEATURES, batch, program};
-use soybean_plan::{Init, Kernel, Program, Rows, Tables};
+use soybean_linear_program::{BATCH, FEATURES, batch, program, vouched};
+use soybean_plan::{Executable, Init, Kernel, Rows, Tables};
 use soybean_runtime::{
     Array, Config, Device, ErrorKind, KernelCategory, Model, Predictor, Rank, Trainer, View,
 };
@@ -22,7 +22,7 @@ fn config() -> Config {
 }
 
 fn trainer(n_ranks: usize) -> Trainer {
-    Trainer::new_shared(Arc::new(program(n_ranks)), config()).unwrap()
+    Trainer::new_shared(vouched(program(n_ranks)), config()).unwrap()
 }
 
 #[test]
@@ -88,7 +88,7 @@ fn first_values_depend_on_the_seed_alone() {
     let first = trainer(1).parameters().unwrap();
     assert_eq!(first, trainer(4).parameters().unwrap());
     let other = Config { seed: 4, ..config() };
-    let other = Trainer::new_shared(Arc::new(program(1)), other).unwrap().parameters().unwrap();
+    let other = Trainer::new_shared(vouched(program(1)), other).unwrap().parameters().unwrap();
     assert_ne!(first, other);
 }
 
@@ -161,7 +161,7 @@ fn predictions_of_rows_that_are_mixed_take_whole_batches() {
     let mut outputs = program.tables.outputs.into_owned();
     outputs[1].rows = Rows::Mixed;
     program.tables.outputs = outputs.into();
-    let mut trainer = Trainer::new_shared(Arc::new(program), config()).unwrap();
+    let mut trainer = Trainer::new_shared(vouched(program), config()).unwrap();
     let (x, _) = batch(0);
     assert_eq!(trainer.predict(&[View::F32(&x), View::F32(&[])]).unwrap()[0].shape, [BATCH, 1]);
     let twice = [&x[..], &x].concat();
@@ -184,12 +184,12 @@ fn a_program_without_a_loss_predicts_and_does_not_train() {
     program.train.clear();
     program.tables.entries.to_mut()[0].training = None;
     program.tables.outputs.to_mut().remove(0);
-    let fault = Predictor::new_shared(Arc::new(program.clone()), config()).err().unwrap();
+    let fault = Predictor::new_shared(vouched(program.clone()), config()).err().unwrap();
     let expected_fault =
         "entry `forward`: expected outputs among 1 tensors, found those of numbers 0..2";
     assert!(fault.to_string().contains(expected_fault), "{fault}");
     program.tables.entries.to_mut()[0].outputs = 0..1;
-    let program = Arc::new(program);
+    let program = vouched(program);
     let mut predictor = Predictor::new_shared(program.clone(), config()).unwrap();
     assert_eq!(predictor.predict(0, &[View::F32(&x), View::F32(&[])]).unwrap(), expected);
     let error = Trainer::new_shared(program, config()).err().unwrap();
@@ -197,7 +197,7 @@ fn a_program_without_a_loss_predicts_and_does_not_train() {
         error.to_string(),
         "expected a model of mode training, found `linear`, of mode inference"
     );
-    let error = Predictor::new_shared(Arc::new(self::program(2)), config()).err().unwrap();
+    let error = Predictor::new_shared(vouched(self::program(2)), config()).err().unwrap();
     assert_eq!(error.kind(), ErrorKind::Program);
 }
 
@@ -245,7 +245,7 @@ fn labels_out_of_range_are_refused() {
     inputs[1].dtype = soybean_plan::DType::I32;
     inputs[1].n_classes = Some(10);
     program.tables.inputs = inputs.into();
-    let mut trainer = Trainer::new_shared(Arc::new(program), config()).unwrap();
+    let mut trainer = Trainer::new_shared(vouched(program), config()).unwrap();
     let (x, _) = batch(0);
     for (label, found) in [(10, "10"), (-1, "-1")] {
         let mut labels = [9; BATCH];
@@ -281,7 +281,7 @@ fn a_device_that_is_not_there_is_named() {
         return;
     }
     let config = Config { device: Device::Cuda, ..config() };
-    let error = Trainer::new_shared(Arc::new(program(1)), config).err().unwrap();
+    let error = Trainer::new_shared(vouched(program(1)), config).err().unwrap();
     assert_eq!(error.kind(), ErrorKind::Device);
     assert!(error.to_string().starts_with("expected"), "{error}");
 }
@@ -290,17 +290,19 @@ fn a_device_that_is_not_there_is_named() {
 fn programs_that_contradict_themselves_are_refused() {
     let mut program = program(1);
     program.tables.arena_bytes = 64;
-    let error = Trainer::new_shared(Arc::new(program), config()).err().unwrap();
+    let error = Trainer::new_shared(vouched(program), config()).err().unwrap();
     assert_eq!(error.kind(), ErrorKind::Program);
 }
 
 /// A model whose rank fails in its second step.
 struct Faulty {
-    program: Program,
+    program: Arc<Executable>,
     fault: fn(&mut Rank<'_>),
 }
 
-impl Model for Faulty {
+// SAFETY: a rank with a fault fails.
+#[expect(unsafe_code, reason = "a model of a test")]
+unsafe impl Model for Faulty {
     fn tables(&self) -> &Tables {
         &self.program.tables
     }
@@ -323,7 +325,7 @@ impl Model for Faulty {
 }
 
 fn check_fault(fault: fn(&mut Rank<'_>), message: &str) {
-    let model = Faulty { program: program(4), fault };
+    let model = Faulty { program: vouched(program(4)), fault };
     let mut trainer = Trainer::new_shared(Arc::new(model), config()).unwrap();
     let (x, y) = batch(0);
     let error = trainer.step(&[View::F32(&x), View::F32(&y)]).unwrap_err();
@@ -353,7 +355,7 @@ fn inits_fill_parameters_as_they_say() {
     let mut parameters = program.tables.parameters.into_owned();
     parameters[0].init = Init::Constant(0.5);
     program.tables.parameters = parameters.into();
-    let mut trainer = Trainer::new_shared(Arc::new(program), config()).unwrap();
+    let mut trainer = Trainer::new_shared(vouched(program), config()).unwrap();
     assert_eq!(trainer.parameters().unwrap()[0].1.data, [0.5; FEATURES]);
 }
 

@@ -1,8 +1,9 @@
 //! The reference: the CPU's kernels, run through the trainer.
+#![expect(unsafe_code, reason = "tests vouch for their programs")]
 
 use std::{slice, sync::Arc};
 
-use soybean_plan::{DType, Precision, Program};
+use soybean_plan::{DType, Executable, Precision, Program};
 use soybean_runtime::{Config, Device, Error, Trainer, View};
 
 use crate::{
@@ -41,6 +42,8 @@ pub(crate) fn trained(
     config: Config,
 ) -> Result<Vec<Vec<f32>>, Error> {
     let config = Config { seed: 0, learning_rate: LEARNING_RATE, ..config };
+    // SAFETY: a case has the operands of its kernel, and each of its steps has buffers of its own.
+    let program = unsafe { Executable::new(program) };
     let mut trainer = Trainer::new_shared(Arc::new(program), config)?;
     let inputs = || cases.iter().flat_map(|it| &it.inputs);
     let integers: Vec<Vec<i32>> = inputs().map(|it| as_integers(&it.numbers)).collect();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use soybean::{
     Config, Counters, Device, Evaluation, Network,
-    plan::{DType, Kernel, NonFinite, Precision, Program, Tables},
+    plan::{DType, Executable, Kernel, NonFinite, Precision, Tables},
     runtime::{Array, Trainer, View},
 };
 use soybean_compiler::{Argument, Optimizer, Options, Strategy, optimizer};
@@ -19,7 +19,7 @@ const N_STEPS: usize = 4;
 /// A model that is created in one of two ways.
 pub(crate) enum Model {
     Generated(&'static dyn soybean::runtime::Model),
-    Program(Arc<Program>),
+    Program(Arc<Executable>),
 }
 
 impl Model {
@@ -46,7 +46,9 @@ impl Model {
         let config = Config { device, learning_rate: 0.01, ..Config::default() };
         match self {
             Self::Generated(model) => Trainer::new(*model, config),
-            Self::Program(program) => Trainer::new_shared(Arc::<Program>::clone(program), config),
+            Self::Program(program) => {
+                Trainer::new_shared(Arc::<Executable>::clone(program), config)
+            }
         }
         .unwrap()
     }

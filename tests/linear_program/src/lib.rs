@@ -1,10 +1,13 @@
 //! A program written by hand: a linear model with squared errors, its batch split over all ranks.
+#![expect(unsafe_code, reason = "tests vouch for their programs")]
+
+use std::sync::Arc;
 
 use soybean_plan::{
     AxisSet, BUFFER_ALIGNMENT, Binary, Buffer, Collective, CollectiveKind, Combine, Contraction,
-    DType, Entry, Halo, ImageLayout, Init, Input, Instruction, Kernel, Map, MatrixStrides, Mesh,
-    Output, Parameter, Placement, Program, Reduction, Rows, RunScalar, ScalarProgram, Shape, Step,
-    Strides, Tables, Tile, Tiling,
+    DType, Entry, Executable, Halo, ImageLayout, Init, Input, Instruction, Kernel, Map,
+    MatrixStrides, Mesh, Output, Parameter, Placement, Program, Reduction, Rows, RunScalar,
+    ScalarProgram, Shape, Step, Strides, Tables, Tile, Tiling,
 };
 
 /// The number of rows of a batch.
@@ -21,6 +24,14 @@ const LOSS_PART: usize = 5;
 const LOSS: usize = 6;
 const GRADIENT_PART: usize = 7;
 const GRADIENT: usize = 8;
+
+/// Vouches for a program of [`program`], or a test's variation of it.
+#[must_use]
+pub fn vouched(program: Program) -> Arc<Executable> {
+    // SAFETY: variations leave kernels, steps and the sizes of buffers as they are, or contradict
+    // the tables, which trainers check.
+    Arc::new(unsafe { Executable::new(program) })
+}
 
 /// Returns the program for this many ranks, a power of two up to the batch.
 pub fn program(n_ranks: usize) -> Program {

@@ -51,7 +51,7 @@ fn row(entry: &Entry, cluster: &Cluster) -> Result<String, Box<dyn Error>> {
         compile(builder, loss, &[], &options, &|| 0.0).map_err(|it| format!("{it:?}"))?;
     let found = report.search();
     let alone = program_without_buckets(entry.name, &found.tiled, found.topology.as_ref());
-    let [before, after] = [&alone, &program].map(|it| times(it, cluster));
+    let [before, after] = [&alone, &*program].map(|it| times(it, cluster));
     Ok(format!(
         "| {} | {} | {} | {} | {} -> {} |",
         entry.name,

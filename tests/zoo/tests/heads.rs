@@ -17,7 +17,7 @@ fn program(model: Model, n_gpus: usize, precision: Precision) -> Program {
         precision,
         optimizer: optimizer("sgd", &[]).unwrap(),
     };
-    compile(model.builder, model.loss, &[], &options, &|| 0.0).unwrap().program
+    compile(model.builder, model.loss, &[], &options, &|| 0.0).unwrap().program.into_program()
 }
 
 /// Returns the program without permutations that attention can do, and the number of tensors that

@@ -4,7 +4,7 @@
 use std::{env, fmt::Write, fs};
 
 use soybean_compiler::{Argument, Compiled, Optimizer, Options, Strategy, optimizer};
-use soybean_plan::{AttentionForm, Kernel, Precision, Program};
+use soybean_plan::{AttentionForm, Executable, Kernel, Precision};
 use soybean_runtime::{LaunchRow, LaunchSummary, QueuedTask, queued_tasks};
 use soybean_zoo::{GPT, Model, Transformer, alexnet, perceptron, vgg16};
 
@@ -64,7 +64,7 @@ fn compiled(network: &Network, precision: Precision) -> Compiled {
     soybean_compiler::compile(builder, loss, &[], &options, &|| 0.0).unwrap()
 }
 
-fn summary(program: &Program) -> LaunchSummary {
+fn summary(program: &Executable) -> LaunchSummary {
     let device = soybean_cluster::preset("dgx-h100").unwrap().device;
     let tasks = queued_tasks(program, 0).unwrap();
     LaunchSummary::new(&tasks, &device, program.tables.precision)

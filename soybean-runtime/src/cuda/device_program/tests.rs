@@ -1,6 +1,6 @@
 //! Tests of a linear program with a rounded copy of its parameter and a second parameter.
 
-use soybean_linear_program::program;
+use soybean_linear_program::{program, vouched};
 use soybean_plan::{
     BUFFER_ALIGNMENT, Buffer, BufferId, DType, Kernel, Map, Program, ScalarProgram, Shape, Step,
     Tile,
@@ -153,7 +153,8 @@ fn an_update_whose_parameter_is_read_later_does_not_wait() {
 #[test]
 fn copies_and_joined_updates_go_together() {
     let model = model();
-    let DeviceProgram { program, copies, .. } = DeviceProgram::new(&model).unwrap();
+    let DeviceProgram { program, copies, .. } =
+        DeviceProgram::new(&*vouched(model.clone())).unwrap();
     assert_eq!(copies, Rounded::from([(W, ROUNDED)]));
     // The updates differ in their results.
     assert_eq!(program.train[0].len(), model.train[0].len() - 1);
