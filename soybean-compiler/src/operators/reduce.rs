@@ -15,7 +15,7 @@ use crate::{
 /// A reduction. Its factors are the dims of the map's index space.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reduce {
-    /// The combined values. Users' reductions read one operand unchanged; fusion adds programs.
+    /// The combined values. Users' reductions read a multiple of one operand; fusion adds programs.
     pub map: Elementwise,
     /// The combination.
     pub combine: Combine,
@@ -47,7 +47,7 @@ impl Rules for Reduce {
         }
     }
 
-    // d sum(x) = gradient, repeated
+    // d sum(c x) = c gradient, repeated
     // d max(x) = gradient where x is the maximum, shared equally among ties
     fn gradient(
         &self,
@@ -56,13 +56,11 @@ impl Rules for Reduce {
     ) -> Vec<Option<Value>> {
         let (shape, space) = (self.map.extents, all_dims(&self.map.extents));
         if self.combine == Combine::Sum {
-            let operands = [self.kept.clone()];
-            return vec![Some(builder.add_elementwise(
-                shape,
-                &operands,
-                scalar::identity(),
-                &[call.gradient],
-            ))];
+            let slope = scalar::derivative(&self.map.program, 0, 1)
+                .expect("the sum depends on its operand");
+            let operands = [space.clone(), space, self.kept.clone()];
+            let values = [call.operands[0], call.operands[0], call.gradient];
+            return vec![Some(builder.add_elementwise(shape, &operands, slope, &values))];
         }
         let operands = [space.clone(), self.kept.clone()];
         let is_maximum =

@@ -104,9 +104,9 @@ fn unary_term(
             let slope = b.mul(y, rest);
             b.mul(g, slope)
         }
-        // d (e^x - 1) = e^x g
+        // d (e^x - 1) = e^x g; of y = -1 nothing would be left
         Unary::Expm1 => {
-            let power = b.add(y, one);
+            let power = b.unary(Unary::Exp, x);
             b.mul(g, power)
         }
         // d log(1 + x) = g / (1 + x)

@@ -114,6 +114,14 @@ pub(crate) fn known_result(program: &ScalarProgram, inputs: &[Known]) -> Known {
             Instruction::IntegerConstant(value) => Known::Value(value.into()),
             Instruction::Unary(function, x) => unary(function, of(x)),
             Instruction::Binary(Binary::Multiply, x, y) if x == y => square(of(x)),
+            // A term that has a gradient alone.
+            Instruction::Binary(Binary::Subtract, x, y)
+                if of(x) != Known::Nothing
+                    && program.instructions[usize::from(y)]
+                        == Instruction::Unary(Unary::Detach, x) =>
+            {
+                Known::Value(0.0)
+            }
             Instruction::Binary(function, x, y) => binary(function, of(x), of(y)),
             Instruction::Select(condition, x, y) => match of(condition) {
                 Known::Value(0.0) => of(y),

@@ -74,7 +74,7 @@ fn batch_norm(
         return Err(arguments.fault(0, message));
     }
     let mean = reduction::mean_to(builder, value, &[1]);
-    let var = reduction::spread(builder, value, &[1], n);
+    let var = reduction::spread(builder, (value, mean), &[1], n);
     follow(builder, (running_mean, mean), momentum, 1.0);
     follow(builder, (running_var, var), momentum, n as f64 / (n - 1) as f64);
     let mean = builder.by_phase(mean, running_mean);

@@ -109,25 +109,29 @@ fn weighted_binary_cross_entropy(
     })
 }
 
-// -t l(x) - (1 - t) l(1 - x), with l(x) = max(log(x), -100). The logarithm of 0 is not computed,
-// because its gradient is not finite.
+// -t l(x) - (1 - t) l(1 - x), with l(x) = max(log(x), -100), whose derivative by x is that of
+// PyTorch: (x - t) / max(x (1 - x), 1e-12). So probabilities that are wrong by all are corrected.
 fn of_probabilities(it: &mut ScalarBuilder, x: Register, t: Register) -> Register {
-    let (zero, one, least) = (it.constant(0.0), it.constant(1.0), it.constant(-100.0));
-    let complements = [it.sub(one, x), it.sub(one, t)];
-    let terms = [(x, t), (complements[0], complements[1])].map(|(x, t)| {
-        let is_zero = it.equal(x, zero);
-        let positive = it.select(is_zero, one, x);
-        let logarithm = it.unary(Unary::Log, positive);
+    let (one, least, constant) = (it.constant(1.0), it.constant(-100.0), it.detach(x));
+    let complements = [it.sub(one, constant), it.sub(one, t)];
+    let terms = [(constant, t), (complements[0], complements[1])].map(|(x, t)| {
+        let logarithm = it.unary(Unary::Log, x);
         let limited = it.binary(Binary::Maximum, logarithm, least);
-        let logarithm = it.select(is_zero, least, limited);
-        it.mul(t, logarithm)
+        it.mul(t, limited)
     });
     let sum = it.add(terms[0], terms[1]);
-    it.unary(Unary::Negate, sum)
+    let (spread, least) = (it.mul(constant, complements[0]), it.constant(1e-12));
+    let spread = it.binary(Binary::Maximum, spread, least);
+    let (miss, nothing) = (it.sub(constant, t), it.sub(x, constant));
+    let slope = it.div(miss, spread);
+    let (slope, loss) = (it.detach(slope), it.unary(Unary::Negate, sum));
+    let nothing = it.mul(nothing, slope);
+    it.add(loss, nothing)
 }
 
 // a_t (1 - p_t)^gamma l, with l the binary cross-entropy, 1 - p_t = s (1 - t) + (1 - s) t, s =
-// sigmoid(x), and a_t = alpha t + (1 - alpha) (1 - t). Source: Lin et al. 2017, torchvision.
+// sigmoid(x), and a_t = alpha t + (1 - alpha) (1 - t). The power is of no 0, where its slope may be
+// infinite. Source: Lin et al. 2017, torchvision.
 fn focal(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, CallDiagnostic> {
     let (alpha, gamma) = (arguments.number(2)?, arguments.number(3)?);
     if !(0.0..=1.0).contains(&alpha) {
@@ -141,7 +145,8 @@ fn focal(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, C
         let (negative, rest) = (it.unary(Unary::Negate, x), it.sub(one, t));
         let (sigmoid, of_rest) = (it.unary(Unary::Sigmoid, x), it.unary(Unary::Sigmoid, negative));
         let (of_zero, of_one) = (it.mul(sigmoid, rest), it.mul(of_rest, t));
-        let miss = it.add(of_zero, of_one);
+        let (sum, tiny) = (it.add(of_zero, of_one), it.constant(f64::from(f32::MIN_POSITIVE)));
+        let miss = it.binary(Binary::Maximum, sum, tiny);
         let focus = arithmetic::power(it, miss, gamma);
         let (of_one, of_zero) = (it.scale(t, alpha), it.scale(rest, 1.0 - alpha));
         let (weight, focused) = (it.add(of_one, of_zero), it.mul(focus, loss));

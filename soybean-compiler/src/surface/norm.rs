@@ -2,7 +2,11 @@
 
 use soybean_plan::{Binary, Combine, ImageLayout, PoolingForm, Shape, Unary};
 
-use super::{Arguments, Row, SampleArgument, activation, layout, map, map_one, reduction, slicing};
+use super::{
+    Arguments, Row, SampleArgument, activation, layout, map, map_one,
+    reduction::{self, Moments},
+    slicing,
+};
 use crate::{
     builder::{Argument, Builder},
     diagnostic::CallDiagnostic,
@@ -91,8 +95,10 @@ fn layer_norm(
     let weight = vector(builder, arguments, 1, n)?;
     let bias = vector(builder, arguments, 2, n)?;
     let eps = eps(arguments, 3)?;
-    let centered = reduction::centered(builder, value, &kept);
-    let scaled = Scaled::by_own(builder, centered, kept, eps);
+    let to_rows = kept.clone();
+    let scaled = Scaled::by_deviation(builder, value, kept, eps, |builder, value| {
+        reduction::mean_to(builder, value, &to_rows)
+    });
     let dims = vec![factor_id(last)];
     Ok(Argument::Tensor(scaled.build(builder, &[(weight, dims.clone()), (bias, dims)])))
 }
@@ -133,11 +139,9 @@ fn group_norm(
     let eps = eps(arguments, 4)?;
     let groups = Shape::new(&[shape[0], n_groups, shape[1] / n_groups]);
     let kept: Vec<FactorId> = vec![0, 1];
-    let mean = mean_of_groups(builder, value, groups);
-    let centered = reduction::less(builder, value, mean, &kept, |_, mean| mean);
-    let squares = reduction::squares(builder, centered);
-    let mean_square = mean_of_groups(builder, squares, groups);
-    let scaled = Scaled { value: centered, mean_square, kept, eps };
+    let scaled = Scaled::by_deviation(builder, value, kept, eps, |builder, value| {
+        mean_of_groups(builder, value, groups)
+    });
     Ok(Argument::Tensor(scaled.build(builder, &[(weight, vec![1]), (bias, vec![1])])))
 }
 
@@ -222,6 +226,20 @@ impl Scaled {
         Self { value, mean_square, kept, eps }
     }
 
+    /// Returns a tensor less its mean, divided by its standard deviation, given the function that
+    /// computes means over all dims but some.
+    fn by_deviation(
+        builder: &mut Builder,
+        value: Value,
+        kept: Vec<FactorId>,
+        eps: f64,
+        mean: impl Fn(&mut Builder, Value) -> Value,
+    ) -> Self {
+        let Moments { mean, variance } = Moments::new(builder, value, &kept, mean);
+        let value = reduction::less(builder, value, mean, &kept, |_, mean| mean);
+        Self { value, mean_square: variance, kept, eps }
+    }
+
     /// Returns the quotient, times the first and plus the second of the other tensors, if they are
     /// given; each comes with its dims.
     fn build(&self, builder: &mut Builder, others: &[(Value, Vec<FactorId>)]) -> Value {
@@ -279,20 +297,18 @@ pub(super) fn eps(arguments: &Arguments<'_>, position: usize) -> Result<f64, Cal
     }
 }
 
-// x / max(|x|, eps). The root is of a number of at least eps^2, so that the gradient by zeros is
-// finite.
+// x / max(|x|, eps)
 fn normalize(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, CallDiagnostic> {
     let value = arguments.tensor(builder, 0)?;
     let shape = builder.shape(value);
     let (dim, eps) = (arguments.dim(1, shape.len())?, least_length(arguments, 2)?);
     let kept: Vec<FactorId> = (0..shape.len()).filter(|&it| it != dim).map(factor_id).collect();
-    let sum = reduction::sum_of_squares(builder, value, &kept);
+    let length = reduction::length(builder, value, &kept);
     let mut it = ScalarBuilder::default();
-    let (x, sum_of_x, least) = (it.input(0), it.input(1), it.constant(eps * eps));
-    let limited = it.binary(Binary::Maximum, sum_of_x, least);
-    let length = it.unary(Unary::Sqrt, limited);
-    let result = it.div(x, length);
-    let operands = [(value, all_dims(&shape)), (sum, kept)];
+    let (x, length_is, least) = (it.input(0), it.input(1), it.constant(eps));
+    let limited = it.binary(Binary::Maximum, length_is, least);
+    let result = it.div(x, limited);
+    let operands = [(value, all_dims(&shape)), (length, kept)];
     Ok(Argument::Tensor(map(builder, shape, &operands, &it.finish(result))))
 }
 

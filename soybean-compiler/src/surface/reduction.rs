@@ -2,7 +2,7 @@
 
 use soybean_plan::{Binary, Combine, DType, Register, ScalarProgram, Unary};
 
-use super::{Arguments, Row, SampleArgument, map, map_one, softmax};
+use super::{Arguments, Row, SampleArgument, activation, map, map_one, softmax};
 use crate::{
     builder::{Argument, Builder},
     diagnostic::CallDiagnostic,
@@ -181,29 +181,85 @@ pub(super) fn reduce(
 /// Returns the mean of a tensor over all dims but some: the sum of the elements divided by their
 /// number.
 pub(super) fn mean_to(builder: &mut Builder, value: Value, kept: &[FactorId]) -> Value {
-    let shape = builder.shape(value);
-    let n_kept: usize = kept.iter().map(|&dim| shape[dim as usize]).product();
     let sum = reduce(builder, value, Combine::Sum, kept);
-    divided(builder, sum, shape.n_elements() / n_kept)
+    let n = n_reduced(builder, value, kept);
+    divided(builder, sum, n as f64)
 }
 
 /// Returns a tensor divided by a number: one rounding, and none for the mean of equal numbers.
-fn divided(builder: &mut Builder, value: Value, divisor: usize) -> Value {
+fn divided(builder: &mut Builder, value: Value, divisor: f64) -> Value {
     let mut scalar = ScalarBuilder::default();
-    let (x, divisor) = (scalar.input(0), scalar.constant(divisor as f64));
+    let (x, divisor) = (scalar.input(0), scalar.constant(divisor));
     let quotient = scalar.div(x, divisor);
     map_one(builder, value, &scalar.finish(quotient))
 }
 
+// The elements are divided by a power of 2 before the sum, so that it does not overflow where the
+// mean does not. The mean has the same bits as without.
 fn mean(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, CallDiagnostic> {
     let (value, kept) = operand(builder, arguments)?;
-    Ok(Argument::Tensor(mean_to(builder, value, &kept)))
+    let power = n_reduced(builder, value, &kept).next_power_of_two() as f64;
+    let mut sum = Reduce::new(builder.shape(value), Combine::Sum, kept.clone());
+    sum.map.program = scalar::multiple(1.0 / power);
+    let sum = builder.graph.add(sum.into(), &[value]);
+    let n_shares = n_reduced(builder, value, &kept) as f64 / power;
+    Ok(Argument::Tensor(divided(builder, sum, n_shares)))
 }
 
-/// Returns a tensor minus its mean over all dims but some.
-pub(super) fn centered(builder: &mut Builder, value: Value, kept: &[FactorId]) -> Value {
-    let mean = mean_to(builder, value, kept);
-    less(builder, value, mean, kept, |_, mean| mean)
+/// Returns the number of elements of which each element of a reduction is made.
+fn n_reduced(builder: &Builder, value: Value, kept: &[FactorId]) -> usize {
+    let shape = builder.shape(value);
+    shape.n_elements() / kept.iter().map(|&dim| shape[dim as usize]).product::<usize>()
+}
+
+/// The mean and the variance of a tensor over all dims but some, with correction 0.
+///
+/// With a first mean `f` and `d = x - f`, they are `f + mean(d)` and `mean(d^2) - mean(d)^2`.
+/// Whatever rounds in `f`, the mean of equal numbers is exact, and large means cost no digits. Both
+/// sums read `f` alone, so that ranks exchange them at once. Source: Chan, Golub & LeVeque 1983.
+pub(super) struct Moments {
+    pub(super) mean: Value,
+    pub(super) variance: Value,
+}
+
+impl Moments {
+    pub(super) fn new(
+        builder: &mut Builder,
+        value: Value,
+        kept: &[FactorId],
+        mean: impl Fn(&mut Builder, Value) -> Value,
+    ) -> Self {
+        let first = mean(builder, value);
+        let difference = less(builder, value, first, kept, ScalarBuilder::detach);
+        let second = mean(builder, difference);
+        let of_squares = |builder: &mut Builder, value| {
+            let squares = squares(builder, value);
+            mean(builder, squares)
+        };
+        let square = of_squares(builder, difference);
+        let shape = builder.shape(first);
+        let mut it = ScalarBuilder::default();
+        let (first_is, second_is) = (it.input(0), it.input(1));
+        let constant = it.detach(first_is);
+        let sum = it.add(constant, second_is);
+        let operands = [first, second].map(|it| (it, all_dims(&shape)));
+        let mean = map(builder, shape, &operands, &it.finish(sum));
+        // Only the gradient reads this form of the variance, mean((x - m)^2). By the mean there is
+        // none: d/dm sum((x - m)^2) = -2 sum(x - m) = 0.
+        let centered = less(builder, value, mean, kept, ScalarBuilder::detach);
+        let with_gradient = of_squares(builder, centered);
+        let mut it = ScalarBuilder::default();
+        let (square_is, second_is, x) = (it.input(0), it.input(1), it.input(2));
+        let of_mean = it.mul(second_is, second_is);
+        let difference = it.sub(square_is, of_mean);
+        let variance = it.unary(Unary::Relu, difference);
+        let (constant, variance) = (it.detach(x), it.detach(variance));
+        let nothing = it.sub(x, constant);
+        let variance = it.add(variance, nothing);
+        let operands = [square, second, with_gradient].map(|it| (it, all_dims(&shape)));
+        let variance = map(builder, shape, &operands, &it.finish(variance));
+        Self { mean, variance }
+    }
 }
 
 /// Returns a tensor minus what a program makes of another one, which has some of its dims.
@@ -237,8 +293,55 @@ fn root_of_spread() -> ScalarProgram {
 
 fn norm(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, CallDiagnostic> {
     let (value, kept) = operand(builder, arguments)?;
-    let sum = sum_of_squares(builder, value, &kept);
-    Ok(Argument::Tensor(map_one(builder, sum, &root_of_spread())))
+    Ok(Argument::Tensor(length(builder, value, &kept)))
+}
+
+/// Returns the square root of the sum of squares over all dims but some.
+pub(super) fn length(builder: &mut Builder, value: Value, kept: &[FactorId]) -> Value {
+    let Rescaled { value, scale } = Rescaled::new(builder, value, kept);
+    let sum = sum_of_squares(builder, value, kept);
+    let root = map_one(builder, sum, &root_of_spread());
+    let mut it = ScalarBuilder::default();
+    let (root_is, scale_is) = (it.input(0), it.input(1));
+    let scale_is = it.detach(scale_is);
+    let length = it.div(root_is, scale_is);
+    let shape = builder.shape(root);
+    let operands = [root, scale].map(|it| (it, all_dims(&shape)));
+    map(builder, shape, &operands, &it.finish(length))
+}
+
+/// A tensor times a power of 2, so that its squares are neither infinite nor subnormal.
+pub(super) struct Rescaled {
+    pub(super) value: Value,
+    /// The power, 1 for numbers of usual size; it has some of the dims.
+    pub(super) scale: Value,
+}
+
+impl Rescaled {
+    /// Rescales the elements that share an index in the dims that are kept. Powers of 2 change no
+    /// bit of what is computed.
+    pub(super) fn new(builder: &mut Builder, value: Value, kept: &[FactorId]) -> Self {
+        let mut it = ScalarBuilder::default();
+        let x = it.input(0);
+        let size = activation::absolute(&mut it, x);
+        let sizes = map_one(builder, value, &it.finish(size));
+        let largest = reduce(builder, sizes, Combine::Max, kept);
+        let mut it = ScalarBuilder::default();
+        let (x, one) = (it.input(0), it.constant(1.0));
+        let [large, small] = [50, -50].map(|exponent| it.constant(2.0_f64.powi(exponent)));
+        let [down, up] = [-80, 100].map(|exponent| it.constant(2.0_f64.powi(exponent)));
+        let (is_large, is_small) = (it.greater(x, large), it.greater(small, x));
+        let scale = it.select(is_small, up, one);
+        let scale = it.select(is_large, down, scale);
+        let scale = map_one(builder, largest, &it.finish(scale));
+        let shape = builder.shape(value);
+        let mut it = ScalarBuilder::default();
+        let (x, scale_is) = (it.input(0), it.input(1));
+        let scale_is = it.detach(scale_is);
+        let scaled = it.mul(x, scale_is);
+        let operands = [(value, all_dims(&shape)), (scale, kept.to_vec())];
+        Self { value: map(builder, shape, &operands, &it.finish(scaled)), scale }
+    }
 }
 
 /// Returns the sum of squares over all dims but some.
@@ -259,9 +362,7 @@ pub(super) fn squares(builder: &mut Builder, value: Value) -> Value {
 fn variance(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Value, CallDiagnostic> {
     let (value, kept) = operand(builder, arguments)?;
     let correction = arguments.integer(2)?;
-    let shape = builder.shape(value);
-    let n_kept: usize = kept.iter().map(|&dim| shape[dim as usize]).product();
-    let n = shape.n_elements() / n_kept;
+    let n = n_reduced(builder, value, &kept);
     let degrees = match correction {
         0 => n,
         1 if n > 1 => n - 1,
@@ -275,19 +376,23 @@ fn variance(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Value, C
             );
         }
     };
-    Ok(spread(builder, value, &kept, degrees))
+    // What is left when the mean is subtracted is exact, and its own mean is what rounded in the
+    // first. So equal numbers have a variance of 0, and large means cost no digits.
+    let mean = mean_to(builder, value, &kept);
+    let difference = less(builder, value, mean, &kept, ScalarBuilder::detach);
+    let mean = mean_to(builder, difference, &kept);
+    Ok(spread(builder, (difference, mean), &kept, degrees))
 }
 
 // sum((x - m)^2) / degrees, with m the mean, so that nothing cancels.
 // By the mean there is no gradient: d/dm sum((x - m)^2) = -2 sum(x - m) = 0.
 pub(super) fn spread(
     builder: &mut Builder,
-    value: Value,
+    (value, mean): (Value, Value),
     kept: &[FactorId],
     degrees: usize,
 ) -> Value {
-    let mean = mean_to(builder, value, kept);
     let difference = less(builder, value, mean, kept, ScalarBuilder::detach);
     let sum = sum_of_squares(builder, difference, kept);
-    divided(builder, sum, degrees)
+    divided(builder, sum, degrees as f64)
 }

@@ -107,13 +107,13 @@ fn a_transformer() {
         7 contract(bf16, bf16) -> f32
         1 gather(i32, f32, i32) -> bf16
         4 iota() -> i32
-        20 map -> bf16
-        75 map -> f32
+        19 map -> bf16
+        81 map -> f32
         1 max -> f32
         8 permute(bf16) -> bf16
         8 reshape(bf16) -> bf16
         1 scatter-add(i32, bf16, i32) -> f32
-        29 sum -> f32
+        32 sum -> f32
     "#]]
     .assert_eq(&types(&network));
 }
@@ -126,14 +126,14 @@ fn a_residual_network() {
     expect![[r#"
         2 add -> bf16
         42 by-phase(f32, f32) -> f32
-        23 cast -> bf16
+        24 cast -> bf16
         2 contract(bf16, bf16) -> bf16
         1 contract(bf16, bf16) -> f32
         21 convolution(bf16, bf16) -> bf16
         20 convolution-data(bf16, bf16) -> bf16
         21 convolution-filter(bf16, bf16) -> f32
         1 iota() -> i32
-        47 map -> bf16
+        46 map -> bf16
         192 map -> f32
         1 max -> f32
         87 sum -> f32

@@ -55,8 +55,8 @@ fn parameters_with_several_readers_have_replicas() {
         v4: f32[6, 2] = param "1.weight"
         v5: f32[6, 2] = share ij->ij (v4)
         v6: f32[8, 2] = contract ik,kj->ij (v3, v5)
-        v7: f32[] = sum {x0} ij-> (v6)
-        v8: f32[] = map {div(x0, 16)} -> (v7)
+        v7: f32[] = sum {mul(x0, 0.0625)} ij-> (v6)
+        v8: f32[] = map {x0} -> (v7)
         v9: f32[8, 2] = map {0.0625} ->ij ()
         v10: f32[8, 6] = contract ij,kj->ik (v9, v5)
         v11: f32[6, 2] = contract ik,ij->kj (v3, v9)
