@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use soybean_plan::listed;
+
 use crate::{
     Checkpoint, Error, StateSpec, TensorSpec, checkpoint::TensorFile,
     tensor_file::checkpoint_error, weights::nearest::nearest,
@@ -33,8 +35,8 @@ pub(crate) fn check(spec: &StateSpec, checkpoint: &Checkpoint) -> Result<(), Err
     if kinds != found_kinds {
         return wrong(&format!(
             "it is of another optimizer: expected one that keeps {}, found one that keeps {}",
-            listed(&kinds),
-            listed(&found_kinds)
+            names(&kinds),
+            names(&found_kinds)
         ));
     }
     let of_optimizer = differences(&states, &found);
@@ -74,7 +76,7 @@ fn differences(expected: &Shapes<'_>, found: &Shapes<'_>) -> String {
                 near.map_or_else(|| format!("`{it}`"), |near| format!("`{it}` (near `{near}`)"))
             })
             .collect();
-        (!names.is_empty()).then(|| format!("{what} {}", names.join(", ")))
+        (!names.is_empty()).then(|| format!("{what} {}", listed(names, ", ")))
     };
     let near = |name: &str| nearest(name, found.keys().copied());
     let missing = only(expected, found, "without", &near);
@@ -85,7 +87,7 @@ fn differences(expected: &Shapes<'_>, found: &Shapes<'_>) -> String {
     let unexpected = only(found, expected, "with the unexpected", &|_| None);
     let of_names = [missing, unexpected].into_iter().flatten();
     let of_shapes = expected.iter().filter_map(of_shape);
-    of_names.chain(of_shapes).chain(numbered).collect::<Vec<String>>().join("; ")
+    listed(of_names.chain(of_shapes).chain(numbered), "; ")
 }
 
 /// Returns the name to suggest for a missing one.
@@ -113,9 +115,9 @@ fn kinds<'a>(states: &Shapes<'a>, parameters: &Shapes<'_>) -> BTreeSet<&'a str> 
     states.keys().map(kind).collect()
 }
 
-fn listed(kinds: &BTreeSet<&str>) -> String {
+fn names(kinds: &BTreeSet<&str>) -> String {
     if kinds.is_empty() {
         return "nothing".to_owned();
     }
-    kinds.iter().map(|it| format!("`{it}`")).collect::<Vec<_>>().join(", ")
+    listed(kinds.iter().map(|it| format!("`{it}`")), ", ")
 }

@@ -6,6 +6,7 @@
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
+use soybean_plan::caught;
 
 use crate::{
     Counters, Error, Progress,
@@ -121,7 +122,8 @@ impl RunFile {
                  found {rest:?}"
             ));
         }
-        let run: Self = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        let run = caught(|| serde_json::from_str(text).map_err(|it| it.to_string()));
+        let run: Self = run.flatten()?;
         if run.format != FORMAT {
             return Err(format!("expected the format `{FORMAT}`, found `{}`", run.format));
         }

@@ -26,8 +26,10 @@ pub(crate) fn io_error(what: &str, path: &Path, error: &io::Error) -> Error {
 /// Creates the error of a system call that reads. It is of another kind than damage if it tells
 /// nothing of the contents, such as a missing permission or a fault of the device.
 pub(crate) fn read_error(what: &str, path: &Path, error: &io::Error) -> Error {
-    use io::ErrorKind::{InvalidData, IsADirectory, NotADirectory, NotFound, UnexpectedEof};
-    let damage = [InvalidData, IsADirectory, NotADirectory, NotFound, UnexpectedEof];
+    use io::ErrorKind::{
+        InvalidData, InvalidInput, IsADirectory, NotADirectory, NotFound, UnexpectedEof,
+    };
+    let damage = [InvalidData, InvalidInput, IsADirectory, NotADirectory, NotFound, UnexpectedEof];
     let kind = match damage.contains(&error.kind()) {
         true => ErrorKind::Checkpoint,
         false => ErrorKind::Unreadable,

@@ -42,9 +42,9 @@ mod quantity;
 mod table;
 mod write;
 
-use std::borrow::Cow;
+use std::{borrow::Cow, io, path::Path};
 
-use soybean_plan::{Cluster, Device, Level};
+use soybean_plan::{Cluster, Device, Level, caught, read_text};
 use toml::de::{DeTable, DeValue};
 
 pub use error::Error;
@@ -53,13 +53,25 @@ use quantity::{BYTES_PER_SECOND, FLOPS, SECONDS};
 use table::{Place, Table};
 pub use write::write;
 
+/// The most bytes of a cluster file. Those with many measurements have some ten thousand.
+const MAX_FILE_BYTES: u64 = 1 << 20;
+
+/// Reads the text of a cluster file, for [`read()`].
+///
+/// # Errors
+/// If the file cannot be read, has more than 1 MiB, or is no regular file.
+pub fn text_of(path: &Path) -> io::Result<String> {
+    read_text(path, MAX_FILE_BYTES)
+}
+
 /// Reads a cluster from the text of a file. `file` is the file's name in errors.
 ///
 /// # Errors
 /// If the text is no sound cluster file: the first error, with its line.
 pub fn read(name: &str, file: &str, text: &str) -> Result<Cluster, Error> {
     let place = Place { file, text };
-    let parsed = DeTable::parse(text).map_err(|error| {
+    let parsed = caught(|| DeTable::parse(text)).map_err(|panic| place.error(0, panic))?;
+    let parsed = parsed.map_err(|error| {
         place.error(error.span().map_or(0, |it| it.start), error.message().to_owned())
     })?;
     let mut root = Table::new(place, "the file", parsed.span().start, parsed.get_ref());

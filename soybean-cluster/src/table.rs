@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use soybean_plan::parse_bytes;
+use soybean_plan::{parse_bytes, printable};
 use toml::de::{DeTable, DeValue};
 
 use crate::{error::Error, kind, quantity::Kind};
@@ -20,7 +20,7 @@ impl Place<'_> {
     pub(crate) fn error(&self, at: usize, message: String) -> Error {
         let before = self.text.get(..at).unwrap_or(self.text);
         let line = before.bytes().filter(|&it| it == b'\n').count() + 1;
-        Error { file: self.file.to_owned(), line, message }
+        Error { file: printable(self.file), line, message: printable(&message) }
     }
 }
 

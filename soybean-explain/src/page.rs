@@ -10,8 +10,9 @@ mod tables;
 mod tiles;
 
 use soybean_compiler::Compiled;
+use soybean_plan::xml_text;
 
-use crate::picture::{Drawing, Folded, escaped, page_figure, theme};
+use crate::picture::{Drawing, Folded, page_figure, theme};
 
 const PAGE: &str = include_str!("page/page.html");
 const STYLE: &str = include_str!("page/page.css");
@@ -31,7 +32,7 @@ pub fn html(compiled: &Compiled) -> String {
     let name = compiled.report.model();
     let folded = Folded::new(&Drawing::new(&compiled.report));
     let part = |part: &str| match part {
-        "title" => escaped(name),
+        "title" => xml_text(name),
         "unit" => compiled.report.unit(),
         "style" => format!("{}{STYLE}", theme()),
         "figure" => page_figure(name, &folded.drawing.without_states()),

@@ -14,7 +14,7 @@ use soybean_compiler::Report;
 pub(crate) use color::theme;
 pub(crate) use drawing::Drawing;
 pub(crate) use fold::Folded;
-pub(crate) use svg::{escaped, page_figure};
+pub(crate) use svg::page_figure;
 
 /// Returns the graph in Graphviz's language.
 #[must_use]

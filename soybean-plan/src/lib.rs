@@ -27,6 +27,7 @@ mod kept_gradients;
 mod kernel;
 mod lanes;
 mod liveness;
+mod markup;
 mod mesh;
 mod mode;
 mod nearest;
@@ -43,6 +44,7 @@ mod schedule;
 mod separate_weights;
 mod shape;
 mod size;
+mod thread_owner;
 mod tile;
 mod tiling;
 
@@ -67,6 +69,7 @@ pub use init::Init;
 pub use kernel::*;
 pub use lanes::{StepNeeds, lane, lane_spans};
 pub use liveness::{BUFFER_ALIGNMENT, first_gap, overlaps, without};
+pub use markup::{json_string, xml_text};
 pub use mesh::{AxisSet, DigitOrder, MAX_AXES, Mesh};
 pub use mode::Mode;
 pub use nearest::{NearName, nearest_names};
@@ -74,7 +77,7 @@ pub use non_finite::NonFinite;
 pub use notation::IndexNotation;
 pub use pattern::Pattern;
 pub use precision::Precision;
-pub use printable::printable;
+pub use printable::{listed, printable};
 pub use program::{
     Buffer, BufferId, Constant, Input, Output, Parameter, Plan, Program, Rows, State, Step, Tables,
 };
@@ -86,6 +89,7 @@ pub use schedule::{Access, Lane, Schedule, Wait};
 pub use separate_weights::separate_weights;
 pub use shape::{DType, MAX_RANK, Shape, Strides};
 pub use size::{parse_bytes, readable_bytes};
+pub use thread_owner::ThreadOwner;
 pub use tile::{
     Place, Run, Tile, carried_axes, carries_split, may_split, splits_into_blocks, splitting_sets,
 };

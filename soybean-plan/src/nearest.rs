@@ -34,9 +34,16 @@ pub fn nearest_names<'a>(
     near
 }
 
-/// Returns the number of insertions, deletions and replacements of a character between two words.
-/// Source: Wagner & Fischer 1974.
+/// The most bytes of a name that is compared letter by letter, which takes the square of them.
+const MAX_COMPARED: usize = 512;
+
+/// Returns the number of insertions, deletions and replacements of a character between two words;
+/// the length of the longer one if it is very long. Source: Wagner & Fischer 1974.
 fn edit_distance(from: &str, to: &str) -> usize {
+    let longest = from.len().max(to.len());
+    if longest > MAX_COMPARED {
+        return longest;
+    }
     let to: Vec<char> = to.chars().collect();
     let mut row: Vec<usize> = (0..=to.len()).collect();
     for (i, left) in from.chars().enumerate() {

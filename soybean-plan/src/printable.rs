@@ -1,7 +1,7 @@
 //! Texts of files and names in messages: on one line, without characters that a terminal obeys, and
 //! of a length that can be read.
 
-use std::fmt::Write;
+use std::fmt::{Display, Write};
 
 /// The most characters of a word; most paths are shorter.
 const MAX_WORD: usize = 512;
@@ -36,6 +36,26 @@ pub fn printable(text: &str) -> String {
         push(&mut shown, text);
     }
     shown
+}
+
+/// The most items of a list.
+const MAX_ITEMS: usize = 20;
+
+/// Joins the first items of a list, and counts the others.
+///
+/// ```
+/// assert_eq!(soybean_plan::listed(["a", "b"], ", "), "a, b");
+/// assert!(soybean_plan::listed(0..400_000, "; ").ends_with("18; 19; and 399980 others"));
+/// ```
+pub fn listed<T: Display>(items: impl IntoIterator<Item = T>, separator: &str) -> String {
+    let mut items = items.into_iter();
+    let mut shown: Vec<String> = items.by_ref().take(MAX_ITEMS).map(|it| it.to_string()).collect();
+    match items.count() {
+        0 => {}
+        1 => shown.push("and another".to_owned()),
+        n => shown.push(format!("and {n} others")),
+    }
+    shown.join(separator)
 }
 
 /// Appends the words of a text.

@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, collections::BTreeMap, fmt::Write, time::Instant};
 
-use soybean_plan::BufferId;
+use soybean_plan::{BufferId, json_string};
 
 use crate::KernelCategory;
 
@@ -151,9 +151,9 @@ impl Trace {
                 let Span { name, kernel, stream, start, duration, .. } = span;
                 let thread = streams.iter().position(|it| it == stream).unwrap_or(0);
                 let number = kernel.map_or_else(String::new, |it| format!(" {it}"));
-                let name = name.replace('\\', "\\\\").replace('"', "\\\"");
+                let name = json_string(&format!("{name}{number}"));
                 events.push(format!(
-                    r#"{{"ph":"X","name":"{name}{number}","cat":"{stream}","pid":{rank},"tid":{thread},"ts":{start:.3},"dur":{duration:.3},"args":{{{}}}}}"#,
+                    r#"{{"ph":"X","name":{name},"cat":"{stream}","pid":{rank},"tid":{thread},"ts":{start:.3},"dur":{duration:.3},"args":{{{}}}}}"#,
                     span.rates()
                 ));
             }
@@ -185,4 +185,28 @@ fn label(what: &str, rank: usize, thread: usize, name: &str) -> String {
 /// Returns the microseconds between two times.
 pub(crate) fn microseconds(from: Instant, to: Instant) -> f64 {
     to.saturating_duration_since(from).as_secs_f64() * 1e6
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Guards: names that break the JSON of a trace.
+    #[test]
+    fn names_are_escaped() {
+        let span = Span {
+            name: "a \"b\" \\ \u{1b}\n".into(),
+            kernel: Some(3),
+            buffer: None,
+            work: None,
+            stream: "compute",
+            start: 0.0,
+            duration: 1.0,
+            n_bytes: 0,
+            n_operations: 0,
+        };
+        let text = Trace::new(vec![vec![span]]).to_json();
+        assert!(text.contains(r#""name":"a \"b\" \\ \u001b\u000a 3","cat""#), "{text}");
+        assert!(!text.chars().any(|it| it.is_control() && it != '\n'), "{text}");
+    }
 }

@@ -3,13 +3,14 @@
 //! The header is checked against the length of the file before memory is allocated for elements.
 
 use std::{
-    fs::{self, File},
-    io::Read,
+    fs::File,
+    io::{ErrorKind, Read},
     path::{Path, PathBuf},
 };
 
 use crc32fast::Hasher;
 use safetensors::tensor::{Dtype, Metadata};
+use soybean_plan::{caught, open_file, read_text};
 
 use super::{Sum, checkpoint_error, read_error};
 use crate::Error;
@@ -45,26 +46,13 @@ impl Entry {
 
 /// Returns the length of a file. It is an error if the path is not that of a file.
 pub(crate) fn n_bytes_of(path: &Path) -> Result<u64, Error> {
-    let found = fs::metadata(path).map_err(|error| read_error("read it", path, &error))?;
-    if !found.is_file() {
-        return Err(checkpoint_error(format!(
-            "{}: expected a file, found a folder",
-            path.display()
-        )));
-    }
-    Ok(found.len())
+    let found = open_file(path).and_then(|it| it.metadata());
+    found.map(|it| it.len()).map_err(|error| read_error("read it", path, &error))
 }
 
 /// Reads a file of JSON as text.
 pub(crate) fn text(path: &Path) -> Result<String, Error> {
-    let n_bytes = n_bytes_of(path)?;
-    if n_bytes > MAX_TEXT_BYTES {
-        let path = path.display();
-        return Err(checkpoint_error(format!(
-            "{path}: expected at most {MAX_TEXT_BYTES} bytes, found {n_bytes}"
-        )));
-    }
-    fs::read_to_string(path).map_err(|error| read_error("read it as text", path, &error))
+    read_text(path, MAX_TEXT_BYTES).map_err(|error| read_error("read it", path, &error))
 }
 
 /// Reads the header of a file and returns its tensors in the order of their elements.
@@ -87,7 +75,7 @@ impl Reader {
     /// Opens a file and reads its header.
     pub(crate) fn open(path: &Path) -> Result<Self, Error> {
         let n_bytes = n_bytes_of(path)?;
-        let mut file = File::open(path).map_err(|error| read_error("open it", path, &error))?;
+        let mut file = open_file(path).map_err(|error| read_error("open it", path, &error))?;
         let mut hasher = Hasher::new();
         let wrong = |message: String| checkpoint_error(format!("{}: {message}", path.display()));
         let mut read = |bytes: &mut [u8]| {
@@ -102,17 +90,27 @@ impl Reader {
         }
         let mut length = [0; 8];
         read(&mut length)?;
+        // An archive or a pickle.
+        let is_pytorch = length.starts_with(b"PK\x03\x04") || length.starts_with(&[0x80]);
         let length = u64::from_le_bytes(length);
         let most = MAX_HEADER_BYTES.min(n_bytes - 8);
         let header_bytes = usize::try_from(length).ok().filter(|_| length <= most);
         let Some(header_bytes) = header_bytes else {
+            if is_pytorch {
+                return Err(wrong(
+                    "expected a file of tensors (safetensors), found what PyTorch's `torch.save` \
+                     writes: save it with `safetensors.torch.save_file`"
+                        .to_owned(),
+                ));
+            }
             return Err(wrong(format!(
                 "expected a header of at most {most} bytes at offset 8, found one of {length}"
             )));
         };
         let mut header = vec![0; header_bytes];
         read(&mut header)?;
-        let metadata: Metadata = serde_json::from_slice(&header).map_err(|error| {
+        let metadata = caught(|| serde_json::from_slice(&header).map_err(|it| it.to_string()));
+        let metadata: Metadata = metadata.flatten().map_err(|error| {
             wrong(format!("expected the header of tensors at offset 8: {error}"))
         })?;
         let expected = (metadata.data_len() as u64).checked_add(8 + length);
@@ -172,11 +170,15 @@ impl Reader {
 
 /// Computes the length and the checksum of a file. Calls `take` with chunks of its bytes.
 pub(crate) fn read_chunks(path: &Path, take: &mut dyn FnMut(&[u8])) -> Result<Sum, Error> {
-    let mut file = File::open(path).map_err(|error| read_error("open it", path, &error))?;
+    let mut file = open_file(path).map_err(|error| read_error("open it", path, &error))?;
     let (mut hasher, mut n_bytes, mut bytes) = (Hasher::new(), 0, vec![0; CHUNK_BYTES]);
     loop {
         let what = || format!("read it at offset {n_bytes}");
-        let n_read = file.read(&mut bytes).map_err(|error| read_error(&what(), path, &error))?;
+        let n_read = match file.read(&mut bytes) {
+            // A signal ends no read.
+            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+            found => found.map_err(|error| read_error(&what(), path, &error))?,
+        };
         if n_read == 0 {
             return Ok(Sum { n_bytes, crc32: hasher.finalize() });
         }

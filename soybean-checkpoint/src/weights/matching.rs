@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use soybean_plan::listed;
+
 use super::{Loaded, Mapping, convert::is_number, nearest::nearest, source::Source};
 use crate::{Error, ErrorKind, StateSpec, tensor_file::Entry};
 
@@ -54,7 +56,7 @@ pub(super) fn matches<'a>(
     let unmatched = Unmatched { missing: &missing, unused: &unused, mapping };
     errors.extend(unmatched.errors());
     if !errors.is_empty() {
-        let (path, model, errors) = (source.path.display(), &spec.model, errors.join("; "));
+        let (path, model, errors) = (source.path.display(), &spec.model, listed(errors, "; "));
         let message = format!("{path}: expected weights of the model `{model}`: {errors}");
         return Err(Error::new(ErrorKind::Parameters, message));
     }
@@ -99,10 +101,10 @@ impl Unmatched<'_> {
         let missing: Vec<String> =
             missing.enumerate().map(|(at, name)| self.missing(at, name)).collect();
         let unused: Vec<String> = unused.enumerate().map(|(at, it)| self.unused(at, it)).collect();
-        let listed = |what: &str, names: Vec<String>| {
-            (!names.is_empty()).then(|| format!("{what} {}", names.join(", ")))
+        let group = |what: &str, names: Vec<String>| {
+            (!names.is_empty()).then(|| format!("{what} {}", listed(names, ", ")))
         };
-        [listed("missing", missing), listed("unused", unused)].into_iter().flatten().collect()
+        [group("missing", missing), group("unused", unused)].into_iter().flatten().collect()
     }
 
     fn missing(&self, at: usize, name: &str) -> String {

@@ -2,9 +2,12 @@
 
 use soybean_plan::nearest_names;
 
+/// The most names that are compared with another.
+const MAX_COMPARED: usize = 10_000;
+
 /// Returns the name with the least edit distance, if at most half of the letters differ.
 pub(crate) fn nearest<'a>(name: &str, others: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    let near = nearest_names(name, others).into_iter().next()?;
+    let near = nearest_names(name, others.take(MAX_COMPARED)).into_iter().next()?;
     (2 * near.n_edits <= name.len().max(near.name.len())).then_some(near.name)
 }
 

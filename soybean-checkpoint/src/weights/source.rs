@@ -6,6 +6,7 @@ use std::{
 };
 
 use serde::Deserialize;
+use soybean_plan::caught;
 
 use crate::{
     Checkpoint, Error,
@@ -71,8 +72,9 @@ fn in_folder(folder: &Path) -> Result<Vec<SourceFile>, Error> {
 
 fn by_index(path: &Path) -> Result<Vec<SourceFile>, Error> {
     let wrong = |message: String| checkpoint_error(format!("{}: {message}", path.display()));
-    let index: Index =
-        serde_json::from_str(&text(path)?).map_err(|error| wrong(error.to_string()))?;
+    let text = text(path)?;
+    let index = caught(|| serde_json::from_str(&text).map_err(|it| it.to_string()));
+    let index: Index = index.flatten().map_err(wrong)?;
     let mut names: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for (tensor, file) in &index.weight_map {
         names.entry(file).or_default().insert(tensor);

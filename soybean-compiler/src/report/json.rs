@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use soybean_plan::{Entry, Halo, MAX_RANK, Placement, Tiling};
+use soybean_plan::{Entry, Halo, MAX_RANK, Placement, Tiling, json_string};
 
 use super::{LevelLoad, Pass, Report};
 use crate::{
@@ -20,13 +20,13 @@ pub(super) fn json(report: &Report) -> String {
     let axes: Vec<String> = mesh.sizes().map(|it| it.to_string()).collect();
     let mut text = format!(
         "{{\n\"model\": {}, \"mode\": {}, \"gpus\": {}, \"axes\": [{}], \"strategy\": {}, \"objective\": {}, \"precision\": {},\n",
-        string(&report.name),
-        string(report.mode().name()),
+        json_string(&report.name),
+        json_string(report.mode().name()),
         mesh.n_ranks(),
         axes.join(", "),
-        string(report.strategy()),
-        string(report.objective().name()),
-        string(report.precision().name()),
+        json_string(report.strategy()),
+        json_string(report.objective().name()),
+        json_string(report.precision().name()),
     );
     let _ = writeln!(
         text,
@@ -39,7 +39,7 @@ pub(super) fn json(report: &Report) -> String {
     let computed = values.iter().filter(|it| found.tiled.forms[it.index()].is_some());
     let operators = operators(report, computed.copied());
     let _ = writeln!(text, "\"ops\": [\n{}\n],", operators.join(",\n"));
-    let warnings: Vec<String> = report.warnings().iter().map(|it| string(it)).collect();
+    let warnings: Vec<String> = report.warnings().iter().map(|it| json_string(it)).collect();
     let per_axis: Vec<String> = report.bytes_per_axis.iter().map(ToString::to_string).collect();
     let _ = write!(
         text,
@@ -70,7 +70,7 @@ pub(super) fn json(report: &Report) -> String {
 /// Writes the calls of each entry and the bytes of one of them, if there are several entries.
 fn entries(report: &Report) -> String {
     let entry = |it: &Entry| {
-        let (name, n_calls, bytes) = (string(&it.name), it.n_calls, it.bytes_of_call());
+        let (name, n_calls, bytes) = (json_string(&it.name), it.n_calls, it.bytes_of_call());
         format!("{{ \"name\": {name}, \"calls\": {n_calls}, \"call_bytes\": {bytes} }}")
     };
     match report.entries() {
@@ -102,7 +102,7 @@ fn predicted(report: &Report) -> String {
         let axes: Vec<String> = it.axes.iter().map(ToString::to_string).collect();
         format!(
             "{{ \"name\": {}, \"axes\": [{}], \"bytes\": {}, \"seconds\": {:e} }}",
-            string(&it.name),
+            json_string(&it.name),
             axes.join(", "),
             it.bytes,
             it.seconds
@@ -111,7 +111,7 @@ fn predicted(report: &Report) -> String {
     let levels: Vec<String> = prediction.levels.iter().map(level).collect();
     let mut text = format!(
         ",\n\"cluster\": {}, \"seconds\": {:e}, \"serial_seconds\": {:e}, \"communication_seconds\": {:e},\n\"levels\": [{}]",
-        string(&prediction.cluster),
+        json_string(&prediction.cluster),
         prediction.seconds,
         prediction.serial_seconds,
         prediction.communication_seconds,
@@ -142,7 +142,7 @@ fn tensors(report: &Report, values: &[Value]) -> Vec<String> {
         format!(
             "{{ \"id\": {}, \"name\": {}, \"kind\": \"{}\", \"dtype\": \"{}\", \"shape\": {}, {}\"tiling\": {}, \"pinned\": {} }}",
             value.index(),
-            string(&names[value]),
+            json_string(&names[value]),
             kinds[value],
             node.dtype,
             node.shape,
@@ -205,15 +205,15 @@ fn operator(
         "{{ \"id\": {0}, \"name\": {1}, \"signature\": {2}, \"inputs\": [{3}], \"output\": {0}, \"form\": {4}, \"conversions\": [{5}], \"flops\": {6}, \
          {times}\"pass\": \"{pass}\", \"layer\": {7}, \"call\": {8}, \"source\": {9} }}",
         value.index(),
-        string(&operator.to_string()),
-        string(&signature.to_string()),
+        json_string(&operator.to_string()),
+        json_string(&signature.to_string()),
         inputs.join(", "),
         factors(&signature, form),
         conversions.join(", "),
         graph.flops(value),
-        string(layer),
-        string(&site.operator),
-        string(&site.place),
+        json_string(layer),
+        json_string(&site.operator),
+        json_string(&site.place),
     )
 }
 
@@ -237,23 +237,4 @@ fn tiling(tiling: &Tiling) -> String {
 fn factors(signature: &Signature, form: &Partitioning) -> String {
     let factor = |it: &Option<u8>| format!("\"{}\"", signature.entry(*it));
     format!("[{}]", form.0.iter().map(factor).collect::<Vec<_>>().join(", "))
-}
-
-/// Returns a string with quotes and escapes.
-fn string(text: &str) -> String {
-    let mut quoted = String::from("\"");
-    for character in text.chars() {
-        match character {
-            '"' | '\\' => {
-                quoted.push('\\');
-                quoted.push(character);
-            }
-            control if control < ' ' => {
-                let _ = write!(quoted, "\\u{:04x}", control as u32);
-            }
-            other => quoted.push(other),
-        }
-    }
-    quoted.push('"');
-    quoted
 }

@@ -2,16 +2,20 @@
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
+use soybean_plan::printable;
+
 /// The most rows of a table; what is left is counted.
 const MAX_ROWS: usize = 40;
 
-/// Rows in columns, each a line.
+/// Rows in columns, each a line. Long cells are shortened, since a width has 16 bits.
 #[must_use]
 pub fn aligned<const N: usize>(rows: &[[String; N]]) -> String {
+    let rows: Vec<[String; N]> =
+        rows.iter().map(|row| row.each_ref().map(|cell| printable(cell))).collect();
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
     let widths: [usize; N] = std::array::from_fn(|column| width(column).unwrap_or(0));
     let mut text = String::new();
-    for row in rows {
+    for row in &rows {
         let cells: Vec<String> =
             row.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
         let _ = writeln!(text, "  {}", cells.join("  ").trim_end());
@@ -85,7 +89,18 @@ impl<T> Group<T> {
 
 #[cfg(test)]
 mod tests {
-    use super::{pattern, rows};
+    use super::{aligned, pattern, rows};
+
+    // Guards: a panic for a name of 65,536 characters, and escape sequences in names.
+    #[test]
+    fn cells_of_any_length_are_aligned() {
+        let name = "n".repeat(65_536);
+        let text = aligned(&[[name, "1".to_owned()], ["\u{1b}[1m".to_owned(), "2".to_owned()]]);
+        let lines: Vec<&str> = text.lines().collect();
+        assert!(lines[0].starts_with("  nnn") && lines[0].ends_with("nnn  1"), "{}", lines[0]);
+        assert!(lines[1].starts_with("  \\u{1b}[1m   ") && lines[1].ends_with("   2"));
+        assert_eq!(lines[0].chars().count(), lines[1].chars().count());
+    }
 
     #[test]
     fn numbers_are_what_layers_that_repeat_differ_in() {

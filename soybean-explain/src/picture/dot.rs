@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
-use soybean_plan::readable_bytes;
+use soybean_plan::{printable, readable_bytes};
 
 use super::{
     color,
@@ -96,6 +96,6 @@ fn edge(edge: &Edge, drawing: &Drawing, most_bytes: u64) -> String {
 /// Returns a string in Graphviz's language, which escapes only quotes. Backslashes begin escapes of
 /// labels.
 fn quoted(text: &str) -> String {
-    let escaped = text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
-    format!("\"{escaped}\"")
+    let line = |it: &str| printable(it).replace('\\', "\\\\").replace('"', "\\\"");
+    format!("\"{}\"", text.split('\n').map(line).collect::<Vec<_>>().join("\\n"))
 }

@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use soybean_plan::readable_bytes;
+use soybean_plan::{readable_bytes, xml_text};
 
 use super::{
     color,
@@ -51,7 +51,7 @@ fn figure(name: &str, drawing: &Drawing, place: Place) -> String {
     let mut text = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {across:.0} {down:.0}\" width=\"{across:.0}\" height=\"{down:.0}\" role=\"img\">\n\
          <title>plan of {}</title>\n<g class=\"edges\">\n",
-        escaped(name)
+        xml_text(name)
     );
     // Thick lines are drawn first, so that they hide nothing.
     let mut order: Vec<usize> = (0..drawing.edges.len()).collect();
@@ -120,7 +120,7 @@ fn edge(drawing: &Drawing, at: usize, layout: &Layout, most_bytes: u64, place: P
         Place::Page => String::new(),
         Place::Document => {
             let text = format!("{} for {}{}", from.name, to.name, words(&edge.change));
-            format!("<title>{}</title>", escaped(&text))
+            format!("<title>{}</title>", xml_text(&text))
         }
     };
     format!(
@@ -190,8 +190,8 @@ fn box_of(tensor: &Tensor, width: f64, center: [f64; 2], most_bytes: u64, place:
         text,
         "<rect class=\"frame\" width=\"{width}\" height=\"{HEIGHT}\" rx=\"2\" stroke-width=\"{thickness:.2}\"/>\
          <text x=\"{middle:.1}\" y=\"16\">{}</text><text class=\"small\" x=\"{middle:.1}\" y=\"30\">{}</text></g>",
-        escaped(&first_line(tensor)),
-        escaped(&second_line(tensor)),
+        xml_text(&first_line(tensor)),
+        xml_text(&second_line(tensor)),
     );
     text
 }
@@ -202,19 +202,14 @@ fn description(tensor: &Tensor) -> String {
         " data-equal=\"{}\" data-bytes=\"{}\" data-layer=\"{}\" data-place=\"{}\"><title>{}</title>",
         tensor.n_equal,
         tensor.change.bytes,
-        escaped(&tensor.layer),
-        escaped(&tensor.place),
-        escaped(&format!("{} = {}{}", tensor.name, source(tensor), words(&tensor.change))),
+        xml_text(&tensor.layer),
+        xml_text(&tensor.place),
+        xml_text(&format!("{} = {}{}", tensor.name, source(tensor), words(&tensor.change))),
     )
 }
 
 fn source(tensor: &Tensor) -> &str {
     if tensor.operator.is_empty() { tensor.kind } else { &tensor.operator }
-}
-
-/// Escapes a text for XML and HTML.
-pub(crate) fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The argument `cluster`: the name of a preset, or a file beside the crate's manifest.
 
-use std::{fs, path::Path};
+use std::path::Path;
 
 use soybean_plan::Cluster;
 use syn::{Expr, ExprLit, Lit};
@@ -52,7 +52,7 @@ fn described(name: &str, environment: &Environment) -> Result<Described, Diagnos
         Diagnostic::new(format!("`{name}` is relative to the crate's manifest, but there is none"))
             .help("build with cargo, which sets CARGO_MANIFEST_DIR")
     })?;
-    let text = fs::read_to_string(folder.join(path)).map_err(|error| {
+    let text = soybean_cluster::text_of(&folder.join(path)).map_err(|error| {
         Diagnostic::new(format!("the cluster file `{name}` cannot be read: {error}"))
             .help("its path is relative to the folder of the crate's manifest")
     })?;

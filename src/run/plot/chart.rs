@@ -3,6 +3,8 @@
 
 use std::fmt::Write as _;
 
+use soybean_plan::xml_text;
+
 use super::scale::{Progression, Scale};
 
 /// The size of a panel, in pixels.
@@ -92,7 +94,7 @@ fn draw(text: &mut String, panel: &Panel, steps: Scale) {
     let _ = writeln!(
         text,
         "<text class=\"name\" x=\"{LEFT}\" y=\"22\">{}</text>",
-        escaped(&panel.title)
+        xml_text(&panel.title)
     );
     for tick in values.ticks() {
         let (at, label) = (y(tick.value), tick.label);
@@ -157,23 +159,31 @@ fn names(panel: &Panel, y: &dyn Fn(f64) -> f64) -> String {
         next = place + LINE;
         let _ = writeln!(
             text,
-            "<text class=\"{}\" x=\"{:.1}\" y=\"{:.1}\">{name}</text>",
+            "<text class=\"{}\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
             color.class(),
             RIGHT + 10.0,
             place + 4.0,
+            xml_text(name),
         );
     }
     text
 }
 
-/// Escapes a text for XML.
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    // Guards: names that break the file.
+    #[test]
+    fn names_are_escaped() {
+        let curve = |name| Curve { name, color: Color::Training, points: vec![(0.0, 1.0)] };
+        let curves = vec![curve("<b>&\u{1b}\u{7}")];
+        let title = "</text>\u{0}".to_owned();
+        let drawing = svg(&[Panel { title, curves, progression: Progression::Linear }]);
+        assert!(drawing.contains("&lt;b&gt;&amp;\\u{1b}\\u{7}</text>"), "{drawing}");
+        assert!(drawing.contains("&lt;/text&gt;\\u{0}"), "{drawing}");
+        assert!(!drawing.chars().any(|it| it.is_control() && it != '\n'));
+    }
 
     #[test]
     fn names_stand_beside_the_curves_and_apart() {

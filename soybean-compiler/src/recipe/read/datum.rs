@@ -78,10 +78,13 @@ impl Datum {
     }
 }
 
+/// The most lists within each other. Recipes have few, and reading them recurses.
+const MAX_DEPTH: usize = 16;
+
 fn data(text: &str) -> Result<Vec<Datum>, String> {
     let mut characters = text.chars().peekable();
     let mut data = Vec::new();
-    while let Some(datum) = datum(&mut characters)? {
+    while let Some(datum) = datum(&mut characters, MAX_DEPTH)? {
         data.push(datum);
     }
     match characters.next() {
@@ -90,15 +93,17 @@ fn data(text: &str) -> Result<Vec<Datum>, String> {
     }
 }
 
-/// Returns the next value; `None` at the end of the line or of a list.
-fn datum(characters: &mut Peekable<Chars<'_>>) -> Result<Option<Datum>, String> {
+/// Returns the next value, with at most `depth` lists within each other; `None` at the end of the
+/// line or of a list.
+fn datum(characters: &mut Peekable<Chars<'_>>, depth: usize) -> Result<Option<Datum>, String> {
     while characters.next_if(|it| matches!(it, ' ' | ',')).is_some() {}
     match characters.peek() {
         None | Some(']') => Ok(None),
         Some('[') => {
             characters.next();
+            let depth = depth.checked_sub(1).ok_or("too many lists are within each other")?;
             let mut members = Vec::new();
-            while let Some(member) = datum(characters)? {
+            while let Some(member) = datum(characters, depth)? {
                 members.push(member);
             }
             match characters.next() {
