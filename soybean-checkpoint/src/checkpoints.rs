@@ -9,7 +9,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use soybean_plan::panic_message;
+use soybean_plan::{ThreadOwner, panic_message};
 
 use crate::{
     Checkpoint, Error, ErrorKind, TrainingState, folder, naming,
@@ -284,7 +284,7 @@ impl Checkpoints {
         });
         let thread =
             thread.map_err(|error| checkpoint_error(format!("a thread that writes: {error}")))?;
-        Ok(Saving { path, thread })
+        Ok(Saving { path, thread, owner: ThreadOwner::this_process() })
     }
 }
 
@@ -323,10 +323,15 @@ impl Drop for Checkpoints {
 struct Saving {
     path: PathBuf,
     thread: JoinHandle<Result<Written, Error>>,
+    owner: ThreadOwner,
 }
 
 impl Saving {
     fn join(self) -> Result<Written, Error> {
+        if let Err(error) = self.owner.check("the checkpoint that is written") {
+            std::mem::forget(self.thread);
+            return Err(error);
+        }
         self.thread.join().unwrap_or_else(|panic| {
             let (path, message) = (self.path.display(), panic_message(&*panic));
             Err(checkpoint_error(format!("{path}: the thread that writes it panicked: {message}")))

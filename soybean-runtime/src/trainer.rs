@@ -13,7 +13,7 @@ use std::{
     time::Instant,
 };
 
-use soybean_plan::{DType, ImageLayout, Mode, Output, Tables, Tile};
+use soybean_plan::{DType, ImageLayout, Mode, Output, Tables, ThreadOwner, Tile};
 
 #[cfg(feature = "cuda")]
 use crate::cuda::{self, CudaRanks};
@@ -42,6 +42,7 @@ pub struct Trainer {
     learning_rate: f32,
     history: History,
     ranks: Box<dyn Ranks>,
+    owner: ThreadOwner,
     /// For each entry, the rows of a batch that the ranks of this process read.
     rows: Vec<Vec<Range<usize>>>,
     /// The number of the entry whose batch is queued, if one is.
@@ -84,9 +85,9 @@ impl Trainer {
         };
         let rows = (0..tables.entries.len()).map(rows).collect();
         let (config, history) = (config.clone(), History::default());
-        let (queued, failure) = (None, None);
+        let (queued, failure, owner) = (None, None, ThreadOwner::this_process());
         let mut trainer =
-            Self { model, config, learning_rate, history, ranks, rows, queued, failure };
+            Self { model, config, learning_rate, history, ranks, owner, rows, queued, failure };
         // The first command fills the parameters, so that errors occur here.
         trainer.call(Command::ResetProfile)?;
         Ok(trainer)
@@ -383,6 +384,7 @@ impl Trainer {
         if let Some(failure) = self.earlier_failure() {
             return Err(failure);
         }
+        self.owner.check("the trainer or predictor")?;
         self.ranks.call(command).inspect_err(|error| self.failure = Some(error.clone()))
     }
 

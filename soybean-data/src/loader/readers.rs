@@ -7,12 +7,15 @@ use std::{
     thread::{self, JoinHandle},
 };
 
+use soybean_plan::ThreadOwner;
+
 use crate::{Error, Values, batch::Pool, batch::lock, loader::Source, order::EpochOrder};
 
 /// Threads that read the batches of an epoch ahead. They end when this is dropped.
 pub(super) struct Readers {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
+    owner: ThreadOwner,
 }
 
 /// The data that the threads and the loader share.
@@ -65,7 +68,8 @@ impl Readers {
             outcome: Condvar::new(),
         };
         // If a thread cannot be started, the earlier ones end when this is dropped.
-        let mut readers = Self { shared: Arc::new(shared), threads: Vec::new() };
+        let (threads, owner) = (Vec::new(), ThreadOwner::this_process());
+        let mut readers = Self { shared: Arc::new(shared), threads, owner };
         for number in 0..n_threads {
             let shared = Arc::clone(&readers.shared);
             let thread = thread::Builder::new().name(format!("data {number}"));
@@ -79,6 +83,10 @@ impl Readers {
 
     /// Begins at a batch of an epoch. The memory of batches that were read ahead is given back.
     pub(super) fn begin(&self, order: &Arc<EpochOrder>, batch: usize) {
+        if !self.owner.is_here() {
+            // The next batch is an error.
+            return;
+        }
         let Shared { pool, state, work, .. } = &*self.shared;
         let mut state = lock(state);
         for columns in mem::take(&mut state.ready).into_values().flatten() {
@@ -94,6 +102,7 @@ impl Readers {
     /// Takes the next batch. If no thread has begun to read it, the caller reads it, which takes
     /// less time than waking a thread.
     pub(super) fn take(&self, batch: usize) -> Outcome {
+        self.owner.check("the loader")?;
         let Shared { source, pool, n_ahead, state, work, outcome } = &*self.shared;
         let mut state = lock(state);
         let (found, mut state) = loop {
@@ -126,6 +135,10 @@ impl Readers {
 
 impl Drop for Readers {
     fn drop(&mut self) {
+        if !self.owner.is_here() {
+            mem::forget(mem::take(&mut self.threads));
+            return;
+        }
         lock(&self.shared.state).is_closing = true;
         self.shared.work.notify_all();
         for thread in self.threads.drain(..) {

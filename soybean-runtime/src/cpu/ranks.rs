@@ -8,6 +8,7 @@ use std::{
 };
 
 use rayon::{ThreadPool, ThreadPoolBuilder};
+use soybean_plan::ThreadOwner;
 
 use super::Cpu;
 use crate::{
@@ -50,6 +51,7 @@ pub(crate) struct CpuRanks {
     n_threads: usize,
     shared: SharedState,
     threads: Vec<JoinHandle<()>>,
+    owner: ThreadOwner,
     /// The batch that is kept until its step.
     queued: Vec<Values>,
     /// The reason why the ranks are not on GPUs, if it should be reported.
@@ -95,7 +97,8 @@ impl CpuRanks {
             Error::new(ErrorKind::Device, format!("a thread for each rank: {error}"))
         };
         let (n_threads, threads, queued) = (n_each * n_ranks, Vec::new(), Vec::new());
-        let mut ranks = Self { n_threads, shared, threads, queued, obstacle };
+        let owner = ThreadOwner::this_process();
+        let mut ranks = Self { n_threads, shared, threads, owner, queued, obstacle };
         for (worker, pool) in workers {
             let name = format!("rank {}", worker.rank);
             let thread = Builder::new().name(name).spawn(move || pool.run(worker));
@@ -148,6 +151,10 @@ impl Ranks for CpuRanks {
 
 impl Drop for CpuRanks {
     fn drop(&mut self) {
+        if !self.owner.is_here() {
+            std::mem::forget(std::mem::take(&mut self.threads));
+            return;
+        }
         // If some threads could not be started, the others wait for ever: only all of them together
         // can be told to stop.
         if self.threads.len() == self.shared.dispatcher.n_ranks() {

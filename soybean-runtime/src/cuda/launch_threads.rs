@@ -15,6 +15,8 @@ use std::{
     time::Duration,
 };
 
+use soybean_plan::ThreadOwner;
+
 use super::{gpu::Gpu, step_launch::StepLaunch};
 use crate::{Error, ErrorKind};
 
@@ -27,6 +29,7 @@ pub(super) const STOPPING_TIME: Duration = Duration::from_secs(2);
 pub(super) struct LaunchThreads {
     jobs: Vec<Sender<Job>>,
     threads: Vec<JoinHandle<()>>,
+    owner: ThreadOwner,
     /// Disconnected when no thread works on the last launch any longer.
     working: Option<Receiver<Infallible>>,
 }
@@ -52,7 +55,7 @@ impl LaunchThreads {
             jobs.push(sender);
             threads.push(thread);
         }
-        Ok(Self { jobs, threads, working: None })
+        Ok(Self { jobs, threads, owner: ThreadOwner::this_process(), working: None })
     }
 
     /// Queues a step, and calls `watch` now and then until that is done.
@@ -103,7 +106,9 @@ impl Drop for LaunchThreads {
     /// Ends the threads, but those that a GPU blocks.
     fn drop(&mut self) {
         self.jobs.clear();
-        if self.are_idle_within(Duration::ZERO) {
+        if !self.owner.is_here() {
+            mem::forget(mem::take(&mut self.threads));
+        } else if self.are_idle_within(Duration::ZERO) {
             for thread in mem::take(&mut self.threads) {
                 let _panicked = thread.join();
             }
