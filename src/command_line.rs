@@ -15,6 +15,7 @@ mod generate;
 mod non_finite;
 mod plan;
 mod predictor;
+mod printable_output;
 mod random;
 mod signals;
 mod train;
@@ -28,7 +29,10 @@ use std::{
 use soybean_plan::Plan;
 use soybean_runtime::{Error, Model, Process};
 
-use self::flags::{Command, CommandEntry, Request};
+use self::{
+    flags::{Command, CommandEntry, Request},
+    printable_output::{PrintableOutput, without_controls},
+};
 use crate::{
     DataOptions, Network, Split, Tensor, TrainConfig, generation::TextModel, run::one_entry,
 };
@@ -92,6 +96,7 @@ fn main(
     // since user code may print in threads that a run waits for.
     let mut output: Box<dyn Write> =
         if process.is_first() { Box::new(io::stdout()) } else { Box::new(io::sink()) };
+    let mut output = PrintableOutput(&mut output);
     let request = flags::parse(env::args_os(), defaults, commands);
     let outcome = request
         .and_then(|it| run(model, it, load, process, &mut output))
@@ -127,6 +132,7 @@ fn report_failure(process: Process, message: &str, code: u8) -> ExitCode {
 /// Writes a line to standard error in one write, so that lines of several processes do not mix. If
 /// it is closed, the exit code remains.
 fn print_error(line: &str) {
+    let line = without_controls(line);
     let _ = io::stderr().write_all(format!("{line}\n").as_bytes());
 }
 

@@ -18,8 +18,10 @@ pub struct GenerationConfig {
     /// The most tokens that the model's cache holds, as in
     /// [`nn::cached::multi_head_attention`](crate::nn::cached::multi_head_attention).
     pub capacity: usize,
-    /// The token after which a text ends, if there is one.
-    pub end: Option<i32>,
+    /// The tokens after any of which a text ends, such as those of
+    /// [`Tokenizer::ends`](soybean_runtime::data::Tokenizer::ends); without any, texts end by their
+    /// length alone.
+    pub ends: Vec<i32>,
     /// How tokens are chosen.
     pub sampling: Sampling,
 }
@@ -28,7 +30,7 @@ impl GenerationConfig {
     /// Adds so many tokens, drawn by their probabilities.
     #[must_use]
     pub fn new(n_new: usize, capacity: usize) -> Self {
-        Self { n_new, capacity, end: None, sampling: Sampling::default() }
+        Self { n_new, capacity, ends: Vec::new(), sampling: Sampling::default() }
     }
 }
 
@@ -89,7 +91,7 @@ impl Text {
 
     fn is_done(&self, config: &GenerationConfig) -> bool {
         let n_new = self.tokens.len() - self.n_given;
-        let is_ended = n_new > 0 && config.end.is_some_and(|it| self.tokens.last() == Some(&it));
+        let is_ended = n_new > 0 && self.tokens.last().is_some_and(|it| config.ends.contains(it));
         n_new >= config.n_new || is_ended
     }
 }
@@ -306,10 +308,13 @@ mod tests {
     }
 
     #[test]
-    fn texts_end_with_a_token() {
-        let config = GenerationConfig { end: Some(4), ..greedy(5, 100) };
+    fn texts_end_with_a_token_of_a_set() {
+        let config = GenerationConfig { ends: vec![4], ..greedy(5, 100) };
         let (texts, _) = counted(&[&[4], &[1, 2], &[4, 3]], config);
         assert_eq!(texts, [vec![4, 5, 6, 0, 1, 2], vec![1, 2, 3, 4], vec![4, 3, 4]]);
+        let config = GenerationConfig { ends: vec![0, 4, 3], ..greedy(5, 100) };
+        let (texts, _) = counted(&[&[4], &[1, 2], &[4, 3]], config);
+        assert_eq!(texts, [vec![4, 5, 6, 0], vec![1, 2, 3], vec![4, 3, 4]]);
     }
 
     /// With a full cache, the model reads the last half of the text again.

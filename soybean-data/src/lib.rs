@@ -85,8 +85,10 @@ pub use soybean_plan::{Error, ErrorKind, View};
 pub use standardization::Standardization;
 pub use subset::Subset;
 pub use table::{Column, Table, Values};
-pub use tokenizer::{ByteTokenizer, TextField, Tokenizer, Vocabulary, tokenize_file};
+pub use tokenizer::{
+    ByteTokenizer, SpecialTokens, TextField, Tokenizer, Vocabulary, tokenize_file,
+};
 #[cfg(feature = "tokenizers")]
-pub use tokenizer_file::{SpecialTokens, TokenizerFile};
+pub use tokenizer_file::TokenizerFile;
 pub use tokens::{TokenSpec, TokenWidth, Tokens};
 pub use transformed::Transformed;

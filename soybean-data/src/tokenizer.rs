@@ -64,6 +64,19 @@ pub trait Tokenizer {
     }
 }
 
+/// The tokens that the post-processor of a `tokenizer.json` adds to a text, such as `<s>` before
+/// it and `</s>` after it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SpecialTokens {
+    /// All of them, as Hugging Face's tokenizers do.
+    #[default]
+    All,
+    /// Those before the text, as a prompt needs that is continued.
+    Start,
+    /// None of them.
+    None,
+}
+
 /// The bytes of a text in UTF-8 as its tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ByteTokenizer;

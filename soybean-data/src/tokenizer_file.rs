@@ -11,7 +11,7 @@ use soybean_plan::{caught, fingerprint};
 use tokenizers::models::ModelWrapper;
 
 use crate::{
-    Error, Tokenizer,
+    Error, SpecialTokens, Tokenizer,
     file::{MAX_JSON_BYTES, guarded, named, read_whole, unreadable_by},
 };
 
@@ -32,19 +32,6 @@ pub struct TokenizerFile {
     ends: Vec<u32>,
     /// The hash of the file.
     fingerprint: u64,
-}
-
-/// The tokens that the post-processor of a [`TokenizerFile`] adds to a text, such as `<s>` before
-/// it and `</s>` after it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum SpecialTokens {
-    /// All of them, as Hugging Face's tokenizers do.
-    #[default]
-    All,
-    /// Those before the text, as a prompt needs that is continued.
-    Start,
-    /// None of them.
-    None,
 }
 
 impl TokenizerFile {

@@ -25,7 +25,7 @@ use super::CommandError;
 use crate::{
     TrainConfig,
     run::{
-        setting::{Scope, Setting, set},
+        setting::{Scope, Setting, set, some_path},
         settings,
     },
 };
@@ -177,7 +177,7 @@ const CONFIG: Flag = Flag {
     value: "FILE",
     help: "a TOML file whose keys are the names of these flags; flags override it",
     commands: &[Command::Train],
-    target: Target::Option(|options, text| set(&mut options.file, Ok(Some(text.into())))),
+    target: Target::Option(|options, text| set(&mut options.file, some_path(text))),
 };
 
 const DETERMINISM: Flag = Flag {

@@ -2,7 +2,10 @@
 
 use std::{fmt, io::Write, path::Path, time::Instant};
 
-use soybean_runtime::{Predictor, data::Tokenizer};
+use soybean_runtime::{
+    Predictor,
+    data::{SpecialTokens, Tokenizer},
+};
 
 use super::{
     CommandError, CommandModel,
@@ -19,14 +22,15 @@ pub(super) fn generate(
 ) -> Result<(), CommandError> {
     let tables = model.model.tables();
     let texts = model.texts.as_ref().expect("the command is one of models of texts");
-    let GenerateOptions { weights, tokenizer, prompts, n_new, sampling } = &options.generate;
-    let file = tokenizer.as_deref().map(open).transpose()?;
+    let GenerateOptions { weights, tokenizer, special_tokens, ends, prompts, n_new, sampling } =
+        &options.generate;
+    let file = tokenizer.as_deref().map(|it| open(it, *special_tokens)).transpose()?;
     let Some(tokenizer) = file.as_deref().or(texts.tokenizer.as_deref()) else {
         return Err("--tokenizer: expected the file of the model's tokenizer".to_owned().into());
     };
     let config = GenerationConfig {
         sampling: Sampling { seed: options.run.trainer.seed, ..sampling.clone() },
-        end: tokenizer.end().and_then(|it| i32::try_from(it).ok()),
+        ends: self::ends(tokenizer, ends)?,
         ..GenerationConfig::new(*n_new, texts.capacity)
     };
     let default = [texts.prompt.to_owned()];
@@ -65,16 +69,32 @@ pub(super) fn generate(
     Ok(writeln!(output, "{speed}")?)
 }
 
+/// Opens the file of a tokenizer, which adds these tokens to prompts.
 #[cfg(feature = "tokenizers")]
-fn open(path: &Path) -> Result<Box<dyn Tokenizer>, CommandError> {
-    Ok(Box::new(soybean_runtime::data::TokenizerFile::open(path)?))
+fn open(path: &Path, choice: SpecialTokens) -> Result<Box<dyn Tokenizer>, CommandError> {
+    let tokenizer = soybean_runtime::data::TokenizerFile::open(path)?;
+    Ok(Box::new(tokenizer.with_special_tokens(choice)))
 }
 
 /// Fails, because the crate that reads tokenizers is no part of this program.
 #[cfg(not(feature = "tokenizers"))]
-fn open(path: &Path) -> Result<Box<dyn Tokenizer>, CommandError> {
+fn open(path: &Path, _: SpecialTokens) -> Result<Box<dyn Tokenizer>, CommandError> {
     let path = path.display();
     Err(format!("{path}: build with `--features tokenizers` to read tokenizers").into())
+}
+
+/// Returns the numbers of the tokens after which texts end: those of these names, or else the
+/// tokenizer's own.
+fn ends(tokenizer: &dyn Tokenizer, names: &[String]) -> Result<Vec<i32>, String> {
+    let number = |it: &String| {
+        let unknown = || format!("--end: expected a token of the tokenizer, found `{it}`");
+        tokenizer.number_of(it).ok_or_else(unknown)
+    };
+    let ends = match names {
+        [] => tokenizer.ends(),
+        _ => names.iter().map(number).collect::<Result<Vec<u32>, String>>()?,
+    };
+    Ok(ends.into_iter().filter_map(|it| i32::try_from(it).ok()).collect())
 }
 
 /// Returns the tokens of a prompt, all of which the model knows.

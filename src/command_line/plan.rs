@@ -7,7 +7,7 @@ use soybean_explain::{
     Changes, Compiled, SavedPlan, Side, Strategy, compile_again, diff, page, pass_texts, picture,
     why_watched,
 };
-use soybean_plan::Plan;
+use soybean_plan::{Plan, read_text};
 #[cfg(feature = "cuda")]
 use soybean_runtime::{LaunchSummary, queued_tasks};
 
@@ -125,6 +125,9 @@ fn tilings(plan: &Plan, options: &PlanOptions, name: &str) -> Result<String, Com
     Ok(why_watched(&report, &request, name, &mut watch)?.text(&report))
 }
 
+/// The most bytes of a saved plan.
+const MAX_PLAN_BYTES: u64 = 1 << 28;
+
 /// Returns the plan of a strategy or of a file.
 fn side(plan: &Plan, options: &PlanOptions, name: &str) -> Result<Side, CommandError> {
     let text = match name.parse::<Strategy>() {
@@ -132,7 +135,7 @@ fn side(plan: &Plan, options: &PlanOptions, name: &str) -> Result<Side, CommandE
             let changes = Changes { strategy: Some(strategy), ..options.changes.clone() };
             compiled(plan, &changes)?.report.json()
         }
-        Err(unknown) => fs::read_to_string(name)
+        Err(unknown) => read_text(Path::new(name), MAX_PLAN_BYTES)
             .map_err(|error| format!("{unknown}; as a file `{name}` cannot be read: {error}"))?,
     };
     let plan = SavedPlan::read(&text).map_err(|fault| format!("{name}: {fault}"))?;

@@ -6,6 +6,8 @@ mod device;
 mod documentation;
 mod file;
 mod files;
+#[cfg(test)]
+mod hostile;
 pub(crate) mod setting;
 pub(crate) mod settings;
 mod training;

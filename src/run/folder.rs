@@ -2,6 +2,7 @@
 //! aside, never removed.
 
 use std::{
+    ffi::OsString,
     fs::{self, File, OpenOptions, TryLockError},
     io::{self, ErrorKind},
     path::{Path, PathBuf},
@@ -48,15 +49,31 @@ pub(crate) fn contains(out: &Path, checkpoint: &Path) -> bool {
 /// Moves the output of an earlier run aside. Returns the folder that then has it.
 pub(crate) fn archive_run(out: &Path) -> Result<Option<PathBuf>, Error> {
     let is_of_run = |name: &str| [CHECKPOINTS, BEST].contains(&name) || output::is_run_file(name);
-    let go = || {
+    let names = || -> io::Result<Vec<OsString>> {
         let names = fs::read_dir(out)?.map(|it| Ok(it?.file_name()));
         let mut names = names.collect::<io::Result<Vec<_>>>()?;
         names.retain(|it| it.to_str().is_some_and(is_of_run));
-        if names.is_empty() {
-            return Ok(None);
+        Ok(names)
+    };
+    let mut names = names().map_err(|it| archive_error(out, &it))?;
+    let mut prepared = Vec::new();
+    for name in [CHECKPOINTS, BEST] {
+        if is_elsewhere(&out.join(name), out) {
+            names.retain(|it| it != name);
+            let found = checkpoint_manager::list(&out.join(name))?.into_iter();
+            prepared.push((name, found.map(|it| it.1).collect::<Vec<_>>()));
         }
+    }
+    prepared.retain(|it| !it.1.is_empty());
+    if names.is_empty() && prepared.is_empty() {
+        return Ok(None);
+    }
+    let go = || {
         let archive = create_archive(out)?;
         names.iter().try_for_each(|name| fs::rename(out.join(name), archive.join(name)))?;
+        prepared
+            .iter()
+            .try_for_each(|(name, found)| move_checkpoints(found, out, name, &archive))?;
         Ok(Some(archive))
     };
     go().map_err(|it| archive_error(out, &it))
@@ -70,20 +87,17 @@ pub(crate) fn archive_later_checkpoints(
 ) -> Result<Option<PathBuf>, Error> {
     let mut later = Vec::new();
     for name in [CHECKPOINTS, BEST] {
-        let found =
-            checkpoint_manager::list(&out.join(name))?.into_iter().filter(|it| it.0 > n_steps);
-        later.extend(found.map(|(_, path)| (name, path)));
+        let found = checkpoint_manager::list(&out.join(name))?.into_iter();
+        let found = found.filter(|it| it.0 > n_steps).map(|it| it.1);
+        later.push((name, found.collect::<Vec<_>>()));
     }
+    later.retain(|it| !it.1.is_empty());
     let go = || {
         if later.is_empty() {
             return Ok(None);
         }
         let archive = create_archive(out)?;
-        for (name, path) in &later {
-            let to = archive.join(name);
-            fs::create_dir_all(&to)?;
-            fs::rename(path, to.join(path.file_name().unwrap_or_default()))?;
-        }
+        later.iter().try_for_each(|(name, found)| move_checkpoints(found, out, name, &archive))?;
         for name in [output::CONFIG, output::METRICS].into_iter().filter(|it| out.join(it).exists())
         {
             fs::copy(out.join(name), archive.join(name))?;
@@ -91,6 +105,49 @@ pub(crate) fn archive_later_checkpoints(
         Ok(Some(archive))
     };
     go().map_err(|it| archive_error(out, &it))
+}
+
+/// Moves checkpoints to the folder `name` of an archive. Those on another disk stay on it: the
+/// archive gets a link to a folder beside them.
+fn move_checkpoints(
+    checkpoints: &[PathBuf],
+    out: &Path,
+    name: &str,
+    archive: &Path,
+) -> io::Result<()> {
+    let (from, to) = (out.join(name), archive.join(name));
+    let place = match is_elsewhere(&from, out) {
+        true => {
+            let place = create_archive(&from.canonicalize()?)?;
+            link(&place, &to)?;
+            place
+        }
+        false => {
+            fs::create_dir_all(&to)?;
+            to
+        }
+    };
+    let name = |it: &PathBuf| it.file_name().unwrap_or_default().to_owned();
+    checkpoints.iter().try_for_each(|it| fs::rename(it, place.join(name(it))))
+}
+
+/// Returns true if a folder was prepared by the user: a link, or the root of another disk.
+fn is_elsewhere(folder: &Path, out: &Path) -> bool {
+    #[cfg(unix)]
+    let disk = |it: &Path| fs::metadata(it).map(|it| std::os::unix::fs::MetadataExt::dev(&it)).ok();
+    #[cfg(not(unix))]
+    let disk = |it: &Path| fs::metadata(it).map(|_| ()).ok();
+    folder.is_symlink() || (folder.is_dir() && disk(folder) != disk(out))
+}
+
+#[cfg(unix)]
+fn link(to: &Path, from: &Path) -> io::Result<()> {
+    std::os::unix::fs::symlink(to, from)
+}
+
+#[cfg(windows)]
+fn link(to: &Path, from: &Path) -> io::Result<()> {
+    std::os::windows::fs::symlink_dir(to, from)
 }
 
 /// Creates the first of `old`, `old.2`, .. that does not exist.
@@ -172,6 +229,26 @@ mod tests {
         assert!(!contains(&out, &archive.join("checkpoints/step-0000000003")));
         assert_eq!(archive_run(&out).unwrap(), Some(out.join("old.2")));
         assert_eq!(steps(&archive.join(CHECKPOINTS)), [3, 9, 10]);
+    }
+
+    // Guards: a link to another disk that is moved aside, so that the next run fills this one.
+    #[cfg(unix)]
+    #[test]
+    fn folders_that_were_prepared_stay() {
+        let (out, disk) = (temporary("prepared"), temporary("disk"));
+        std::os::unix::fs::symlink(&*disk, out.join(CHECKPOINTS)).unwrap();
+        assert_eq!(archive_run(&out).unwrap(), None, "nothing is there yet");
+        assert!(out.join(CHECKPOINTS).is_symlink());
+        for step in [3, 9] {
+            checkpoint(&out.join(CHECKPOINTS), step);
+        }
+        let archive = archive_later_checkpoints(&out, 3).unwrap().unwrap();
+        assert_eq!(steps(&archive.join(CHECKPOINTS)), [9]);
+        assert_eq!(steps(&out.join(CHECKPOINTS)), [3]);
+        let archive = archive_run(&out).unwrap().unwrap();
+        assert_eq!((steps(&archive.join(CHECKPOINTS)), steps(&disk)), (vec![3], vec![]));
+        assert!(out.join(CHECKPOINTS).is_symlink() && out.join("old.2").exists());
+        assert_eq!(steps(&disk.join("old.2")), [3], "on the disk that the user has chosen");
     }
 
     #[test]

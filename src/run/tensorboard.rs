@@ -26,9 +26,17 @@ impl EventFile {
     pub(crate) fn create(folder: &Path, step: u64) -> io::Result<Self> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         // TensorBoard reads the files of a folder in the order of their names.
-        let (seconds, rest) = (now.as_secs(), now.subsec_micros());
-        let name = format!("events.out.tfevents.{seconds:010}.{rest:06}.soybean");
-        let file = OpenOptions::new().create_new(true).append(true).open(folder.join(name))?;
+        let create = |micros: u128| {
+            let (seconds, rest) = (micros / 1_000_000, micros % 1_000_000);
+            let name = format!("events.out.tfevents.{seconds:010}.{rest:06}.soybean");
+            OpenOptions::new().create_new(true).append(true).open(folder.join(name))
+        };
+        let is_new = |it: &io::Result<File>| {
+            !it.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::AlreadyExists)
+        };
+        // A clock that stands, or is before 1970, gives the name of another run's file.
+        let file = (now.as_micros()..).map(create).find(is_new);
+        let file = file.expect("there are fewer files than microseconds")?;
         let mut events = Self { file };
         let time = now.as_secs_f64();
         let mut bytes = record(&event(time, step, &text(3, "brain.Event:2")));

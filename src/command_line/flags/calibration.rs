@@ -3,7 +3,7 @@
 use soybean_plan::parse_bytes;
 
 use super::{Command, Flag, Target};
-use crate::run::setting::set;
+use crate::run::setting::{set, some_path};
 
 pub(super) const FLAGS: &[Flag] = &[
     Flag {
@@ -11,7 +11,7 @@ pub(super) const FLAGS: &[Flag] = &[
         value: "FILE",
         help: "instead measure kernels and collectives, and write a cluster file for `plan --cluster`",
         commands: &[Command::Bench, Command::BenchPredictor],
-        target: Target::Option(|options, text| set(&mut options.calibrate, Ok(Some(text.into())))),
+        target: Target::Option(|options, text| set(&mut options.calibrate, some_path(text))),
     },
     Flag {
         name: "max-kernel",

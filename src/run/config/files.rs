@@ -1,6 +1,6 @@
 //! The files of traces and data.
 
-use super::setting::{Key, Scope, Setting, path, set, switch};
+use super::setting::{Key, Scope, Setting, path, set, some_path, switch};
 
 pub(super) const SETTINGS: &[Setting] = &[
     Setting {
@@ -8,7 +8,7 @@ pub(super) const SETTINGS: &[Setting] = &[
         value: "FILE",
         help: "write a trace of one step of all ranks, for Perfetto or chrome://tracing",
         scope: Scope::TrainingSteps,
-        set: |run, text| set(&mut run.trace, Ok(Some(text.into()))),
+        set: |run, text| set(&mut run.trace, some_path(text)),
         key: Key::Value(|run| run.trace.as_deref().map(path)),
     },
     Setting {
@@ -16,7 +16,7 @@ pub(super) const SETTINGS: &[Setting] = &[
         value: "FILE",
         help: "a data file instead of the model's own",
         scope: Scope::Data,
-        set: |run, text| set(&mut run.data.path, Ok(Some(text.into()))),
+        set: |run, text| set(&mut run.data.path, some_path(text)),
         key: Key::Value(|run| run.data.path.as_deref().map(path)),
     },
     Setting {
@@ -24,7 +24,7 @@ pub(super) const SETTINGS: &[Setting] = &[
         value: "DIR",
         help: "a data folder, for models whose data are several files",
         scope: Scope::Data,
-        set: |run, text| set(&mut run.data.path, Ok(Some(text.into()))),
+        set: |run, text| set(&mut run.data.path, some_path(text)),
         // The key `data` has the same value.
         key: Key::Value(|_| None),
     },

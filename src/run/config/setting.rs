@@ -1,6 +1,10 @@
 //! A setting of a run, and the parsers of values.
 
-use std::{fmt::Debug, path::Path, str::FromStr};
+use std::{
+    fmt::Debug,
+    path::{Path, PathBuf},
+    str::FromStr,
+};
 
 use super::TrainConfig;
 
@@ -62,6 +66,14 @@ impl Value {
 pub(crate) fn set<T>(target: &mut T, value: Result<T, String>) -> Result<(), String> {
     *target = value?;
     Ok(())
+}
+
+/// Parses the path of a file or folder.
+pub(crate) fn some_path(text: &str) -> Result<Option<PathBuf>, String> {
+    match text {
+        "" => Err("expected a path, found an empty text".to_owned()),
+        _ => Ok(Some(text.into())),
+    }
 }
 
 /// Parses a whole number.

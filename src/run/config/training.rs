@@ -7,7 +7,7 @@ use super::{
     setting::{
         Key, Scope, Setting,
         Value::{Number, Text},
-        float, from_zero, number, optional, or_never, path, positive, set, switch,
+        float, from_zero, number, optional, or_never, path, positive, set, some_path, switch,
     },
 };
 
@@ -129,7 +129,7 @@ pub(super) const SETTINGS: &[Setting] = &[
         value: "DIR",
         help: "the folder of checkpoints, metrics and events (runs/<model>)",
         scope: Scope::Training,
-        set: |run, text| set(&mut run.out, Ok(Some(text.into()))),
+        set: |run, text| set(&mut run.out, some_path(text)),
         key: Key::Value(|run| run.out.as_deref().map(path)),
     },
     Setting {
@@ -177,7 +177,7 @@ pub(super) const SETTINGS: &[Setting] = &[
         value: "PATH",
         help: "the checkpoint to resume from; auto or must: the newest valid one (never)",
         scope: Scope::Training,
-        set: |run, text| set(&mut run.resume, Ok(resume(text))),
+        set: |run, text| set(&mut run.resume, resume(text)),
         key: Key::Value(|run| {
             Some(match &run.resume {
                 Resume::Never => Text("never".to_owned()),
@@ -192,7 +192,7 @@ pub(super) const SETTINGS: &[Setting] = &[
         value: "FILE",
         help: "a safetensors file with initial weights",
         scope: Scope::Training,
-        set: |run, text| set(&mut run.weights, Ok(Some(text.into()))),
+        set: |run, text| set(&mut run.weights, some_path(text)),
         key: Key::Value(|run| run.weights.as_deref().map(path)),
     },
     Setting {
@@ -217,11 +217,11 @@ pub(super) const SETTINGS: &[Setting] = &[
     },
 ];
 
-fn resume(text: &str) -> Resume {
+fn resume(text: &str) -> Result<Resume, String> {
     match text {
-        "never" => Resume::Never,
-        "auto" => Resume::Auto,
-        "must" => Resume::Must,
-        path => Resume::From(path.into()),
+        "never" => Ok(Resume::Never),
+        "auto" => Ok(Resume::Auto),
+        "must" => Ok(Resume::Must),
+        path => some_path(path).map(|it| Resume::From(it.unwrap_or_default())),
     }
 }

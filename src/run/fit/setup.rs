@@ -161,10 +161,12 @@ fn initialize(
     let lock = ours.map(folder::lock).transpose();
     let lock = trainer.together(lock)?;
     if let Some(out) = &config.out {
-        let mut checkpoints = Checkpoints::new(checkpoint_manager::folder(out), config.keep);
-        checkpoints.settle(trainer)?;
-        let warnings = checkpoints.take_warnings();
-        warnings.iter().for_each(|it| note(observer, &leftover(it)));
+        for folder in [checkpoint_manager::folder(out), checkpoint_manager::best(out)] {
+            let mut checkpoints = Checkpoints::new(folder, config.keep);
+            checkpoints.settle(trainer)?;
+            let warnings = checkpoints.take_warnings();
+            warnings.iter().for_each(|it| note(observer, &leftover(it)));
+        }
     }
     let checkpoint = checkpoint(trainer, config, observer)?;
     let mut progress = match &checkpoint {
