@@ -7,6 +7,8 @@ mod corrupted;
 mod disk;
 mod environment;
 mod folders;
+#[cfg(target_os = "linux")]
+mod forked;
 mod in_python;
 mod killed;
 mod layouts;

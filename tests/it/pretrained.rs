@@ -106,7 +106,62 @@ fn tokenizers_are_read_from_files() {
         assert_eq!(texts(name, name, &greedy).unwrap(), [expected(name)]);
     }
     let fault = texts("gpt2", "gpt2", &["--tokenizer", "missing.json"]).unwrap_err();
-    assert!(fault.starts_with("error: missing.json: expected a tokenizer, found: "), "{fault}");
+    let expected = "error: missing.json: expected a file that can be read, found: ";
+    assert!(fault.starts_with(expected), "{fault}");
+}
+
+// Guards: texts that go on behind an end, and prompts that end with one.
+#[cfg(feature = "tokenizers")]
+#[test]
+fn texts_end_at_any_token_of_a_set() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("ends");
+    fs::create_dir_all(&folder).unwrap();
+    let whole = expected("gpt2");
+    let greedy = |flags: &[&str]| {
+        let prompt = &whole[..N_GIVEN];
+        let flags = [flags, &["--tokens", "7", "--temperature", "0", "--prompt", prompt]].concat();
+        texts("gpt2", "gpt2", &flags).unwrap().remove(0)
+    };
+    // The tokens that are new, in the order in which they come, and a text that ends at the first.
+    let new: Vec<char> = whole.chars().skip(N_GIVEN).collect();
+    let until = |ends: &[char]| {
+        let n_new = new.iter().position(|it| ends.contains(it)).map_or(new.len(), |it| it + 1);
+        whole[..N_GIVEN + n_new].to_owned()
+    };
+    let (one, other) = (new[1], new[4]);
+    let names = [one, other].map(|it| it.to_string());
+    assert_eq!(greedy(&["--end", &names[0]]), until(&[one]));
+    assert_eq!(greedy(&["--end", &names[1], "--end", &names[0]]), until(&[one, other]));
+    let file = folder.join("tokenizer.json");
+    fs::copy(tokenizer(), &file).unwrap();
+    let number = |it: char| u32::from(it) - u32::from('a');
+    let config = format!("{{\"eos_token_id\": [{}, {}]}}", number(other), number('t'));
+    fs::write(folder.join("generation_config.json"), config).unwrap();
+    let file = ["--tokenizer", file.to_str().unwrap()];
+    assert_eq!(greedy(&file), until(&[other, 't']));
+    assert_eq!(greedy(&[file[0], file[1], "--end", "u"]), whole, "the flag comes first");
+    // The file adds the letter `a` before a prompt, and an end after it.
+    let text = fs::read_to_string(file[1]).unwrap();
+    let special = |name: &str, id: u32| {
+        format!("\"{name}\": {{\"id\": \"{name}\", \"ids\": [{id}], \"tokens\": [\"{name}\"]}}")
+    };
+    let around = format!(
+        "\"post_processor\": {{\"type\": \"TemplateProcessing\", \"single\": [
+            {{\"SpecialToken\": {{\"id\": \"a\", \"type_id\": 0}}}}, {{\"Sequence\": {{\"id\": \"A\", \"type_id\": 0}}}},
+            {{\"SpecialToken\": {{\"id\": \"t\", \"type_id\": 0}}}}], \"pair\": [
+            {{\"Sequence\": {{\"id\": \"A\", \"type_id\": 0}}}}, {{\"Sequence\": {{\"id\": \"B\", \"type_id\": 0}}}}],
+            \"special_tokens\": {{{}, {}}}}}, \"model\"",
+        special("a", 0), special("t", 19)
+    );
+    fs::write(file[1], text.replacen("\"model\"", &around, 1)).unwrap();
+    let n_given = |choice: &[&str]| {
+        let flags = [&file[..], &["--tokens", "0", "--prompt", "dbe"], choice].concat();
+        texts("gpt2", "gpt2", &flags).unwrap().remove(0)
+    };
+    assert_eq!(n_given(&[]), "adbe");
+    assert_eq!(n_given(&["--special-tokens", "start"]), "adbe");
+    assert_eq!(n_given(&["--special-tokens", "all"]), "adbet");
+    assert_eq!(n_given(&["--special-tokens", "none"]), "dbe");
 }
 
 #[cfg(not(feature = "tokenizers"))]
@@ -128,6 +183,10 @@ fn mistakes_are_errors() {
     let found = fault("gpt2", &["--top-p", "2"]);
     let expected = "--top-p: expected a number above 0 and at most 1, found `2`";
     assert!(found.contains(expected), "{found}");
+    let found = fault("gpt2", &["--end", "ab"]);
+    assert!(found.contains("--end: expected a token of the tokenizer, found `ab`"), "{found}");
+    let found = fault("gpt2", &["--special-tokens", "some"]);
+    assert!(found.contains("--special-tokens: expected start, all or none, found `some`"));
     let found = fault("gpt2", &["--top", "2"]);
     assert!(found.contains("unknown flag --top; the nearest is --top-k"), "{found}");
     let found = fault("missing", &[]);

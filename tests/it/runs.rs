@@ -7,6 +7,7 @@ mod averages;
 mod chaos;
 mod faults;
 mod fit;
+mod leftovers;
 mod non_finite;
 mod resume;
 mod signals;
