@@ -36,12 +36,13 @@ pub(crate) fn eager_evaluation(
 pub(crate) struct Numbers {
     pub(crate) shape: Vec<usize>,
     pub(crate) elements: Vec<f64>,
+    is_integer: bool,
 }
 
 impl Numbers {
     pub(crate) fn of_array(array: &Array) -> Self {
         let elements = array.data.iter().map(|it| f64::from(*it)).collect();
-        Self { shape: array.shape.clone(), elements }
+        Self { shape: array.shape.clone(), elements, is_integer: false }
     }
 
     fn of_view(view: &View<'_>, input: &Input) -> Self {
@@ -49,15 +50,17 @@ impl Numbers {
             View::F32(data) => data.iter().map(|it| f64::from(*it)).collect(),
             View::I32(data) => data.iter().map(|it| f64::from(*it)).collect(),
         };
-        Self { shape: input.tile.shape.to_vec(), elements }
+        let is_integer = matches!(view, View::I32(_));
+        Self { shape: input.tile.shape.to_vec(), elements, is_integer }
     }
 
     fn of_tensor(tensor: Tensor) -> Self {
-        Self { shape: tensor.shape(), elements: tensor.to_vec() }
+        Self { shape: tensor.shape(), elements: tensor.to_vec(), is_integer: false }
     }
 
     fn tensor(&self) -> Tensor {
-        Tensor::new(&self.shape, &self.elements)
+        let tensor = Tensor::new(&self.shape, &self.elements);
+        if self.is_integer { tensor.to_i32() } else { tensor }
     }
 }
 

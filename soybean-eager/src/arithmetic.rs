@@ -37,10 +37,16 @@ macro_rules! impl_number {
     };
 }
 
-impl_number!(f32, f64, i32);
+impl_number!(f32, f64);
+
+impl Operand for i32 {
+    fn into_tensor(self) -> Tensor {
+        Tensor::integers([], &[self])
+    }
+}
 
 macro_rules! impl_operator {
-    ($($operator:ident $method:ident $symbol:tt $assign:ident $assign_method:ident,)*) => {
+    ($($operator:ident $method:ident $symbol:tt $of_integers:expr, $assign:ident $assign_method:ident,)*) => {
         $(
             // One generic implementation: the type of `x * 2.0` is known before that of the
             // literal.
@@ -48,7 +54,8 @@ macro_rules! impl_operator {
                 type Output = Self;
                 fn $method(self, right: O) -> Self {
                     let right = right.into_tensor();
-                    zip(stringify!($method), self, right, &|left, right| left $symbol right)
+                    let of_numbers = |left, right| left $symbol right;
+                    exact(stringify!($method), [self, right], &of_numbers, $of_integers)
                 }
             }
             impl<O: Operand> $assign<O> for Tensor {
@@ -66,17 +73,17 @@ macro_rules! impl_operator {
         impl $operator<Tensor> for $number {
             type Output = Tensor;
             fn $method(self, right: Tensor) -> Tensor {
-                Tensor::scalar(f64::from(self)) $symbol right
+                self.into_tensor() $symbol right
             }
         }
     };
 }
 
 impl_operator! {
-    Add add + AddAssign add_assign,
-    Sub sub - SubAssign sub_assign,
-    Mul mul * MulAssign mul_assign,
-    Div div / DivAssign div_assign,
+    Add add + Some(i32::wrapping_add), AddAssign add_assign,
+    Sub sub - Some(i32::wrapping_sub), SubAssign sub_assign,
+    Mul mul * Some(i32::wrapping_mul), MulAssign mul_assign,
+    Div div / None, DivAssign div_assign,
 }
 
 /// Operators of conditions, which are tensors that hold where they are not 0.
@@ -114,13 +121,13 @@ impl Not for Tensor {
 impl Neg for Tensor {
     type Output = Self;
     fn neg(self) -> Self {
-        self.map(|x| -x)
+        if self.is_integer { 0 - self } else { self.map(|x| -x) }
     }
 }
 
 impl Tensor {
     /// Returns the largest integer that is not above `x / other`, a tensor or a number; both are
-    /// broadcast. No gradient flows through it. In compiled models, integers divided by 0 give 0.
+    /// broadcast. No gradient flows through it. Integers divided by 0 give 0.
     ///
     /// ```
     /// # use soybean::Tensor;
@@ -132,11 +139,13 @@ impl Tensor {
     /// If the shapes do not broadcast.
     #[must_use]
     pub fn floor_divide(self, other: impl Operand) -> Self {
-        zip("floor_divide", self, other.into_tensor(), &|left, right| (left / right).floor())
+        let of_numbers = |left: f64, right: f64| (left / right).floor();
+        let operands = [self, other.into_tensor()];
+        exact("floor_divide", operands, &of_numbers, Some(soybean_plan::floor_divide))
     }
 
     /// Returns `x - floor(x / other) other`, whose sign is that of `other`, a tensor or a number:
-    /// Python's `%`, and not Rust's. In compiled models, an integer by 0 is itself.
+    /// Python's `%`, and not Rust's. An integer by 0 is itself.
     ///
     /// ```
     /// # use soybean::Tensor;
@@ -149,14 +158,30 @@ impl Tensor {
     /// If the shapes do not broadcast.
     #[must_use]
     pub fn remainder(self, other: impl Operand) -> Self {
-        zip("remainder", self, other.into_tensor(), &|left, right| {
-            left - (left / right).floor() * right
-        })
+        let of_numbers = |left: f64, right: f64| left - (left / right).floor() * right;
+        let operands = [self, other.into_tensor()];
+        exact("remainder", operands, &of_numbers, Some(soybean_plan::remainder))
     }
 }
 
 // These are not generic: they would be compiled in the user's crate, which is rarely optimized
 // without `--release`. Dev profiles can optimize this crate alone.
+
+/// Applies a function to pairs of elements of two tensors, which are broadcast. It is that of
+/// integers, if there is one and both tensors are of integers, and else that of numbers.
+fn exact(
+    name: &str,
+    [left, right]: [Tensor; 2],
+    of_numbers: &dyn Fn(f64, f64) -> f64,
+    of_integers: Option<fn(i32, i32) -> i32>,
+) -> Tensor {
+    let Some(function) = of_integers.filter(|_| left.is_integer && right.is_integer) else {
+        return zip(name, left, right, of_numbers);
+    };
+    #[expect(clippy::cast_possible_truncation, reason = "both are integers of 32 bits")]
+    let of_elements = |x: f64, y: f64| f64::from(function(x as i32, y as i32));
+    zip(name, left, right, &of_elements).like(left)
+}
 
 /// Applies `function` to pairs of elements of two tensors, which are broadcast.
 pub(super) fn zip(

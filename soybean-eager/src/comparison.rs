@@ -162,7 +162,8 @@ impl Tensor {
     /// If the shapes do not broadcast.
     #[must_use]
     pub fn maximum(self, other: impl Operand) -> Self {
-        zip("maximum", self, other.into_tensor(), &larger)
+        let other = other.into_tensor();
+        zip("maximum", self, other, &larger).chosen(self, other)
     }
 
     /// Returns the smaller of `x` and `other`, a tensor or a number. Equal operands share the
@@ -180,7 +181,8 @@ impl Tensor {
     /// If the shapes do not broadcast.
     #[must_use]
     pub fn minimum(self, other: impl Operand) -> Self {
-        zip("minimum", self, other.into_tensor(), &|left, right| -larger(-left, -right))
+        let other = other.into_tensor();
+        zip("minimum", self, other, &|left, right| -larger(-left, -right)).chosen(self, other)
     }
 
     /// Returns `low` where `x < low`, `high` where `x > high`, else `x`. The gradient flows where
@@ -197,7 +199,7 @@ impl Tensor {
     #[must_use]
     pub fn clamp(self, low: f64, high: f64) -> Self {
         assert!(low <= high, "`clamp`: `high` must not be less than `low`, found {low} and {high}");
-        self.map(|x| x.clamp(low, high))
+        self.map(|x| x.clamp(low, high)).like(self)
     }
 
     /// Returns `value` where `mask` is not 0, else `x`; both are broadcast.
@@ -212,7 +214,7 @@ impl Tensor {
     /// If the shapes do not broadcast.
     #[must_use]
     pub fn masked_fill(self, mask: Self, value: f64) -> Self {
-        zip("masked_fill", self, mask, &|x, mask| if mask != 0.0 { value } else { x })
+        zip("masked_fill", self, mask, &|x, mask| if mask != 0.0 { value } else { x }).like(self)
     }
 
     /// Returns `x` where `condition` is not 0, else `other`, a tensor or a number; all are
@@ -230,9 +232,14 @@ impl Tensor {
     /// If the shapes do not broadcast.
     #[must_use]
     pub fn where_(self, condition: Self, other: impl Operand) -> Self {
-        broadcast("where_", &[self, condition, other.into_tensor()], &|it| {
-            if it[1] != 0.0 { it[0] } else { it[2] }
-        })
+        let other = other.into_tensor();
+        let choose = |it: &[f64]| if it[1] != 0.0 { it[0] } else { it[2] };
+        broadcast("where_", &[self, condition, other], &choose).chosen(self, other)
+    }
+
+    /// Returns the tensor as one of integers if both of these are, from which it was chosen.
+    fn chosen(self, one: Self, other: Self) -> Self {
+        if one.is_integer { self.like(other) } else { self.as_numbers() }
     }
 }
 

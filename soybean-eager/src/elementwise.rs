@@ -375,20 +375,23 @@ impl Tensor {
     /// ```
     #[must_use]
     pub fn to_f32(self) -> Self {
-        self
+        self.as_numbers()
     }
 
-    /// Truncates towards zero, to `i32` in a trainer: PyTorch's `int()`. No gradient flows through
-    /// it.
+    /// Truncates towards zero, to `i32` in a trainer: PyTorch's `int()`. Numbers out of range
+    /// become the nearest integer of 32 bits, and NaN 0. No gradient flows through it.
     ///
     /// ```
     /// # use soybean::Tensor;
     /// let x = Tensor::new([3], &[-1.5, 0.9, 2.0]);
     /// assert_eq!(x.to_i32().to_vec(), [-1.0, 0.0, 2.0]);
+    /// assert_eq!(Tensor::scalar(3e9).to_i32().item(), 2147483647.0);
     /// ```
     #[must_use]
     pub fn to_i32(self) -> Self {
-        self.map(f64::trunc)
+        #[expect(clippy::cast_possible_truncation, reason = "casts saturate")]
+        let integer = |x: f64| f64::from(x as i32);
+        self.map(integer).as_integers()
     }
 
     pub(super) fn map(self, function: impl Fn(f64) -> f64) -> Self {

@@ -22,7 +22,7 @@ impl Tensor {
         let dim = dim.index("gather", value.shape.len());
         let places = places("gather", &value.shape, dim, &index);
         let data = places.into_iter().map(|it| it.map_or(0.0, |it| value.data[it])).collect();
-        Self::from_value(Value { shape: index.shape.clone(), data })
+        Self::from_value(Value { shape: index.shape.clone(), data }).like(self)
     }
 
     /// Adds each element of the source at its index along a dim, and the same other indices:
@@ -49,7 +49,7 @@ impl Tensor {
                 data[*place] += source.data[from];
             }
         }
-        Self::from_value(Value { shape: value.shape.clone(), data })
+        Self::from_value(Value { shape: value.shape.clone(), data }).like(self)
     }
 }
 

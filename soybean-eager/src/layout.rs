@@ -47,7 +47,7 @@ impl Tensor {
             before == after,
             "`reshape`: {from:?} has {before} elements, {shape:?} has {after}"
         );
-        Self::new(shape, &value.data)
+        Self::new(shape, &value.data).like(self)
     }
 
     /// Flattens all dims but the first: `[n, a, b]` becomes `[n, a * b]`.
@@ -64,7 +64,8 @@ impl Tensor {
     pub fn flatten(self) -> Self {
         let value = self.value();
         assert!(!value.shape.is_empty(), "`flatten`: a scalar has no dim 0");
-        Self::new([value.shape[0], value.shape[1..].iter().product()], &value.data)
+        let flat = [value.shape[0], value.shape[1..].iter().product()];
+        Self::new(flat, &value.data).like(self)
     }
 
     /// Swaps the last two dims.
@@ -150,7 +151,7 @@ impl Tensor {
             broadcast_shape(&from, shape).is_some_and(|it| it == shape),
             "`expand`: {from:?} does not expand to {shape:?}"
         );
-        Self::new(shape, &repeated(&self.value(), shape))
+        Self::new(shape, &repeated(&self.value(), shape)).like(self)
     }
 
     /// Repeats the tensor along each dim as often as `repeats` says. If there are more numbers than
@@ -192,7 +193,7 @@ impl Tensor {
         };
         let value = self.value();
         let data = (0..shape.iter().product()).map(|at| value.data[element(at)]).collect();
-        Self::from_value(Value { shape, data })
+        Self::from_value(Value { shape, data }).like(self)
     }
 
     /// Repeats each element along a dim so many times in a row.
@@ -263,7 +264,7 @@ impl Tensor {
             value.data[at - index * stride + from(index, extent) * stride]
         };
         let data = (0..value.data.len()).map(element).collect();
-        Self::from_value(Value { shape: value.shape.clone(), data })
+        Self::from_value(Value { shape: value.shape.clone(), data }).like(self)
     }
 
     /// Keeps the elements of the last two dims up to a diagonal, and puts 0 above it. Diagonal 0 is
@@ -311,7 +312,7 @@ impl Tensor {
             if is_kept(offset) { *x } else { 0.0 }
         };
         let data = value.data.iter().enumerate().map(element).collect();
-        Self::from_value(Value { shape: value.shape.clone(), data })
+        Self::from_value(Value { shape: value.shape.clone(), data }).like(self)
     }
 
     /// Reorders the dims: dim `i` of the result is dim `order[i]`; negative numbers count from the
@@ -347,6 +348,6 @@ impl Tensor {
         let order_of = |list: &[usize]| order.iter().map(|dim| list[*dim]).collect::<Vec<_>>();
         let (shape, strides) = (order_of(&value.shape), order_of(&strides));
         let data = offsets(&shape, &strides).map(|offset| value.data[offset]).collect();
-        Self::from_value(Value { shape, data })
+        Self::from_value(Value { shape, data }).like(self)
     }
 }

@@ -226,4 +226,50 @@ mod tests {
     fn tensors_do_not_outlive_their_scope() {
         let _ = super::scope(|| matrix() + 1).to_vec();
     }
+
+    // Guards: eager integers are those of trainers, modulo 2^32.
+    #[test]
+    fn integers_are_modulo_2_to_the_32() {
+        let left = [i32::MAX, i32::MIN, -7, i32::MIN, 7, 0, 1 << 30];
+        let right = [2, -1, 2, 3, 0, -5, 4];
+        let (x, y) = (Tensor::integers([7], &left), Tensor::integers([7], &right));
+        let check = |found: Tensor, rule: fn(i32, i32) -> i32| {
+            let expected = left.iter().zip(right).map(|(x, y)| f64::from(rule(*x, y)));
+            assert_eq!(found.to_vec(), expected.collect::<Vec<_>>());
+            // What follows is of integers, too.
+            assert_eq!((found * i32::MAX).reshape([7, 1]).sum(..).item().fract(), 0.0);
+        };
+        check(x + y, i32::wrapping_add);
+        check(x - y, i32::wrapping_sub);
+        check(x * y, i32::wrapping_mul);
+        check(x.floor_divide(y), soybean_plan::floor_divide);
+        check(x.remainder(y), soybean_plan::remainder);
+        check(x.maximum(y), i32::max);
+        check(x.minimum(y), i32::min);
+        check(-x, |x, _| x.wrapping_neg());
+        check(x.where_(x.gt(y), y), i32::max);
+        let wrapping = |sum: i32, x: &i32| sum.wrapping_add(*x);
+        assert_eq!(x.sum(..).item(), f64::from(left.iter().fold(0, wrapping)));
+        assert_eq!(x.cumsum(0).to_vec()[6], x.sum(..).item());
+        assert_eq!(
+            (x.min(..).item(), x.max(..).item()),
+            (f64::from(i32::MIN), f64::from(i32::MAX))
+        );
+        // Numbers are not wrapped, but casts saturate.
+        assert_eq!((x.to_f32() * 2).to_vec()[0], 4_294_967_294.0);
+        let casts = Tensor::new([4], &[3e9, -3e9, f64::NAN, -1.9]).to_i32();
+        assert_eq!(casts.to_vec(), [i32::MAX, i32::MIN, 0, -1].map(f64::from));
+        assert_eq!((casts + 1).to_vec()[0], f64::from(i32::MIN));
+    }
+
+    // Guards: equal numbers have no spread.
+    #[test]
+    fn spreads_of_equal_numbers() {
+        for x in [0.3, 1000.1, -7e-5] {
+            let x = Tensor::new([7], &[x; 7]);
+            assert_eq!((x.var(.., 1).item(), x.std(.., 0).item()), (0.0, 0.0));
+            let (ones, zeros) = (Tensor::new([7], &[1.0; 7]), Tensor::new([7], &[0.0; 7]));
+            assert_eq!(x.layer_norm(ones, zeros, 1e-30).to_vec(), [0.0; 7]);
+        }
+    }
 }

@@ -188,8 +188,10 @@ impl Tensor {
 
     /// Subtracts the mean and divides by the standard deviation over the last dim.
     fn standardized(self, eps: f64) -> Self {
-        let (mean, variance) = (self.mean(-1).unsqueeze(-1), self.var(-1, 0).unsqueeze(-1));
-        (self - mean) / (variance + eps).sqrt()
+        let variance = self.var(-1, 0).unsqueeze(-1);
+        let mut is_last = vec![false; self.shape().len()];
+        is_last.last_mut().into_iter().for_each(|it| *it = true);
+        self.centered(&is_last) / (variance + eps).sqrt()
     }
 
     fn last_extent(self, operator: &str) -> usize {

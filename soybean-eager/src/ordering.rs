@@ -80,7 +80,7 @@ impl Tensor {
         };
         let values = |line: &[f64]| indices(line).into_iter().map(|it| line[it]).collect();
         let numbers = |line: &[f64]| indices(line).into_iter().map(|it| it as f64).collect();
-        (self.along(name, dim, &values), self.along(name, dim, &numbers))
+        (self.along(name, dim, &values), self.along(name, dim, &numbers).to_i32())
     }
 }
 

@@ -23,7 +23,7 @@ impl Tensor {
     #[must_use]
     pub fn sum(self, dims: impl Dims) -> Self {
         let mask = dims.mask("sum", self.value().shape.len());
-        self.summed(&mask).without(&mask)
+        self.summed(&mask).without(&mask).wrapped()
     }
 
     /// Averages over the dims, and drops them.
@@ -81,7 +81,8 @@ impl Tensor {
     #[must_use]
     pub fn min(self, dims: impl Dims) -> Self {
         let mask = dims.mask("min", self.value().shape.len());
-        -(-self).largest(&mask).without(&mask)
+        let smaller = |left: f64, right: f64| -larger(-left, -right);
+        self.reduced(&mask, f64::INFINITY, smaller).without(&mask)
     }
 
     /// Computes the variance over the dims, and drops them: the sum of `(x - mean)^2` divided by
@@ -109,9 +110,7 @@ impl Tensor {
             correction < n_reduced,
             "`var`: correction {correction} needs more than {n_reduced} elements"
         );
-        let mean = self.summed(&mask) / n_reduced as f64;
-        let squares = (self - mean).square().summed(&mask).without(&mask);
-        squares / (n_reduced - correction) as f64
+        self.centered(&mask).square().summed(&mask).without(&mask) / (n_reduced - correction) as f64
     }
 
     /// Computes the square root of the sum of squares over the dims, and drops them: PyTorch's
@@ -226,6 +225,7 @@ impl Tensor {
             vec![first as f64]
         })
         .squeeze(dim)
+        .to_i32()
     }
 
     /// Returns the index of the first smallest element along one dim, or of the first NaN, and
@@ -266,6 +266,7 @@ impl Tensor {
             };
             line.iter().map(add).collect()
         })
+        .wrapped()
     }
 
     /// Replaces each line of elements along a dim by another; all new lines have one length.
@@ -287,7 +288,25 @@ impl Tensor {
         let (extent, leading) = last.shape.split_last().expect("the dim is one of them");
         let lines: Vec<Vec<f64>> = last.data.chunks(*extent).map(function).collect();
         let length = lines.first().map_or(0, Vec::len);
-        Self::new([leading, &[length]].concat(), &lines.concat()).permuted(&order)
+        Self::new([leading, &[length]].concat(), &lines.concat()).like(self).permuted(&order)
+    }
+
+    /// Subtracts the mean over the dims, and then the mean that rounding has left. Equal numbers
+    /// become 0.
+    pub(super) fn centered(self, mask: &[bool]) -> Self {
+        let shape = self.shape();
+        let n: usize =
+            shape.iter().zip(mask).filter(|it| *it.1).map(|(extent, _)| extent).product();
+        let mean = |it: Self| it.summed(mask) / n as f64;
+        let difference = self - mean(self);
+        difference - mean(difference)
+    }
+
+    /// Returns integers modulo 2^32, and numbers as they are.
+    fn wrapped(self) -> Self {
+        #[expect(clippy::cast_possible_truncation, reason = "the integers are modulo 2^32")]
+        let wrap = |x: f64| f64::from(x as i64 as i32);
+        if self.is_integer { self.map(wrap).like(self) } else { self }
     }
 
     /// Subtracts the largest element along the dims, so that no exponential overflows and one of
@@ -321,14 +340,14 @@ impl Tensor {
         for (element, offset) in value.data.iter().zip(offsets(&value.shape, &strides)) {
             data[offset] = combine(data[offset], *element);
         }
-        Self::from_value(Value { shape, data })
+        Self::from_value(Value { shape, data }).like(self)
     }
 
     /// Removes the dims of the mask, each of extent 1.
     fn without(self, mask: &[bool]) -> Self {
         let value = self.value();
         let kept = value.shape.iter().zip(mask).filter(|it| !it.1).map(|(extent, _)| *extent);
-        Self::new(kept.collect::<Vec<_>>(), &value.data)
+        Self::new(kept.collect::<Vec<_>>(), &value.data).like(self)
     }
 }
 

@@ -196,7 +196,7 @@ impl Tensor {
             value.data[offset]
         };
         let data = (0..shape.iter().product()).map(element).collect();
-        Self::from_value(Value { shape, data })
+        Self::from_value(Value { shape, data }).like(self)
     }
 }
 
@@ -291,5 +291,5 @@ fn joined(name: &str, tensors: &[Tensor], dim: impl Dim) -> Tensor {
             data.extend_from_slice(&value.data[outer * length..(outer + 1) * length]);
         }
     }
-    Tensor::from_value(Value { shape, data })
+    Tensor::from_value(Value { shape, data }).like(tensors[0])
 }

@@ -31,6 +31,8 @@ use super::{
 #[derive(Clone, Copy)]
 pub struct Tensor {
     handle: Handle,
+    /// True if the elements are `i32` in a trainer.
+    pub(super) is_integer: bool,
     /// The elements belong to the thread that created them.
     not_send: PhantomData<*const ()>,
 }
@@ -50,6 +52,24 @@ impl Tensor {
             elements.len()
         );
         Self::from_value(Value { shape: shape.to_vec(), data: elements.to_vec() })
+    }
+
+    /// Returns the tensor of integers with this shape and these elements in row-major order. As in
+    /// a trainer, their sums and products are modulo 2^32.
+    ///
+    /// ```
+    /// # use soybean::Tensor;
+    /// let x = Tensor::integers([2], &[i32::MAX, -7]);
+    /// assert_eq!((x * 2).to_vec(), [-2.0, -14.0]);
+    /// assert_eq!(x.to_f32().sum(..).item(), 2147483640.0);
+    /// ```
+    ///
+    /// # Panics
+    /// As [`new`](Self::new).
+    #[must_use]
+    pub fn integers(shape: impl AsRef<[usize]>, elements: &[i32]) -> Self {
+        let elements: Vec<f64> = elements.iter().map(|it| f64::from(*it)).collect();
+        Self::new(shape, &elements).as_integers()
     }
 
     /// Returns a tensor without dims that holds this number.
@@ -98,7 +118,22 @@ impl Tensor {
     }
 
     pub(super) fn from_value(value: Value) -> Self {
-        Self { handle: arena::insert(value), not_send: PhantomData }
+        Self { handle: arena::insert(value), is_integer: false, not_send: PhantomData }
+    }
+
+    /// Returns the same elements as integers.
+    pub(super) fn as_integers(self) -> Self {
+        Self { is_integer: true, ..self }
+    }
+
+    /// Returns the same elements as numbers.
+    pub(super) fn as_numbers(self) -> Self {
+        Self { is_integer: false, ..self }
+    }
+
+    /// Returns the tensor as one of integers if another one is.
+    pub(super) fn like(self, other: Self) -> Self {
+        Self { is_integer: other.is_integer, ..self }
     }
 
     pub(super) fn value(self) -> Rc<Value> {
