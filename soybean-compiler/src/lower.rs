@@ -403,7 +403,7 @@ impl<'a> Lowering<'a> {
             dtype: network.graph.node(value).dtype,
             tile: self.stored_tile(value),
             buffer: self.stored[&value],
-            rows: self.batch.rows(entry, value),
+            rows: self.batch.rows(&network.graph, entry, value),
         })
         .collect()
     }

@@ -42,6 +42,7 @@ mod networks;
 mod nn;
 mod operators;
 mod precision;
+mod predictions;
 mod pretrained;
 mod random_models;
 mod reference;

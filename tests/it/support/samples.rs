@@ -168,7 +168,7 @@ pub(crate) fn leaves(sample: &Sample) -> Vec<&SampleArgument> {
     sample.arguments.iter().flat_map(leaves).collect()
 }
 
-fn compiled_argument(
+pub(crate) fn compiled_argument(
     builder: &mut Builder,
     argument: &SampleArgument,
     tensors: &mut impl Iterator<Item = Value>,
