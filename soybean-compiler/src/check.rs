@@ -10,7 +10,7 @@ use crate::{
     graph::Graph,
     optimizer::Optimizer,
     options::Options,
-    tiling::TiledNetwork,
+    tiling::{TiledNetwork, is_max_work},
     value::Value,
 };
 
@@ -25,6 +25,11 @@ pub(crate) fn mesh(options: &Options) -> Result<Mesh, ModelDiagnostic> {
     let n_gpus = options.n_gpus;
     if n_gpus == 0 || n_gpus > MAX_GPUS {
         let message = format!("`gpus` must lie between 1 and {MAX_GPUS}, found {n_gpus}");
+        return Err(ModelDiagnostic { at: ModelPart::Gpus, message, help: None });
+    }
+    let max_work = options.search.max_work;
+    if !is_max_work(max_work) {
+        let message = format!("`max_work` must be a number from 1, found {max_work}");
         return Err(ModelDiagnostic { at: ModelPart::Gpus, message, help: None });
     }
     let topology = topology(options)?;

@@ -1,14 +1,14 @@
 //! Initial values of parameters, as in PyTorch. Source of `he` and `xavier`: He et al. 2015, Glorot
 //! & Bengio 2010.
 
-use soybean_plan::{Init, Shape};
+use soybean_plan::{Init, NumberRange, Shape};
 
 use crate::{builder::Argument, diagnostic::CallDiagnostic};
 
-/// One initializer: its name, the names of its arguments, and what it gives for a shape.
+/// One initializer: its name, the names and ranges of its arguments, and what it gives for a shape.
 struct Row {
     name: &'static str,
-    arguments: &'static [&'static str],
+    arguments: &'static [(&'static str, NumberRange)],
     init: Rule,
 }
 
@@ -35,22 +35,22 @@ const TABLE: &[Row] = &[
     Row { name: "ones", arguments: &[], init: Fixed(|_| Init::Constant(1.0)) },
     Row {
         name: "constant",
-        arguments: &["value"],
+        arguments: &[("value", NumberRange::FINITE)],
         init: Fixed(|numbers| Init::Constant(numbers[0])),
     },
     Row {
         name: "normal",
-        arguments: &["std"],
+        arguments: &[("std", NumberRange::NON_NEGATIVE)],
         init: Fixed(|numbers| Init::Normal { mean: 0.0, std: numbers[0] }),
     },
     Row {
         name: "trunc_normal",
-        arguments: &["std"],
+        arguments: &[("std", NumberRange::NON_NEGATIVE)],
         init: Fixed(|numbers| Init::TruncatedNormal { mean: 0.0, std: numbers[0] }),
     },
     Row {
         name: "uniform",
-        arguments: &["low", "high"],
+        arguments: &[("low", NumberRange::FINITE), ("high", NumberRange::FINITE)],
         init: Fixed(|numbers| Init::Uniform { low: numbers[0], high: numbers[1] }),
     },
     Row {
@@ -102,7 +102,8 @@ pub(crate) fn resolve(
     if arguments.len() != row.arguments.len() {
         let (expected, found) = (row.arguments.len(), arguments.len());
         let plural = if expected == 1 { "" } else { "s" };
-        let call = format!("`{name}({})`", row.arguments.join(", "));
+        let names: Vec<&str> = row.arguments.iter().map(|it| it.0).collect();
+        let call = format!("`{name}({})`", names.join(", "));
         return Err(CallDiagnostic::call(format!(
             "{call} takes {expected} argument{plural}, found {found}"
         )));
@@ -114,9 +115,21 @@ pub(crate) fn resolve(
                 format!("`{name}` takes numbers, found {}", argument.kind()),
             )
         };
-        argument.as_number().ok_or_else(fault)
+        let number = argument.as_number().ok_or_else(fault)?;
+        let (argument, range) = row.arguments[position];
+        range.check(argument, number).map_err(|message| {
+            CallDiagnostic::argument(position, format!("`{name}`: {message}"))
+        })?;
+        Ok(number)
     };
     let numbers = arguments.iter().enumerate().map(number).collect::<Result<Vec<_>, _>>()?;
+    if let [low, high] = numbers[..]
+        && low > high
+    {
+        let message =
+            format!("`{name}`: `high` must not be less than `low`, found {low} and {high}");
+        return Err(CallDiagnostic::argument(1, message));
+    }
     match row.init {
         Fixed(init) => Ok(init(&numbers)),
         OfFans(init) => Ok(init(fans(name, shape)?)),

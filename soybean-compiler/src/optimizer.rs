@@ -10,7 +10,7 @@ mod operands;
 pub(crate) mod program;
 mod rule;
 
-use soybean_plan::{NonFinite, Pattern};
+use soybean_plan::{NonFinite, NumberRange, Pattern};
 
 use crate::{
     builder::Argument,
@@ -159,13 +159,15 @@ impl Optimizer {
         let wrong = |what: &str| {
             CallDiagnostic::call(format!("`{setting}` must be {what}, found {}", found(value)))
         };
+        let in_range = |range: NumberRange| {
+            let number = number.filter(|it| range.contains(*it));
+            number.ok_or_else(|| wrong(&format!("a number {range}")))
+        };
         match (setting, value) {
             ("freeze", _) => self.freeze = patterns("", setting, value)?,
             ("input_gradients", _) => self.input_gradients = patterns("", setting, value)?,
             ("clip_norm", _) => {
-                let norm = number.filter(|it| single(*it) > 0.0 && single(*it).is_finite());
-                let expected = "a number above 0 in single precision, so from 1e-45 to 3.4e38";
-                self.clip_norm = Some(norm.ok_or_else(|| wrong(expected))?);
+                self.clip_norm = Some(in_range(NumberRange::POSITIVE)?);
             }
             ("accumulate", _) => {
                 let n_steps = match value {
@@ -177,9 +179,7 @@ impl Optimizer {
                 self.accumulate = n_steps.ok_or_else(|| wrong(&expected))?;
             }
             ("ema", _) => {
-                let decay = number.filter(|it| single(*it) > 0.0 && single(*it) < 1.0);
-                let expected = "a number above 0 and below 1 in single precision";
-                self.ema = Some(decay.ok_or_else(|| wrong(expected))?);
+                self.ema = Some(in_range(NumberRange::DECAY)?);
             }
             ("non_finite", Argument::Text(name)) => {
                 let choice =
@@ -221,12 +221,6 @@ fn found(value: &Argument) -> String {
         Argument::Float(it) => format!("{it:?}"),
         other => other.kind().to_owned(),
     }
-}
-
-/// Rounds a number to single precision, as kernels take it.
-#[expect(clippy::cast_possible_truncation, reason = "kernels compute in single precision")]
-const fn single(number: f64) -> f32 {
-    number as f32
 }
 
 /// The largest number of steps that share an update.

@@ -8,6 +8,7 @@ use csv::{ReaderBuilder, StringRecord};
 
 use crate::{
     Column, Error, Form, Table, Values,
+    element::check_scale,
     file::{guarded, open},
     limited_reader::LimitedReader,
 };
@@ -256,9 +257,10 @@ fn integer(text: &str) -> Result<i32, String> {
 
 fn scaled(value: f32, scale: f32) -> Result<f32, String> {
     let scaled = value * scale;
-    if scaled.is_finite() {
+    if scaled.is_finite() && scale != 0.0 {
         return Ok(scaled);
     }
+    check_scale(scale)?;
     let times = if value.is_finite() { format!(" times {scale:?}") } else { String::new() };
     Err(format!("expected a finite number, found {value:?}{times}"))
 }

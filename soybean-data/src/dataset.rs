@@ -166,7 +166,8 @@ pub trait Dataset: Send + Sync {
     }
 
     /// Splits the rows at random into those for training and a held-out `fraction`, from 0 to 1.
-    /// The split depends only on the number of rows and the seed.
+    /// The split depends only on the number of rows and the seed. With another fraction, the first
+    /// read of either part is an error.
     fn split(self, fraction: f64, seed: u64) -> (Subset, Subset)
     where
         Self: Sized + 'static,

@@ -56,7 +56,7 @@ pub enum ByteOrder {
 pub enum Form {
     /// A column of `f32`: each number times `scale`. The products must be finite.
     Numbers {
-        /// The factor of all numbers.
+        /// The factor of all numbers, finite and not 0.
         scale: f32,
     },
     /// A column of `i32`: the integers themselves.
@@ -254,7 +254,19 @@ fn scaled(number: Number, scale: f32) -> Result<f32, String> {
         Number::Real(number) => number as f32,
     };
     let scaled = value * scale;
-    if scaled.is_finite() { Ok(scaled) } else { Err(number.is_not("a finite number")) }
+    if scaled.is_finite() && scale != 0.0 {
+        return Ok(scaled);
+    }
+    check_scale(scale)?;
+    Err(number.is_not("a finite number"))
+}
+
+/// Checks the factor of a column, by which nothing must be lost.
+pub(super) fn check_scale(scale: f32) -> Result<(), String> {
+    match scale.is_finite() && scale != 0.0 {
+        true => Ok(()),
+        false => Err(format!("`scale` must be a finite number other than 0, found {scale}")),
+    }
 }
 
 fn whole(number: Number) -> Result<i32, String> {

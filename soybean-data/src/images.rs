@@ -121,6 +121,10 @@ impl ImageFolder {
                 &format!("expected deviations that are finite and not 0, found {found:?}"),
             ));
         }
+        if spec.mean.iter().any(|it| !it.is_finite()) {
+            let found = spec.mean;
+            return Err(named(folder, &format!("expected means that are finite, found {found:?}")));
+        }
         let class_folders = entries(folder, |it| it.is_dir())?;
         if class_folders.is_empty() {
             return Err(named(folder, "expected a folder for each class, found none"));

@@ -35,6 +35,9 @@ impl OneHot {
                 "expected a column `{column}` of one i32 a row, found {known}"
             )));
         };
+        if n_classes == 0 {
+            return Err(Error::data("`n_classes` must be at least 1, found 0"));
+        }
         columns[labels].row = vec![n_classes];
         columns[labels].dtype = DType::F32;
         Ok(Self { dataset, labels, n_classes, columns })

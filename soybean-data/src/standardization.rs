@@ -90,6 +90,13 @@ impl Standardization {
                 "column `{column}`: expected rows of {expected} elements, found {found}"
             )));
         }
+        if !self.is_good() {
+            let column = &self.column;
+            return Err(Error::data(format!(
+                "column `{column}`: expected finite means and as many deviations, finite and above 0, found {:?} and {:?}",
+                self.mean, self.deviation
+            )));
+        }
         let scaling = self.clone();
         Ok(dataset.transform(0, move |row, _| scaling.standardize(row[position].f32s())))
     }
@@ -127,11 +134,15 @@ impl Standardization {
             value.get(key)?.as_array()?.iter().map(|it| it.as_f64().map(single)).collect()
         };
         let (mean, deviation) = (numbers("mean")?, numbers("deviation")?);
-        let is_good = mean.len() == deviation.len()
-            && mean.iter().all(|it| it.is_finite())
-            && deviation.iter().all(|it| it.is_finite() && *it > 0.0);
         let column = value.get("column")?.as_str()?.to_owned();
-        is_good.then_some(Self { column, mean, deviation })
+        Some(Self { column, mean, deviation }).filter(Self::is_good)
+    }
+
+    /// Returns whether rows can be divided by the deviations.
+    fn is_good(&self) -> bool {
+        self.mean.len() == self.deviation.len()
+            && self.mean.iter().all(|it| it.is_finite())
+            && self.deviation.iter().all(|it| it.is_finite() && *it > 0.0)
     }
 
     /// Standardizes rows: `(x - mean) / deviation`.

@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc};
 
-use soybean_plan::random::mixed;
+use soybean_plan::{NumberRange, random::mixed};
 
 use crate::{ColumnSpec, Dataset, Error, Pass, ViewMut, order::shuffle};
 
@@ -11,6 +11,8 @@ use crate::{ColumnSpec, Dataset, Error, Pass, ViewMut, order::shuffle};
 pub struct Subset {
     dataset: Arc<dyn Dataset>,
     rows: Arc<[usize]>,
+    /// The fault of the split, which readers are told.
+    fault: Option<Arc<str>>,
 }
 
 impl Subset {
@@ -22,25 +24,30 @@ impl Subset {
         let n_rows = dataset.n_rows();
         match rows.iter().find(|it| **it >= n_rows) {
             Some(found) => Err(Error::data(format!("expected rows in 0..{n_rows}, found {found}"))),
-            None => Ok(Self { dataset, rows: rows.into() }),
+            None => Ok(Self { dataset, rows: rows.into(), fault: None }),
         }
     }
 
     /// Splits the rows at random into those for training and a held-out `fraction`, from 0 to 1.
+    /// Reading parts of another fraction is an error.
     pub(super) fn split(dataset: Arc<dyn Dataset>, fraction: f64, seed: u64) -> (Self, Self) {
         let n_rows = dataset.n_rows();
         let mut rows: Vec<usize> = (0..n_rows).collect();
+        if let Err(fault) = NumberRange::SHARE.check("fraction", fraction) {
+            let all = Self { dataset, rows: rows.into(), fault: Some(fault.into()) };
+            return (all.clone(), all);
+        }
         shuffle(&mut rows, mixed(seed));
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
             reason = "a fraction of a number of rows"
         )]
-        let n_held_out = (n_rows as f64 * fraction.clamp(0.0, 1.0)).round() as usize;
+        let n_held_out = (n_rows as f64 * fraction).round() as usize;
         let (held_out, train) = rows.split_at(n_held_out);
         (
-            Self { dataset: Arc::clone(&dataset), rows: train.into() },
-            Self { dataset, rows: held_out.into() },
+            Self { dataset: Arc::clone(&dataset), rows: train.into(), fault: None },
+            Self { dataset, rows: held_out.into(), fault: None },
         )
     }
 }
@@ -64,6 +71,9 @@ impl Dataset for Subset {
         rows: &[usize],
         into: &mut [ViewMut<'_>],
     ) -> Result<(), Error> {
+        if let Some(fault) = &self.fault {
+            return Err(Error::data(fault.to_string()));
+        }
         let rows: Vec<usize> = rows.iter().map(|row| self.rows[*row]).collect();
         self.dataset.read_in_pass(pass, &rows, into)
     }

@@ -2,6 +2,10 @@
 
 use std::{fmt, str::FromStr, time::Duration};
 
+use soybean_plan::NumberRange;
+
+use crate::{Error, ErrorKind};
+
 /// The configuration of a run. It does not change shapes or the plan.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
@@ -41,6 +45,32 @@ impl Default for Config {
             step_timeout: Some(Duration::from_secs(600)),
         }
     }
+}
+
+impl Config {
+    /// Checks that all numbers are in their ranges.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        let fault = |message: String| Error::new(ErrorKind::Choice, message);
+        check_learning_rate(self.learning_rate)?;
+        if self.threads == Some(0) {
+            return Err(fault("`threads` must be at least 1, found 0".to_owned()));
+        }
+        for (name, limit) in
+            [("peer_timeout", self.peer_timeout), ("step_timeout", self.step_timeout)]
+        {
+            if limit.is_some_and(|it| it.is_zero()) {
+                let message = format!("`{name}` must be above 0 s, or `None` for ever, found 0 s");
+                return Err(fault(message));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Checks the learning rate of a step.
+pub(crate) fn check_learning_rate(learning_rate: f32) -> Result<(), Error> {
+    let checked = NumberRange::NON_NEGATIVE.check("learning_rate", f64::from(learning_rate));
+    checked.map_err(|message| Error::new(ErrorKind::Choice, message))
 }
 
 /// The kind of device on which the ranks of a program run.

@@ -3,11 +3,42 @@
 
 use soybean_plan::{NonFinite, Tables};
 
-use crate::Counters;
+use crate::{Counters, Error, ErrorKind};
 
 /// The number of updates without a skipped step after which the loss scale is doubled, as in
 /// `PyTorch`'s `GradScaler`.
 const UPDATES_UNTIL_DOUBLED: u64 = 2000;
+
+/// The largest count, so that doubles have all counts, and sums of them do not overflow.
+const MAX_COUNT: u64 = 1 << 53;
+
+/// The loss scales that are normal numbers, like their inverses.
+const LOSS_SCALES: std::ops::RangeInclusive<f32> = f32::MIN_POSITIVE..=1.0 / f32::MIN_POSITIVE;
+
+/// Checks that the numbers are those of a trainer of this model.
+pub(crate) fn check_counters(counters: Counters, tables: &Tables) -> Result<(), Error> {
+    let Counters { n_steps, n_updates, n_updates_by, n_accumulated, loss_scale, n_good } = counters;
+    let fault = |message: String| Err(Error::new(ErrorKind::Choice, message));
+    let largest = n_updates_by.0.into_iter().max().unwrap_or(0);
+    let counts = [
+        ("n_steps", n_steps, MAX_COUNT),
+        ("n_updates", n_updates, MAX_COUNT),
+        ("n_updates_by", largest, MAX_COUNT),
+        // As many steps share an update.
+        ("n_accumulated", n_accumulated, tables.accumulate.max(1) - 1),
+        ("n_good", n_good, UPDATES_UNTIL_DOUBLED - 1),
+    ];
+    if let Some((name, found, most)) = counts.into_iter().find(|it| it.1 > it.2) {
+        return fault(format!("the counter `{name}` must be from 0 to {most}, found {found}"));
+    }
+    if !LOSS_SCALES.contains(&loss_scale) {
+        let (least, most) = (LOSS_SCALES.start(), LOSS_SCALES.end());
+        return fault(format!(
+            "the counter `loss_scale` must be from {least:e} to {most:e}, found {loss_scale:?}"
+        ));
+    }
+    Ok(())
+}
 
 /// Returns true if the next step updates the parameters, unless it is skipped.
 pub(crate) const fn is_update(counters: Counters, tables: &Tables) -> bool {

@@ -23,7 +23,8 @@ use crate::{
     Array, Config, Device, Error, ErrorKind, Evaluation, MemoryBesidePlan, Model, Process, Profile,
     Trace, View,
     abort::lock,
-    counters::n_updates_of,
+    config::check_learning_rate,
+    counters::{check_counters, n_updates_of},
     cpu::CpuRanks,
     host_io::is_owner,
     model::AnyModel,
@@ -55,8 +56,8 @@ impl Trainer {
     /// Starts the ranks of a generated model.
     ///
     /// # Errors
-    /// If the model is not of mode training, the learning rate is not finite, the device cannot be
-    /// used, or the model's tables are inconsistent.
+    /// If the model is not of mode training, a number of the configuration is out of range, the
+    /// device cannot be used, or the model's tables are inconsistent.
     pub fn new(model: &'static dyn Model, config: Config) -> Result<Self, Error> {
         Self::start(AnyModel::Static(model), &config, Mode::Training)
     }
@@ -78,13 +79,14 @@ impl Trainer {
                 format!("expected a model of mode {mode}, found `{name}`, of mode {found}");
             return Err(Error::new(ErrorKind::Program, message));
         }
-        let learning_rate = finite(config.learning_rate)?;
+        config.check()?;
         let ranks = processes::start_ranks(&model, config)?;
         let rows = |entry| {
             processes::rows_needed(tables.inputs_of(entry), &tables.mesh, ranks.local_ranks())
         };
         let rows = (0..tables.entries.len()).map(rows).collect();
         let (config, history) = (config.clone(), History::default());
+        let learning_rate = config.learning_rate;
         let (queued, failure, owner) = (None, None, ThreadOwner::this_process());
         let mut trainer =
             Self { model, config, learning_rate, history, ranks, owner, rows, queued, failure };
@@ -96,9 +98,9 @@ impl Trainer {
     /// Runs one training step. Returns the loss of this batch before the update.
     ///
     /// # Errors
-    /// If the batch does not fit the model, the learning rate or the loss is not finite, or a rank
-    /// fails. After a rank has failed, all further calls fail. A loss that is not finite leaves the
-    /// parameters and the optimizer's state as they were.
+    /// If the batch does not fit the model, the learning rate or a counter is out of range, the
+    /// loss is not finite, or a rank fails. After a rank has failed, all further calls fail. A loss
+    /// that is not finite leaves the parameters and the optimizer's state as they were.
     ///
     /// Models with `non_finite = "skip"` or `"scale"` skip a step whose loss or gradients are not
     /// finite, and return its loss. If several steps share an update, those before the last one
@@ -178,7 +180,10 @@ impl Trainer {
         batch: BatchSource<'_>,
         trace_from: Option<Instant>,
     ) -> Result<f32, Error> {
-        let learning_rate = finite(self.learning_rate).map_err(|error| self.report_error(error))?;
+        let learning_rate = self.learning_rate;
+        check_learning_rate(learning_rate)
+            .and_then(|()| check_counters(self.history.counters, self.tables()))
+            .map_err(|error| self.report_error(error))?;
         let context = self.context(entry, learning_rate);
         let step = TrainStep { entry, batch, context, trace_from, is_inspected: false };
         let update = self.sums_at_risk()?;
@@ -302,7 +307,7 @@ impl Trainer {
         self.model.get().tables()
     }
 
-    /// Sets the learning rate from the next step on. It must be finite.
+    /// Sets the learning rate from the next step on. It must be finite and not below 0.
     pub const fn set_learning_rate(&mut self, learning_rate: f32) {
         self.learning_rate = learning_rate;
     }
@@ -439,15 +444,6 @@ impl Trainer {
         };
         tiles.iter().enumerate().map(assemble).collect()
     }
-}
-
-/// Returns the learning rate if it is finite.
-fn finite(learning_rate: f32) -> Result<f32, Error> {
-    if learning_rate.is_finite() {
-        return Ok(learning_rate);
-    }
-    let message = format!("expected a finite learning rate, found {learning_rate}");
-    Err(Error::new(ErrorKind::Choice, message))
 }
 
 #[cfg(feature = "cuda")]

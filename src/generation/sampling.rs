@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use soybean_plan::random::mixed;
+use soybean_plan::{NumberRange, random::mixed};
 use soybean_runtime::{Error, ErrorKind};
 
 /// How a token is chosen from the logits of all tokens.
@@ -38,17 +38,14 @@ impl Sampling {
 
     pub(super) fn check(&self) -> Result<(), Error> {
         let Self { temperature, top_k, top_p, seed: _ } = self;
-        let fault = match () {
-            () if !(temperature.is_finite() && *temperature >= 0.0) => {
-                format!("`temperature` must be at least 0, found {temperature}")
+        let check = || {
+            NumberRange::NON_NEGATIVE.check("temperature", *temperature)?;
+            if *top_k == Some(0) {
+                return Err("`top_k` must be at least 1, found 0".to_owned());
             }
-            () if *top_k == Some(0) => "`top_k` must be at least 1, found 0".to_owned(),
-            () if !(*top_p > 0.0 && *top_p <= 1.0) => {
-                format!("`top_p` must be above 0 and at most 1, found {top_p}")
-            }
-            () => return Ok(()),
+            NumberRange::POSITIVE_SHARE.check("top_p", *top_p)
         };
-        Err(Error::new(ErrorKind::Choice, fault))
+        check().map_err(|fault| Error::new(ErrorKind::Choice, fault))
     }
 
     /// Returns the number of a token. Calls with different numbers draw independently.
@@ -141,10 +138,16 @@ mod tests {
         assert_eq!(fault(Sampling::greedy()), Ok(()));
         let expected = |it: &str| Err(it.to_owned());
         let cold = Sampling { temperature: -1.0, ..default() };
-        assert_eq!(fault(cold), expected("`temperature` must be at least 0, found -1"));
+        assert_eq!(
+            fault(cold),
+            expected("`temperature` must be a number from 0 to 3.4e38, found -1")
+        );
         let none = Sampling { top_k: Some(0), ..default() };
         assert_eq!(fault(none), expected("`top_k` must be at least 1, found 0"));
         let nothing = Sampling { top_p: f64::NAN, ..default() };
-        assert_eq!(fault(nothing), expected("`top_p` must be above 0 and at most 1, found NaN"));
+        assert_eq!(
+            fault(nothing),
+            expected("`top_p` must be a number above 0 and at most 1, found NaN")
+        );
     }
 }

@@ -40,7 +40,7 @@ pub(crate) fn evaluate_dataset(
     dataset: &Arc<dyn Dataset>,
     metrics: &[Metric],
 ) -> Result<DatasetEvaluation, Error> {
-    trainer.together(one_entry(tables))?;
+    trainer.together(one_entry(tables).and_then(|()| Metric::check_all(metrics)))?;
     let loader = batch_size(&tables.inputs).and_then(|batch_rows| {
         loader("evaluation", dataset, &tables.inputs, LoaderOptions::evaluation(batch_rows))
     });

@@ -3,7 +3,7 @@
 use std::{borrow::Cow, fmt, sync::Arc};
 
 use soybean_plan::{Input, Tables};
-use soybean_runtime::{Array, Evaluation, View};
+use soybean_runtime::{Array, Error, ErrorKind, Evaluation, View};
 
 /// A number that each evaluation computes.
 ///
@@ -123,6 +123,18 @@ impl Metric {
     /// Returns true if only the user's function decides whether there is a value.
     pub(crate) const fn is_custom(&self) -> bool {
         matches!(self.kind, MetricKind::Mean(_))
+    }
+
+    /// Checks the numbers of metrics.
+    pub(crate) fn check_all(metrics: &[Self]) -> Result<(), Error> {
+        let is_empty = |it: &&Self| matches!(it.kind, MetricKind::Top { n: 0, .. });
+        match metrics.iter().find(is_empty) {
+            Some(metric) => {
+                let message = format!("metric `{}`: `n` must be at least 1, found 0", metric.name);
+                Err(Error::new(ErrorKind::Choice, message))
+            }
+            None => Ok(()),
+        }
     }
 
     /// Returns true if the metric applies to a model, as far as is known without an evaluation.

@@ -21,7 +21,8 @@ impl Split {
         Self { train: Arc::new(train), held_out: Arc::new(held_out) }
     }
 
-    /// Holds out this fraction (0 to 1) of a data set, at random by the seed.
+    /// Holds out this fraction (0 to 1) of a data set, at random by the seed. Another fraction is
+    /// an error of the run.
     #[must_use]
     pub fn holding_out(fraction: f64, dataset: impl Dataset + 'static, seed: u64) -> Self {
         let (train, held_out) = dataset.split(fraction, seed);

@@ -290,7 +290,8 @@ fn learning_rates_that_are_not_finite() {
         let mut trainer = trainer(&compiled, 1.0);
         trainer.set_learning_rate(rate);
         let error = trainer.step(&[]).unwrap_err();
-        assert_eq!(error.to_string(), format!("expected a finite learning rate, found {rate}"));
+        let expected = format!("`learning_rate` must be a number from 0 to 3.4e38, found {rate}");
+        assert_eq!(error.to_string(), expected);
         assert_eq!(trainer.parameters().unwrap()[0].1.data, [1.0; 2]);
         trainer.set_learning_rate(0.5);
         trainer.step(&[]).unwrap();

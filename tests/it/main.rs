@@ -45,6 +45,7 @@ mod precision;
 mod predictions;
 mod pretrained;
 mod random_models;
+mod ranges;
 mod reference;
 mod runs;
 mod scalar_inputs;

@@ -1,8 +1,8 @@
 //! Groups of parameters with an optimizer of their own.
 
-use soybean_plan::Pattern;
+use soybean_plan::{NumberRange, Pattern};
 
-use super::{Optimizer, Rule, single};
+use super::{Optimizer, Rule};
 use crate::diagnostic::CallDiagnostic;
 
 /// Parameters whose names match a pattern, with the rule by which they change.
@@ -26,13 +26,10 @@ impl Group {
         rule: Rule,
         learning_rate_factor: f64,
     ) -> Result<Self, CallDiagnostic> {
-        let factor = single(learning_rate_factor);
-        if factor > 0.0 && factor.is_finite() {
-            return Ok(Self { pattern, rule, learning_rate_factor });
-        }
-        Err(CallDiagnostic::call(format!(
-            "`learning_rate_factor` must be a number above 0 in single precision, found {learning_rate_factor:?}"
-        )))
+        NumberRange::POSITIVE
+            .check("learning_rate_factor", learning_rate_factor)
+            .map_err(CallDiagnostic::call)?;
+        Ok(Self { pattern, rule, learning_rate_factor })
     }
 }
 

@@ -5,9 +5,9 @@
 
 use std::fmt;
 
-use soybean_plan::{Register, RunScalar};
+use soybean_plan::{NumberRange, Register, RunScalar};
 
-use super::{operands::Operands, rule::Rule, single};
+use super::{operands::Operands, rule::Rule};
 use crate::signature::{FactorId, factor_id};
 
 /// The declaration of an optimizer.
@@ -119,7 +119,7 @@ pub struct Setting {
     /// The value without the setting.
     pub default: SettingValue,
     /// The numbers that it takes.
-    range: Range,
+    range: NumberRange,
     /// The setting in a few words.
     pub summary: &'static str,
 }
@@ -149,14 +149,14 @@ impl Setting {
     /// Declares a setting that is `true` or `false`.
     pub(super) const fn flag(name: &'static str, default: bool, summary: &'static str) -> Self {
         let default = SettingValue::Flag(default);
-        Self { name, default, range: Range::NON_NEGATIVE, summary }
+        Self { name, default, range: NumberRange::NON_NEGATIVE, summary }
     }
 
     /// Declares a setting that is a number.
     pub(super) const fn number(
         name: &'static str,
         default: f64,
-        range: Range,
+        range: NumberRange,
         summary: &'static str,
     ) -> Self {
         Self { name, default: SettingValue::Number(default), range, summary }
@@ -166,7 +166,7 @@ impl Setting {
     pub(super) const fn pair(
         name: &'static str,
         default: (f64, f64),
-        range: Range,
+        range: NumberRange,
         summary: &'static str,
     ) -> Self {
         Self { name, default: SettingValue::Pair(default.0, default.1), range, summary }
@@ -174,12 +174,12 @@ impl Setting {
 
     /// Declares a penalty on large parameters, which `no_decay` masks.
     pub(super) const fn weight_decay(default: f64, summary: &'static str) -> Self {
-        Self::number(WEIGHT_DECAY, default, Range::NON_NEGATIVE, summary)
+        Self::number(WEIGHT_DECAY, default, NumberRange::NON_NEGATIVE, summary)
     }
 
     /// Returns whether the setting takes this number.
     pub(super) fn takes(&self, number: f64) -> bool {
-        (self.range.contains)(number)
+        self.range.contains(number)
     }
 
     /// Returns the values that the setting takes, such as "a number from 0 to 3.4e38".
@@ -187,8 +187,8 @@ impl Setting {
     pub fn expected(&self) -> String {
         match self.default {
             SettingValue::Flag(_) => "`true` or `false`".to_owned(),
-            SettingValue::Number(_) => format!("a number {}", self.range.text),
-            SettingValue::Pair(..) => format!("two numbers {}", self.range.text),
+            SettingValue::Number(_) => format!("a number {}", self.range),
+            SettingValue::Pair(..) => format!("two numbers {}", self.range),
         }
     }
 }
@@ -198,23 +198,3 @@ pub(crate) const GRADIENT: &str = "gradient";
 
 /// The setting that `no_decay` masks.
 pub(super) const WEIGHT_DECAY: &str = "weight_decay";
-
-/// A range of numbers, as kernels take them in single precision.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Range {
-    contains: fn(f64) -> bool,
-    text: &'static str,
-}
-
-impl Range {
-    pub(super) const NON_NEGATIVE: Self =
-        Self { contains: |it| it >= 0.0 && single(it).is_finite(), text: "from 0 to 3.4e38" };
-    pub(super) const NON_POSITIVE: Self =
-        Self { contains: |it| it <= 0.0 && single(it).is_finite(), text: "from -3.4e38 to 0" };
-    pub(super) const AT_LEAST_ONE: Self =
-        Self { contains: |it| it >= 1.0 && single(it).is_finite(), text: "from 1 to 3.4e38" };
-    pub(super) const BELOW_ONE: Self = Self {
-        contains: |it| it >= 0.0 && single(it) < 1.0,
-        text: "from 0 to below 1 in single precision",
-    };
-}

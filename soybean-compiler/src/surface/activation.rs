@@ -1,6 +1,6 @@
 //! Functions of each element.
 
-use soybean_plan::{Binary, Register, Unary};
+use soybean_plan::{Binary, NumberRange, Register, Unary};
 
 use super::{Arguments, Row, SampleArgument, map_one};
 use crate::{
@@ -79,7 +79,7 @@ pub(super) const TABLE: &[Row] = &[
         doc: "`x` where `x > 0`, else `alpha (e^x - 1)`.",
         arguments: &["input", "alpha"],
         build: |builder, arguments| {
-            let alpha = arguments.number(1)?;
+            let alpha = arguments.number_in(1, NumberRange::FINITE)?;
             elementwise(builder, arguments, |it, x| elu(it, x, alpha, 1.0))
         },
         samples: &[&[SampleArgument::tensor(&[4, 6]), SampleArgument::Float(0.75)]],
@@ -89,7 +89,7 @@ pub(super) const TABLE: &[Row] = &[
         doc: "`x` where `x > 0`, else `alpha (e^(x / alpha) - 1)`.",
         arguments: &["input", "alpha"],
         build: |builder, arguments| {
-            let alpha = arguments.number(1)?;
+            let alpha = arguments.number_in(1, NumberRange::FINITE)?;
             if alpha == 0.0 {
                 return Err(arguments.expected_number(1, "a number other than 0", alpha));
             }
@@ -102,7 +102,7 @@ pub(super) const TABLE: &[Row] = &[
         doc: "`x` where `x > 0`, else `slope x`.",
         arguments: &["input", "slope"],
         build: |builder, arguments| {
-            let slope = arguments.number(1)?;
+            let slope = arguments.number_in(1, NumberRange::FINITE)?;
             elementwise(builder, arguments, |it, x| {
                 let (is_positive, scaled) = (it.is_positive(x), it.scale(x, slope));
                 it.select(is_positive, x, scaled)

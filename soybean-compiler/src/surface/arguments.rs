@@ -1,6 +1,6 @@
 //! The arguments of a call, with access that says what is wrong.
 
-use soybean_plan::DType;
+use soybean_plan::{DType, NumberRange};
 
 use super::{Form, Row};
 use crate::{
@@ -118,6 +118,19 @@ impl<'a> Arguments<'a> {
 
     pub(crate) fn number(&self, position: usize) -> Result<f64, CallDiagnostic> {
         self.given[position].as_number().ok_or_else(|| self.expected(position, "a number"))
+    }
+
+    /// Returns a number of this range.
+    pub(crate) fn number_in(
+        &self,
+        position: usize,
+        range: NumberRange,
+    ) -> Result<f64, CallDiagnostic> {
+        let number = self.number(position)?;
+        range
+            .check(self.row.arguments[position], number)
+            .map_err(|message| self.fault(position, message))?;
+        Ok(number)
     }
 
     pub(crate) fn integer(&self, position: usize) -> Result<i64, CallDiagnostic> {

@@ -1,6 +1,6 @@
 //! Batch norm: statistics of the batch in training, running ones in evaluation.
 
-use soybean_plan::Mode;
+use soybean_plan::{Mode, NumberRange};
 
 use super::{
     Arguments, Row, SampleArgument, activation, map,
@@ -58,10 +58,7 @@ fn batch_norm(
     let running_var = buffer(builder, arguments, 2, channels)?;
     let weight = vector(builder, arguments, 3, channels)?;
     let bias = vector(builder, arguments, 4, channels)?;
-    let momentum = arguments.number(5)?;
-    if !(0.0..=1.0).contains(&momentum) {
-        return Err(arguments.expected_number(5, "a number from 0 to 1", momentum));
-    }
+    let momentum = arguments.number_in(5, NumberRange::SHARE)?;
     let eps = eps(arguments, 6)?;
     if builder.mode() == Mode::Inference {
         let vectors = [running_mean, running_var, weight, bias];

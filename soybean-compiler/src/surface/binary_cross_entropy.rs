@@ -1,6 +1,6 @@
 //! Losses of two classes: each element is a logit or a probability, and its target is in `0..=1`.
 
-use soybean_plan::{Binary, Combine, Register, Unary};
+use soybean_plan::{Binary, Combine, NumberRange, Register, Unary};
 
 use super::{
     Arguments, Row, SampleArgument, activation, arithmetic,
@@ -133,13 +133,8 @@ fn of_probabilities(it: &mut ScalarBuilder, x: Register, t: Register) -> Registe
 // sigmoid(x), and a_t = alpha t + (1 - alpha) (1 - t). The power is of no 0, where its slope may be
 // infinite. Source: Lin et al. 2017, torchvision.
 fn focal(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, CallDiagnostic> {
-    let (alpha, gamma) = (arguments.number(2)?, arguments.number(3)?);
-    if !(0.0..=1.0).contains(&alpha) {
-        return Err(arguments.expected_number(2, "in 0..=1", alpha));
-    }
-    if gamma < 0.0 {
-        return Err(arguments.expected_number(3, "at least 0", gamma));
-    }
+    let alpha = arguments.number_in(2, NumberRange::SHARE)?;
+    let gamma = arguments.number_in(3, NumberRange::NON_NEGATIVE)?;
     mean_of(builder, arguments, |it, x, t| {
         let (loss, one) = (binary_cross_entropy(it, x, t), it.constant(1.0));
         let (negative, rest) = (it.unary(Unary::Negate, x), it.sub(one, t));

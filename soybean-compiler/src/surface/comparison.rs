@@ -245,7 +245,7 @@ fn minimum(it: &mut ScalarBuilder, x: Register, y: Register) -> Register {
 fn clamp(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, CallDiagnostic> {
     let value = arguments.any_tensor(0)?;
     let (low, high) = (arguments.number(1)?, arguments.number(2)?);
-    if low > high {
+    if low.is_nan() || high.is_nan() || low > high {
         return Err(arguments
             .fault(2, format!("`high` must not be less than `low`, found {low} and {high}")));
     }

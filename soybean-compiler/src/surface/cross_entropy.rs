@@ -1,6 +1,6 @@
 //! Losses of classes: scalars, or one number for each label.
 
-use soybean_plan::{Combine, Register, Shape, Unary};
+use soybean_plan::{Combine, NumberRange, Register, Shape, Unary};
 
 use super::{Arguments, Row, SampleArgument, broadcast::Operand, labels, map, reduction, softmax};
 use crate::{
@@ -161,10 +161,7 @@ fn cross_entropy_with(
 ) -> Result<Argument, CallDiagnostic> {
     let ignored = i32::try_from(arguments.integer(3)?).expect("integers are limited to 32 bits");
     let reduction = reduction_of(arguments, 4)?;
-    let smoothing = arguments.number(5)?;
-    if !(0.0..=1.0).contains(&smoothing) {
-        return Err(arguments.expected_number(5, "a number from 0 to 1", smoothing));
-    }
+    let smoothing = arguments.number_in(5, NumberRange::SHARE)?;
     let classes = operands(builder, arguments, Some(ignored))?;
     let weight = class_weights(builder, arguments, classes.n_classes)?;
     let parts = softmax::Shifted::new(builder, classes.rows, classes.leading.len());

@@ -1,7 +1,7 @@
 //! Dropout, by numbers that depend on the step and on an element's index in the whole tensor, so
 //! that every tiling drops the same elements.
 
-use soybean_plan::{Binary, Mode, Shape};
+use soybean_plan::{Binary, Mode, NumberRange, Shape};
 
 use super::{Arguments, Row, SampleArgument, map, noise};
 use crate::{
@@ -28,10 +28,7 @@ pub(super) const TABLE: &[Row] = &[Row {
 // element is dropped if its noise is below p.
 fn dropout(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, CallDiagnostic> {
     let value = arguments.tensor(builder, 0)?;
-    let p = arguments.number(1)?;
-    if !(0.0..1.0).contains(&p) {
-        return Err(arguments.expected_number(1, "a number from 0 to below 1", p));
-    }
+    let p = arguments.number_in(1, NumberRange::BELOW_ONE)?;
     Ok(Argument::Tensor(dropped(builder, value, p)))
 }
 

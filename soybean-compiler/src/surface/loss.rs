@@ -1,6 +1,6 @@
 //! Losses of numbers: scalars, each the mean over the batch, and similarities.
 
-use soybean_plan::{Binary, Combine, DType, Register, Shape, Unary};
+use soybean_plan::{Binary, Combine, DType, NumberRange, Register, Shape, Unary};
 
 use super::{Arguments, Row, SampleArgument, activation, conversion, map, norm, reduction};
 use crate::{
@@ -155,25 +155,17 @@ fn distance(it: &mut ScalarBuilder, x: Register, t: Register) -> Register {
 
 // d^2 / 2 where |d| <= delta, else delta (|d| - delta / 2), with d = x - t. Source: Huber 1964.
 fn huber(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, CallDiagnostic> {
-    let delta = positive(arguments, 2)?;
+    let delta = arguments.number_in(2, NumberRange::POSITIVE)?;
     mean_of(builder, arguments, |it, x, t| huber_of(it, x, t, delta))
 }
 
 // The same divided by beta. Source: Girshick 2015.
 fn smooth_l1(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, CallDiagnostic> {
-    let beta = positive(arguments, 2)?;
+    let beta = arguments.number_in(2, NumberRange::POSITIVE)?;
     mean_of(builder, arguments, |it, x, t| {
         let huber = huber_of(it, x, t, beta);
         it.scale(huber, 1.0 / beta)
     })
-}
-
-fn positive(arguments: &Arguments<'_>, position: usize) -> Result<f64, CallDiagnostic> {
-    let number = arguments.number(position)?;
-    if number > 0.0 {
-        return Ok(number);
-    }
-    Err(arguments.expected_number(position, "positive", number))
 }
 
 fn huber_of(it: &mut ScalarBuilder, x: Register, t: Register, delta: f64) -> Register {
@@ -244,7 +236,7 @@ fn cosine_embedding(
 ) -> Result<Argument, CallDiagnostic> {
     let tensors = same_shapes(builder, arguments, ["", "the other tensor"])?;
     let rows = row_shape(builder, arguments, tensors[0])?;
-    let margin = arguments.number(3)?;
+    let margin = arguments.number_in(3, NumberRange::COSINE)?;
     let Argument::Tensor(target) = *arguments.get(2) else {
         return Err(arguments.expected(2, "a tensor"));
     };
@@ -291,7 +283,7 @@ fn triplet_margin(
     let [input, near, far] =
         same_shapes(builder, arguments, ["", "the positive tensor", "the negative tensor"])?;
     let rows = row_shape(builder, arguments, input)?;
-    let margin = arguments.number(3)?;
+    let margin = arguments.number_in(3, NumberRange::NON_NEGATIVE)?;
     let squares = [near, far].map(|other| {
         let squares = map_all(builder, &[input, other], |it, x| {
             let difference = it.sub(x[0], x[1]);

@@ -1,6 +1,6 @@
 //! Normalization. Variances are taken of what is already less its mean, so that nothing cancels.
 
-use soybean_plan::{Binary, Combine, ImageLayout, PoolingForm, Shape, Unary};
+use soybean_plan::{Binary, Combine, ImageLayout, NumberRange, PoolingForm, Shape, Unary};
 
 use super::{
     Arguments, Row, SampleArgument, activation, layout, map, map_one,
@@ -178,7 +178,9 @@ fn local_response_norm(
         );
     };
     let size = arguments.size(1, 1)?;
-    let (alpha, beta, k) = (arguments.number(2)?, arguments.number(3)?, arguments.number(4)?);
+    let alpha = arguments.number_in(2, NumberRange::NON_NEGATIVE)?;
+    let beta = arguments.number_in(3, NumberRange::FINITE)?;
+    let k = arguments.number_in(4, NumberRange::POSITIVE)?;
     let mut it = ScalarBuilder::default();
     let x = it.input(0);
     let square = it.mul(x, x);
@@ -290,11 +292,7 @@ pub(super) fn vector(
 }
 
 pub(super) fn eps(arguments: &Arguments<'_>, position: usize) -> Result<f64, CallDiagnostic> {
-    let eps = arguments.number(position)?;
-    match eps >= 0.0 {
-        true => Ok(eps),
-        false => Err(arguments.expected_number(position, "at least 0", eps)),
-    }
+    arguments.number_in(position, NumberRange::NON_NEGATIVE)
 }
 
 // x / max(|x|, eps)
@@ -317,9 +315,5 @@ pub(super) fn least_length(
     arguments: &Arguments<'_>,
     position: usize,
 ) -> Result<f64, CallDiagnostic> {
-    let eps = arguments.number(position)?;
-    match eps >= 1e-18 {
-        true => Ok(eps),
-        false => Err(arguments.expected_number(position, "at least 1e-18", eps)),
-    }
+    arguments.number_in(position, NumberRange::LENGTH)
 }

@@ -32,6 +32,7 @@ mod plannable;
 mod planner;
 mod pooled_masks;
 mod precision;
+mod ranges;
 mod recipes;
 mod recosted;
 mod replicas;

@@ -66,7 +66,8 @@ impl Trainer {
         }
     }
 
-    /// Replaces the counters, after a state was loaded that was saved with them.
+    /// Replaces the counters, after a state was loaded that was saved with them. Counters that a
+    /// trainer of this model cannot have are an error of the next training step.
     pub fn set_counters(&mut self, counters: Counters) {
         self.history = History { counters, ..History::default() };
     }

@@ -29,8 +29,8 @@ fn a_loss_that_is_not_a_number_is_an_error_that_names_the_step() {
 fn learning_rates_that_are_not_finite_are_refused() {
     let mut trainer = trainer(2);
     let (x, y) = batch(0);
-    for rate in [f32::NAN, f32::INFINITY] {
-        let message = format!("expected a finite learning rate, found {rate}");
+    for rate in [f32::NAN, f32::INFINITY, -0.5] {
+        let message = format!("`learning_rate` must be a number from 0 to 3.4e38, found {rate}");
         let config = Config { learning_rate: rate, ..config() };
         let error = Trainer::new_shared(vouched(program(1)), config).err().unwrap();
         assert_eq!((error.kind(), error.to_string()), (ErrorKind::Choice, message.clone()));

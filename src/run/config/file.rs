@@ -16,7 +16,7 @@ use super::{
     setting::{Key, Setting, Value},
     settings::settings,
 };
-use crate::run::{Curve, Schedule};
+use crate::run::{Curve, Metric, Schedule};
 
 impl TrainConfig {
     /// Reads a TOML file, whose keys are the names of the flags of `train`.
@@ -58,6 +58,12 @@ impl TrainConfig {
         if curve == Curve::Step && decay_every.is_none() {
             return needs("schedule = \"step\"", "decay-every");
         }
+        let (peak, floor) = (self.trainer.learning_rate, self.schedule.floor);
+        if floor > peak {
+            return Err(config_error(format!(
+                "min-lr: expected a number from 0 to {peak}, the learning rate, found `{floor}`"
+            )));
+        }
         if !self.map.is_empty() && self.weights.is_none() {
             return needs("map", "weights");
         }
@@ -66,6 +72,7 @@ impl TrainConfig {
             Resume::Must if self.out.is_none() => return needs("resume = \"must\"", "out"),
             Resume::Auto | Resume::Must | Resume::Never | Resume::From(_) => {}
         }
+        Metric::check_all(&self.metrics)?;
         one_entry(tables)?;
         if tables.is_updated_by_host() {
             let name = &tables.name;

@@ -45,6 +45,11 @@ pub(crate) fn fit(
     check_data(trainer, split, &tables.inputs, config.trainer.seed)?;
     let n_batches = (train.n_batches() as u64).min(config.batch_limit.unwrap_or(u64::MAX));
     let n_steps = config.steps.unwrap_or_else(|| config.epochs.saturating_mul(n_batches));
+    let warm_up = config.schedule.warm_up;
+    if warm_up > n_steps && n_steps > 0 {
+        let text = format!("the warm-up of {warm_up} steps is longer than the run of {n_steps}");
+        note(observer, &text);
+    }
     let custom = metric.filter(|it| it.is_custom());
     let initial = initialize(trainer, config, observer, |trainer| {
         custom.map_or(Ok(()), |it| check_custom_metric(it, trainer, &mut held_out, tables, config))

@@ -4,11 +4,11 @@
 //! are operators of the graph, and states and reductions are partitioned by the search as all
 //! others. Vectors and scalars have mean squares of all elements.
 
-use soybean_plan::{Binary, Register, RunScalar, Unary};
+use soybean_plan::{Binary, NumberRange, Register, RunScalar, Unary};
 
 use crate::{
     optimizer::{
-        method::{Layout, Method, Range, Setting, State, Statistic},
+        method::{Layout, Method, Setting, State, Statistic},
         operands::Operands,
         rule::Rule,
     },
@@ -23,16 +23,21 @@ pub(super) static ADAFACTOR: Method = Method {
         Setting::number(
             "beta2_decay",
             -0.8,
-            Range::NON_POSITIVE,
+            NumberRange::NON_POSITIVE,
             "the exponent of the update's number in the weight of the newest squares",
         ),
         Setting::pair(
             "eps",
             (F32_EPSILON, 1e-3),
-            Range::NON_NEGATIVE,
+            NumberRange::NON_NEGATIVE,
             "the least mean square of rows, and the least root mean square of the parameter",
         ),
-        Setting::number("d", 1.0, Range::AT_LEAST_ONE, "the largest root mean square of an update"),
+        Setting::number(
+            "d",
+            1.0,
+            NumberRange::AT_LEAST_ONE,
+            "the largest root mean square of an update",
+        ),
         Setting::weight_decay(0.0, "the decoupled weight decay"),
     ],
     states: |_, n_dims| match is_factored(n_dims) {

@@ -1,9 +1,9 @@
 //! Adagrad.
 
-use soybean_plan::{Register, RunScalar, Unary};
+use soybean_plan::{NumberRange, Register, RunScalar, Unary};
 
 use crate::optimizer::{
-    method::{Method, Range, Setting, State},
+    method::{Method, Setting, State},
     operands::Operands,
     rule::Rule,
 };
@@ -13,14 +13,24 @@ pub(super) static ADAGRAD: Method = Method {
     summary: "gradients divided by the root of the sum of their squares",
     source: "Duchi et al. 2011, as in PyTorch",
     settings: &[
-        Setting::number("lr_decay", 0.0, Range::NON_NEGATIVE, "the decay of the learning rate"),
+        Setting::number(
+            "lr_decay",
+            0.0,
+            NumberRange::NON_NEGATIVE,
+            "the decay of the learning rate",
+        ),
         Setting::number(
             "initial_accumulator_value",
             0.0,
-            Range::NON_NEGATIVE,
+            NumberRange::NON_NEGATIVE,
             "a number added to the sum of squares",
         ),
-        Setting::number("eps", 1e-10, Range::NON_NEGATIVE, "a number added to the denominator"),
+        Setting::number(
+            "eps",
+            1e-10,
+            NumberRange::NON_NEGATIVE,
+            "a number added to the denominator",
+        ),
         Setting::weight_decay(0.0, "the L2 penalty"),
     ],
     states: |_, _| vec![State::full("square_sum")],

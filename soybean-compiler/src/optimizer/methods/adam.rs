@@ -1,9 +1,9 @@
 //! Adam, and `AdamW` with decoupled weight decay.
 
-use soybean_plan::{Register, RunScalar, Unary};
+use soybean_plan::{NumberRange, Register, RunScalar, Unary};
 
 use crate::optimizer::{
-    method::{Method, Range, Setting, State},
+    method::{Method, Setting, State},
     operands::Operands,
     rule::Rule,
 };
@@ -41,12 +41,12 @@ const COMMON: Method = Method {
 const BETAS: Setting = Setting::pair(
     "betas",
     (0.9, 0.999),
-    Range::BELOW_ONE,
+    NumberRange::BELOW_ONE,
     "the decay of the moving means of the gradient and of its square",
 );
 
 const EPS: Setting =
-    Setting::number("eps", 1e-8, Range::NON_NEGATIVE, "a number added to the denominator");
+    Setting::number("eps", 1e-8, NumberRange::NON_NEGATIVE, "a number added to the denominator");
 
 /// Returns the bias corrections of both means.
 fn corrections(rule: &Rule) -> [RunScalar; 2] {

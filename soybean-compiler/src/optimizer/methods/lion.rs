@@ -1,10 +1,10 @@
 //! Lion: evolved sign momentum.
 
-use soybean_plan::{Binary, Register};
+use soybean_plan::{Binary, NumberRange, Register};
 
 use crate::{
     optimizer::{
-        method::{Method, Range, Setting, State},
+        method::{Method, Setting, State},
         operands::Operands,
         rule::Rule,
     },
@@ -19,7 +19,7 @@ pub(super) static LION: Method = Method {
         Setting::pair(
             "betas",
             (0.9, 0.99),
-            Range::BELOW_ONE,
+            NumberRange::BELOW_ONE,
             "the decay of the mean in the update, and of the mean that is kept",
         ),
         Setting::weight_decay(0.0, "the decoupled weight decay"),

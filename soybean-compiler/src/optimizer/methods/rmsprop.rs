@@ -1,9 +1,9 @@
 //! `RMSprop`.
 
-use soybean_plan::{Register, Unary};
+use soybean_plan::{NumberRange, Register, Unary};
 
 use crate::optimizer::{
-    method::{Method, Range, Setting, State},
+    method::{Method, Setting, State},
     operands::Operands,
     rule::Rule,
 };
@@ -13,12 +13,17 @@ pub(super) static RMSPROP: Method = Method {
     summary: "gradients divided by the root of a moving mean of their squares",
     source: "Tieleman & Hinton 2012, as in PyTorch",
     settings: &[
-        Setting::number("alpha", 0.99, Range::BELOW_ONE, "the decay of the moving means"),
-        Setting::number("eps", 1e-8, Range::NON_NEGATIVE, "a number added to the denominator"),
+        Setting::number("alpha", 0.99, NumberRange::BELOW_ONE, "the decay of the moving means"),
+        Setting::number(
+            "eps",
+            1e-8,
+            NumberRange::NON_NEGATIVE,
+            "a number added to the denominator",
+        ),
         Setting::number(
             "momentum",
             0.0,
-            Range::NON_NEGATIVE,
+            NumberRange::NON_NEGATIVE,
             "the share of the last update in the next",
         ),
         Setting::flag("centered", false, "whether squares are those of deviations from the mean"),

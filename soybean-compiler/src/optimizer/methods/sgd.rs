@@ -1,9 +1,9 @@
 //! Stochastic gradient descent, with momentum and Nesterov's momentum.
 
-use soybean_plan::Register;
+use soybean_plan::{NumberRange, Register};
 
 use crate::optimizer::{
-    method::{Method, Range, Setting, State},
+    method::{Method, Setting, State},
     operands::Operands,
     rule::Rule,
 };
@@ -16,7 +16,7 @@ pub(super) static SGD: Method = Method {
         Setting::number(
             "momentum",
             0.0,
-            Range::NON_NEGATIVE,
+            NumberRange::NON_NEGATIVE,
             "the share of the last update in the next",
         ),
         Setting::flag("nesterov", false, "whether the gradient looks ahead along the momentum"),

@@ -1,6 +1,6 @@
 //! The options of attention: which keys queries see, and how scores become weights.
 
-use soybean_plan::{DType, Mode, ScalarProgram, Shape};
+use soybean_plan::{DType, Mode, NumberRange, ScalarProgram, Shape};
 
 use super::{Seen, grouped, score, window};
 use crate::{
@@ -118,14 +118,8 @@ impl Options {
         operands: [Value; 3],
     ) -> Result<Self, CallDiagnostic> {
         let seen = seen(builder, arguments, operands)?;
-        let scale = arguments.number(6)?;
-        if !scale.is_finite() {
-            return Err(arguments.expected_number(6, "finite", scale));
-        }
-        let p = arguments.number(7)?;
-        if !(0.0..1.0).contains(&p) {
-            return Err(arguments.expected_number(7, "a number from 0 to below 1", p));
-        }
+        let scale = arguments.number_in(6, NumberRange::FINITE)?;
+        let p = arguments.number_in(7, NumberRange::BELOW_ONE)?;
         let shapes = operands.map(|it| builder.shape(it));
         let bias = bias(builder, arguments, &shapes)?;
         let segments = segments(builder, arguments, &shapes)?;

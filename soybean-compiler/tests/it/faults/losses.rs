@@ -15,8 +15,16 @@ fn losses() {
         );
     }
     let x = || Tensor(&[2]);
-    check("huber_loss", &[x(), x(), integer(0)], "2: `delta` must be positive, found 0");
-    check("smooth_l1_loss", &[x(), x(), float(-1.5)], "2: `beta` must be positive, found -1.5");
+    check(
+        "huber_loss",
+        &[x(), x(), integer(0)],
+        "2: `delta` must be a number above 0 in single precision, so from 1e-45 to 3.4e38, found 0",
+    );
+    check(
+        "smooth_l1_loss",
+        &[x(), x(), float(-1.5)],
+        "2: `beta` must be a number above 0 in single precision, so from 1e-45 to 3.4e38, found -1.5",
+    );
     check("one_hot", &[Labels(&[2]), integer(0)], "1: `n_classes` must be at least 1, found 0");
     check(
         "one_hot",
@@ -33,7 +41,7 @@ fn losses() {
     check(
         "sigmoid_focal_loss",
         &[x(), x(), float(0.5), float(-1.0)],
-        "3: `gamma` must be at least 0, found -1",
+        "3: `gamma` must be a number from 0 to 3.4e38, found -1",
     );
     check(
         "triplet_margin_loss",
@@ -48,7 +56,7 @@ fn losses() {
     check(
         "cosine_similarity",
         &[x(), x(), integer(0), integer(0)],
-        "3: `eps` must be at least 1e-18, found 0",
+        "3: `eps` must be a number from 1e-18 to 3.4e38, found 0",
     );
 }
 
