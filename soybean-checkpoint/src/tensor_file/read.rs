@@ -60,6 +60,18 @@ pub(crate) fn entries(path: &Path) -> Result<Vec<Entry>, Error> {
     Ok(Reader::open(path)?.entries)
 }
 
+/// Describes a file of another format by its first eight bytes.
+fn other_format(start: u64) -> Option<&'static str> {
+    const PYTORCH: &str = "one of PyTorch's (.pt, .pth, .bin): save it with `safetensors.torch.save_file(model.state_dict(), path)`";
+    match start.to_le_bytes() {
+        [b'P', b'K', 3 | 5 | 7, ..] | [0x80, 2..=5, ..] => Some(PYTORCH),
+        [0x93, b'N', b'U', b'M', b'P', b'Y', ..] => Some("one of NumPy's (.npy)"),
+        [0x89, b'H', b'D', b'F', ..] => Some("one in HDF5 (.h5)"),
+        [b'G', b'G', b'U', b'F', ..] => Some("one in GGUF"),
+        _ => None,
+    }
+}
+
 /// A file of tensors that is read from start to end while its checksum is computed.
 pub(crate) struct Reader {
     file: File,
@@ -90,22 +102,16 @@ impl Reader {
         }
         let mut length = [0; 8];
         read(&mut length)?;
-        // An archive or a pickle.
-        let is_pytorch = length.starts_with(b"PK\x03\x04") || length.starts_with(&[0x80]);
         let length = u64::from_le_bytes(length);
         let most = MAX_HEADER_BYTES.min(n_bytes - 8);
         let header_bytes = usize::try_from(length).ok().filter(|_| length <= most);
         let Some(header_bytes) = header_bytes else {
-            if is_pytorch {
-                return Err(wrong(
-                    "expected a file of tensors (safetensors), found what PyTorch's `torch.save` \
-                     writes: save it with `safetensors.torch.save_file`"
-                        .to_owned(),
-                ));
-            }
-            return Err(wrong(format!(
-                "expected a header of at most {most} bytes at offset 8, found one of {length}"
-            )));
+            return Err(wrong(match other_format(length) {
+                Some(found) => format!("expected a file of tensors (safetensors), found {found}"),
+                None => format!(
+                    "expected a header of at most {most} bytes at offset 8, found one of {length}"
+                ),
+            }));
         };
         let mut header = vec![0; header_bytes];
         read(&mut header)?;
