@@ -69,7 +69,9 @@ pub use fuse::fuse;
 pub use initializers::init_names;
 pub use model::Model;
 pub use network::{GradientSum, Network};
-pub use optimizer::{Group, METHODS, Method, Optimizer, Rule, Setting, SettingValue, optimizer};
+pub use optimizer::{
+    Group, LEARNING_RATE, METHODS, Method, Optimizer, Rule, Setting, SettingValue, optimizer,
+};
 pub use options::Options;
 pub use pass::{Observer, Stage};
 pub use peak::{Content, Held, Peak};

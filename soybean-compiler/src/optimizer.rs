@@ -21,7 +21,7 @@ pub use group::Group;
 pub(crate) use method::{GRADIENT, Layout};
 pub use method::{Method, Setting, SettingValue};
 pub use methods::METHODS;
-pub use rule::Rule;
+pub use rule::{LEARNING_RATE, Rule};
 
 /// The settings of updates.
 #[derive(Clone, Debug, PartialEq)]

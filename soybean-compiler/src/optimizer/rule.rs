@@ -9,6 +9,9 @@ use super::{
 };
 use crate::{builder::Argument, diagnostic::CallDiagnostic};
 
+/// Where the learning rate is given, for those who look for it among the settings.
+pub const LEARNING_RATE: &str = "the learning rate is not part of the model: write `Config { learning_rate: 0.001, ..Config::default() }`, or `train --learning-rate 0.001`";
+
 /// An optimizer's [`Method`] with the values of its settings.
 #[derive(Clone)]
 pub struct Rule {
@@ -151,7 +154,10 @@ impl Rule {
         let mut known: Vec<&str> = self.method.settings.iter().map(|it| it.name).collect();
         known.push("no_decay");
         CallDiagnostic::call(format!("`{}` has no setting `{setting}`", self.method.name))
-            .with_help(format!("its settings are {}", known.join(", ")))
+            .with_help(match setting {
+                "lr" | "learning_rate" => LEARNING_RATE.to_owned(),
+                _ => format!("its settings are {}", known.join(", ")),
+            })
     }
 
     /// Checks the settings together.

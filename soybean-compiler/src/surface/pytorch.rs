@@ -1,8 +1,10 @@
 //! PyTorch's names for what operators here are called, or written, otherwise.
 
+mod modules;
 mod names;
 
 use super::{call_text, find};
+use modules::MODULES;
 use names::NAMES;
 
 /// The counterpart of a name of PyTorch.
@@ -27,6 +29,9 @@ pub fn pytorch_counterpart(name: &str) -> Option<String> {
                 format!("PyTorch's `{name}` has no counterpart: {reason}")
             }
         });
+    }
+    if let Some((_, text)) = MODULES.iter().find(|(it, _)| *it == name) {
+        return Some(format!("for PyTorch's `{name}`, write {text}"));
     }
     let in_place = name.strip_suffix('_')?;
     let call = written(in_place)?;
@@ -134,6 +139,7 @@ mod tests {
         check("view", "PyTorch's `view` is `x.reshape(shape)`");
         check("cat", "PyTorch's `cat` is `concat(tensors, dim)`");
         check("trunc", "for PyTorch's `trunc`, write `x.to_i32().to_f32()`");
+        check("Linear", "for PyTorch's `Linear`, write `nn::linear(x, out_features)`");
         check("relu_", "operators change no tensor in place: write `x = x.relu()`");
         check(
             "svd",
