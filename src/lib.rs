@@ -153,8 +153,6 @@ mod trainer;
 #[doc(inline)]
 pub use soybean_eager as eager;
 pub use soybean_explain as explain;
-#[doc(hidden)]
-pub use soybean_macros::__continue;
 /// Compiles the forward function of a model into a trainer for N GPUs, or a predictor.
 ///
 /// # Examples
@@ -267,6 +265,8 @@ pub use soybean_macros::__continue;
 // The documentation in `soybean-macros` follows.
 #[doc(inline)]
 pub use soybean_macros::model;
+#[doc(hidden)]
+pub use soybean_macros::{__Configured, __continue, __removed};
 #[doc(inline)]
 pub use soybean_macros::{constant, layer, operator};
 pub use soybean_plan as plan;

@@ -10,12 +10,13 @@ use std::collections::BTreeMap;
 use proc_macro2::TokenStream;
 use quote::ToTokens;
 use soybean_compiler::{
-    Argument, MAX_GPUS, MAX_WORK, Objective, Optimizer, Padding, SearchEffort, Strategy,
-    is_max_work,
+    Argument, LEARNING_RATE, MAX_GPUS, MAX_WORK, Objective, Optimizer, Padding, SearchEffort,
+    Strategy, is_max_work,
 };
 use soybean_plan::{Mode, Precision, parse_bytes};
 use syn::{
     Expr, Ident, Token,
+    ext::IdentExt,
     parse::{Parse, ParseStream},
     punctuated::Punctuated,
 };
@@ -51,7 +52,7 @@ const fn only(mode: Mode, name: &'static str, example: &'static str) -> Known {
 }
 
 /// All arguments.
-const ARGUMENTS: [Known; 19] = [
+const ARGUMENTS: [Known; 20] = [
     always("gpus", "8"),
     only(Mode::Training, "optimizer", "sgd(momentum = 0.9)"),
     always("strategy", "\"auto\""),
@@ -62,6 +63,7 @@ const ARGUMENTS: [Known; 19] = [
     always("search", "\"thorough\""),
     always("padding", "\"off\""),
     always("max_work", "1.2"),
+    always("crate", "path::of::soybean"),
     always("mode", "\"inference\""),
     always("entries", "(prefill = 1, decode = 128)"),
     only(Mode::Training, "freeze", "[\"encoder.*\"]"),
@@ -71,6 +73,32 @@ const ARGUMENTS: [Known; 19] = [
     only(Mode::Training, "accumulate", "4"),
     only(Mode::Training, "ema", "0.999"),
     only(Mode::Training, "non_finite", "\"skip\""),
+];
+
+/// Names of what is given elsewhere, with the places.
+const ELSEWHERE: [(&[&str], &str); 7] = [
+    (&["lr", "learning_rate"], LEARNING_RATE),
+    (
+        &["epochs", "max_epochs", "num_epochs"],
+        "write `train --epochs 20`, or `TrainConfig::new(20, 0.001)`",
+    ),
+    (
+        &["batch", "batch_size"],
+        "the batch size is a dim of the function's arguments: `x: Tensor<f32, 64, 784>`",
+    ),
+    (&["seed"], "write `train --seed 1`, or `Config { seed: 1, ..Config::default() }`"),
+    (
+        &["device", "devices"],
+        "`gpus = 8` is their number; `train --device cuda` chooses their kind",
+    ),
+    (
+        &["weight_decay", "momentum", "betas", "eps"],
+        "it is a setting of the optimizer: `optimizer = adamw(weight_decay = 0.1)`",
+    ),
+    (
+        &["scheduler", "schedule", "warmup", "warmup_steps"],
+        "write `train --schedule cosine`, or the field `schedule` of `TrainConfig`",
+    ),
 ];
 
 /// The arguments as the user wrote them.
@@ -94,7 +122,7 @@ struct Setting {
 
 impl Parse for Setting {
     fn parse(input: ParseStream<'_>) -> syn::Result<Self> {
-        let name: Ident = input.parse()?;
+        let name = input.call(Ident::parse_any)?;
         if !input.peek(Token![=]) {
             let help = format!("the arguments are written `{name} = ..`");
             return Err(syn::Error::new_spanned(name, help));
@@ -197,7 +225,7 @@ impl Attribute {
             Expr::Assign(assign) => Some(&*assign.right),
             _ => None,
         });
-        let is_value = |name: &str| !["optimizer", "groups", "entries"].contains(&name);
+        let is_value = |name: &str| !["crate", "optimizer", "groups", "entries"].contains(&name);
         let others = self.values.iter().filter(move |it| is_value(it.0)).map(|it| it.1);
         let of_entries =
             self.entries().into_iter().flat_map(|it| it.n_calls.into_iter().chain(it.freeze()));
@@ -341,7 +369,11 @@ pub(crate) fn entries_of(attribute: &TokenStream) -> Vec<String> {
 /// Describes an unknown argument.
 fn unknown(name: &str) -> Diagnostic {
     let known = ARGUMENTS.map(|it| format!("{} = {}", it.name, it.example)).join(", ");
-    let message = Diagnostic::new(format!("unknown argument `{name}`")).note("known", known);
+    let message = Diagnostic::new(format!("unknown argument `{name}`"));
+    if let Some((_, help)) = ELSEWHERE.iter().find(|(names, _)| names.contains(&name)) {
+        return message.help(*help);
+    }
+    let message = message.note("known", known);
     match suggestion::nearest(name, ARGUMENTS.map(|it| it.name)) {
         Some(nearest) => message.help(format!("did you mean `{nearest}`?")),
         None => message,

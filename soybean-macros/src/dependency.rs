@@ -39,14 +39,16 @@ pub(crate) struct Dependency {
 }
 
 /// Returns the dependencies of an item, in the order in which they are named. `may_import` tells
-/// whether something outside of the item's functions may import a name.
+/// whether something outside of the item's functions may import a name. Imports within at most
+/// `n_outer` groups are seen everywhere in the item, so paths keep the names that they give.
 pub(crate) fn dependencies(
     item: &TokenStream,
+    n_outer: usize,
     may_import: impl Fn(&str) -> bool,
 ) -> Vec<Dependency> {
-    let mut scan = Scan::default();
+    let mut scan = Scan { n_outer, ..Scan::default() };
     scan.stream(item.clone());
-    let Scan { paths, defined, imports, prefixes } = scan;
+    let Scan { paths, defined, imports, prefixes, .. } = scan;
     let mut seen = BTreeSet::new();
     let mut dependencies = Vec::new();
     for Found { segments, leading, tokens, is_constant } in paths {
@@ -93,7 +95,12 @@ fn is_other(segments: &[String]) -> bool {
     let is_built_in = PARAMETERS.contains(&name) || soybean_compiler::init_names().contains(&name);
     match segments {
         [_] => is_built_in,
-        [first, ..] if first == "soybean" && (is_built_in || name == SCOPE) => true,
+        [.., module, _]
+            if (is_built_in || name == SCOPE)
+                && ["soybean", "prelude", "eager"].contains(&module.as_str()) =>
+        {
+            true
+        }
         [first, rest @ ..] => {
             OTHERS.contains(&first.as_str())
                 || is_type(first)
@@ -121,6 +128,9 @@ struct Scan {
     imports: BTreeMap<String, TokenStream>,
     /// The first segments of paths.
     prefixes: BTreeSet<String>,
+    /// The number of groups around the tokens.
+    depth: usize,
+    n_outer: usize,
 }
 
 impl Scan {
@@ -142,7 +152,9 @@ impl Scan {
                 TokenTree::Ident(_) => self.path(&tokens, index),
                 TokenTree::Punct(it) if it.as_char() == '#' => index + 2,
                 TokenTree::Group(it) => {
+                    self.depth += 1;
                     self.stream(it.stream());
+                    self.depth -= 1;
                     index + 1
                 }
                 TokenTree::Punct(_) | TokenTree::Literal(_) => index + 1,
@@ -161,7 +173,9 @@ impl Scan {
         let length = tokens[start..].iter().position(|it| is_punct(Some(it), ';'));
         let end = length.map_or(tokens.len(), |it| start + it + 1);
         let item: TokenStream = tokens[start..end].iter().cloned().collect();
-        if let Ok(item) = syn::parse2::<ItemUse>(item) {
+        if let Ok(item) = syn::parse2::<ItemUse>(item)
+            && self.depth > self.n_outer
+        {
             self.imports.extend(imports(&item));
         }
         end
@@ -286,7 +300,7 @@ mod tests {
 
     fn check(item: &str, expected: &[&str]) {
         let item: TokenStream = item.parse().expect("the test's source has tokens");
-        let found = dependencies(&item, |_| true);
+        let found = dependencies(&item, 0, |_| true);
         let found: Vec<_> = found
             .iter()
             .map(|it| format!("{} = {}", it.key, it.path).replace(" :: ", "::"))

@@ -29,7 +29,7 @@ impl Diagnostic {
         self.note("help", text)
     }
 
-    fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         let width = self.notes.iter().map(|(label, _)| label.len() + 1).max().unwrap_or(0);
         let mut text = self.headline.clone();
         let (help, facts): (Vec<_>, Vec<_>) =

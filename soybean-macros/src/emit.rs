@@ -83,7 +83,8 @@ fn imports(text: &mut String) {
     write_to(
         text,
         format_args!(
-            "use ::std::borrow::Cow;\n\
+            "#[allow(unused_imports)]\n\
+             use ::std::{{borrow::Cow, prelude::v1::*}};\n\
              use ::soybean::runtime::{{Model, Rank}};\n\
              #[allow(unused_imports)]\n\
              use ::soybean::plan::{{{}}};\n",
@@ -137,7 +138,7 @@ fn of_entries(text: &mut String, name: &str, entries: &[Vec<Step>]) {
         calls(text, &format!("{name}_{entry}"), steps);
         text.push_str("}\n");
     }
-    text.push_str("_ => unreachable!(\"there is no such entry\"),\n}\n}\n");
+    text.push_str("_ => ::core::unreachable!(\"there is no such entry\"),\n}\n}\n");
 }
 
 /// Writes the calls of those functions.

@@ -5,12 +5,14 @@
 //! reported, so one pass reports all independent errors.
 
 mod argument;
+mod assertion;
 mod budget;
 pub(crate) mod call;
 mod closure;
 mod control;
 mod custom;
 pub(crate) mod expression;
+mod matching;
 mod operator;
 pub(crate) mod parameter;
 pub(crate) mod scope;
@@ -22,19 +24,19 @@ use std::{collections::BTreeMap, rc::Rc};
 
 use quote::ToTokens;
 use soybean_compiler::Builder;
-use syn::{Expr, ExprCall, ItemConst, ItemFn};
+use syn::{Expr, ExprCall, ItemConst, ItemFn, Macro};
 
 use crate::{
     diagnostic::{Diagnostic, Diagnostics},
     layers::{Layers, Link},
     naming::Naming,
-    scope::{Definition, Frame, Items, Origin},
+    scope::{Definition, Frame, Items, Origin, Owner},
     source_text::{place, place_text, relative_place, source_text},
     unsupported::Unsupported,
     value::Value,
 };
 
-use self::{budget::Budget, tensor::Assertion};
+use self::{assertion::Arguments, budget::Budget, tensor::Assertion};
 
 /// The largest number of calls that a message lists.
 const MAX_CALLS: usize = 4;
@@ -69,14 +71,23 @@ pub(crate) struct Evaluator<'a> {
     depth: usize,
     /// Values of consts by their addresses; `None` while one is being computed.
     constants: BTreeMap<*const ItemConst, Option<Value<'a>>>,
+    /// The arguments of macro calls by the addresses of the calls.
+    macros: BTreeMap<*const Macro, &'a Arguments>,
+    /// The first error that rustc reports too, if there is one.
+    pub(crate) left_to_rustc: Option<syn::Error>,
+    /// The number of consts of the module that are being evaluated.
+    n_consts: usize,
+    /// Functions and consts of other modules that are no layers, as the user wrote their paths, with
+    /// messages.
+    pub(crate) unmarked: Vec<(String, String)>,
 }
 
 /// A call that is being evaluated.
 struct Call<'a> {
     function: &'a ItemFn,
     call: &'a ExprCall,
-    /// True if it is a call of the model's own code, and not of a layer from elsewhere.
-    is_in_model: bool,
+    /// The owner of the code that contains the call.
+    owner: Owner,
     /// Its file and line.
     place: String,
 }
@@ -106,6 +117,10 @@ impl<'a> Evaluator<'a> {
             budget: Budget::default(),
             depth: 0,
             constants: BTreeMap::new(),
+            macros: BTreeMap::new(),
+            left_to_rustc: None,
+            n_consts: 0,
+            unmarked: Vec::new(),
         }
     }
 
@@ -129,11 +144,6 @@ impl<'a> Evaluator<'a> {
         self.body(function, arguments)
     }
 
-    /// Returns whether the value of this const was requested and could not be computed.
-    pub(crate) fn is_poisoned(&self, item: &ItemConst) -> bool {
-        matches!(self.constants.get(&std::ptr::from_ref(item)), Some(Some(value)) if value.is_poisoned())
-    }
-
     /// Resolves a path that leads out of the item with these items; `None` if it resolves to
     /// nothing.
     fn linked(&self, items: &Items<'a>, path: &str) -> Option<Linked<'a>> {
@@ -143,7 +153,7 @@ impl<'a> Evaluator<'a> {
             Link::To(id) => match self.layers.units.get(id) {
                 Some(unit) => {
                     let item = std::iter::once(&unit.item);
-                    Linked::To(unit.definition(), Items::root(item, Origin::Layer(&unit.links)))
+                    Linked::To(unit.definition(), Items::root(item, Origin::Layer(unit)))
                 }
                 None => Linked::Faulty,
             },
@@ -183,23 +193,45 @@ impl<'a> Evaluator<'a> {
         }
     }
 
-    /// Reports an error with the calls that lead to it.
+    /// Reports an error with the calls that lead to it. An error in a layer of another crate is
+    /// reported at the user's call.
     fn report(&mut self, at: &dyn ToTokens, message: impl Into<Diagnostic>) -> Value<'a> {
         // What is not evaluated may look like an error.
         if self.budget.is_spent {
             return Value::Poison;
         }
         let mut message = message.into();
-        let mut is_elsewhere = !self.frame().items.is_of_model();
-        for Call { call, is_in_model, .. } in self.calls.iter().rev().take(MAX_CALLS) {
+        let mut owner = self.frame().items.owner();
+        let mut outer = None;
+        if owner == Owner::OtherCrate {
+            message = message.note("at", place_text(at));
+            outer = self.calls.iter().rposition(|it| it.owner != Owner::OtherCrate);
+        }
+        for Call { call, owner: of_call, .. } in self.calls.iter().rev().take(MAX_CALLS) {
             let mut note = format!("`{}`", source_text(*call));
-            if is_elsewhere && *is_in_model {
+            if owner != Owner::Model && *of_call == Owner::Model {
                 note.push_str(&format!(", {}", place_text(*call)));
-                is_elsewhere = false;
+                owner = Owner::Model;
             }
             message = message.note("in", note);
         }
-        self.diagnostics.report(at, &message);
+        match outer {
+            Some(outer) => self.diagnostics.report(self.calls[outer].call, &message),
+            None => self.diagnostics.report(at, &message),
+        }
+        Value::Poison
+    }
+
+    /// Reports an error that rustc reports too if it reads the code: that of consts, of functions
+    /// that they call, and of layers.
+    fn report_unless_read(&mut self, at: &dyn ToTokens, message: Diagnostic) -> Value<'a> {
+        let is_const = |it: &Call<'_>| it.function.sig.constness.is_some();
+        let is_read = self.n_consts > 0 || self.calls.last().is_some_and(is_const);
+        if !is_read && self.frame().items.is_of_model() {
+            return self.report(at, message);
+        }
+        let error = || syn::Error::new_spanned(at.to_token_stream(), message.text());
+        self.left_to_rustc.get_or_insert_with(error);
         Value::Poison
     }
 

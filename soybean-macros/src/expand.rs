@@ -9,17 +9,24 @@ use soybean_compiler::{
     Builder, Compiled, ModelDiagnostic, ModelPart, Options, Recipe, SearchRequest,
 };
 use soybean_plan::{DType, Mode, Shape};
-use syn::{Expr, ItemFn, Pat, Stmt};
+use syn::{Expr, ItemFn, Pat, Stmt, ext::IdentExt};
 
 use crate::{
     attribute::{Attribute, Settings, entries_of, mode_of},
+    configured,
     diagnostic::{Diagnostic, Diagnostics},
     erase::erase_dims,
     evaluate::{Evaluator, tensor::Assertion},
     generate,
     item::{Form, Model, arguments},
+    layer,
     layers::Layers,
-    recovery, relayed,
+    operator,
+    prepared::Prepared,
+    recovery,
+    relay::{Arrived, Stage},
+    relayed,
+    root::{self, Manifest, Root},
     source_text::whole_text,
     stub,
     value::Value,
@@ -33,15 +40,19 @@ pub(crate) struct Environment {
     pub(crate) gpus: Option<String>,
     /// The folder of the crate's manifest. Paths of files are relative to it.
     pub(crate) folder: Option<PathBuf>,
+    /// What the manifest tells.
+    pub(crate) manifest: Manifest,
     /// True if an editor requests the expansion. A search would take too long for it.
     pub(crate) is_editor: bool,
 }
 
 impl Environment {
     pub(crate) fn read() -> Self {
+        let folder = std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from);
         Self {
             gpus: std::env::var("SOYBEAN_GPUS").ok(),
-            folder: std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from),
+            manifest: folder.as_deref().map_or_else(Manifest::default, Manifest::read),
+            folder,
             is_editor: std::env::var_os("RUST_ANALYZER_INTERNALS_DO_NOT_USE").is_some(),
         }
     }
@@ -75,7 +86,98 @@ pub(crate) struct Success {
     pub(crate) cluster_file: Option<String>,
 }
 
-/// Expands the attribute.
+/// The attributes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Model,
+    Layer,
+    Constant,
+    Operator,
+}
+
+impl Kind {
+    const ALL: [(&'static str, Self); 4] = [
+        ("model", Self::Model),
+        ("layer", Self::Layer),
+        ("constant", Self::Constant),
+        ("operator", Self::Operator),
+    ];
+
+    /// Returns the attribute's name.
+    pub(crate) fn name(self) -> &'static str {
+        Self::ALL.iter().find(|it| it.1 == self).map_or("", |it| it.0)
+    }
+
+    /// Returns the attribute of a name.
+    pub(crate) fn named(name: &str) -> Option<Self> {
+        Self::ALL.iter().find(|it| it.0 == name).map(|it| it.1)
+    }
+}
+
+/// Expands an attribute.
+pub(crate) fn attribute(kind: Kind, attribute: TokenStream, item: TokenStream) -> TokenStream {
+    let environment = Environment::read();
+    let root = Root::of(&attribute, &environment.manifest);
+    let Prepared { item, error } = Prepared::of(item);
+    let expansion = match error {
+        Some(error) => too_deep(kind, &attribute, &item, &error),
+        None if !environment.is_editor && configured::has_conditions(&item) => {
+            configured::ask(kind, &attribute, item)
+        }
+        None => of_kind(kind, attribute, item, &environment),
+    };
+    root::in_crate(expansion, root.as_ref(), 0, &environment.manifest)
+}
+
+/// Expands an attribute once the conditions in the item are decided.
+pub(crate) fn configured(kind: Kind, attribute: TokenStream, item: TokenStream) -> TokenStream {
+    let environment = Environment::read();
+    let root = Root::of(&attribute, &environment.manifest);
+    let expansion = of_kind(kind, attribute, item, &environment);
+    root::in_crate(expansion, root.as_ref(), 0, &environment.manifest)
+}
+
+/// Expands the rest of a model or layer.
+pub(crate) fn continued(arrived: Arrived) -> TokenStream {
+    let environment = Environment::read();
+    let root = Root::of(&arrived.state.attribute, &environment.manifest);
+    let (expansion, n_modules) = match arrived.state.stage {
+        Stage::Layer => (layer::arrived(arrived), 0),
+        Stage::Model => relayed::arrived(arrived, &environment),
+    };
+    root::in_crate(expansion, root.as_ref(), n_modules, &environment.manifest)
+}
+
+fn of_kind(
+    kind: Kind,
+    attribute: TokenStream,
+    item: TokenStream,
+    environment: &Environment,
+) -> TokenStream {
+    match kind {
+        Kind::Model => expand(attribute, item, environment),
+        Kind::Layer | Kind::Constant => layer::expand(kind, attribute, item, environment),
+        Kind::Operator => operator::expand(attribute, item, environment),
+    }
+}
+
+/// Returns what stays of an item whose brackets nest too deep.
+fn too_deep(
+    kind: Kind,
+    attribute: &TokenStream,
+    item: &TokenStream,
+    error: &syn::Error,
+) -> TokenStream {
+    let rest = match kind {
+        Kind::Model => recovery::model(item, (mode_of(attribute), entries_of(attribute)), error),
+        Kind::Layer | Kind::Constant => layer::recovered(kind, attribute, item, error),
+        Kind::Operator => TokenStream::new(),
+    };
+    let error = error.to_compile_error();
+    quote!(#error #rest)
+}
+
+/// Expands the attribute `model`.
 pub(crate) fn expand(
     attribute: TokenStream,
     item: TokenStream,
@@ -105,7 +207,7 @@ pub(crate) fn expand(
     if !dependencies.is_empty() {
         model.check(mode_of(&attribute), &mut diagnostics);
         if diagnostics.is_empty() {
-            return relayed::start(&model, attribute, &dependencies);
+            return relayed::start(&model, attribute, &dependencies, environment);
         }
     }
     let layers = Layers::unknown(&dependencies);
@@ -188,7 +290,8 @@ pub(crate) fn build<'a>(
     evaluator: &mut Evaluator<'a>,
 ) -> Option<Success> {
     let Some(evaluated) = evaluate(model, attribute, environment, evaluator) else {
-        if evaluator.diagnostics.is_empty() && !evaluator.layers.has_errors() {
+        let is_reported = evaluator.left_to_rustc.is_some() || !evaluator.unmarked.is_empty();
+        if evaluator.diagnostics.is_empty() && !is_reported && !evaluator.layers.has_errors() {
             let message = "the macro cannot compile this model, and does not know why: this is a bug in `soybean`";
             evaluator.diagnostics.report(attribute.gpus_tokens(), &message.into());
         }
@@ -228,7 +331,7 @@ pub(crate) fn build<'a>(
 
 fn options(model: &Model, settings: &Settings) -> Options {
     Options {
-        name: model.name().to_string(),
+        name: model.name().unraw().to_string(),
         n_gpus: settings.n_gpus,
         search: SearchRequest {
             strategy: settings.strategy,
@@ -258,8 +361,9 @@ fn add_inputs<'a>(function: &'a ItemFn, evaluator: &mut Evaluator<'a>) -> Vec<In
         };
         let name = pattern.ident.clone();
         evaluator.stand_at(&input);
-        let value =
-            found.map(|(dtype, shape)| evaluator.builder.input(&name.to_string(), dtype, &shape));
+        let value = found.map(|(dtype, shape)| {
+            evaluator.builder.input(&name.unraw().to_string(), dtype, &shape)
+        });
         let dtype = found.map_or(DType::F32, |(dtype, _)| dtype);
         inputs.push(Input { name, dtype, shape: found.map(|(_, shape)| shape), value });
     }

@@ -20,8 +20,7 @@ use crate::{
 };
 
 /// A constant by which cargo rebuilds the crate when the variable changes.
-const TRACKED: &str =
-    "const _: ::core::option::Option<&str> = ::core::option_env!(\"SOYBEAN_GPUS\");\n";
+const TRACKED: &str = "const _: ::core::option::Option<&::core::primitive::str> = ::core::option_env!(\"SOYBEAN_GPUS\");\n";
 
 /// Returns the user's item with the items generated for it.
 pub(crate) fn expansion(model: &Model, attribute: &Attribute, success: &Success) -> TokenStream {
@@ -54,7 +53,7 @@ pub(crate) fn watched(file: Option<&str>) -> TokenStream {
         false => quote!(::core::concat!(::core::env!("CARGO_MANIFEST_DIR"), "/", #file)),
     };
     quote!(
-        const _: &[u8] = ::core::include_bytes!(#path);
+        const _: &[::core::primitive::u8] = ::core::include_bytes!(#path);
     )
 }
 
@@ -139,7 +138,7 @@ fn batch(model: &Model, mode: Mode, entry: (usize, &str, &[Input]), text: &mut S
         let (field, element) = (&input.name, input.dtype.name());
         let shape = input.shape.map_or_else(String::new, |shape| format!(" is {shape}"));
         fields.push_str(&format!(
-            "/// `{field}`{shape}, row by row.\npub {field}: &'a [{element}],\n"
+            "/// `{field}`{shape}, row by row.\npub {field}: &'a [::core::primitive::{element}],\n"
         ));
     }
     if inputs.is_empty() {
@@ -160,7 +159,7 @@ fn batch(model: &Model, mode: Mode, entry: (usize, &str, &[Input]), text: &mut S
 {visibility} struct {type_name}<'a> {{
 {fields}}}
 impl ::soybean::Batch<Network> for {type_name}<'_> {{
-    const ENTRY: usize = {number};
+    const ENTRY: ::core::primitive::usize = {number};
     fn with_views<R>(&self, use_views: impl ::core::ops::FnOnce(&[::soybean::runtime::View<'_>]) -> R) -> R {{
         use_views(&[{views}])
     }}
@@ -189,9 +188,24 @@ pub(crate) fn network(model: &Model, plan: &str, generated: &str, forward: &str)
         {generated}
     }}
     #[allow(unused_variables)]
-    fn forward(entry: usize, inputs: &[::soybean::Tensor]) -> ::std::vec::Vec<::soybean::Tensor> {{
+    fn forward(entry: ::core::primitive::usize, inputs: &[::soybean::Tensor]) -> ::std::vec::Vec<::soybean::Tensor> {{
         {forward}
     }}
+}}
+"#
+    )
+}
+
+/// Returns the parts of a model's `Network` as items of a type.
+pub(crate) fn parts(forward: &str) -> String {
+    format!(
+        r#"pub(crate) const __PLAN: ::soybean::plan::Plan = __program::PLAN;
+pub(crate) fn __program() -> &'static dyn ::soybean::runtime::Model {{
+    &__program::Generated
+}}
+#[allow(unused_variables)]
+pub(crate) fn __forward(entry: ::core::primitive::usize, inputs: &[::soybean::Tensor]) -> ::std::vec::Vec<::soybean::Tensor> {{
+    {forward}
 }}
 "#
     )

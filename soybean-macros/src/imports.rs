@@ -3,42 +3,34 @@
 
 use std::collections::BTreeMap;
 
-use proc_macro2::{Delimiter, Ident, TokenStream, TokenTree};
+use proc_macro2::{Ident, Span, TokenStream, TokenTree};
 use quote::{format_ident, quote};
 
-use crate::dependency::is_in_capitals;
-
-/// Returns the errors, at a place where all names in `functions` are used. The names may be
-/// undefined.
-pub(crate) fn used_beside(errors: &TokenStream, functions: TokenStream) -> TokenStream {
+/// Returns items that use each import of a name in `functions`, and cannot fail.
+///
+/// A `use` of a name counts as its use. The name may be undefined or one of a variable, so the
+/// block around the `use` defines it: first as a type, and then as a value.
+pub(crate) fn used_in(functions: TokenStream) -> TokenStream {
     let mut names = BTreeMap::new();
     collect(functions, &mut names);
-    if errors.is_empty() || names.is_empty() {
-        return errors.clone();
-    }
     let aliases: Vec<_> = (0..names.len()).map(|index| format_ident!("__alias_{index}")).collect();
-    let values: Vec<_> = (0..names.len()).map(|index| format_ident!("__VALUE_{index}")).collect();
     let names: Vec<_> = names.into_values().collect();
-    // The enums let imports of undefined names succeed, and the consts let their uses succeed. An
-    // error in a body keeps rustc from asking for the types of generic functions in it.
+    let uses = quote!(const _: () = { #(use #names as #aliases;)* };);
     quote! {
         #[allow(warnings)]
         const _: () = {
             #(enum #names {})*
-            #(const #values: () = ();)*
-            const _: () = {
-                #(use #names as #aliases;)*
-                const _: () = {
-                    #(use #aliases as #values;)*
-                    #errors
-                    #(let _ = #values;)*
-                };
-            };
+            #uses
+        };
+        #[allow(warnings)]
+        const _: () = {
+            #(const #names: () = ();)*
+            #uses
         };
     }
 }
 
-/// Collects the names of functions and consts, without those in longer paths.
+/// Collects the names that may be imported: all but members and the ends of paths.
 fn collect(stream: TokenStream, names: &mut BTreeMap<String, Ident>) {
     let tokens: Vec<TokenTree> = stream.into_iter().collect();
     for (position, token) in tokens.iter().enumerate() {
@@ -57,23 +49,27 @@ fn collect(stream: TokenStream, names: &mut BTreeMap<String, Ident>) {
         };
         let text = name.to_string();
         let is_member = is_after(".") && !is_after("..") || is_after("::");
-        let is_call = matches!(tokens.get(position + 1), Some(TokenTree::Group(it)) if it.delimiter() == Delimiter::Parenthesis);
-        let is_prefix =
-            matches!(tokens.get(position + 1), Some(TokenTree::Punct(it)) if it.as_char() == ':');
-        let is_value = is_call || is_in_capitals(&text) && !is_prefix;
-        if is_value && !is_member && syn::parse_str::<Ident>(&text).is_ok() {
-            names.entry(text).or_insert_with(|| name.clone());
+        if !is_member && syn::parse_str::<Ident>(&text).is_ok() {
+            names.entry(text).or_insert_with(|| in_scope(name));
         }
     }
+}
+
+/// Returns the name as one that a `use` looks up where it stands, as since edition 2018.
+pub(crate) fn in_scope(name: &Ident) -> Ident {
+    let mut name = name.clone();
+    name.set_span(name.span().resolved_at(Span::call_site()));
+    name
 }
 
 #[cfg(test)]
 mod tests {
     #[test]
-    fn values_are_collected() {
+    fn names_are_collected() {
         let mut names = std::collections::BTreeMap::new();
-        let body = "#[cfg(a)] for _ in 0..count(x) { if (a) { h.relu(dense(x), nn::f(N), m::K, T::f()) } }";
+        let body = "#[cfg(a)] for _ in 0..count(x) { if (a) { h.relu(dense(x), nn::f(N), ..K) } }";
         super::collect(body.parse().unwrap(), &mut names);
-        assert_eq!(names.into_keys().collect::<Vec<_>>(), ["N", "count", "dense"]);
+        let names = names.into_keys().collect::<Vec<_>>();
+        assert_eq!(names, ["K", "N", "a", "count", "dense", "h", "nn", "x"]);
     }
 }

@@ -1,7 +1,6 @@
 //! The annotated item: a function, or a module that holds consts, layers and `forward`.
 
 use proc_macro2::{Delimiter, Group, Ident, TokenStream, TokenTree};
-use quote::ToTokens;
 use soybean_plan::Mode;
 use syn::{FnArg, Item, ItemFn, ItemMod, PatType, Visibility};
 
@@ -131,13 +130,17 @@ impl Model {
             Some(imported) => imported.contains(name),
             None => !is_function(name),
         };
-        dependencies(&self.tokens, is_imported)
+        let n_outer = match &self.form {
+            Form::Function(_) => 0,
+            Form::Module(_) => 1,
+        };
+        dependencies(&self.tokens, n_outer, is_imported)
     }
 
     /// Reports errors in the item itself.
     pub(crate) fn check(&self, mode: Mode, diagnostics: &mut Diagnostics) {
         match &self.form {
-            Form::Function(it) => report_cfg(it.to_token_stream(), diagnostics),
+            Form::Function(_) => {}
             Form::Module(it) => {
                 let Some((_, items)) = &it.content else {
                     let message = Diagnostic::new("the macro cannot see into the file of a module")
@@ -204,9 +207,6 @@ impl Model {
                     .help("give this item another name");
             diagnostics.report(name, &message);
         }
-        if matches!(item, Item::Fn(_) | Item::Const(_)) {
-            report_cfg(item.to_token_stream(), diagnostics);
-        }
     }
 
     /// Returns the user's item as ordinary Rust, with `inside` added at the end of its module.
@@ -257,34 +257,4 @@ pub(crate) fn batch_name(entry: &str) -> String {
         letters.next().into_iter().flat_map(char::to_uppercase).chain(letters).collect()
     };
     entry.split('_').map(word).collect()
-}
-
-/// Reports every `#[cfg(..)]`, because conditions within the item are not decided when the macro
-/// runs.
-pub(crate) fn report_cfg(tokens: TokenStream, diagnostics: &mut Diagnostics) {
-    let mut hash = None;
-    for token in tokens {
-        match &token {
-            TokenTree::Punct(it) if it.as_char() == '#' => {
-                hash = Some(token);
-                continue;
-            }
-            TokenTree::Group(group) => {
-                let first = group.stream().into_iter().next();
-                let is_cfg = matches!(first, Some(TokenTree::Ident(it)) if it == "cfg");
-                match hash {
-                    Some(hash) if is_cfg => {
-                        let tokens: TokenStream = [hash, token].into_iter().collect();
-                        let headline = "`#[cfg]` in a model is not decided when the model is built";
-                        let help =
-                            "choose with `if` on a const, or put the attribute on the whole module";
-                        diagnostics.report(&tokens, &Diagnostic::new(headline).help(help));
-                    }
-                    _ => report_cfg(group.stream(), diagnostics),
-                }
-            }
-            _ => {}
-        }
-        hash = None;
-    }
 }

@@ -10,22 +10,14 @@ use crate::{
     diagnostic::{Diagnostic, Diagnostics},
     erase::erase_dims,
     evaluate::call::is_function,
-    expand::Environment,
-    item::report_cfg,
+    expand::{Environment, Kind},
     layers::{Bundle, Layers},
     recovery,
     relay::{self, Stage, State, hand_on, identity},
-    stub, unsupported,
+    root, stub, unsupported,
 };
 
-/// The two attributes.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
-    Layer,
-    Constant,
-}
-
-/// Expands the attribute.
+/// Expands the attribute `layer` or `constant`.
 pub(crate) fn expand(
     kind: Kind,
     attribute: TokenStream,
@@ -52,7 +44,7 @@ pub(crate) fn expand(
         let definition = definition(name, visibility, &id, &Bundle::with_errors());
         return quote!(#errors #eager #definition);
     }
-    let relayed = relayed(name, visibility, id, tokens);
+    let relayed = relayed(name, visibility, id, tokens, attribute);
     quote!(#eager #relayed)
 }
 
@@ -63,13 +55,14 @@ pub(crate) fn relayed(
     visibility: &Visibility,
     id: String,
     tokens: TokenStream,
+    attribute: TokenStream,
 ) -> TokenStream {
     let dependencies = own_dependencies(name, &tokens);
     if dependencies.is_empty() {
         let bundle = Bundle::tokens(&id, &tokens, &Layers::default());
         return definition(name, visibility, &id, &bundle);
     }
-    let state = State { stage: Stage::Layer, attribute: quote!(), item: tokens, id };
+    let state = State { stage: Stage::Layer, attribute, item: tokens, id };
     relay::beside_layer(&dependencies, &state)
 }
 
@@ -80,13 +73,13 @@ pub(crate) fn faulty(name: &Ident, visibility: &Visibility, id: &str) -> TokenSt
 
 /// Returns what stays of a layer with a syntax error: its signature, and a macro that tells models
 /// that it has errors.
-fn recovered(
+pub(crate) fn recovered(
     kind: Kind,
     attribute: &TokenStream,
     tokens: &TokenStream,
     error: &syn::Error,
 ) -> TokenStream {
-    let unread = recovery::unread(tokens, error);
+    let unread = recovery::unread_item(tokens, error);
     let Some(item) = recovery::layer(tokens) else { return unread };
     let mut diagnostics = Diagnostics::default();
     let Some((name, visibility)) = checked(kind, attribute, &item, &mut diagnostics) else {
@@ -112,7 +105,7 @@ pub(crate) fn arrived(arrived: relay::Arrived) -> TokenStream {
 
 /// Returns the dependencies of a layer, without the layer itself and without operators.
 fn own_dependencies(name: &Ident, tokens: &TokenStream) -> Vec<Dependency> {
-    dependencies(tokens, |it| name != it && !is_function(it))
+    dependencies(tokens, 0, |it| name != it && !is_function(it))
 }
 
 /// Returns the item's macro, which gives models its bundle.
@@ -146,8 +139,11 @@ fn checked<'a>(
     item: &'a Item,
     diagnostics: &mut Diagnostics,
 ) -> Option<(&'a Ident, &'a Visibility)> {
-    if !attribute.is_empty() {
-        diagnostics.report(attribute, &"this attribute takes no arguments".into());
+    let is_crate =
+        root::argument(attribute).is_some() && attribute.to_string().starts_with("crate");
+    if !attribute.is_empty() && !is_crate {
+        let message = "this attribute takes no argument but `crate = path`";
+        diagnostics.report(attribute, &message.into());
     }
     let message = match (kind, item) {
         (Kind::Layer, Item::Fn(it)) => {
@@ -155,7 +151,6 @@ fn checked<'a>(
                 let headline = format!("{} is not part of the model language", found.kind);
                 diagnostics.report(found.tokens, &Diagnostic::new(headline).help(found.instead));
             }
-            report_cfg(it.block.to_token_stream(), diagnostics);
             report_dollar(it.block.to_token_stream(), diagnostics);
             return name_and_visibility(item);
         }
@@ -171,7 +166,7 @@ fn checked<'a>(
             Diagnostic::new("`#[soybean::constant]` applies to consts, and a model cannot read a `static`")
                 .help("use `const`")
         }
-        (Kind::Constant, _) => Diagnostic::new("`#[soybean::constant]` applies to consts"),
+        (Kind::Constant | Kind::Model | Kind::Operator, _) => Diagnostic::new("`#[soybean::constant]` applies to consts"),
     };
     diagnostics.report(item, &message);
     None

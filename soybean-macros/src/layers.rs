@@ -27,6 +27,8 @@ pub(crate) enum Link {
 pub(crate) struct Unit {
     pub(crate) item: Item,
     pub(crate) links: BTreeMap<String, Link>,
+    /// The name of the crate that defines it.
+    pub(crate) crate_name: String,
     tokens: TokenStream,
 }
 
@@ -85,9 +87,9 @@ impl Bundle {
     /// Returns the tokens of the bundle of a layer that uses `layers`.
     pub(crate) fn tokens(id: &str, item: &TokenStream, layers: &Layers) -> TokenStream {
         let mut tokens = quote!(#id);
-        unit_tokens(id, item, &layers.links, &mut tokens);
+        unit_tokens((id, &crate_name()), item, &layers.links, &mut tokens);
         for (id, unit) in &layers.units {
-            unit_tokens(id, &unit.tokens, &unit.links, &mut tokens);
+            unit_tokens((id, &unit.crate_name), &unit.tokens, &unit.links, &mut tokens);
         }
         tokens
     }
@@ -110,6 +112,7 @@ impl Bundle {
         let root = link(content.parse::<LitStr>()?.value());
         while !content.is_empty() {
             let id = content.parse::<LitStr>()?.value();
+            let crate_name = content.parse::<LitStr>()?.value();
             let (of_item, of_links);
             braced!(of_item in content);
             braced!(of_links in content);
@@ -119,7 +122,8 @@ impl Bundle {
                 let path = of_links.parse::<LitStr>()?.value();
                 links.insert(path, link(of_links.parse::<LitStr>()?.value()));
             }
-            units.insert(id, Unit { item: syn::parse2(tokens.clone())?, links, tokens });
+            let item = syn::parse2(tokens.clone())?;
+            units.insert(id, Unit { item, links, crate_name, tokens });
         }
         Ok(Self { root, units })
     }
@@ -129,8 +133,13 @@ fn link(id: String) -> Link {
     if id.is_empty() { Link::Faulty } else { Link::To(id) }
 }
 
+/// Returns the name of the crate that is compiled.
+pub(crate) fn crate_name() -> String {
+    std::env::var("CARGO_CRATE_NAME").unwrap_or_default()
+}
+
 fn unit_tokens(
-    id: &str,
+    (id, crate_name): (&str, &str),
     item: &TokenStream,
     links: &BTreeMap<String, Link>,
     tokens: &mut TokenStream,
@@ -143,7 +152,7 @@ fn unit_tokens(
         quote!(#path #id)
     });
     let links: TokenStream = links.collect();
-    tokens.append_all(quote!(#id { #item } { #links }).into_token_stream());
+    tokens.append_all(quote!(#id #crate_name { #item } { #links }).into_token_stream());
 }
 
 /// Resolves tokens at `item` without the macros that relayed them, so that messages show the

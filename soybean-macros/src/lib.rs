@@ -9,6 +9,7 @@
 
 mod arithmetic;
 mod attribute;
+mod configured;
 mod dependency;
 mod diagnostic;
 mod emit;
@@ -23,9 +24,11 @@ mod layers;
 mod naming;
 mod operator;
 mod prelude;
+mod prepared;
 mod recovery;
 mod relay;
 mod relayed;
+mod root;
 mod scope;
 mod source_text;
 mod stub;
@@ -38,6 +41,8 @@ mod value;
 mod tests;
 
 use proc_macro::TokenStream;
+
+use expand::Kind;
 
 /// Turns a function, or a module with one public function `forward`, into a trainer for N GPUs, or
 /// a predictor.
@@ -77,6 +82,8 @@ use proc_macro::TokenStream;
 /// - `non_finite = "stop"`, `"skip"` or `"scale"`: the treatment of steps whose loss or gradients
 ///   are not finite.
 /// - `mode = "inference"`: a predictor instead of a trainer, without an optimizer.
+/// - `crate = path`: the path of this library, if the model's crate has it from another crate that
+///   re-exports it. Another name in the manifest is found without the argument.
 /// - `entries = (prefill = 1, decode = 128)`: the functions that run by themselves over the same
 ///   parameters and states, with the number of their calls by which the plan is measured. Each has
 ///   a type of batches, `Prefill` and `Decode`. In training each returns a loss of its own, and may
@@ -100,8 +107,8 @@ use proc_macro::TokenStream;
 ///   `h = layer(h)` are allowed.
 /// - **Loops** are `for` over ranges and arrays, also with `break` and `continue`. They are
 ///   unrolled.
-/// - **Choices** are `if` and `else` on conditions that are known when the model is built. A choice
-///   for each element is `where_`.
+/// - **Choices** are `if`, `else` and `match` on values that are known when the model is built. A
+///   choice for each element is `where_`.
 /// - **Functions** and **consts** of the model are in its module, or in the body of its function.
 ///   The macro sees only what it annotates. Functions are not generic.
 /// - **Layers** of other modules and crates carry `#[soybean::layer]`, and consts
@@ -110,7 +117,11 @@ use proc_macro::TokenStream;
 /// - **Structs** with named fields hold options: `Window { kernel: 3, stride: 1, padding: 1 }`. The
 ///   rest may be that of a const: `Window { stride: 2, ..SAME }`.
 ///
-/// There is no `while`, `match`, closure or macro call; the errors name replacements.
+/// - **Assertions** are `assert!(width % heads == 0, "{heads} heads do not divide {width}")`, also
+///   in layers: a failure is a compile error, at the call of a layer of another crate.
+/// - **Conditions** of the build, `#[cfg(..)]` and `cfg!(..)`, are decided before the model is read.
+///
+/// There is no `while`, closure or other macro call; the errors name replacements.
 ///
 /// A module imports `soybean::prelude::*`. The function stays in the program as ordinary Rust over
 /// the eager tensor, so that editors and tests can use it.
@@ -146,8 +157,7 @@ use proc_macro::TokenStream;
 /// A model that does not fit into `memory` is an error, too.
 #[proc_macro_attribute]
 pub fn model(attribute: TokenStream, item: TokenStream) -> TokenStream {
-    let environment = expand::Environment::read();
-    expand::expand(attribute.into(), item.into(), &environment).into()
+    expand::attribute(Kind::Model, attribute.into(), item.into()).into()
 }
 
 /// Makes a function usable from models, and from other layers, in every module and crate that can
@@ -166,16 +176,14 @@ pub fn model(attribute: TokenStream, item: TokenStream) -> TokenStream {
 /// attribute, rustc reports that it "cannot find macro `helper`".
 #[proc_macro_attribute]
 pub fn layer(attribute: TokenStream, item: TokenStream) -> TokenStream {
-    let environment = expand::Environment::read();
-    layer::expand(layer::Kind::Layer, attribute.into(), item.into(), &environment).into()
+    expand::attribute(Kind::Layer, attribute.into(), item.into()).into()
 }
 
 /// Makes a const usable from models and layers in every module and crate that can name it; see
 /// [`macro@layer`].
 #[proc_macro_attribute]
 pub fn constant(attribute: TokenStream, item: TokenStream) -> TokenStream {
-    let environment = expand::Environment::read();
-    layer::expand(layer::Kind::Constant, attribute.into(), item.into(), &environment).into()
+    expand::attribute(Kind::Constant, attribute.into(), item.into()).into()
 }
 
 /// Makes a function for the CPU an operator, which models and layers call by its name.
@@ -183,23 +191,32 @@ pub fn constant(attribute: TokenStream, item: TokenStream) -> TokenStream {
 /// The module `soybean::operator` describes it, with an example.
 #[proc_macro_attribute]
 pub fn operator(attribute: TokenStream, item: TokenStream) -> TokenStream {
-    let environment = expand::Environment::read();
-    operator::expand(attribute.into(), item.into(), &environment).into()
+    expand::attribute(Kind::Operator, attribute.into(), item.into()).into()
 }
 
 /// Continues the expansion of an item once the layers that it uses have arrived.
 #[doc(hidden)]
 #[proc_macro]
 pub fn __continue(tokens: TokenStream) -> TokenStream {
-    let arrived = match syn::parse::<relay::Arrived>(tokens) {
-        Ok(arrived) => arrived,
-        Err(error) => return error.to_compile_error().into(),
-    };
-    match arrived.state.stage {
-        relay::Stage::Layer => layer::arrived(arrived).into(),
-        relay::Stage::Model => {
-            let environment = expand::Environment::read();
-            relayed::arrived(arrived, &environment).into()
-        }
+    match syn::parse(tokens) {
+        Ok(arrived) => expand::continued(arrived).into(),
+        Err(error) => error.to_compile_error().into(),
     }
+}
+
+/// Continues the expansion of an item once rustc has decided the conditions in it.
+#[doc(hidden)]
+#[proc_macro_derive(__Configured, attributes(__soybean_arguments))]
+pub fn __configured(tokens: TokenStream) -> TokenStream {
+    match configured::answered(tokens.into()) {
+        Ok((kind, attribute, item)) => expand::configured(kind, attribute, item).into(),
+        Err(error) => error.to_compile_error().into(),
+    }
+}
+
+/// Removes an item: the type that contains an item with conditions.
+#[doc(hidden)]
+#[proc_macro_attribute]
+pub fn __removed(_: TokenStream, _: TokenStream) -> TokenStream {
+    TokenStream::new()
 }

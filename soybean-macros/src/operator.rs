@@ -9,6 +9,7 @@ use quote::{ToTokens, format_ident, quote};
 use soybean_plan::IndexNotation;
 use syn::{
     Attribute as Annotation, FnArg, ItemFn, LitStr, Pat, Path, Token,
+    ext::IdentExt,
     parse::{Parse, ParseStream},
 };
 
@@ -47,11 +48,12 @@ impl Parse for Attribute {
             if input.is_empty() {
                 break;
             }
-            let name: Ident = input.parse()?;
+            let name = input.call(Ident::parse_any)?;
             input.parse::<Token![=]>()?;
             match name.to_string().as_str() {
                 "gradient" => gradient = Some(input.parse::<Path>()?),
                 "cuda" => cuda = Some(input.parse()?),
+                "crate" => drop(input.parse::<Path>()?),
                 other => {
                     let help = suggestion::help(other, "arguments", &["gradient", "cuda"]);
                     let message = format!("unknown argument `{other}`\n  help: {help}");
@@ -89,6 +91,7 @@ pub(crate) fn expand(
             return quote!(#error #tokens);
         }
     };
+    let arguments = attribute.clone();
     let attribute = match syn::parse2::<Attribute>(attribute) {
         Ok(attribute) => attribute,
         Err(error) => {
@@ -107,7 +110,7 @@ pub(crate) fn expand(
         return items;
     }
     let declaration = declaration(&function, &attribute, &names, &symbol(&id));
-    let relayed = layer::relayed(&function.sig.ident, &function.vis, id, declaration);
+    let relayed = layer::relayed(&function.sig.ident, &function.vis, id, declaration, arguments);
     quote!(#items #relayed)
 }
 
@@ -232,21 +235,22 @@ fn functions(function: &ItemFn, n_operands: usize, symbol: &Ident) -> TokenStrea
     kernel.sig.ident = format_ident!("__{}_kernel", function.sig.ident);
     let (kernel_name, in_f64) = (&kernel.sig.ident, in_f64(&function.sig.ident));
     let operands: Vec<TokenStream> = (0..n_operands).map(|it| quote!(operands[#it])).collect();
+    let exported = symbol.to_string();
     // The symbol contains a hash of the crate, the function and its position, so no other function
     // has it.
     quote! {
         #kernel
         #[doc(hidden)]
-        #[unsafe(export_name = stringify!(#symbol))]
+        #[unsafe(export_name = #exported)]
         fn #symbol(
-            operands: &[::soybean::operator::TensorRef<'_, f32>],
-            result: ::soybean::operator::TensorMut<'_, f32>,
+            operands: &[::soybean::operator::TensorRef<'_, ::core::primitive::f32>],
+            result: ::soybean::operator::TensorMut<'_, ::core::primitive::f32>,
         ) {
             #kernel_name(#(#operands,)* result)
         }
         fn #in_f64(
-            operands: &[::soybean::operator::TensorRef<'_, f64>],
-            result: ::soybean::operator::TensorMut<'_, f64>,
+            operands: &[::soybean::operator::TensorRef<'_, ::core::primitive::f64>],
+            result: ::soybean::operator::TensorMut<'_, ::core::primitive::f64>,
         ) {
             #kernel_name(#(#operands,)* result)
         }

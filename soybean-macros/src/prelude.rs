@@ -20,18 +20,28 @@ const DEFINITIONS: [&str; 10] =
 
 /// Reports that the module lacks the prelude, at the first name that it lacks.
 pub(crate) fn check(module: &ItemMod, diagnostics: &mut Diagnostics) {
-    let Some(first) = lacking(module) else { return };
     let name = &module.ident;
+    if let Some(first) = lacking_layers(module) {
+        let message = Diagnostic::new(format!("`nn` is not imported into the module `{name}`"))
+            .help("write `use soybean::{nn, prelude::*};`; a crate of this name is `::nn`");
+        diagnostics.report(&first, &message);
+    }
+    let Some(first) = lacking(module) else { return };
     let message = Diagnostic::new(format!("`{first}` is not imported into the module `{name}`"))
         .help(format!("write `use soybean::prelude::*;` at the start of `mod {name}`"));
     diagnostics.report(&first, &message);
 }
 
+/// Returns the first use of `nn`, which the module neither imports nor defines.
+fn lacking_layers(module: &ItemMod) -> Option<Ident> {
+    let scan = Scan::of(module)?;
+    let is_known = scan.has_other_glob || scan.defined.contains("nn");
+    scan.layers.filter(|_| !is_known)
+}
+
 /// Returns the first name of the prelude that the module uses, and neither imports nor defines.
 pub(crate) fn lacking(module: &ItemMod) -> Option<Ident> {
-    let (_, items) = module.content.as_ref()?;
-    let mut scan = Scan::default();
-    items.iter().for_each(|it| scan.stream(it.to_token_stream()));
+    let scan = Scan::of(module)?;
     match scan.has_glob {
         true => None,
         false => scan.used.into_iter().find(|it| !scan.defined.contains(&it.to_string())),
@@ -47,9 +57,20 @@ struct Scan {
     defined: BTreeSet<String>,
     /// True if the module imports a glob, which may contain any name.
     has_glob: bool,
+    /// True if it imports another one than a prelude.
+    has_other_glob: bool,
+    /// The first use of the module `nn`.
+    layers: Option<Ident>,
 }
 
 impl Scan {
+    fn of(module: &ItemMod) -> Option<Self> {
+        let (_, items) = module.content.as_ref()?;
+        let mut scan = Self::default();
+        items.iter().for_each(|it| scan.stream(it.to_token_stream()));
+        Some(scan)
+    }
+
     fn stream(&mut self, stream: TokenStream) {
         let tokens: Vec<TokenTree> = stream.into_iter().collect();
         let mut position = 0;
@@ -71,13 +92,20 @@ impl Scan {
     }
 
     fn import(&mut self, stream: TokenStream) {
+        let mut last = None;
         for token in stream {
             match token {
                 TokenTree::Ident(it) => {
+                    last = Some(it.to_string());
                     self.defined.insert(it.to_string());
                 }
                 TokenTree::Group(it) => self.import(it.stream()),
-                TokenTree::Punct(it) => self.has_glob |= it.as_char() == '*',
+                TokenTree::Punct(it) => {
+                    let is_glob = it.as_char() == '*';
+                    self.has_glob |= is_glob;
+                    self.has_other_glob |= is_glob && last.as_deref() != Some("prelude");
+                    continue;
+                }
                 TokenTree::Literal(_) => {}
             }
         }
@@ -94,6 +122,13 @@ impl Scan {
         }
         let is_in_path = is_punct(before(1), ':') && is_punct(before(2), ':');
         let is_call = matches!(tokens.get(position + 1), Some(TokenTree::Group(it)) if it.delimiter() == Delimiter::Parenthesis);
+        if name == "nn"
+            && !is_in_path
+            && is_punct(tokens.get(position + 1), ':')
+            && is_punct(tokens.get(position + 2), ':')
+        {
+            self.layers.get_or_insert_with(|| name.clone());
+        }
         if !is_in_path && !is_punct(before(1), '.') && is_of_prelude(&name.to_string(), is_call) {
             self.used.push(name.clone());
         }
@@ -128,6 +163,10 @@ mod tests {
         check(&format!("mod m {{ use soybean::{{nn, prelude::*}}; {body} }}"), None);
         check(&format!("mod m {{ use super::*; {body} }}"), None);
         check(&format!("mod m {{ use soybean::prelude::{{Tensor, ones, param}}; {body} }}"), None);
+        let layers = |text: &str| super::lacking_layers(&syn::parse_str(text).unwrap()).is_some();
+        assert!(layers("mod m { use soybean::prelude::*; fn f() { nn::linear(x, 2) } }"));
+        assert!(!layers("mod m { use soybean::{nn, prelude::*}; fn f() { nn::linear(x, 2) } }"));
+        assert!(!layers("mod m { use super::*; fn f() { nn::linear(x, 2); ::nn::g() } }"));
         check("mod m { struct Tensor; fn ones() { let stack = Tensor; stack(ones()) } }", None);
         check("mod m { fn f(x: soybean::Tensor) { soybean::prelude::ones(); x.concat(1) } }", None);
     }

@@ -25,7 +25,7 @@ pub(crate) fn model(
     (mode, entry_names): (Mode, Vec<String>),
     error: &syn::Error,
 ) -> TokenStream {
-    let unread = unread(tokens, error);
+    let unread = unread_item(tokens, error);
     let Some(form) = form(tokens) else { return unread };
     let model = Model { tokens: tokens.clone(), form, entry_names };
     let layers = Layers::default();
@@ -84,14 +84,15 @@ fn skip_item(input: ParseStream<'_>) -> syn::Result<()> {
     Ok(())
 }
 
-/// Returns the tokens with empty bodies of functions.
+/// Returns the tokens with empty bodies of functions, but those that consts may call.
 fn without_bodies(tokens: TokenStream) -> TokenStream {
     let mut is_in_function = false;
     let mut tokens = tokens.into_iter().peekable();
     let mut result = Vec::new();
     while let Some(token) = tokens.next() {
         let TokenTree::Group(group) = &token else {
-            is_in_function |= matches!(&token, TokenTree::Ident(it) if it == "fn");
+            let is_const = matches!(result.last(), Some(TokenTree::Ident(it)) if it == "const");
+            is_in_function |= !is_const && matches!(&token, TokenTree::Ident(it) if it == "fn");
             is_in_function &= !matches!(&token, TokenTree::Punct(it) if it.as_char() == ';');
             result.push(token);
             continue;
@@ -114,15 +115,19 @@ fn without_bodies(tokens: TokenStream) -> TokenStream {
     result.into_iter().collect()
 }
 
-/// Returns an item with a lint that rustc reports if it reports no errors. Otherwise a program
-/// would lack its model in silence where rustc reads what the macro cannot read.
-pub(crate) fn unread(tokens: &TokenStream, error: &syn::Error) -> TokenStream {
+/// Returns an error of an item that the macro cannot read. It only shows if rustc can read it.
+pub(crate) fn unread_item(tokens: &TokenStream, error: &syn::Error) -> TokenStream {
     let span = tokens.clone().into_iter().next().map_or_else(Span::call_site, |it| it.span());
-    let message = format!("the macro cannot read this item: {error}");
+    unread(span, &format!("the macro cannot read this item: {error}"))
+}
+
+/// Returns an item with a lint that rustc reports if it reports no errors. Otherwise a program
+/// would lack its model in silence where rustc accepts what the macro does not.
+pub(crate) fn unread(span: Span, message: &str) -> TokenStream {
     quote_spanned! {span=>
         const _: () = {
             #[must_use = #message]
-            const fn model() -> bool {
+            const fn model() -> ::core::primitive::bool {
                 true
             }
             #[deny(unused_must_use)]
@@ -156,7 +161,11 @@ mod tests {
     fn syntax_errors_leave_stubs() {
         check(
             "fn model(x: Tensor<f32, { 2 * N }, 6>, y: Tensor<i32, 4>) -> Tensor { let h = x.relu() h.mean(..) }",
-            &["fn model (x : Tensor , y : Tensor) -> Tensor", "pub y : & 'a [i32]", "type Trainer"],
+            &[
+                "fn model (x : Tensor , y : Tensor) -> Tensor",
+                "pub y : & 'a [:: core :: primitive :: i32]",
+                "type Trainer",
+            ],
             &["relu"],
         );
         check(
@@ -167,7 +176,12 @@ mod tests {
                  fn dense(x Tensor) -> Tensor { x }
                  pub fn forward(x: Tensor<f32, BATCH>) -> Tensor { let h = ; h }
              }",
-            &["prelude", "BATCH", "fn forward (x : Tensor) -> Tensor", "pub x : & 'a [f32]"],
+            &[
+                "prelude",
+                "BATCH",
+                "fn forward (x : Tensor) -> Tensor",
+                "pub x : & 'a [:: core :: primitive :: f32]",
+            ],
             &["WIDTH", "dense"],
         );
     }

@@ -12,14 +12,15 @@
 //! that the expansion continues and reports the error. Unlike modules, blocks do not change the
 //! meaning of `self` and `super`.
 
-use proc_macro2::{Ident, Literal, Span, TokenStream};
+use proc_macro2::{Ident, Literal, Span, TokenStream, TokenTree};
 use quote::{format_ident, quote};
 use syn::{
     braced, bracketed,
+    ext::IdentExt,
     parse::{Parse, ParseStream},
 };
 
-use crate::{dependency::Dependency, layers::Bundle};
+use crate::{dependency::Dependency, imports::in_scope, layers::Bundle, root::Manifest};
 
 /// The attribute to which the expansion belongs.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -59,17 +60,25 @@ pub(crate) fn beside_layer(dependencies: &[Dependency], state: &State) -> TokenS
 }
 
 /// Returns the chain for a model, in blocks.
-pub(crate) fn beside_model(dependencies: &[Dependency], state: &State) -> TokenStream {
+pub(crate) fn beside_model(
+    dependencies: &[Dependency],
+    state: &State,
+    manifest: &Manifest,
+) -> TokenStream {
     let layers: Vec<_> =
         (0..dependencies.len()).map(|index| format_ident!("__layer_{index}")).collect();
     let mut aliases = Vec::new();
     let (mut imports, mut bare_imports) = (TokenStream::new(), TokenStream::new());
     let mut bare = Vec::new();
     for (index, dependency) in dependencies.iter().enumerate() {
-        let path = &dependency.path;
-        // The span of the path, so that rustc shows it if it does not resolve.
-        let span = path.clone().into_iter().last().map_or_else(Span::call_site, |it| it.span());
-        let alias = Ident::new(&format!("__alias_{index}"), span);
+        let path = match manifest.is_2015 {
+            true => path_in_scope(&dependency.path),
+            false => dependency.path.clone(),
+        };
+        let mut alias = alias(index, dependency);
+        if manifest.is_2015 {
+            alias = in_scope(&alias);
+        }
         match dependency.is_bare {
             true => {
                 bare_imports.extend(quote!(use #path as #alias;));
@@ -104,6 +113,24 @@ pub(crate) fn beside_model(dependencies: &[Dependency], state: &State) -> TokenS
             };
         };
     }
+}
+
+/// Returns the name that the blocks of a model's chain give to a dependency.
+pub(crate) fn alias(index: usize, dependency: &Dependency) -> Ident {
+    // The span of the path, so that rustc shows it if it does not resolve.
+    let last = dependency.path.clone().into_iter().last();
+    Ident::new(&format!("__alias_{index}"), last.map_or_else(Span::call_site, |it| it.span()))
+}
+
+/// Returns a path that a `use` resolves where it stands, as since edition 2018.
+fn path_in_scope(path: &TokenStream) -> TokenStream {
+    let mut tokens: Vec<TokenTree> = path.clone().into_iter().collect();
+    if let Some(TokenTree::Ident(first)) = tokens.first_mut()
+        && syn::parse_str::<Ident>(&first.to_string()).is_ok()
+    {
+        *first = in_scope(first);
+    }
+    tokens.into_iter().collect()
 }
 
 fn chain(macros: &[TokenStream], state: &State) -> TokenStream {
@@ -163,5 +190,5 @@ pub(crate) fn identity(name: &Ident, item: &TokenStream) -> String {
     let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     });
-    format!("{name}_{hash:016x}")
+    format!("{}_{hash:016x}", name.unraw())
 }

@@ -4,7 +4,11 @@ use std::{collections::BTreeMap, rc::Rc};
 
 use syn::{ItemConst, ItemFn, ItemStatic};
 
-use crate::{layers::Link, naming::CallId, value::Value};
+use crate::{
+    layers::{Link, Unit, crate_name},
+    naming::CallId,
+    value::Value,
+};
 
 /// An item that a model can name.
 #[derive(Clone, Copy)]
@@ -26,7 +30,17 @@ pub(crate) struct Items<'a> {
 #[derive(Clone, Copy)]
 pub(crate) enum Origin<'a> {
     Model(&'a BTreeMap<String, Link>),
-    Layer(&'a BTreeMap<String, Link>),
+    Layer(&'a Unit),
+}
+
+/// The owner of code.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Owner {
+    Model,
+    /// A layer of the model's crate.
+    Crate,
+    /// A layer of another crate.
+    OtherCrate,
 }
 
 impl<'a> Items<'a> {
@@ -72,7 +86,8 @@ impl<'a> Items<'a> {
     /// Returns the target of a path that names nothing here.
     pub(crate) fn link(&self, path: &str) -> Option<&'a Link> {
         match self.origin {
-            Origin::Model(links) | Origin::Layer(links) => links.get(path),
+            Origin::Model(links) => links.get(path),
+            Origin::Layer(unit) => unit.links.get(path),
         }
     }
 
@@ -84,6 +99,14 @@ impl<'a> Items<'a> {
     /// Returns whether they are the model's, and not those of a layer from elsewhere.
     pub(crate) fn is_of_model(&self) -> bool {
         matches!(self.origin, Origin::Model(_))
+    }
+
+    pub(crate) fn owner(&self) -> Owner {
+        match self.origin {
+            Origin::Model(_) => Owner::Model,
+            Origin::Layer(unit) if unit.crate_name == crate_name() => Owner::Crate,
+            Origin::Layer(_) => Owner::OtherCrate,
+        }
     }
 
     /// Returns the names of all functions, or of all consts, that are visible here.

@@ -13,7 +13,7 @@ use crate::{
     expand::Input,
     generate, imports,
     item::{Form, Model, arguments},
-    prelude,
+    prelude, recovery,
     tensor_type::TensorType,
 };
 
@@ -50,14 +50,15 @@ pub(crate) fn for_faults(
     mode: Mode,
     evaluator: &Evaluator<'_>,
 ) -> TokenStream {
-    let errors = evaluator.diagnostics.to_compile_errors();
+    let mut errors = evaluator.diagnostics.to_compile_errors();
+    errors.extend(left_to_rustc(evaluator));
     let (inside, network) = generated(model, inputs, mode);
     match &model.form {
         Form::Function(function) => {
             let item = without_body(function);
             let expansion = generate::assemble(model, item, inside, network);
-            let errors = imports::used_beside(&errors, function.to_token_stream());
-            quote!(#errors #expansion)
+            let used = imports::used_in(function.to_token_stream());
+            quote!(#errors #used #expansion)
         }
         Form::Module(module) => {
             let (attributes, visibility, name) = (&module.attrs, &module.vis, &module.ident);
@@ -67,8 +68,7 @@ pub(crate) fn for_faults(
                     use ::soybean::prelude::*;
                 )
             });
-            let items =
-                model.items().iter().filter_map(|item| without_fault(model, item, mode, evaluator));
+            let items = model.items().iter().filter_map(|item| without_fault(model, item, mode));
             quote! {
                 #errors
                 #(#attributes)*
@@ -79,6 +79,12 @@ pub(crate) fn for_faults(
     }
 }
 
+/// Returns an error that only shows if rustc does not report those that the macro leaves to it.
+pub(crate) fn left_to_rustc(evaluator: &Evaluator<'_>) -> Option<TokenStream> {
+    let error = evaluator.left_to_rustc.as_ref()?;
+    Some(recovery::unread(error.span(), &error.to_string()))
+}
+
 fn generated(model: &Model, inputs: &[Vec<Input>], mode: Mode) -> (TokenStream, TokenStream) {
     let inside = generate::interface(model, inputs, mode, "no GPUs");
     let network =
@@ -87,15 +93,11 @@ fn generated(model: &Model, inputs: &[Vec<Input>], mode: Mode) -> (TokenStream, 
 }
 
 /// Returns the part of the item that compiles without further errors.
-fn without_fault(
-    model: &Model,
-    item: &Item,
-    mode: Mode,
-    evaluator: &Evaluator<'_>,
-) -> Option<TokenStream> {
+fn without_fault(model: &Model, item: &Item, mode: Mode) -> Option<TokenStream> {
     match item {
+        // Consts may call it. rustc reports its errors.
+        Item::Fn(it) if it.sig.constness.is_some() => Some(it.to_token_stream()),
         Item::Fn(it) => Some(without_body(it)),
-        Item::Const(it) if evaluator.is_poisoned(it) => None,
         Item::Macro(_) => None,
         other if model.generated_name(other, mode).is_some() => None,
         other => Some(erase_dims(quote!(#other))),

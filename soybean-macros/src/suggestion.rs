@@ -1,6 +1,6 @@
 //! Suggestions: what to write in place of an unknown name.
 
-use soybean_compiler::{method_names, pytorch_counterpart};
+use soybean_compiler::{method_names, operator_descriptions, pytorch_counterpart};
 use soybean_plan::nearest_names;
 
 /// The methods that are written as symbols.
@@ -47,6 +47,11 @@ pub(crate) fn help_with_operator(name: &str) -> String {
         true => format!("did you mean {}?", listed(&shown, "or")),
         false => format!("the nearest operators are {}", listed(&shown, "and")),
     }
+}
+
+/// Returns how an operator of this name is called.
+pub(crate) fn call_of(name: &str) -> Option<String> {
+    operator_descriptions().into_iter().find(|it| it.name == name).map(|it| it.call)
 }
 
 /// Returns help for an unknown function, if it is an operator here or in PyTorch.

@@ -1,5 +1,6 @@
 //! Tests of whole models in the evaluator: parameters or errors from source text.
 
+mod choices;
 mod damaged;
 mod depth;
 mod recipes;
@@ -147,7 +148,7 @@ fn attributes_are_checked() {
         model,
         expect![[r#"
             1:10-13: unknown argument `gpu`
-              known: gpus = 8, optimizer = sgd(momentum = 0.9), strategy = "auto", precision = "bf16", memory = "80GiB", cluster = "dgx-h100", objective = "time", search = "thorough", padding = "off", max_work = 1.2, mode = "inference", entries = (prefill = 1, decode = 128), freeze = ["encoder.*"], groups = [("*.bias", sgd())], input_gradients = ["x"], clip_norm = 1.0, accumulate = 4, ema = 0.999, non_finite = "skip"
+              known: gpus = 8, optimizer = sgd(momentum = 0.9), strategy = "auto", precision = "bf16", memory = "80GiB", cluster = "dgx-h100", objective = "time", search = "thorough", padding = "off", max_work = 1.2, crate = path::of::soybean, mode = "inference", entries = (prefill = 1, decode = 128), freeze = ["encoder.*"], groups = [("*.bias", sgd())], input_gradients = ["x"], clip_norm = 1.0, accumulate = 4, ema = 0.999, non_finite = "skip"
               help:  did you mean `gpus`?
             1:37-45: `strategy` is given twice
             1:7-8: `gpus` must be an integer from 1 to 4096, found 0
@@ -256,7 +257,7 @@ fn editors_get_the_function_and_stubs() {
     let expansion = expand::expand(parse(""), parse(item), &environment).to_string();
     for part in [
         "fn model(x: Tensor, y: Tensor) -> Tensor { x.rellu() }",
-        "pub y : & 'a [i32]",
+        "pub y : & 'a [:: core :: primitive :: i32]",
         "type Trainer = :: soybean :: Trainer < Network >",
     ] {
         let part = parse(part).to_string();
@@ -273,7 +274,7 @@ fn editors_get_layers_without_the_relay() {
     let environment = expand::Environment { is_editor: true, ..expand::Environment::default() };
     let parse = |text: &str| text.parse::<proc_macro2::TokenStream>().unwrap();
     let item = parse("pub fn layer(x: Tensor<f32, ROWS>) -> Tensor { other(x) }");
-    let expansion = layer::expand(layer::Kind::Layer, parse(""), item.clone(), &environment);
+    let expansion = layer::expand(expand::Kind::Layer, parse(""), item.clone(), &environment);
     let expected = parse("pub fn layer(x: Tensor) -> Tensor { other(x) }");
     assert_eq!(expansion.to_string(), expected.to_string());
     let expansion = expand::expand(parse("gpus = 2"), item, &environment).to_string();

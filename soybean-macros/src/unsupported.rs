@@ -31,9 +31,7 @@ pub(crate) fn expression(expression: &Expr) -> Unsupported<'_> {
             "its number of rounds is not known when the model is built; use `for` over a constant range",
         ),
         Expr::Loop(it) => unsupported(&it.loop_token, "`loop`", "use `for` over a constant range"),
-        Expr::Macro(it) => unsupported(&it.mac.path, "a macro call", MACRO),
         Expr::Closure(it) => unsupported(it, "a closure", "write a nested `fn`"),
-        Expr::Match(it) => unsupported(&it.match_token, "`match`", "use `if` and `else`"),
         Expr::Async(it) => unsupported(&it.async_token, "`async`", PLAIN_FN),
         Expr::Await(it) => unsupported(&it.await_token, "`await`", PLAIN_FN),
         Expr::Let(it) => unsupported(it, "`if let`", "use `if` with a constant condition"),
@@ -58,7 +56,6 @@ pub(crate) const MACRO: &str =
 /// Explains why a statement is not part of the language, if it is not.
 pub(crate) fn statement(statement: &Stmt) -> Option<Unsupported<'_>> {
     match statement {
-        Stmt::Macro(it) => Some(unsupported(&it.mac.path, "a macro call", MACRO)),
         Stmt::Item(
             syn::Item::Fn(_) | syn::Item::Const(_) | syn::Item::Static(_) | syn::Item::Use(_),
         ) => None,
@@ -77,7 +74,7 @@ pub(crate) fn statement(statement: &Stmt) -> Option<Unsupported<'_>> {
                 Some(unsupported(token, "`let` with `else`", "use `if` with a constant condition"))
             }
         },
-        Stmt::Expr(..) => None,
+        Stmt::Expr(..) | Stmt::Macro(_) => None,
     }
 }
 

@@ -77,7 +77,7 @@ impl<'a> Evaluator<'a> {
 
     /// Returns whether a value is of a type, as far as the macro knows the type. rustc checks the
     /// others.
-    fn is_of_type(&mut self, value: &Value<'a>, ty: &'a Type) -> bool {
+    pub(super) fn is_of_type(&mut self, value: &Value<'a>, ty: &'a Type) -> bool {
         match (ty, value) {
             (Type::Group(it), _) => self.is_of_type(value, &it.elem),
             (Type::Paren(it), _) => self.is_of_type(value, &it.elem),

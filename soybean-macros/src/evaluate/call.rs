@@ -2,7 +2,11 @@
 
 use std::rc::Rc;
 
-use syn::{Expr, ExprCall, ExprPath, FnArg, ItemFn, ReturnType, Stmt, Token, Type};
+use quote::ToTokens;
+use syn::{
+    Expr, ExprCall, ExprPath, FnArg, ItemFn, ReturnType, Stmt, Token, Type, ext::IdentExt,
+    punctuated::Punctuated,
+};
 
 use crate::{
     diagnostic::Diagnostic,
@@ -19,6 +23,9 @@ use crate::{
 
 impl<'a> Evaluator<'a> {
     pub(super) fn call(&mut self, call: &'a ExprCall) -> Flow<'a> {
+        if let Some(poison) = self.refuse_names(&call.args, &whole_text(&call.func)) {
+            return Ok(poison);
+        }
         let Expr::Path(callee) = peeled(&call.func) else {
             self.report(&call.func, "a model can call named functions only");
             return Ok(Value::Poison);
@@ -51,7 +58,7 @@ impl<'a> Evaluator<'a> {
             Some(Linked::To(Definition::Constant(_) | Definition::Static(_), _)) => {
                 return Ok(self.report(callee, format!("`{text}` is a const, not a function")));
             }
-            Some(Linked::Unmarked) if is_function(&text) => {}
+            Some(Linked::Unmarked) if is_function(&text) || library_name(&text) != text => {}
             Some(Linked::Unmarked) => return self.unmarked_function(call, callee, &text, &items),
             Some(Linked::Faulty) => {
                 self.all(&call.args)?;
@@ -59,8 +66,7 @@ impl<'a> Evaluator<'a> {
             }
             None => {}
         }
-        let facade = text.trim_start_matches("::").strip_prefix("soybean::");
-        let name = facade.map_or(text.as_str(), |it| it.strip_prefix("prelude::").unwrap_or(it));
+        let name = library_name(&text);
         match name {
             _ if PARAMETERS.contains(&name) => self.parameter(name, call),
             SCOPE => self.scope(call),
@@ -72,6 +78,27 @@ impl<'a> Evaluator<'a> {
             }
             _ => self.unknown_function(call, callee, name, &items),
         }
+    }
+
+    /// Reports arguments that are given by name, as in Python.
+    pub(super) fn refuse_names(
+        &mut self,
+        arguments: &'a Punctuated<Expr, Token![,]>,
+        function: &str,
+    ) -> Option<Value<'a>> {
+        let named = arguments.iter().find_map(|it| match it {
+            Expr::Assign(it) => Some(it),
+            _ => None,
+        })?;
+        let message = Diagnostic::new("Rust has no arguments by name");
+        let message = match suggestion::call_of(function) {
+            _ if whole_text(&named.left) == "keepdim" => {
+                message.help("reductions leave the dims out: `x.mean(1).unsqueeze(1)` keeps one")
+            }
+            Some(call) => message.help(format!("give the values in this order: `{call}`")),
+            None => message.help("give the values in the order of the function's parameters"),
+        };
+        Some(self.report(named, message))
     }
 
     fn unknown_function(
@@ -93,7 +120,7 @@ impl<'a> Evaluator<'a> {
             ),
         };
         let headline = format!("unknown function `{name}`");
-        self.report(callee, Diagnostic::new(headline).help(help));
+        self.report_unless_read(callee, Diagnostic::new(headline).help(help));
         self.all(&call.args)?;
         Ok(Value::Poison)
     }
@@ -116,9 +143,26 @@ impl<'a> Evaluator<'a> {
         if let (None, Some(nearest)) = (operator, nearest_function(name, items)) {
             message = message.help(format!("or did you mean `{nearest}`?"));
         }
-        self.report(callee, message);
+        self.report_unmarked(callee, name, message);
         self.all(&call.args)?;
         Ok(Value::Poison)
+    }
+
+    /// Reports a path to what is neither a layer nor marked as a constant. If it names a module, only
+    /// rustc knows whether there is such an item.
+    pub(super) fn report_unmarked(
+        &mut self,
+        at: &dyn ToTokens,
+        path: &str,
+        message: Diagnostic,
+    ) -> Value<'a> {
+        if !path.contains("::") || !self.frame().items.is_of_model() {
+            return self.report(at, message);
+        }
+        if self.unmarked.iter().all(|it| it.0 != path) {
+            self.unmarked.push((path.to_owned(), message.text()));
+        }
+        Value::Poison
     }
 
     /// Calls a function of the model, or a layer.
@@ -156,9 +200,9 @@ impl<'a> Evaluator<'a> {
             return Err(Exit::Spent);
         }
         let caller = self.frame().call;
-        let id = self.naming.enter(caller, &name.to_string());
-        let is_in_model = self.frame().items.is_of_model();
-        self.calls.push(Call { function, call, is_in_model, place: place(call) });
+        let id = self.naming.enter(caller, &name.unraw().to_string());
+        let owner = self.frame().items.owner();
+        self.calls.push(Call { function, call, owner, place: place(call) });
         self.frames.push(Frame::new(Rc::clone(&scope), id));
         let mismatches = self.mismatches(function, &arguments);
         let result = match (mismatches.is_empty(), Declaration::of(function)) {
@@ -202,6 +246,17 @@ impl<'a> Evaluator<'a> {
 /// Returns whether a name is a function of the prelude, unless the user imports another one.
 pub(crate) fn is_function(name: &str) -> bool {
     name == SCOPE || soybean_compiler::function_names().contains(&name)
+}
+
+/// Returns the name of a function of the library's prelude, or the whole path of another one.
+pub(crate) fn library_name(path: &str) -> &str {
+    match path.rsplit_once("::") {
+        Some((module, name)) => match module.rsplit("::").next() {
+            Some("soybean" | "prelude" | "eager") => name,
+            _ => path,
+        },
+        None => path,
+    }
 }
 
 /// Returns the semicolon that keeps a function from returning its last expression.

@@ -15,7 +15,7 @@ use crate::{
         budget::{Resource, n_elements},
     },
     scope::{Definition, Items},
-    source_text::whole_text,
+    source_text::{source_text, whole_text},
     unsupported,
     value::Value,
 };
@@ -88,6 +88,8 @@ impl<'a> Evaluator<'a> {
             Expr::ForLoop(it) if it.label.is_none() => self.for_loop(it),
             Expr::Call(it) => self.call(it),
             Expr::MethodCall(it) => self.method_call(it),
+            Expr::Match(it) => self.matching(it),
+            Expr::Macro(it) => self.macro_call(&it.mac),
             other => self.rest(other),
         }
     }
@@ -117,10 +119,12 @@ impl<'a> Evaluator<'a> {
         expressions.iter().map(|it| self.expression(it)).collect()
     }
 
-    fn literal(&mut self, literal: &'a ExprLit) -> Value<'a> {
+    pub(super) fn literal(&mut self, literal: &'a ExprLit) -> Value<'a> {
         let number = match &literal.lit {
             Lit::Bool(it) => return Value::Boolean(it.value),
             Lit::Str(it) => return Value::Text(it.value()),
+            Lit::Char(it) => return Value::Text(it.value().to_string()),
+            Lit::Byte(it) => return Value::Integer(it.value().into()),
             Lit::Int(it) if matches!(it.suffix(), "f32" | "f64") => {
                 it.base10_digits().parse().map(Value::Float).ok()
             }
@@ -134,6 +138,23 @@ impl<'a> Evaluator<'a> {
                 "a model's literals are numbers of up to 64 bits, bools and strings",
             )
         })
+    }
+
+    /// Returns the value of a variable or const of this name.
+    pub(super) fn value_named(&mut self, name: &str) -> Value<'a> {
+        if let Some(variable) = self.frame().variable(name) {
+            return variable.value.clone();
+        }
+        let items = Rc::clone(&self.frame().items);
+        match items.find(name) {
+            Some((Definition::Constant(item), scope)) => self.item_constant(item, scope),
+            _ => match self.linked(&items, name) {
+                Some(Linked::To(Definition::Constant(item), scope)) => {
+                    self.item_constant(item, scope)
+                }
+                _ => Value::Poison,
+            },
+        }
     }
 
     /// Evaluates a path: a variable, a const, or a constant of the standard library.
@@ -170,7 +191,7 @@ impl<'a> Evaluator<'a> {
                 let headline = format!("`{text}` is not known when the model is built");
                 let help =
                     "write `#[soybean::constant]` on it, or move it into the annotated `mod`";
-                self.report(path, Diagnostic::new(headline).help(help))
+                self.report_unmarked(path, text, Diagnostic::new(headline).help(help))
             }
             Some(Linked::Faulty) => Value::Poison,
             None => self.unknown_variable(path, text),
@@ -196,7 +217,15 @@ impl<'a> Evaluator<'a> {
             None => {}
         }
         self.constants.insert(key, None);
-        let value = self.in_items(scope, |this| this.value(&item.expr));
+        let n_outer = usize::from(scope.is_root());
+        self.n_consts += n_outer;
+        let mut value = self.in_items(scope, |this| this.value(&item.expr));
+        if !value.is_poisoned() && !self.is_of_type(&value, &item.ty) {
+            let (name, ty) = (&item.ident, source_text(&item.ty));
+            let headline = format!("the const `{name}` is of type `{ty}`, found {}", value.kind());
+            value = self.report_unless_read(&item.expr, headline.into());
+        }
+        self.n_consts -= n_outer;
         self.constants.insert(key, Some(value.clone()));
         value
     }

@@ -18,6 +18,9 @@ use crate::{
     value::Value,
 };
 
+/// Methods of eager tensors that are no operators: rustc accepts them in a layer.
+const EAGER: [&str; 5] = ["clone", "item", "probe", "to_array", "to_vec"];
+
 /// An operand of an operator: the user's tokens and the value.
 type Operand<'a> = (&'a Expr, Value<'a>);
 
@@ -111,12 +114,19 @@ impl<'a> Evaluator<'a> {
     }
 
     pub(super) fn method_call(&mut self, call: &'a ExprMethodCall) -> Flow<'a> {
+        let method = call.method.to_string();
+        if let Some(poison) = self.python_module(&call.receiver, &method) {
+            return Ok(poison);
+        }
         let receiver = self.expression(&call.receiver)?;
+        if let Some(poison) = self.refuse_names(&call.args, &method) {
+            return Ok(poison);
+        }
         let arguments = self.method_arguments(call)?;
         if let Some(turbofish) = &call.turbofish {
             return Ok(self.report(turbofish, "the methods of a model take no type arguments"));
         }
-        let name = call.method.to_string();
+        let name = method;
         let is_operator = method_names().contains(&name.as_str());
         match &receiver {
             Value::Poison if is_operator || arithmetic::METHODS.contains(&name.as_str()) => {
@@ -128,7 +138,11 @@ impl<'a> Evaluator<'a> {
                     Some(call) => format!("it is a function: `{call}`"),
                     None => suggestion::help_with_operator(&name),
                 };
-                Ok(self.report(&call.method, Diagnostic::new(headline).help(help)))
+                let message = Diagnostic::new(headline).help(help);
+                Ok(match EAGER.contains(&name.as_str()) {
+                    true => self.report(&call.method, message),
+                    false => self.report_unless_read(&call.method, message),
+                })
             }
             Value::Tensor(_) => {
                 let operands: Vec<Operand<'a>> = std::iter::once((&*call.receiver, receiver))
@@ -138,6 +152,20 @@ impl<'a> Evaluator<'a> {
             }
             _ => Ok(self.constant_method(call, &receiver, &arguments)),
         }
+    }
+
+    /// Reports a call such as `torch.cat(..)` or `F.relu(..)`.
+    fn python_module(&mut self, receiver: &'a Expr, method: &str) -> Option<Value<'a>> {
+        let Expr::Path(path) = receiver else { return None };
+        let module = path.path.get_ident()?.to_string();
+        let is_module = ["torch", "F", "nn", "np", "tf"].contains(&module.as_str());
+        if !is_module || self.frame().variable(&module).is_some() {
+            return None;
+        }
+        let headline = format!("`{module}.{method}` is Python");
+        let help = suggestion::help_with_function(method)
+            .unwrap_or_else(|| "functions of a module are written `nn::linear(x, 10)`".to_owned());
+        Some(self.report(receiver, Diagnostic::new(headline).help(help)))
     }
 
     /// Evaluates a method of a number, an array or a range.

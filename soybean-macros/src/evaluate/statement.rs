@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use quote::ToTokens;
-use syn::{Block, Expr, ExprAssign, Local, Pat, Stmt};
+use syn::{Block, Expr, ExprAssign, Local, Pat, PatIdent, Stmt};
 
 use crate::{
     diagnostic::Diagnostic,
@@ -49,7 +49,11 @@ impl<'a> Evaluator<'a> {
             Stmt::Local(local) => self.local(local),
             Stmt::Expr(expression, None) => self.expression(expression),
             Stmt::Expr(expression, Some(_)) => self.expression(expression).map(|_| Value::UNIT),
-            Stmt::Item(_) | Stmt::Macro(_) => Ok(Value::UNIT),
+            Stmt::Macro(it) if it.semi_token.is_some() => {
+                self.macro_call(&it.mac).map(|_| Value::UNIT)
+            }
+            Stmt::Macro(it) => self.macro_call(&it.mac),
+            Stmt::Item(_) => Ok(Value::UNIT),
         }
     }
 
@@ -69,9 +73,7 @@ impl<'a> Evaluator<'a> {
     pub(super) fn bind(&mut self, pattern: &'a Pat, value: Value<'a>) {
         match pattern {
             Pat::Ident(it) if it.by_ref.is_none() && it.subpat.is_none() => {
-                let (name, is_mutable) = (it.ident.to_string(), it.mutability.is_some());
-                self.name_tensor(&name, &value);
-                self.frame().variables.push(Variable { name, value, is_mutable });
+                self.bind_name(it, value);
             }
             Pat::Wild(_) => {}
             Pat::Type(it) => self.bind(&it.pat, value),
@@ -89,6 +91,12 @@ impl<'a> Evaluator<'a> {
                 );
             }
         }
+    }
+
+    pub(super) fn bind_name(&mut self, pattern: &'a PatIdent, value: Value<'a>) {
+        let (name, is_mutable) = (pattern.ident.to_string(), pattern.mutability.is_some());
+        self.name_tensor(&name, &value);
+        self.frame().variables.push(Variable { name, value, is_mutable });
     }
 
     /// Records the user's name for a tensor, or for the members of a tuple or array.
@@ -230,7 +238,7 @@ impl<'a> Evaluator<'a> {
             |nearest| format!("did you mean `{nearest}`?"),
         );
         let headline = format!("`{name}` is not known when the model is built");
-        self.report(at, Diagnostic::new(headline).help(help))
+        self.report_unless_read(at, Diagnostic::new(headline).help(help))
     }
 
     /// Poisons the variables that `tokens`, which were not evaluated, may have assigned.

@@ -125,15 +125,15 @@ fn damaged(
 fn expansion(seed: usize, attribute: &str, item: &TokenStream) -> TokenStream {
     let environment = Environment::default();
     match seed {
-        2 => layer::expand(layer::Kind::Layer, quote!(), item.clone(), &environment),
-        3 => layer::expand(layer::Kind::Constant, quote!(), item.clone(), &environment),
+        2 => layer::expand(expand::Kind::Layer, quote!(), item.clone(), &environment),
+        3 => layer::expand(expand::Kind::Constant, quote!(), item.clone(), &environment),
         _ => {
             let attribute = tokens(attribute);
             let first = expand::expand(attribute.clone(), item.clone(), &environment);
             let second = quote!([] model "id" { #attribute } { #item } {} {} {} {} {} {} {} {});
             match syn::parse2::<Arrived>(second) {
                 Ok(arrived) if first.to_string().contains("__continue") => {
-                    let second = relayed::arrived(arrived, &environment);
+                    let second = relayed::arrived(arrived, &environment).0;
                     quote!(#first #second)
                 }
                 _ => first,
