@@ -30,8 +30,9 @@ pub fn multi_head_attention(x: Tensor, options: MultiHeadAttention) -> Tensor {
 /// Splits `[batch, length, width]` into `[batch, n_heads, length, width / n_heads]`.
 #[crate::layer]
 pub(super) fn heads(x: Tensor, n_heads: usize) -> Tensor {
-    let features = x.dim(2) / n_heads;
-    x.reshape([x.dim(0), x.dim(1), n_heads, features]).permute([0, 2, 1, 3])
+    let width = x.dim(2);
+    assert!(n_heads > 0 && width % n_heads == 0, "{n_heads} heads do not divide {width}");
+    x.reshape([x.dim(0), x.dim(1), n_heads, width / n_heads]).permute([0, 2, 1, 3])
 }
 
 /// Applies [`linear`] to `hidden` features, GELU, and [`linear`] back.

@@ -9,7 +9,7 @@ use super::{
     attention::{feed_forward, heads},
     dense::{linear, linear_without_bias},
     gpt2::{gpt2_feed_forward, transposed_linear},
-    llama::swiglu,
+    llama::{key_value_width, swiglu},
     norm::{layer_norm, rms_norm_with},
     position::rotary_at,
 };
@@ -167,7 +167,7 @@ pub fn grouped_query_attention(
 ) -> Tensor {
     let GroupedQueryAttention { n_heads, n_key_value_heads, rope_theta, capacity } = options;
     let (width, places) = (x.dim(2), places(n_before, x.dim(1)));
-    let narrow = width / n_heads * n_key_value_heads;
+    let narrow = key_value_width(width, n_heads, n_key_value_heads);
     let query = rotary_at(heads(linear_without_bias(x, width), n_heads), places, rope_theta);
     let key = heads(linear_without_bias(x, narrow), n_key_value_heads);
     let key = rotary_at(key, places, rope_theta);

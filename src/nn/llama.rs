@@ -25,12 +25,23 @@ pub struct GroupedQueryAttention {
 pub fn grouped_query_attention(x: Tensor, options: GroupedQueryAttention) -> Tensor {
     let GroupedQueryAttention { n_heads, n_key_value_heads, rope_theta } = options;
     let (batch, length, width) = (x.dim(0), x.dim(1), x.dim(2));
-    let narrow = width / n_heads * n_key_value_heads;
+    let narrow = key_value_width(width, n_heads, n_key_value_heads);
     let query = rotary(heads(linear_without_bias(x, width), n_heads), rope_theta);
     let key = rotary(heads(linear_without_bias(x, narrow), n_key_value_heads), rope_theta);
     let value = heads(linear_without_bias(x, narrow), n_key_value_heads);
     let attended = query.scaled_dot_product_attention(key, value, true);
     linear_without_bias(attended.permute([0, 2, 1, 3]).reshape([batch, length, width]), width)
+}
+
+/// Returns the features of all heads of keys, or of values.
+#[crate::layer]
+pub(super) fn key_value_width(width: usize, n_heads: usize, n_key_value_heads: usize) -> usize {
+    assert!(n_heads > 0 && width % n_heads == 0, "{n_heads} heads do not divide {width}");
+    assert!(
+        n_key_value_heads > 0 && n_heads % n_key_value_heads == 0,
+        "{n_key_value_heads} heads of keys and values do not divide {n_heads} heads of queries",
+    );
+    width / n_heads * n_key_value_heads
 }
 
 /// Computes `down(silu(gate(x)) * up(x))` with `hidden` features between.

@@ -13,7 +13,7 @@ use super::{
     attention::{MultiHeadAttention, TransformerBlock, feed_forward, heads},
     dense::{linear, linear_without_bias},
     gpt2::{Gpt2Attention, Gpt2Block, gpt2_feed_forward, transposed_linear},
-    llama::{GroupedQueryAttention, LlamaBlock, swiglu},
+    llama::{GroupedQueryAttention, LlamaBlock, key_value_width, swiglu},
     norm::{layer_norm, rms_norm_with},
     position::rotary,
 };
@@ -122,7 +122,7 @@ pub fn grouped_query_attention(
 ) -> Tensor {
     let GroupedQueryAttention { n_heads, n_key_value_heads, rope_theta } = options;
     let width = x.dim(2);
-    let narrow = width / n_heads * n_key_value_heads;
+    let narrow = key_value_width(width, n_heads, n_key_value_heads);
     let query = rotary(heads(linear_without_bias(x, width), n_heads), rope_theta);
     let key = rotary(heads(linear_without_bias(x, narrow), n_key_value_heads), rope_theta);
     let value = heads(linear_without_bias(x, narrow), n_key_value_heads);

@@ -18,8 +18,10 @@ pub fn rotary(x: Tensor, theta: f64) -> Tensor {
 /// length, 1]`: those of texts that begin before `x`, for example.
 #[crate::layer]
 pub fn rotary_at(x: Tensor, positions: Tensor, theta: f64) -> Tensor {
-    let half = x.dim(-1) / 2;
-    let exponent = -2.0 * theta.ln() / (x.dim(-1) as f64);
+    let features = x.dim(-1);
+    assert!(features % 2 == 0, "rotary positions turn pairs of features, found {features}");
+    let half = features / 2;
+    let exponent = -2.0 * theta.ln() / (features as f64);
     let angle = positions * (arange(half) * exponent).exp();
     let (first, second) = (x.slice(-1, 0, half), x.slice(-1, half, 2 * half));
     let turned = first * angle.cos() - second * angle.sin();

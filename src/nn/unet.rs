@@ -16,6 +16,11 @@ pub fn double_conv(x: Tensor, out_channels: usize) -> Tensor {
 /// Height and width of `x [n, c, h, w]` are even; the result is `[n, 2 * c, h / 2, w / 2]`.
 #[crate::layer]
 pub fn unet_down(x: Tensor) -> Tensor {
+    let (height, width) = (x.dim(2), x.dim(3));
+    assert!(
+        height % 2 == 0 && width % 2 == 0,
+        "a level down halves height and width, which are {height} and {width}",
+    );
     double_conv(x.max_pool2d(2, 2, 0), 2 * x.dim(1))
 }
 
