@@ -240,7 +240,7 @@ fn run<N: Network>(batch: &N::Batch<'_>) -> Result<String, Box<dyn Error>> {
     let number = |name| env::var(name).ok().and_then(|text| text.parse::<usize>().ok());
     let config = Config { threads: number("T"), ..Config::default() };
     let mut trainer = Trainer::new(N::model(), config)?;
-    batch.with_views(|views| {
+    let line = batch.with_views(|views| {
         for _ in 0..3 {
             trainer.step(views)?;
         }
@@ -265,7 +265,8 @@ fn run<N: Network>(batch: &N::Batch<'_>) -> Result<String, Box<dyn Error>> {
             shares.join(", "),
             resident_megabytes()
         ))
-    })
+    })?;
+    Ok(line)
 }
 
 /// Returns the fraction of the time of all ranks that was spent on work of this kind.

@@ -1,9 +1,9 @@
 //! The expansion of a model: its plan, its generated program and its function.
 
 use soybean_plan::Plan;
-use soybean_runtime::{Model, View, data};
+use soybean_runtime::{Error, Model, View, data};
 
-use crate::Tensor;
+use crate::{Tensor, run::match_columns};
 
 /// A compiled model, implemented by `#[soybean::model]`.
 pub trait Network: Sized + 'static {
@@ -25,23 +25,44 @@ pub trait Network: Sized + 'static {
 /// The tensors of one step or prediction of the model `N`, in the user's order of elements: the
 /// struct `Batch` of the model's module, or the struct of another entry; a batch of a
 /// [`data::DataLoader`], or its views. The columns of the latter two are the arguments of the
-/// model's first entry, in order.
+/// model's first entry: columns of a batch by their names, as in a run, and views in order.
 pub trait Batch<N: Network> {
     /// The number of the entry that takes it.
     const ENTRY: usize = 0;
 
     /// Passes views of the tensors to `use_views`, in the order of the function's arguments.
-    fn with_views<R>(&self, use_views: impl FnOnce(&[View<'_>]) -> R) -> R;
+    ///
+    /// # Errors
+    /// As `use_views`, or if the names of columns contradict those of the arguments.
+    fn with_views<R>(
+        &self,
+        use_views: impl FnOnce(&[View<'_>]) -> Result<R, Error>,
+    ) -> Result<R, Error>;
 }
 
 impl<N: Network> Batch<N> for data::Batch {
-    fn with_views<R>(&self, use_views: impl FnOnce(&[View<'_>]) -> R) -> R {
-        use_views(&self.views())
+    fn with_views<R>(
+        &self,
+        use_views: impl FnOnce(&[View<'_>]) -> Result<R, Error>,
+    ) -> Result<R, Error> {
+        let (inputs, columns, views) =
+            (N::model().tables().inputs_of(0), self.columns(), self.views());
+        // Most batches have the names of the inputs in order.
+        let names = inputs.iter().map(|it| &*it.name);
+        if names.eq(columns.iter().map(|it| it.name.as_str())) {
+            return use_views(&views);
+        }
+        let positions = match_columns(inputs, columns);
+        let positions = positions.map_err(|it| Error::data(format!("the batch: {it}")))?;
+        use_views(&positions.into_iter().map(|it| views[it]).collect::<Vec<_>>())
     }
 }
 
 impl<N: Network> Batch<N> for Vec<View<'_>> {
-    fn with_views<R>(&self, use_views: impl FnOnce(&[View<'_>]) -> R) -> R {
+    fn with_views<R>(
+        &self,
+        use_views: impl FnOnce(&[View<'_>]) -> Result<R, Error>,
+    ) -> Result<R, Error> {
         use_views(self)
     }
 }

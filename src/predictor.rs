@@ -5,6 +5,8 @@ use std::{fmt, marker::PhantomData, path::Path, process::ExitCode};
 use soybean_plan::{Mode, Plan};
 use soybean_runtime::{
     self as runtime, Array, Config, Error, MemoryBesidePlan,
+    checkpoint::Checkpoint,
+    data::Classes,
     weights::{Loaded, Mapping},
 };
 
@@ -12,12 +14,15 @@ use crate::{
     Batch, Network,
     command_line::{self, CommandModel},
     generation::TextModel,
+    run::Numberings,
 };
 
 /// A predictor of the model `N`, which has mode inference. A model's module has an alias for its
 /// own: `mlp::Predictor`.
 pub struct Predictor<N: Network> {
     inner: runtime::Predictor,
+    /// The meaning of the integers of inputs in the data that the weights were trained on.
+    numberings: Numberings,
     network: PhantomData<fn() -> N>,
 }
 
@@ -37,7 +42,8 @@ impl<N: Network> Predictor<N> {
     /// If the device that `config` names cannot be used.
     pub fn new(config: Config) -> Result<Self, Error> {
         const { Self::IS_INFERENCE };
-        Ok(Self { inner: runtime::Predictor::new(N::model(), config)?, network: PhantomData })
+        let inner = runtime::Predictor::new(N::model(), config)?;
+        Ok(Self { inner, numberings: Numberings::default(), network: PhantomData })
     }
 
     /// Returns the outputs of the entry that takes this type of batch, in the order in which its
@@ -79,7 +85,17 @@ impl<N: Network> Predictor<N> {
         path: impl AsRef<Path>,
         mapping: &Mapping,
     ) -> Result<Loaded, Error> {
-        self.inner.load_weights(path, mapping)
+        let path = path.as_ref();
+        let loaded = self.inner.load_weights(path, mapping)?;
+        let progress = Checkpoint::progress_beside(path)?;
+        self.numberings = progress.as_ref().map(Numberings::stored).unwrap_or_default();
+        Ok(loaded)
+    }
+
+    /// Returns the classes of an input of labels of the model that was trained, if the weights are
+    /// those of a checkpoint and a reader of its data numbered them, as `ImageFolder` does.
+    pub fn classes(&self, input: &str) -> Option<&Classes> {
+        self.numberings.classes(input)
     }
 
     /// Sets the model's states to zero, as they are at the start: caches of attention, for example,

@@ -1,21 +1,14 @@
 //! The trainer of one model: the runtime's trainer with the model's batch type.
 
 mod parameters;
+mod state;
 
-use std::{
-    fmt,
-    marker::PhantomData,
-    path::{Path, PathBuf},
-    process::ExitCode,
-    sync::Arc,
-};
+use std::{fmt, marker::PhantomData, process::ExitCode, sync::Arc};
 
 use soybean_plan::{Mode, Plan};
 use soybean_runtime::{
     self as runtime, Array, Config, Counters, Error, Evaluation, MemoryBesidePlan, Trace,
-    checkpoint::{Checkpoint, Checkpoints, Progress},
     data::Dataset,
-    weights::{self, Loaded, Mapping},
 };
 
 use crate::{
@@ -24,12 +17,14 @@ use crate::{
     command_line::{self, CommandModel},
     non_finite::explained,
     oracle::eager_evaluation,
-    run,
+    run::{self, Numberings},
 };
 
 /// A trainer of the model `N`. A model's module has an alias for its own: `mlp::Trainer`.
 pub struct Trainer<N: Network> {
     inner: runtime::Trainer,
+    /// The meaning of the integers of inputs in the data that the weights were trained on.
+    numberings: Numberings,
     network: PhantomData<fn() -> N>,
 }
 
@@ -48,7 +43,8 @@ impl<N: Network> Trainer<N> {
     /// If the device that `config` names cannot be used.
     pub fn new(config: Config) -> Result<Self, Error> {
         const { Self::IS_TRAINED };
-        Ok(Self { inner: runtime::Trainer::new(N::model(), config)?, network: PhantomData })
+        let inner = runtime::Trainer::new(N::model(), config)?;
+        Ok(Self { inner, numberings: Numberings::default(), network: PhantomData })
     }
 
     /// Runs one training step; returns the loss before the update. If the model has several
@@ -179,14 +175,16 @@ impl<N: Network> Trainer<N> {
     /// ```
     ///
     /// # Errors
-    /// If the columns do not fit the inputs of the model, the data cannot be read, or a rank fails.
+    /// If the columns do not fit the inputs of the model, their classes are other than in training,
+    /// the data cannot be read, or a rank fails.
     pub fn evaluate_dataset(
         &mut self,
         dataset: impl Dataset + 'static,
         metrics: &[Metric],
     ) -> Result<DatasetEvaluation, Error> {
         let dataset: Arc<dyn Dataset> = Arc::new(dataset);
-        run::evaluate_dataset(&mut self.inner, N::model().tables(), &dataset, metrics)
+        let (tables, numberings) = (N::model().tables(), &self.numberings);
+        run::evaluate_dataset(&mut self.inner, tables, &dataset, numberings, metrics)
     }
 
     /// Returns the outputs other than the loss. Inputs that they do not depend on, such as labels,
@@ -267,6 +265,8 @@ impl<N: Network> Trainer<N> {
     ) -> Result<Summary, Error> {
         let fitted =
             run::fit(&mut self.inner, &N::PLAN, N::model().tables(), config, data, &mut watch);
+        let inputs = &N::model().tables().inputs;
+        self.numberings = Numberings::of("training", &*data.train, inputs).unwrap_or_default();
         fitted.map_err(|it| it.error)
     }
 
@@ -297,48 +297,6 @@ impl<N: Network> Trainer<N> {
     /// If an earlier error left the trainer unusable.
     pub fn optimizer_state(&mut self) -> Result<Vec<(String, Array)>, Error> {
         self.inner.optimizer_state()
-    }
-
-    /// Writes a checkpoint and returns its folder.
-    ///
-    /// # Errors
-    /// As [`Checkpoints::save`].
-    pub fn save(&mut self, to: &mut Checkpoints, progress: &Progress) -> Result<PathBuf, Error> {
-        to.save(&mut self.inner, progress)
-    }
-
-    /// Copies the state, and writes it as a checkpoint while training continues.
-    ///
-    /// # Errors
-    /// As [`Checkpoints::save_in_background`].
-    pub fn save_in_background(
-        &mut self,
-        to: &mut Checkpoints,
-        progress: &Progress,
-    ) -> Result<(), Error> {
-        to.save_in_background(&mut self.inner, progress)
-    }
-
-    /// Restores the parameters, the optimizer's state and the counters of a checkpoint, and returns
-    /// the progress of its run. The checkpoint may be of another plan or number of devices.
-    ///
-    /// # Errors
-    /// As [`runtime::Trainer::restore`].
-    pub fn restore(&mut self, checkpoint: &Checkpoint) -> Result<Progress, Error> {
-        self.inner.restore(checkpoint)
-    }
-
-    /// Replaces parameters and buffers by those of a `.safetensors` file, an index of several
-    /// files, or a checkpoint's folder.
-    ///
-    /// # Errors
-    /// As [`weights::load`].
-    pub fn load_weights(
-        &mut self,
-        path: impl AsRef<Path>,
-        mapping: &Mapping,
-    ) -> Result<Loaded, Error> {
-        weights::load(&mut self.inner, path, mapping)
     }
 
     /// Sets the learning rate from the next step on.

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use soybean::{
     DataOptions, Error, Split,
-    data::{TokenSpec, Tokens, read_file},
+    data::{TokenSpec, Tokens, Vocabulary, read_file},
 };
 
 /// The characters of the novel, in the order of their numbers.
@@ -37,7 +37,9 @@ pub(crate) fn load(options: &DataOptions) -> Result<Split, Error> {
 }
 
 fn windows(text: Vec<i32>, stride: usize) -> Result<Tokens, Error> {
-    Tokens::new(text, TokenSpec { length: LENGTH, stride, vocabulary: LETTERS.chars().count() })
+    let vocabulary = LETTERS.chars().count();
+    let tokens = Tokens::new(text, TokenSpec { length: LENGTH, stride, vocabulary })?;
+    Ok(tokens.with_tokenizer(&Vocabulary::of_characters(LETTERS)))
 }
 
 /// Returns the mean loss on one text of a bigram model of another, with add-one smoothing.

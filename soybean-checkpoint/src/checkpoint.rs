@@ -62,6 +62,17 @@ impl Checkpoint {
         Ok(this)
     }
 
+    /// Returns the progress that a checkpoint stores, given its folder or one of its files; `None`
+    /// for weights that are of no checkpoint. No tensors are read.
+    ///
+    /// # Errors
+    /// If the file `run.json` of a checkpoint cannot be read or is damaged.
+    pub fn progress_beside(weights: &Path) -> Result<Option<Progress>, Error> {
+        let folder = if weights.is_dir() { Some(weights) } else { weights.parent() };
+        let folder = folder.filter(|it| it.join(naming::RUN_FILE).is_file());
+        folder.map(|it| RunFile::read(it).map(|run| run.progress)).transpose()
+    }
+
     /// Returns the folder of the checkpoint.
     #[must_use]
     pub fn path(&self) -> &Path {

@@ -33,7 +33,13 @@ impl Batch {
         Self { epoch, number, n_valid, columns, pool }
     }
 
-    /// Returns the elements of all columns, in the format that a trainer takes.
+    /// Returns the columns of the dataset.
+    #[must_use]
+    pub fn columns(&self) -> &[ColumnSpec] {
+        &self.pool.columns
+    }
+
+    /// Returns the elements of all columns, in the order of [`columns`](Self::columns).
     #[must_use]
     pub fn views(&self) -> Vec<View<'_>> {
         self.columns.iter().map(Values::view).collect()
@@ -83,6 +89,7 @@ impl fmt::Debug for Batch {
 
 /// A pool of memory for batches. Memory that was given back is lent again.
 pub(super) struct Pool {
+    columns: Vec<ColumnSpec>,
     sizes: Vec<(soybean_plan::DType, usize)>,
     batch_bytes: usize,
     free: Mutex<Vec<Vec<Values>>>,
@@ -113,6 +120,7 @@ impl Pool {
         let bytes = columns.iter().map(size).collect::<Result<Vec<_>, _>>()?;
         let sizes = columns.iter().zip(&bytes).map(|(it, n)| (it.dtype, n / size_of::<f32>()));
         Ok(Self {
+            columns: columns.to_vec(),
             sizes: sizes.collect(),
             batch_bytes: bytes.iter().fold(0, |sum: usize, it| sum.saturating_add(*it)),
             free: Mutex::default(),

@@ -5,7 +5,8 @@ use std::{ops::Range, sync::Arc};
 use soybean_plan::DType;
 
 use crate::{
-    Augmentation, Error, Mixed, Mixing, OneHot, Pass, RowRandom, Subset, Transformed, augmentation,
+    Augmentation, Error, Mixed, Mixing, Numbering, OneHot, Pass, RowRandom, Selected, Subset,
+    Transformed, augmentation,
 };
 
 /// Rows that can be read in any order, from several threads at once.
@@ -48,8 +49,15 @@ pub trait Dataset: Send + Sync {
     /// Returns the number of rows.
     fn n_rows(&self) -> usize;
 
-    /// Returns the columns, in the order of the model's inputs.
+    /// Returns the columns. Those with the names of a model's inputs are these inputs.
     fn columns(&self) -> &[ColumnSpec];
+
+    /// Returns what the integers of a column mean, if a reader numbered them itself. A run compares
+    /// its training data, its held-out data and its checkpoints by it. Datasets that read other
+    /// datasets pass it on.
+    fn numbering(&self, _column: usize) -> Option<Numbering> {
+        None
+    }
 
     /// Reads the rows with these numbers, which are all below [`n_rows`](Self::n_rows). `into` has
     /// memory for each column; the rows are stored there one after the other.
@@ -165,6 +173,28 @@ pub trait Dataset: Send + Sync {
         Mixed::new(Arc::new(self), stream, mixing)
     }
 
+    /// Selects columns by name, in this order. The dataset also reads the others, to drop them.
+    ///
+    /// # Errors
+    /// If there is no such column, several have the name, or one is selected twice.
+    fn select(self, names: &[&str]) -> Result<Selected, Error>
+    where
+        Self: Sized + 'static,
+    {
+        Selected::by_name(Arc::new(self), names)
+    }
+
+    /// Gives the columns other names, in their order.
+    ///
+    /// # Errors
+    /// If there are not as many names as columns.
+    fn rename(self, names: &[&str]) -> Result<Selected, Error>
+    where
+        Self: Sized + 'static,
+    {
+        Selected::renamed(Arc::new(self), names)
+    }
+
     /// Splits the rows at random into those for training and a held-out `fraction`, from 0 to 1.
     /// The split depends only on the number of rows and the seed. With another fraction, the first
     /// read of either part is an error.
@@ -183,6 +213,10 @@ impl<D: Dataset + ?Sized> Dataset for Arc<D> {
 
     fn columns(&self) -> &[ColumnSpec] {
         (**self).columns()
+    }
+
+    fn numbering(&self, column: usize) -> Option<Numbering> {
+        (**self).numbering(column)
     }
 
     fn read(&self, rows: &[usize], into: &mut [ViewMut<'_>]) -> Result<(), Error> {
@@ -210,7 +244,7 @@ impl<D: Dataset + ?Sized> Dataset for Arc<D> {
 /// The description of a column, which has one tensor for each row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ColumnSpec {
-    /// The name, which is used in messages.
+    /// The name. A column with the name of a model's input is that input.
     pub name: String,
     /// The shape of one row's tensor; empty for a scalar.
     pub row: Vec<usize>,

@@ -12,7 +12,7 @@ use image::{
 use soybean_plan::DType;
 
 use crate::{
-    ColumnSpec, Dataset, Error, ViewMut,
+    Classes, ColumnSpec, Dataset, Error, Numbering, ViewMut,
     file::{guarded, named, read_whole},
 };
 
@@ -29,11 +29,11 @@ const MAX_BYTES_PER_BYTE: u64 = 8 * 1032;
 /// Images in folders, `folder/class/image.png` or `.jpg`.
 ///
 /// Column 0, `images`, has the pixels of each image. Column 1, `label`, has the number of its
-/// class. Classes are numbered in the order of their names. Images are decoded when they are read.
+/// class. Images are decoded when they are read.
 #[derive(Debug)]
 pub struct ImageFolder {
     images: Vec<(PathBuf, i32)>,
-    classes: Vec<String>,
+    classes: Classes,
     spec: ImageSpec,
     columns: [ColumnSpec; 2],
 }
@@ -98,13 +98,43 @@ impl Color {
 }
 
 impl ImageFolder {
-    /// Lists the images of all classes: files with the extensions `.png`, `.jpg` and `.jpeg`.
+    /// Lists the images of all classes: files with the extensions `.png`, `.jpg` and `.jpeg`. The
+    /// classes are numbered in the order of their names.
+    ///
+    /// Only the training data should be opened so. Other data have the same classes with
+    /// [`open_as`](Self::open_as), also if a class has no image there.
     ///
     /// # Errors
     /// If a folder cannot be read, there is no class, a class has no image, or `spec` asks for
     /// images with no pixels or too many.
     pub fn open(folder: impl AsRef<Path>, spec: ImageSpec) -> Result<Self, Error> {
         let folder = folder.as_ref();
+        let class_folders = class_folders(folder)?;
+        let names = class_folders.iter().map(|it| it.0.as_str());
+        let classes = Classes::new(names).map_err(|it| named(folder, &it.to_string()))?;
+        Self::list(folder, &class_folders, spec, classes)
+    }
+
+    /// Lists images as [`open`](Self::open) does, with the numbers of these classes. Some of them
+    /// may have no folder.
+    ///
+    /// # Errors
+    /// As `open`, or if there is a folder of another class.
+    pub fn open_as(
+        folder: impl AsRef<Path>,
+        spec: ImageSpec,
+        classes: &Classes,
+    ) -> Result<Self, Error> {
+        let folder = folder.as_ref();
+        Self::list(folder, &class_folders(folder)?, spec, classes.clone())
+    }
+
+    fn list(
+        folder: &Path,
+        class_folders: &[(String, PathBuf)],
+        spec: ImageSpec,
+        classes: Classes,
+    ) -> Result<Self, Error> {
         let ImageSpec { height, width, color, .. } = spec;
         if !(1..=MAX_SIDE).contains(&height) || !(1..=MAX_SIDE).contains(&width) {
             return Err(named(
@@ -125,18 +155,18 @@ impl ImageFolder {
             let found = spec.mean;
             return Err(named(folder, &format!("expected means that are finite, found {found:?}")));
         }
-        let class_folders = entries(folder, |it| it.is_dir())?;
-        if class_folders.is_empty() {
-            return Err(named(folder, "expected a folder for each class, found none"));
-        }
-        let (mut images, mut classes) = (Vec::new(), Vec::new());
-        for (class, class_folder) in (0..).zip(class_folders) {
-            let files = entries(&class_folder, is_image)?;
+        let mut images = Vec::new();
+        for (name, class_folder) in class_folders {
+            let number = classes.number(name).and_then(|it| i32::try_from(it).ok());
+            let number = number.ok_or_else(|| {
+                let n = classes.names().len();
+                named(folder, &format!("expected folders of {n} known classes, found {name:?}"))
+            })?;
+            let files = entries(class_folder, is_image)?;
             if files.is_empty() {
-                return Err(named(&class_folder, "expected PNG or JPEG files, found none"));
+                return Err(named(class_folder, "expected PNG or JPEG files, found none"));
             }
-            images.extend(files.into_iter().map(|file| (file, class)));
-            classes.push(class_folder.file_name().unwrap_or_default().to_string_lossy().into());
+            images.extend(files.into_iter().map(|file| (file, number)));
         }
         let row = vec![color.n_channels(), height as usize, width as usize];
         let columns = [
@@ -146,9 +176,9 @@ impl ImageFolder {
         Ok(Self { images, classes, spec, columns })
     }
 
-    /// Returns the names of the classes, in the order of their numbers.
+    /// Returns the classes with their numbers.
     #[must_use]
-    pub fn classes(&self) -> &[String] {
+    pub const fn classes(&self) -> &Classes {
         &self.classes
     }
 
@@ -188,6 +218,10 @@ impl Dataset for ImageFolder {
 
     fn columns(&self) -> &[ColumnSpec] {
         &self.columns
+    }
+
+    fn numbering(&self, column: usize) -> Option<Numbering> {
+        (column == 1).then(|| Numbering::Classes(self.classes.clone()))
     }
 
     fn read(&self, rows: &[usize], into: &mut [ViewMut<'_>]) -> Result<(), Error> {
@@ -241,6 +275,16 @@ fn resized(image: DynamicImage, height: u32, width: u32) -> Result<DynamicImage,
         true => image.resize_exact(width, height, FilterType::Triangle),
         false => image.rotate90().resize_exact(height, width, FilterType::Triangle).rotate270(),
     })
+}
+
+/// Lists the folders of classes with their names, sorted by name.
+fn class_folders(folder: &Path) -> Result<Vec<(String, PathBuf)>, Error> {
+    let folders = entries(folder, |it| it.is_dir())?;
+    if folders.is_empty() {
+        return Err(named(folder, "expected a folder for each class, found none"));
+    }
+    let name = |it: &PathBuf| it.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    Ok(folders.into_iter().map(|it| (name(&it), it)).collect())
 }
 
 /// Lists the wanted entries of a folder, sorted by name.

@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc};
 
-use crate::{ColumnSpec, Dataset, Error, Pass, ViewMut};
+use crate::{ColumnSpec, Dataset, Error, Numbering, Pass, ViewMut};
 
 /// The columns of several datasets with the same rows, such as a file of images and one of labels.
 #[derive(Clone)]
@@ -41,6 +41,17 @@ impl Dataset for Joined {
 
     fn columns(&self) -> &[ColumnSpec] {
         &self.columns
+    }
+
+    fn numbering(&self, mut column: usize) -> Option<Numbering> {
+        for part in &self.parts {
+            let n_columns = part.columns().len();
+            if column < n_columns {
+                return part.numbering(column);
+            }
+            column -= n_columns;
+        }
+        None
     }
 
     fn read(&self, rows: &[usize], into: &mut [ViewMut<'_>]) -> Result<(), Error> {

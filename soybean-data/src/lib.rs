@@ -42,6 +42,7 @@ mod loader;
 mod mixed;
 mod named_column;
 mod npy;
+mod numbering;
 mod one_hot;
 mod order;
 #[cfg(feature = "parquet")]
@@ -49,10 +50,12 @@ mod parquet;
 mod positioned;
 mod random;
 mod records;
+mod selected;
 mod shards;
 mod standardization;
 mod subset;
 mod table;
+mod token_origin;
 mod tokenizer;
 #[cfg(feature = "tokenizers")]
 mod tokenizer_file;
@@ -74,12 +77,14 @@ pub use json_lines::tokenize_json_lines;
 pub use loader::{DataLoader, Last, LoaderOptions};
 pub use mixed::{Mixed, Mixing};
 pub use named_column::{FieldNames, NamedColumn};
+pub use numbering::{Classes, Numbering};
 pub use one_hot::OneHot;
 pub use order::RowOrder;
 #[cfg(feature = "parquet")]
 pub use parquet::tokenize_parquet;
 pub use random::{Pass, RowRandom};
 pub use records::{Field, Records};
+pub use selected::Selected;
 pub use shards::{Shards, files_matching};
 pub use soybean_plan::{Error, ErrorKind, View};
 pub use standardization::Standardization;

@@ -4,7 +4,9 @@ use std::{fmt, sync::Arc};
 
 use soybean_plan::DType;
 
-use crate::{ColumnSpec, Dataset, Error, Pass, RowRandom, Values, ViewMut, augmentation::Extents};
+use crate::{
+    ColumnSpec, Dataset, Error, Numbering, Pass, RowRandom, Values, ViewMut, augmentation::Extents,
+};
 
 /// A way to mix two rows.
 ///
@@ -119,6 +121,10 @@ impl Dataset for Mixed {
 
     fn columns(&self) -> &[ColumnSpec] {
         self.dataset.columns()
+    }
+
+    fn numbering(&self, column: usize) -> Option<Numbering> {
+        self.dataset.numbering(column)
     }
 
     fn read(&self, rows: &[usize], into: &mut [ViewMut<'_>]) -> Result<(), Error> {

@@ -4,7 +4,7 @@ use std::{fmt, sync::Arc};
 
 use soybean_plan::DType;
 
-use crate::{ColumnSpec, Dataset, Error, Pass, ViewMut};
+use crate::{ColumnSpec, Dataset, Error, Numbering, Pass, ViewMut};
 
 /// A dataset with a column of labels as probabilities, as [`Dataset::one_hot`] makes it.
 #[derive(Clone)]
@@ -51,6 +51,10 @@ impl Dataset for OneHot {
 
     fn columns(&self) -> &[ColumnSpec] {
         &self.columns
+    }
+
+    fn numbering(&self, column: usize) -> Option<Numbering> {
+        self.dataset.numbering(column)
     }
 
     fn read(&self, rows: &[usize], into: &mut [ViewMut<'_>]) -> Result<(), Error> {

@@ -9,7 +9,7 @@ use std::{
 use soybean_plan::random::mixed;
 
 use crate::{
-    ColumnSpec, Dataset, Error, Pass, ViewMut,
+    ColumnSpec, Dataset, Error, Numbering, Pass, ViewMut,
     batch::lock,
     file::{named, unreadable},
     order::shuffle,
@@ -47,11 +47,18 @@ type OpenShard = dyn Fn(&Path, usize) -> Result<Arc<dyn Dataset>, Error> + Send 
 pub struct Shards {
     shards: Vec<Shard>,
     n_rows: usize,
-    columns: Vec<ColumnSpec>,
+    layout: Layout,
     n_buffered: usize,
     open: Box<OpenShard>,
     /// The shards that were used last, the latest one at the end.
     held: Mutex<Vec<Held>>,
+}
+
+/// The columns that all files share, and what their integers mean.
+#[derive(Default)]
+struct Layout {
+    columns: Vec<ColumnSpec>,
+    numberings: Vec<Option<Numbering>>,
 }
 
 /// One of the files, or one of its parts.
@@ -79,15 +86,14 @@ impl Shards {
         n_buffered: usize,
         open: impl Fn(&Path) -> Result<D, Error> + Send + Sync + 'static,
     ) -> Result<Self, Error> {
-        let mut columns: Option<Vec<ColumnSpec>> = None;
+        let mut layout: Option<Layout> = None;
         let count = |path: &PathBuf| {
             let dataset = open(path)?;
-            let columns = columns.get_or_insert_with(|| dataset.columns().to_vec());
-            check_columns(path, columns, dataset.columns())?;
+            layout.get_or_insert_with(|| Layout::of(&dataset)).check(path, &dataset)?;
             Ok((path.clone(), 0, dataset.n_rows()))
         };
         let counted = files.iter().map(count).collect::<Result<Vec<_>, Error>>()?;
-        Self::new(counted, columns.unwrap_or_default(), n_buffered, move |path, _| open(path))
+        Self::new(counted, layout.unwrap_or_default(), n_buffered, move |path, _| open(path))
     }
 
     /// Takes files with known numbers of rows, as [`counts`](Self::counts) returns them. Only the
@@ -112,18 +118,18 @@ impl Shards {
         n_buffered: usize,
         open: impl Fn(&Path, usize) -> Result<D, Error> + Send + Sync + 'static,
     ) -> Result<Self, Error> {
-        let columns = match counted.first() {
-            Some((path, part, _)) => open(path, *part)?.columns().to_vec(),
-            None => Vec::new(),
+        let layout = match counted.first() {
+            Some((path, part, _)) => Layout::of(&open(path, *part)?),
+            None => Layout::default(),
         };
-        let shards = Self::new(counted, columns, n_buffered, open)?;
+        let shards = Self::new(counted, layout, n_buffered, open)?;
         shards.shard(0)?;
         Ok(shards)
     }
 
     fn new<D: Dataset + 'static>(
         counted: Vec<(PathBuf, usize, usize)>,
-        columns: Vec<ColumnSpec>,
+        layout: Layout,
         n_buffered: usize,
         open: impl Fn(&Path, usize) -> Result<D, Error> + Send + Sync + 'static,
     ) -> Result<Self, Error> {
@@ -145,7 +151,7 @@ impl Shards {
             Ok(Arc::new(open(path, part)?))
         };
         let (open, held) = (Box::new(open), Mutex::default());
-        Ok(Self { shards, n_rows: first_row, columns, n_buffered, open, held })
+        Ok(Self { shards, n_rows: first_row, layout, n_buffered, open, held })
     }
 
     /// Returns the files and their numbers of rows, for [`with_counts`](Self::with_counts).
@@ -176,7 +182,7 @@ impl Shards {
         }
         let Shard { path, part, n_rows, .. } = &self.shards[number];
         let opened = (self.open)(path, *part)?;
-        check_columns(path, &self.columns, opened.columns())?;
+        self.layout.check(path, &*opened)?;
         let found = opened.n_rows();
         if found != *n_rows {
             let message = format!("expected {n_rows} rows, as were counted, found {found}");
@@ -186,16 +192,42 @@ impl Shards {
     }
 }
 
-fn check_columns(path: &Path, expected: &[ColumnSpec], found: &[ColumnSpec]) -> Result<(), Error> {
-    if expected == found {
-        return Ok(());
+impl Layout {
+    fn of(dataset: &dyn Dataset) -> Self {
+        let columns = dataset.columns().to_vec();
+        Self { numberings: (0..columns.len()).map(|it| dataset.numbering(it)).collect(), columns }
     }
-    let text = |columns: &[ColumnSpec]| {
-        let column = |it: &ColumnSpec| format!("`{}` of {} {:?}", it.name, it.dtype, it.row);
-        columns.iter().map(column).collect::<Vec<_>>().join(", ")
-    };
-    let (expected, found) = (text(expected), text(found));
-    Err(named(path, &format!("expected the columns of the first file, {expected}, found {found}")))
+
+    /// Checks that another file has the same.
+    fn check(&self, path: &Path, dataset: &dyn Dataset) -> Result<(), Error> {
+        let (expected, found) = (self, Self::of(dataset));
+        if expected.columns != found.columns {
+            let text = |columns: &[ColumnSpec]| {
+                let column =
+                    |it: &ColumnSpec| format!("`{}` of {} {:?}", it.name, it.dtype, it.row);
+                columns.iter().map(column).collect::<Vec<_>>().join(", ")
+            };
+            let (expected, found) = (text(&expected.columns), text(&found.columns));
+            return Err(named(
+                path,
+                &format!("expected the columns of the first file, {expected}, found {found}"),
+            ));
+        }
+        let numberings = expected.numberings.iter().zip(&found.numberings).zip(&self.columns);
+        for ((expected, found), ColumnSpec { name, .. }) in numberings {
+            let message = match (expected, found) {
+                (Some(expected), Some(found)) => expected.difference(found),
+                (None, None) => None,
+                (Some(_), None) => Some("expected numbers with a meaning, found none".to_owned()),
+                (None, Some(_)) => Some("expected numbers without a meaning, found one".to_owned()),
+            };
+            if let Some(message) = message {
+                let message = format!("`{name}`: {message}, unlike in the first file");
+                return Err(named(path, &message));
+            }
+        }
+        Ok(())
+    }
 }
 
 impl Dataset for Shards {
@@ -204,7 +236,11 @@ impl Dataset for Shards {
     }
 
     fn columns(&self) -> &[ColumnSpec] {
-        &self.columns
+        &self.layout.columns
+    }
+
+    fn numbering(&self, column: usize) -> Option<Numbering> {
+        self.layout.numberings[column].clone()
     }
 
     fn read(&self, rows: &[usize], into: &mut [ViewMut<'_>]) -> Result<(), Error> {
@@ -215,7 +251,7 @@ impl Dataset for Shards {
             let own: Vec<usize> =
                 rows.iter().map(|it| it - self.shards[number].first_row).collect();
             let end = start + rows.len();
-            let columns = into.iter_mut().zip(&self.columns);
+            let columns = into.iter_mut().zip(&self.layout.columns);
             let mut columns: Vec<ViewMut<'_>> = columns
                 .map(|(view, it)| view.part(start * it.row_elements()..end * it.row_elements()))
                 .collect();

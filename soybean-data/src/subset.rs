@@ -4,7 +4,7 @@ use std::{fmt, sync::Arc};
 
 use soybean_plan::{NumberRange, random::mixed};
 
-use crate::{ColumnSpec, Dataset, Error, Pass, ViewMut, order::shuffle};
+use crate::{ColumnSpec, Dataset, Error, Numbering, Pass, ViewMut, order::shuffle};
 
 /// Some rows of a dataset, in any order. Nothing is copied.
 #[derive(Clone)]
@@ -59,6 +59,10 @@ impl Dataset for Subset {
 
     fn columns(&self) -> &[ColumnSpec] {
         self.dataset.columns()
+    }
+
+    fn numbering(&self, column: usize) -> Option<Numbering> {
+        self.dataset.numbering(column)
     }
 
     fn read(&self, rows: &[usize], into: &mut [ViewMut<'_>]) -> Result<(), Error> {

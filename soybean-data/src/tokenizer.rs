@@ -12,6 +12,7 @@ use soybean_plan::fingerprint;
 use crate::{
     Error, TokenWidth,
     file::{named, open, read_json},
+    token_origin::{TokenOrigin, beside},
 };
 
 /// The limit for the bytes of a line.
@@ -300,6 +301,9 @@ pub(super) fn write_tokens(
     });
     let outcome = outcome.and_then(|()| {
         writer.into_inner().map_err(|error| to_error(error.into_error()))?;
+        let n_bytes = n_written * width.n_bytes() as u64;
+        let origin = TokenOrigin { tokenizer: tokenizer.fingerprint(), n_bytes };
+        fs::write(beside(path), origin.to_text()).map_err(to_error)?;
         fs::rename(&partial, path).map_err(to_error)
     });
     if outcome.is_err() {

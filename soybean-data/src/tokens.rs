@@ -4,7 +4,10 @@ use std::{fmt, path::Path};
 
 use soybean_plan::DType;
 
-use crate::{ColumnSpec, Dataset, Error, ViewMut, positioned::PositionedFile};
+use crate::{
+    ColumnSpec, Dataset, Error, Numbering, Tokenizer, ViewMut, positioned::PositionedFile,
+    token_origin::TokenOrigin,
+};
 
 /// A text of numbered tokens, one window for each row. Column 0, `tokens`, has the tokens of the
 /// window. Column 1, `next`, has the token that follows each of them.
@@ -13,6 +16,8 @@ pub struct Tokens {
     spec: TokenSpec,
     n_windows: usize,
     columns: [ColumnSpec; 2],
+    /// The fingerprint of the tokenizer, where it is known.
+    tokenizer: Option<u64>,
 }
 
 /// The division of a text into windows.
@@ -67,9 +72,14 @@ impl Tokens {
     /// Opens a file that contains only tokens. Windows are read on demand, so the file may be
     /// larger than memory. Their tokens are compared with the vocabulary when they are read.
     ///
+    /// A file that [`tokenize_file`](crate::tokenize_file) or its like wrote has another one beside
+    /// it, `<name>.json`, that identifies the tokenizer. It is the [numbering](Numbering) of the
+    /// columns.
+    ///
     /// # Errors
     /// - If the file cannot be opened, or its size is not a multiple of a token.
     /// - If a window or the stride has no token, or the file is too short for one window.
+    /// - If the file beside it is of other tokens.
     pub fn open(path: impl AsRef<Path>, width: TokenWidth, spec: TokenSpec) -> Result<Self, Error> {
         let file = PositionedFile::open(path.as_ref())?;
         let (size, n_bytes) = (width.n_bytes() as u64, file.n_bytes());
@@ -80,8 +90,16 @@ impl Tokens {
         }
         let n_tokens = usize::try_from(n_bytes / size).unwrap_or(usize::MAX);
         let path = file.path().to_owned();
-        Self::of(Source::File(file, width), n_tokens, spec)
-            .map_err(|message| crate::file::named(&path, &message))
+        let tokenizer = TokenOrigin::read(&path, n_bytes)?.map(|it| it.tokenizer);
+        let tokens = Self::of(Source::File(file, width), n_tokens, spec)
+            .map_err(|message| crate::file::named(&path, &message))?;
+        Ok(Self { tokenizer, ..tokens })
+    }
+
+    /// Says which tokenizer the tokens are of, for those of memory and of other programs' files.
+    #[must_use]
+    pub fn with_tokenizer(self, tokenizer: &dyn Tokenizer) -> Self {
+        Self { tokenizer: Some(tokenizer.fingerprint()), ..self }
     }
 
     fn of(source: Source, n_tokens: usize, spec: TokenSpec) -> Result<Self, String> {
@@ -100,7 +118,13 @@ impl Tokens {
         let column =
             |name: &str| ColumnSpec { name: name.to_owned(), row: vec![length], dtype: DType::I32 };
         let n_windows = (n_tokens - length).div_ceil(stride);
-        Ok(Self { source, spec, n_windows, columns: [column("tokens"), column("next")] })
+        Ok(Self {
+            source,
+            spec,
+            n_windows,
+            columns: [column("tokens"), column("next")],
+            tokenizer: None,
+        })
     }
 
     /// Reads the tokens of a window and the token that follows from a file.
@@ -144,6 +168,10 @@ impl Dataset for Tokens {
 
     fn columns(&self) -> &[ColumnSpec] {
         &self.columns
+    }
+
+    fn numbering(&self, _column: usize) -> Option<Numbering> {
+        self.tokenizer.map(Numbering::Tokens)
     }
 
     fn read(&self, rows: &[usize], into: &mut [ViewMut<'_>]) -> Result<(), Error> {

@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc};
 
-use crate::{ColumnSpec, Dataset, Error, Pass, RowRandom, ViewMut};
+use crate::{ColumnSpec, Dataset, Error, Numbering, Pass, RowRandom, ViewMut};
 
 /// A function of the columns of one row, which it changes in place.
 type RowTransform = dyn Fn(&mut [ViewMut<'_>], &mut RowRandom) + Send + Sync;
@@ -32,6 +32,10 @@ impl Dataset for Transformed {
 
     fn columns(&self) -> &[ColumnSpec] {
         self.dataset.columns()
+    }
+
+    fn numbering(&self, column: usize) -> Option<Numbering> {
+        self.dataset.numbering(column)
     }
 
     fn read(&self, rows: &[usize], into: &mut [ViewMut<'_>]) -> Result<(), Error> {

@@ -160,7 +160,7 @@ fn batch(model: &Model, mode: Mode, entry: (usize, &str, &[Input]), text: &mut S
 {fields}}}
 impl ::soybean::Batch<Network> for {type_name}<'_> {{
     const ENTRY: ::core::primitive::usize = {number};
-    fn with_views<R>(&self, use_views: impl ::core::ops::FnOnce(&[::soybean::runtime::View<'_>]) -> R) -> R {{
+    fn with_views<R>(&self, use_views: impl ::core::ops::FnOnce(&[::soybean::runtime::View<'_>]) -> ::core::result::Result<R, ::soybean::Error>) -> ::core::result::Result<R, ::soybean::Error> {{
         use_views(&[{views}])
     }}
 }}

@@ -4,6 +4,7 @@ use std::{fmt, io::Write, path::Path, time::Instant};
 
 use soybean_runtime::{
     Predictor,
+    checkpoint::Checkpoint,
     data::{SpecialTokens, Tokenizer},
 };
 
@@ -11,7 +12,10 @@ use super::{
     CommandError, CommandModel,
     flags::{GenerateOptions, Options},
 };
-use crate::generation::{Generation, GenerationConfig, Sampling, n_texts};
+use crate::{
+    generation::{Generation, GenerationConfig, Sampling, n_texts},
+    run::Numberings,
+};
 
 /// Continues the texts of the options, as many at a time as the model takes. A single one is shown
 /// while it grows.
@@ -41,7 +45,13 @@ pub(super) fn generate(
 
     let mut predictor = Predictor::new(model.model, options.run.trainer.clone())?;
     match weights {
-        Some(path) => _ = predictor.load_weights(path, &texts.names.parse()?)?,
+        Some(path) => {
+            predictor.load_weights(path, &texts.names.parse()?)?;
+            if let Some(progress) = Checkpoint::progress_beside(path)? {
+                let trained = Numberings::stored(&progress).check_tokenizer(tokenizer);
+                trained.map_err(|it| format!("--tokenizer: {}: {it}", path.display()))?;
+            }
+        }
         None => writeln!(output, "random weights: --weights reads those of a trained model")?,
     }
     writeln!(output, "{}\n", predictor.device_line())?;

@@ -129,7 +129,9 @@ fn resumable_error(error: &FitError, config: &TrainConfig, out: &Path) -> Comman
     let FitError { error, checkpoint } = error;
     let Some(checkpoint) = checkpoint else { return CommandError::Failed(error.to_string()) };
     let lower = match error.kind() {
-        ErrorKind::Loss => format!(" a lower --lr than {:?}", config.trainer.learning_rate),
+        ErrorKind::Loss => {
+            format!(" --allow-change lr and a lower --lr than {:?}", config.trainer.learning_rate)
+        }
         _ => String::new(),
     };
     let command = resume_command::command(checkpoint, out);

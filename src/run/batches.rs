@@ -2,27 +2,28 @@
 
 use std::sync::Arc;
 
-use soybean_plan::Input;
+use soybean_plan::{Input, fingerprint};
 use soybean_runtime::{
-    Error,
-    data::{Batch, DataLoader, Dataset, LoaderOptions},
+    Error, View,
+    data::{Batch, DataLoader, Dataset, LoaderOptions, Selected},
 };
 
-/// Returns a loader after checking that the columns fit the inputs. `part` names the data set in
-/// errors.
+use super::columns::{match_columns, names_of_inputs};
+
+/// Returns a loader of the columns that are the inputs, in their order. `part` names the data set
+/// in errors.
 pub(crate) fn loader(
     part: &str,
     dataset: &Arc<dyn Dataset>,
     inputs: &[Input],
     options: LoaderOptions,
 ) -> Result<DataLoader, Error> {
-    let (names, n_columns) = (names(inputs), dataset.columns().len());
-    if n_columns != inputs.len() {
-        let n_inputs = inputs.len();
-        return Err(Error::data(format!(
-            "the {part} data: expected {n_inputs} columns ({names}), found {n_columns}"
-        )));
-    }
+    let positions = match_columns(inputs, dataset.columns())
+        .map_err(|message| Error::data(format!("the {part} data: {message}")))?;
+    let dataset = match positions.is_sorted() {
+        true => Arc::clone(dataset),
+        false => Arc::new(Selected::at(Arc::clone(dataset), positions)?),
+    };
     for (input, column) in inputs.iter().zip(dataset.columns()) {
         let (name, dtype, found) = (&input.name, input.dtype, column.dtype);
         let (row, found_row) = (&input.tile.shape[1..], &column.row);
@@ -32,7 +33,7 @@ pub(crate) fn loader(
             )));
         }
     }
-    DataLoader::new(Arc::clone(dataset), options)
+    DataLoader::new(dataset, options)
 }
 
 /// Returns the first batch of a data set.
@@ -51,12 +52,19 @@ pub(crate) fn batch_size(inputs: &[Input]) -> Result<usize, Error> {
     let extent = |input: &Input| input.tile.shape.first().copied();
     let first = inputs.first().and_then(extent);
     first.filter(|size| inputs.iter().all(|input| extent(input) == Some(*size))).ok_or_else(|| {
-        let names = names(inputs);
+        let names = names_of_inputs(inputs);
         Error::data(format!("expected inputs that share dim 0, the batch; found {names}"))
     })
 }
 
-fn names(inputs: &[Input]) -> String {
-    let name = |input: &Input| format!("{} {}", input.name, input.tile.shape);
-    inputs.iter().map(name).collect::<Vec<_>>().join(", ")
+/// Returns a hash of all elements of a batch.
+pub(crate) fn hash(batch: &Batch) -> u64 {
+    fingerprint(batch.views().into_iter().flat_map(bytes))
+}
+
+fn bytes(view: View<'_>) -> Vec<u8> {
+    match view {
+        View::F32(values) => values.iter().flat_map(|it| it.to_le_bytes()).collect(),
+        View::I32(values) => values.iter().flat_map(|it| it.to_le_bytes()).collect(),
+    }
 }

@@ -18,7 +18,11 @@ use soybean_runtime::{Config, Error, ErrorKind};
 
 use super::{Metric, Schedule, metric::ModelFacts};
 
+#[cfg(test)]
+pub(crate) use changes::set_setting;
+pub(crate) use changes::setting_values;
 pub(crate) use file::one_entry;
+pub(crate) use setting::OnResume;
 
 /// The configuration of a run: the flags of `train`, and the keys of its TOML files.
 ///
@@ -77,6 +81,9 @@ pub struct TrainConfig {
     pub async_checkpoint: bool,
     /// The checkpoint from which the run resumes.
     pub resume: Resume,
+    /// The settings and facts that may differ from the run that is resumed, by name, although its
+    /// results depend on them: `lr`, `batch-size` or `training-data`, for example.
+    pub allowed_changes: Vec<String>,
     /// A safetensors file with initial weights.
     pub weights: Option<PathBuf>,
     /// Names of the weights in that file: `theirs = ours`, each.
@@ -137,6 +144,7 @@ impl TrainConfig {
             keep: 3,
             async_checkpoint: false,
             resume: Resume::Never,
+            allowed_changes: Vec::new(),
             weights: None,
             map: Vec::new(),
             loader_threads: 1,

@@ -13,6 +13,7 @@ use super::{
     batches::{batch_size, loader},
     config::one_entry,
     metric::{MetricAccumulator, ModelFacts},
+    numberings::Numberings,
 };
 
 /// The result of the evaluation of a data set.
@@ -33,14 +34,17 @@ impl DatasetEvaluation {
     }
 }
 
-/// Evaluates all rows of a data set.
+/// Evaluates all rows of a data set, whose integers must mean what they meant in training.
 pub(crate) fn evaluate_dataset(
     trainer: &mut Trainer,
     tables: &Tables,
     dataset: &Arc<dyn Dataset>,
+    numberings: &Numberings,
     metrics: &[Metric],
 ) -> Result<DatasetEvaluation, Error> {
     trainer.together(one_entry(tables).and_then(|()| Metric::check_all(metrics)))?;
+    let checked = numberings.check("evaluation", &**dataset, &tables.inputs);
+    trainer.together(checked)?;
     let loader = batch_size(&tables.inputs).and_then(|batch_rows| {
         loader("evaluation", dataset, &tables.inputs, LoaderOptions::evaluation(batch_rows))
     });

@@ -27,6 +27,7 @@ use super::{
     TrainConfig,
     checkpoint_manager::{CheckpointKind, CheckpointManager, leftover},
     evaluation::{evaluate, with_averages},
+    identity::RunIdentity,
     metric::Better,
     output::OutputFiles,
     progress::RunProgress,
@@ -71,6 +72,7 @@ struct Run<'a> {
     n_steps: u64,
     batch_rows: usize,
     progress: RunProgress,
+    identity: RunIdentity,
     checkpoints: Option<CheckpointManager>,
     files: Option<OutputFiles>,
     observer: &'a mut Observer<'a>,
@@ -312,7 +314,8 @@ impl Run<'_> {
         }
         self.agree_on_errors()?;
         let Some(checkpoints) = &mut self.checkpoints else { return Ok(()) };
-        let saved_progress = self.progress.to_checkpoint(self.config.trainer.seed);
+        let mut saved_progress = self.progress.to_checkpoint(self.config.trainer.seed);
+        self.identity.store(&mut saved_progress.extra);
         let saved = checkpoints.save(self.trainer, &saved_progress, kind);
         let saved = self.trainer.together(saved)?;
         self.notify_saved(saved);

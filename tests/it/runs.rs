@@ -5,10 +5,12 @@
 mod augmentation;
 mod averages;
 mod chaos;
+mod columns;
 mod faults;
 mod fit;
 mod leftovers;
 mod non_finite;
 mod resume;
+mod same_run;
 mod signals;
 mod small;

@@ -45,13 +45,14 @@ impl Dataset for Data {
     }
 
     fn read(&self, rows: &[usize], into: &mut [ViewMut<'_>]) -> Result<(), Error> {
+        // A run samples its data before the first batch.
         match (self.kind, self.n_reads.fetch_add(1, Ordering::SeqCst)) {
-            (Kind::Sleeps, 3) => {
+            (Kind::Sleeps, 4) => {
                 println!("asleep");
                 thread::sleep(Duration::from_secs(60));
             }
-            (Kind::Ends, 0) => thread::sleep(Duration::from_millis(500)),
-            (Kind::Ends, 8..) => return Err(Error::data("rows: expected more, found the end")),
+            (Kind::Ends, 1) => thread::sleep(Duration::from_millis(500)),
+            (Kind::Ends, 9..) => return Err(Error::data("rows: expected more, found the end")),
             (Kind::Plain | Kind::Sleeps | Kind::Ends, _) => {}
         }
         self.inner.read(rows, into)

@@ -10,6 +10,7 @@ mod hostile;
 mod images;
 mod json_lines;
 mod loader;
+mod numbering;
 #[cfg(feature = "parquet")]
 mod parquet;
 mod shards;

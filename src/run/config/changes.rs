@@ -1,16 +1,27 @@
 //! The differences between the settings of a run and those with which it resumes.
 
-use super::{TrainConfig, file::value, settings::settings};
+use super::{TrainConfig, file::value, setting::OnResume, settings::settings};
 
-/// Settings that say where the run is and how it starts, not what it does.
-const OF_START: [&str; 2] = ["out", "resume"];
+/// Returns all settings by name, as TOML, and whether they may differ in a resumed run.
+pub(crate) fn setting_values(
+    config: &TrainConfig,
+) -> impl Iterator<Item = (&'static str, Option<String>, OnResume)> {
+    settings().map(|it| (it.name, value(&it.key, config), it.on_resume))
+}
+
+/// Sets a setting as its flag does.
+#[cfg(test)]
+pub(crate) fn set_setting(config: &mut TrainConfig, name: &str, text: &str) -> Result<(), String> {
+    let setting = settings().find(|it| it.name == name).ok_or_else(|| name.to_owned())?;
+    (setting.set)(config, text)
+}
 
 impl TrainConfig {
     /// Lists the settings that differ from earlier ones, such as `epochs = 60 (was 20)`.
     pub(crate) fn changes_since(&self, earlier: &Self) -> Vec<String> {
         let text = |value: Option<String>| value.unwrap_or_else(|| "none".to_owned());
         let mut changes = Vec::new();
-        for setting in settings().filter(|it| !OF_START.contains(&it.name)) {
+        for setting in settings().filter(|it| it.on_resume != OnResume::Free) {
             let (now, before) = (value(&setting.key, self), value(&setting.key, earlier));
             if now != before {
                 changes.push(format!("{} = {} (was {})", setting.name, text(now), text(before)));
@@ -27,8 +38,8 @@ impl TrainConfig {
     pub(crate) fn with_run(self, config: &std::path::Path) -> Result<Self, soybean_runtime::Error> {
         // What the run left open has no key, and must not become the program's default.
         let of_run = Self::from_toml(config)?;
-        let Self { out, resume, metrics, restore_best, .. } = self;
-        Ok(Self { out, resume, metrics, restore_best, ..of_run })
+        let Self { out, resume, allowed_changes, metrics, restore_best, .. } = self;
+        Ok(Self { out, resume, allowed_changes, metrics, restore_best, ..of_run })
     }
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::setting::{
-    Key, Scope, Setting,
+    Key, OnResume, Scope, Setting,
     Value::{Number, Text},
     number, or_never, positive, set, switch,
 };
@@ -11,6 +11,7 @@ use super::setting::{
 pub(super) const SETTINGS: &[Setting] = &[
     Setting {
         name: "seed",
+        on_resume: OnResume::Same,
         value: "N",
         help: "the seed of parameters, data and their order (0)",
         scope: Scope::Model,
@@ -22,6 +23,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     },
     Setting {
         name: "device",
+        on_resume: OnResume::Noted,
         value: "NAME",
         help: "cpu, cuda or auto (auto)",
         scope: Scope::Model,
@@ -30,6 +32,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     },
     Setting {
         name: "threads",
+        on_resume: OnResume::Noted,
         value: "N",
         help: "CPU threads of all ranks together (all cores)",
         scope: Scope::Model,
@@ -38,6 +41,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     },
     Setting {
         name: "peer-timeout",
+        on_resume: OnResume::Noted,
         value: "SECONDS",
         help: "end if another process is silent for so long; 0 waits for ever (300)",
         scope: Scope::Model,
@@ -49,6 +53,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     },
     Setting {
         name: "step-timeout",
+        on_resume: OnResume::Noted,
         value: "SECONDS",
         help: "end if a step on GPUs lasts so long; 0 waits for ever (600)",
         scope: Scope::Model,
@@ -60,6 +65,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     },
     Setting {
         name: "no-graph",
+        on_resume: OnResume::Noted,
         value: "",
         help: "launch each kernel separately on GPUs, without CUDA graphs, for debugging",
         scope: Scope::Model,
@@ -68,6 +74,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     },
     Setting {
         name: "no-autotune",
+        on_resume: OnResume::Noted,
         value: "",
         help: "take the libraries' own choice of algorithms on GPUs, without measuring them",
         scope: Scope::Model,

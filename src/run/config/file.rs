@@ -306,7 +306,7 @@ mod tests {
         let text = "epochs = 3\nsteps = 9\nbatch-limit = 2\nlr = 0.1\nschedule = 'step'\nwarmup = 4\nmin-lr = 1e-9\n\
             decay-every = 5\ndecay = 0.25\nevaluate-every = 6\nevaluate-averages = true\nwatch = 'accuracy'\npatience = 7\nmin-delta = 0.001\n\
             out = '/a b/\"c\"\\d'\nlog-every = 8\nno-checkpoints = true\ncheckpoint-every = 10\nkeep = 11\n\
-            async-checkpoint = true\nresume = 'x/step-3'\nweights = 'w.safetensors'\nmap = ['x = y', 'z = \"']\n\
+            async-checkpoint = true\nresume = 'x/step-3'\nallow-change = ['lr', 'classes']\nweights = 'w.safetensors'\nmap = ['x = y', 'z = \"']\n\
             loader-threads = 12\nseed = 13\ndevice = 'cpu'\nthreads = 14\npeer-timeout = 15\nstep-timeout = 16\nno-graph = true\nno-autotune = true\ntrace = 't'\ndata = 'd'\naugment = true";
         let written = to_toml(&parse(text).unwrap());
         let again = to_toml(&parse(&written).unwrap());

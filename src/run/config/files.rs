@@ -1,10 +1,11 @@
 //! The files of traces and data.
 
-use super::setting::{Key, Scope, Setting, path, set, some_path, switch};
+use super::setting::{Key, OnResume, Scope, Setting, path, set, some_path, switch};
 
 pub(super) const SETTINGS: &[Setting] = &[
     Setting {
         name: "trace",
+        on_resume: OnResume::Noted,
         value: "FILE",
         help: "write a trace of one step of all ranks, for Perfetto or chrome://tracing",
         scope: Scope::TrainingSteps,
@@ -13,6 +14,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     },
     Setting {
         name: "data",
+        on_resume: OnResume::Noted,
         value: "FILE",
         help: "a data file instead of the model's own",
         scope: Scope::Data,
@@ -21,6 +23,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     },
     Setting {
         name: "data-dir",
+        on_resume: OnResume::Noted,
         value: "DIR",
         help: "a data folder, for models whose data are several files",
         scope: Scope::Data,
@@ -30,6 +33,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     },
     Setting {
         name: "augment",
+        on_resume: OnResume::Same,
         value: "",
         help: "augment the training data, where the model's data can be",
         scope: Scope::TrainingSteps,

@@ -11,6 +11,7 @@ use super::TrainConfig;
 /// One setting of a [`TrainConfig`].
 pub(crate) struct Setting {
     pub(crate) name: &'static str,
+    pub(crate) on_resume: OnResume,
     /// The placeholder of its value in the help; empty for a switch.
     pub(crate) value: &'static str,
     pub(crate) help: &'static str,
@@ -18,6 +19,17 @@ pub(crate) struct Setting {
     /// Parses one value and stores it.
     pub(crate) set: fn(&mut TrainConfig, &str) -> Result<(), String>,
     pub(crate) key: Key,
+}
+
+/// The treatment of a setting that differs from that of the run that is resumed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OnResume {
+    /// It decides on the results of steps: a difference is an error.
+    Same,
+    /// It decides on the end of the run, its output or its speed: a difference is told.
+    Noted,
+    /// It says where the run is and how it starts.
+    Free,
 }
 
 /// The commands that read a setting.

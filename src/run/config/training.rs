@@ -5,7 +5,7 @@ use soybean_runtime::weights::Mapping;
 use super::{
     Resume,
     setting::{
-        Key, Scope, Setting,
+        Key, OnResume, Scope, Setting,
         Value::{Number, Text},
         float, from_zero, number, optional, or_never, path, positive, set, some_path, switch,
     },
@@ -14,6 +14,7 @@ use super::{
 pub(super) const SETTINGS: &[Setting] = &[
     Setting {
         name: "epochs",
+        on_resume: OnResume::Noted,
         value: "N",
         help: "passes over the training data",
         scope: Scope::Training,
@@ -22,6 +23,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     },
     Setting {
         name: "steps",
+        on_resume: OnResume::Noted,
         value: "N",
         help: "training steps, which override --epochs, or steps to measure (20)",
         scope: Scope::AllSteps,
@@ -30,6 +32,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     },
     Setting {
         name: "batch-limit",
+        on_resume: OnResume::Same,
         value: "N",
         help: "maximum number of batches in an epoch",
         scope: Scope::Training,
@@ -38,6 +41,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     },
     Setting {
         name: "lr",
+        on_resume: OnResume::Same,
         value: "X",
         help: "the learning rate, or the peak of the schedule",
         scope: Scope::Updates,
@@ -46,6 +50,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     },
     Setting {
         name: "schedule",
+        on_resume: OnResume::Same,
         value: "NAME",
         help: "constant, step, linear, cosine or one-cycle (constant)",
         scope: Scope::Training,
@@ -54,6 +59,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     },
     Setting {
         name: "warmup",
+        on_resume: OnResume::Same,
         value: "N",
         help: "steps of linear warm-up from 0 before the schedule (0)",
         scope: Scope::Training,
@@ -62,6 +68,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     },
     Setting {
         name: "min-lr",
+        on_resume: OnResume::Same,
         value: "X",
         help: "minimum learning rate of the schedule (0)",
         scope: Scope::Training,
@@ -70,6 +77,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     },
     Setting {
         name: "decay-every",
+        on_resume: OnResume::Same,
         value: "N",
         help: "steps between decays of the schedule `step`",
         scope: Scope::Training,
@@ -78,6 +86,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     },
     Setting {
         name: "decay",
+        on_resume: OnResume::Same,
         value: "X",
         help: "the factor of each decay of the schedule `step` (0.1)",
         scope: Scope::Training,
@@ -86,6 +95,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     },
     Setting {
         name: "evaluate-every",
+        on_resume: OnResume::Noted,
         value: "N",
         help: "steps between evaluations, in addition to the ends of epochs",
         scope: Scope::Training,
@@ -94,6 +104,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     },
     Setting {
         name: "evaluate-averages",
+        on_resume: OnResume::Noted,
         value: "",
         help: "evaluate the moving averages of the weights; the model needs ema = 0.999",
         scope: Scope::Training,
@@ -102,6 +113,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     },
     Setting {
         name: "watch",
+        on_resume: OnResume::Noted,
         value: "NAME",
         help: "the metric that selects the best checkpoint and stops the run early (loss)",
         scope: Scope::Training,
@@ -110,6 +122,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     },
     Setting {
         name: "patience",
+        on_resume: OnResume::Noted,
         value: "N",
         help: "stop after this many evaluations without improvement",
         scope: Scope::Training,
@@ -118,6 +131,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     },
     Setting {
         name: "min-delta",
+        on_resume: OnResume::Noted,
         value: "X",
         help: "the minimum improvement that counts (0)",
         scope: Scope::Training,
@@ -126,6 +140,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     },
     Setting {
         name: "out",
+        on_resume: OnResume::Free,
         value: "DIR",
         help: "the folder of checkpoints, metrics and events (runs/<model>)",
         scope: Scope::Training,
@@ -134,6 +149,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     },
     Setting {
         name: "log-every",
+        on_resume: OnResume::Noted,
         value: "N",
         help: "steps between lines of metrics.jsonl (10)",
         scope: Scope::Training,
@@ -142,6 +158,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     },
     Setting {
         name: "no-checkpoints",
+        on_resume: OnResume::Noted,
         value: "",
         help: "write no checkpoints",
         scope: Scope::Training,
@@ -150,6 +167,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     },
     Setting {
         name: "checkpoint-every",
+        on_resume: OnResume::Noted,
         value: "N",
         help: "steps between checkpoints, in addition to the ends of epochs",
         scope: Scope::Training,
@@ -158,6 +176,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     },
     Setting {
         name: "keep",
+        on_resume: OnResume::Noted,
         value: "N",
         help: "checkpoints to keep in addition to the best; 0 keeps all (3)",
         scope: Scope::Training,
@@ -166,6 +185,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     },
     Setting {
         name: "async-checkpoint",
+        on_resume: OnResume::Noted,
         value: "",
         help: "continue training while a checkpoint is written",
         scope: Scope::Training,
@@ -174,6 +194,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     },
     Setting {
         name: "resume",
+        on_resume: OnResume::Free,
         value: "PATH",
         help: "the checkpoint to resume from; auto or must: the newest valid one (never)",
         scope: Scope::Training,
@@ -188,7 +209,23 @@ pub(super) const SETTINGS: &[Setting] = &[
         }),
     },
     Setting {
+        name: "allow-change",
+        on_resume: OnResume::Free,
+        value: "NAME",
+        help: "what may differ from the run that is resumed, such as lr; may be repeated",
+        scope: Scope::Training,
+        set: |run, text| {
+            run.allowed_changes.push(text.to_owned());
+            Ok(())
+        },
+        key: Key::List {
+            clear: |run| run.allowed_changes.clear(),
+            values: |run| &run.allowed_changes,
+        },
+    },
+    Setting {
         name: "weights",
+        on_resume: OnResume::Noted,
         value: "FILE",
         help: "a safetensors file with initial weights",
         scope: Scope::Training,
@@ -197,6 +234,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     },
     Setting {
         name: "map",
+        on_resume: OnResume::Noted,
         value: "THEIRS=OURS",
         help: "the name of a weight of that file in this model; may be repeated",
         scope: Scope::Training,
@@ -209,6 +247,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     },
     Setting {
         name: "loader-threads",
+        on_resume: OnResume::Noted,
         value: "N",
         help: "threads that prefetch batches (1)",
         scope: Scope::Training,

@@ -2,16 +2,16 @@
 
 use std::{path::Path, sync::Arc};
 
-use soybean_plan::{Input, fingerprint};
+use soybean_plan::Input;
 use soybean_runtime::{
-    Error, ErrorKind, Process, Trainer, View,
+    Error, ErrorKind, Process, Trainer,
     checkpoint::Checkpoint,
     data::{Dataset, LoaderOptions},
 };
 
 use crate::run::{
     Split,
-    batches::{batch_size, loader},
+    batches::{batch_size, hash, loader},
 };
 
 /// Opens in all processes the checkpoint that the first one has found in the run's folder.
@@ -68,15 +68,6 @@ fn description(
     options: LoaderOptions,
 ) -> Result<String, Error> {
     let first = loader(part, dataset, inputs, LoaderOptions { n_threads: 0, ..options })?.next();
-    let first = first.transpose()?;
-    let views = first.iter().flat_map(|batch| batch.views());
-    let hash = fingerprint(views.flat_map(bytes));
+    let hash = first.transpose()?.map_or(0, |it| hash(&it));
     Ok(format!("{} rows and a first batch with the hash {hash:016x}", dataset.n_rows()))
-}
-
-fn bytes(view: View<'_>) -> Vec<u8> {
-    match view {
-        View::F32(values) => values.iter().flat_map(|it| it.to_le_bytes()).collect(),
-        View::I32(values) => values.iter().flat_map(|it| it.to_le_bytes()).collect(),
-    }
 }

@@ -18,10 +18,13 @@ use crate::run::{
     Event, Flow, Metric, Resume, Split, Start, Summary, TrainConfig,
     batches::{batch_size, loader},
     checkpoint_manager::{self, CheckpointKind, CheckpointManager, leftover},
+    columns::{check_order, note_on_order},
     config::config_error,
     evaluation::metrics_of_first_batch,
     folder,
+    identity::{Noted, RunIdentity},
     metric::ModelFacts,
+    numberings::Numberings,
     output::{self, OutputFiles, ResumePoint},
     progress::RunProgress,
 };
@@ -43,6 +46,7 @@ pub(crate) fn fit(
     let batch_rows = batch_size(&tables.inputs)?;
     let (train, mut held_out) = loaders(trainer, &tables.inputs, config, split, batch_rows)?;
     check_data(trainer, split, &tables.inputs, config.trainer.seed)?;
+    let identity = identity(trainer, (plan, tables), config, split, observer)?;
     let n_batches = (train.n_batches() as u64).min(config.batch_limit.unwrap_or(u64::MAX));
     let n_steps = config.steps.unwrap_or_else(|| config.epochs.saturating_mul(n_batches));
     let warm_up = config.schedule.warm_up;
@@ -51,7 +55,7 @@ pub(crate) fn fit(
         note(observer, &text);
     }
     let custom = metric.filter(|it| it.is_custom());
-    let initial = initialize(trainer, config, observer, |trainer| {
+    let initial = initialize(trainer, config, &identity, observer, |trainer| {
         custom.map_or(Ok(()), |it| check_custom_metric(it, trainer, &mut held_out, tables, config))
     })?;
     let mut progress = initial.progress;
@@ -89,6 +93,7 @@ pub(crate) fn fit(
         n_steps,
         batch_rows,
         progress,
+        identity,
         checkpoints: initial.checkpoints,
         files: initial.files,
         observer,
@@ -101,6 +106,19 @@ pub(crate) fn fit(
         _lock: initial.lock,
     };
     run.complete()
+}
+
+/// Returns what a resumed run compares, and notes how the columns of the data are taken.
+fn identity(
+    trainer: &mut Trainer,
+    (plan, tables): (&Plan, &Tables),
+    config: &TrainConfig,
+    split: &Split,
+    observer: &mut Observer<'_>,
+) -> Result<RunIdentity, Error> {
+    let order = note_on_order(&tables.inputs, split.train.columns());
+    order.iter().for_each(|it| note(observer, it));
+    trainer.together(RunIdentity::of(plan, tables, config, split))
 }
 
 /// Returns the loaders of the training data and of the held-out data.
@@ -125,7 +143,12 @@ fn loaders(
             "expected at least {batch_rows} rows of training data, one batch, found {n_rows}"
         )));
     }
-    Ok((train, loader("held-out", &split.held_out, inputs, evaluation)?))
+    let held_out = loader("held-out", &split.held_out, inputs, evaluation)?;
+    check_order(train.dataset().columns(), held_out.dataset().columns())
+        .map_err(|message| Error::data(format!("the held-out data: {message}")))?;
+    let numberings = Numberings::of("training", &*split.train, inputs)?;
+    numberings.check("held-out", &*split.held_out, inputs)?;
+    Ok((train, held_out))
 }
 
 /// Returns an error if a watched custom metric has no value for the first held-out batch. The run
@@ -158,6 +181,7 @@ struct InitialState {
 fn initialize(
     trainer: &mut Trainer,
     config: &TrainConfig,
+    identity: &RunIdentity,
     observer: &mut Observer<'_>,
     check: impl FnOnce(&mut Trainer) -> Result<(), Error>,
 ) -> Result<InitialState, Error> {
@@ -175,7 +199,10 @@ fn initialize(
     }
     let checkpoint = checkpoint(trainer, config, observer)?;
     let mut progress = match &checkpoint {
-        Some(checkpoint) => restore(trainer, config, checkpoint)?,
+        Some(checkpoint) => {
+            check_identity(config, identity, checkpoint, observer)?;
+            restore(trainer, config, checkpoint)?
+        }
         None => {
             load_weights(trainer, config, observer)?;
             RunProgress::default()
@@ -254,13 +281,32 @@ fn newest_checkpoint(
     Ok(latest.checkpoint)
 }
 
+/// Checks that the run goes on with the run of a checkpoint, and notes what differs.
+fn check_identity(
+    config: &TrainConfig,
+    identity: &RunIdentity,
+    checkpoint: &Checkpoint,
+    observer: &mut Observer<'_>,
+) -> Result<(), Error> {
+    // The settings of a run in this folder are compared with its `config.toml`.
+    let is_ours = |out: &Path| folder::contains(out, checkpoint.path());
+    let noted = match config.out.as_deref().is_some_and(is_ours) {
+        true => Noted::ExceptSettings,
+        false => Noted::All,
+    };
+    let (path, progress) = (checkpoint.path(), checkpoint.progress());
+    let told = identity.check(path, progress, &config.allowed_changes, noted)?;
+    told.iter().for_each(|it| note(observer, it));
+    Ok(())
+}
+
 fn restore(
     trainer: &mut Trainer,
     config: &TrainConfig,
     checkpoint: &Checkpoint,
 ) -> Result<RunProgress, Error> {
     let (expected, found) = (checkpoint.progress().seed, config.trainer.seed);
-    if expected != found {
+    if expected != found && !config.allowed_changes.iter().any(|it| it == "seed") {
         let path = checkpoint.path().display();
         return Err(config_error(format!(
             "{path}: expected the seed of its run, {expected}, found {found}"

@@ -39,10 +39,16 @@ fn a_loss_that_is_not_finite_ends_the_run() {
     assert!(error.ends_with("; no checkpoint was written before\n"), "{error}");
     // After some good steps.
     assert_eq!(run(&mut digits(&out, "--epochs 1")).0, Some(0));
-    let error = fault(&mut digits(&out, "--epochs 9 --lr 1e30 --resume auto"), "NaN later");
+    let error = fault(
+        &mut digits(&out, "--epochs 9 --lr 1e30 --resume auto --allow-change lr"),
+        "NaN later",
+    );
     let last = format!("; the last checkpoint is {}", newest(&out).display());
     assert!(error.contains(&last), "{error}");
-    assert!(error.contains("resume from it with a lower --lr than 1e30: "), "{error}");
+    assert!(
+        error.contains("resume from it with --allow-change lr and a lower --lr than 1e30: "),
+        "{error}"
+    );
     assert!(error.contains("in step 7 ") || error.contains("in step 8 "), "{error}");
 }
 
@@ -52,7 +58,7 @@ fn the_advice_names_a_checkpoint_of_another_folder() {
     let (out, other) = (folder("advice"), folder("advice-other"));
     assert_eq!(run(&mut digits(&out, "--epochs 1")).0, Some(0));
     let from = newest(&out);
-    let choices = format!("--epochs 9 --lr 1e30 --resume {}", from.display());
+    let choices = format!("--epochs 9 --lr 1e30 --allow-change lr --resume {}", from.display());
     let error = fault(&mut digits(&other, &choices), "NaN in another folder");
     assert!(error.ends_with(&format!(" --resume {}\n", from.display())), "{error}");
 }
@@ -144,7 +150,7 @@ fn a_resumed_run_has_its_own_settings_and_flags_override_them() {
     // A file is between the settings of the run and flags.
     let file = out.join("more.toml");
     fs::write(&file, "epochs = 4\nlr = 0.01\n").unwrap();
-    let mut command = digits(&out, "--epochs 5 --resume must");
+    let mut command = digits(&out, "--epochs 5 --resume must --allow-change lr");
     let (code, output, errors) = run(command.arg("--config").arg(&file));
     assert_eq!((code, errors.as_str()), (Some(0), ""));
     let changes = "changed settings: epochs = 5 (was 3), lr = 0.01 (was 0.05); ";

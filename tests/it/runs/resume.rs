@@ -233,7 +233,8 @@ fn a_new_run_moves_the_old_one_aside_from_where_it_can_go_on() {
     let from = out.join("old/checkpoints/step-0000000008");
     let before = state(&from);
     let again = TrainConfig { epochs: 2, resume: Resume::From(from.clone()), ..config.clone() };
-    assert_eq!(run(&again, |_| false).1, [note("old.2")]);
+    let longer = format!("other than in {}: expected epochs = 1, found 2", from.display());
+    assert_eq!(run(&again, |_| false).1, [longer, note("old.2")]);
     assert!(state(&from) == before);
     assert!(checkpoints(&out.join("old.2/checkpoints")) == ["step-0000000008"]);
     // As a separate run in its own folder.
@@ -329,7 +330,7 @@ fn a_run_goes_on_from_any_checkpoint() {
         .fit(&TrainConfig { trainer: seeded, ..again }, &data())
         .unwrap_err()
         .to_string();
-    assert!(error.ends_with("expected the seed of its run, 0, found 3"), "{error}");
+    assert!(error.contains(": expected seed = 0, found 3; "), "{error}");
     assert!(error.starts_with(&from.display().to_string()), "{error}");
 }
 
