@@ -10,9 +10,10 @@ pub(crate) fn can_explain(error: &Error, trainer: &Trainer) -> bool {
     error.kind() == ErrorKind::Loss && trainer.process() == Process::ONLY
 }
 
-/// Adds the first tensor that is not finite to the error of a step whose loss or gradients are not
-/// finite, on this batch of the entry of this number. The step is computed again, because a step
-/// that fails changes nothing.
+/// Adds the first tensor that is not finite to the error of a step whose loss, gradients or next
+/// values are not finite, on this batch of the entry of this number. The step is computed again. A
+/// step whose loss is not finite changes nothing; another one keeps the numbers whose next values
+/// are not finite, so mostly the same numbers appear again.
 pub(crate) fn explained(
     error: Error,
     trainer: &mut Trainer,
@@ -24,9 +25,10 @@ pub(crate) fn explained(
         return error;
     }
     // The error of the step matters more than one of the second computation.
-    let first = first_non_finite(trainer, tables, recipe, batch).ok().flatten();
+    let found = NonFiniteTensors::of_step(trainer, tables, batch).unwrap_or_default();
+    let first = found.description(tables, recipe);
     let first = first.map_or_else(String::new, |first| format!("; {first}"));
-    let hint = match tables.non_finite.skips() {
+    let hint = match tables.non_finite.skips() || first.is_empty() || found.is_of_updates(tables) {
         true => "",
         false => "; `non_finite = \"skip\"` in the model's attribute skips such steps",
     };
@@ -38,22 +40,86 @@ pub(crate) fn first_non_finite(
     trainer: &mut Trainer,
     tables: &Tables,
     recipe: &str,
-    (entry, batch): (usize, &[View<'_>]),
+    batch: (usize, &[View<'_>]),
 ) -> Result<Option<String>, Error> {
-    if let Some(found) = of_batch(tables.inputs_of(entry), batch) {
-        return Ok(Some(found));
+    let found = NonFiniteTensors::of_step(trainer, tables, batch)?;
+    Ok(found.description(tables, recipe))
+}
+
+/// Returns the error of an evaluation of a batch whose loss is not finite, with the first tensor
+/// that is not finite.
+pub(crate) fn evaluation_error(
+    loss: f32,
+    trainer: &mut Trainer,
+    tables: &Tables,
+    recipe: &str,
+    batch: &[View<'_>],
+) -> Error {
+    let found = NonFiniteTensors::of_evaluation(trainer, tables, batch).unwrap_or_default();
+    let first = found.description(tables, recipe);
+    let first = first.map_or_else(String::new, |first| format!("; {first}"));
+    let found = name_of(loss);
+    Error::new(ErrorKind::Loss, format!("expected a finite loss, found {found}{first}"))
+}
+
+/// What of a step or an evaluation is not finite.
+#[derive(Default)]
+struct NonFiniteTensors {
+    /// The description of an input.
+    input: Option<String>,
+    /// The first tensor that is computed, and the first one with NaN if that is another one.
+    computed: Vec<NonFiniteTensor>,
+}
+
+impl NonFiniteTensors {
+    /// Runs a training step of the entry of this number.
+    fn of_step(
+        trainer: &mut Trainer,
+        tables: &Tables,
+        (entry, batch): (usize, &[View<'_>]),
+    ) -> Result<Self, Error> {
+        let input = of_batch(tables.inputs_of(entry), batch);
+        let computed = match input {
+            Some(_) => Vec::new(),
+            None => trainer.inspect_step_by(entry, batch)?,
+        };
+        Ok(Self { input, computed })
     }
-    let found = trainer.inspect_step_by(entry, batch)?;
-    let [first, rest @ ..] = &found[..] else { return Ok(None) };
-    let compiled = compiled(tables, recipe);
-    let text = |it: &NonFiniteTensor| {
-        format!("{}: {}", of_step(tables, compiled.as_ref(), it), name_of(it.value))
-    };
-    let mut message = format!("the first tensor that is not finite is {}", text(first));
-    if let Some(nan) = rest.first() {
-        message.push_str(&format!("; the first with NaN is {}", text(nan)));
+
+    /// Runs the forward computation.
+    fn of_evaluation(
+        trainer: &mut Trainer,
+        tables: &Tables,
+        batch: &[View<'_>],
+    ) -> Result<Self, Error> {
+        let input = of_batch(tables.inputs_of(0), batch);
+        let computed = match input {
+            Some(_) => Vec::new(),
+            None => trainer.inspect_evaluation(batch)?,
+        };
+        Ok(Self { input, computed })
     }
-    Ok(Some(message))
+
+    /// Returns true if only updates give such numbers.
+    fn is_of_updates(&self, tables: &Tables) -> bool {
+        let is_next = |it: &NonFiniteTensor| {
+            it.call.is_some() && tables.next_values.iter().any(|next| next.buffer == it.buffer)
+        };
+        self.computed.first().is_some_and(is_next)
+    }
+
+    fn description(&self, tables: &Tables, recipe: &str) -> Option<String> {
+        let [first, rest @ ..] = &self.computed[..] else { return self.input.clone() };
+        let compiled = compiled(tables, recipe);
+        let text = |it: &NonFiniteTensor| {
+            format!("{}: {}", of_step(tables, compiled.as_ref(), it), name_of(it.value))
+        };
+        let mut message = format!("the first tensor that is not finite is {}", text(first));
+        if let Some(nan) = rest.first() {
+            message.push_str(&format!("; the first with NaN is {}", text(nan)));
+        }
+        Some(message)
+    }
 }
 
 /// Describes the first input of a batch that is not finite.

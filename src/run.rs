@@ -27,7 +27,7 @@ pub(crate) use columns::match_columns;
 pub use config::{DataOptions, Resume, TrainConfig};
 pub(crate) use config::{LOSS, one_entry, setting, settings::settings};
 pub use evaluation::DatasetEvaluation;
-pub(crate) use evaluation::evaluate_dataset;
+pub(crate) use evaluation::{EvaluatedModel, evaluate_dataset};
 pub use event::{End, Event, Flow, Start, Summary};
 pub(crate) use fit::{FitError, fit};
 pub use metric::{HeldOutBatch, Metric};

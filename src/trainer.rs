@@ -17,7 +17,7 @@ use crate::{
     command_line::{self, CommandModel},
     non_finite::explained,
     oracle::eager_evaluation,
-    run::{self, Numberings},
+    run::{self, EvaluatedModel, Numberings},
 };
 
 /// A trainer of the model `N`. A model's module has an alias for its own: `mlp::Trainer`.
@@ -55,6 +55,10 @@ impl<N: Network> Trainer<N> {
     /// learning rate is not finite, or the loss is not finite. The last error leaves the trainer as
     /// it was, and names the first tensor that was not finite. A model that skips such steps fails
     /// only after a hundred of them in a row.
+    ///
+    /// If the loss is finite, but the next value of a parameter, a buffer or a state of the
+    /// optimizer is not, the error names that, too. Other numbers have changed then: steps,
+    /// evaluations and saves fail until a checkpoint is restored.
     pub fn step<B: Batch<N>>(&mut self, batch: &B) -> Result<f32, Error> {
         let (tables, recipe) = (N::model().tables(), N::PLAN.recipe);
         batch.with_views(|views| {
@@ -176,15 +180,15 @@ impl<N: Network> Trainer<N> {
     ///
     /// # Errors
     /// If the columns do not fit the inputs of the model, their classes are other than in training,
-    /// the data cannot be read, or a rank fails.
+    /// the data cannot be read, the loss of a batch is not finite, or a rank fails.
     pub fn evaluate_dataset(
         &mut self,
         dataset: impl Dataset + 'static,
         metrics: &[Metric],
     ) -> Result<DatasetEvaluation, Error> {
         let dataset: Arc<dyn Dataset> = Arc::new(dataset);
-        let (tables, numberings) = (N::model().tables(), &self.numberings);
-        run::evaluate_dataset(&mut self.inner, tables, &dataset, numberings, metrics)
+        let model = EvaluatedModel { tables: N::model().tables(), recipe: N::PLAN.recipe };
+        run::evaluate_dataset(&mut self.inner, model, &dataset, &self.numberings, metrics)
     }
 
     /// Returns the outputs other than the loss. Inputs that they do not depend on, such as labels,

@@ -8,7 +8,9 @@ use std::{
 use safetensors::Dtype;
 
 use crate::{
-    Counters, Error, Progress, naming,
+    Counters, Error, Progress,
+    finite::FiniteCheck,
+    naming,
     run_file::{FileSum, RunFile},
     tensor_file::{Entry, Reader, checkpoint_error, n_bytes_of, read_chunks},
 };
@@ -36,8 +38,8 @@ impl Checkpoint {
     /// Opens the folder of a checkpoint, and reads and checks all of its files.
     ///
     /// # Errors
-    /// If a file is missing or cannot be read, or if a length, a checksum, a header or the step in
-    /// the folder's name is wrong.
+    /// If a file is missing or cannot be read, if a length, a checksum, a header or the step in the
+    /// folder's name is wrong, or if a number is not finite.
     pub fn open(path: impl Into<PathBuf>) -> Result<Self, Error> {
         let path = path.into();
         let run = RunFile::read(&path)?;
@@ -150,14 +152,28 @@ fn check_length(path: &Path, sum: &FileSum) -> Result<(), Error> {
 
 fn entries(path: &Path, sum: &FileSum) -> Result<Vec<Entry>, Error> {
     let mut reader = Reader::open(path)?;
-    let mut entries = Vec::new();
-    while let Some(entry) = reader.next(&mut |_| {})? {
+    let (mut entries, mut checks) = (Vec::new(), Vec::new());
+    loop {
+        let mut check = FiniteCheck::default();
+        let mut add = |bytes: &[u8]| {
+            check.add(bytes.as_chunks().0.iter().map(|it| f32::from_le_bytes(*it)));
+        };
+        let Some(entry) = reader.next(&mut add)? else { break };
         entries.push(entry.clone());
+        checks.push(check);
     }
     sum.check(path, reader.sum())?;
-    let Some(other) = entries.iter().find(|it| it.dtype != Dtype::F32) else { return Ok(entries) };
-    let (path, name, found) = (path.display(), &other.name, other.dtype);
-    Err(checkpoint_error(format!("{path}: `{name}`: expected elements of type F32, found {found}")))
+    let display = path.display();
+    if let Some(other) = entries.iter().find(|it| it.dtype != Dtype::F32) {
+        let (name, found) = (&other.name, other.dtype);
+        let message = format!("{display}: `{name}`: expected elements of type F32, found {found}");
+        return Err(checkpoint_error(message));
+    }
+    for (entry, check) in entries.iter().zip(checks) {
+        let checked = check.finish(&sum.name, &entry.name);
+        checked.map_err(|error| checkpoint_error(format!("{display}: {error}")))?;
+    }
+    Ok(entries)
 }
 
 fn check_names(path: &Path, files: &[TensorFile]) -> Result<(), Error> {

@@ -36,6 +36,7 @@ mod checkpoint;
 mod checkpoints;
 mod compatibility;
 mod counters;
+mod finite;
 mod folder;
 mod link;
 mod naming;

@@ -7,7 +7,9 @@ use std::{
 };
 
 use crate::{
-    Array, Error, Progress, TrainingState, folder, naming,
+    Array, Error, Progress, TrainingState,
+    finite::FiniteCheck,
+    folder, naming,
     run_file::{FileSum, RunFile},
     shards::{Shard, shards},
     tensor_file::{Writer, checkpoint_error, io_error},
@@ -122,6 +124,9 @@ fn write(
             let array = array.ok_or_else(|| {
                 checkpoint_error(format!("`{name}`: expected {n_elements} elements, found none"))
             })?;
+            let mut check = FiniteCheck::default();
+            check.add(array.data.iter().copied());
+            check.finish(&shard.name, name)?;
             writer.write_elements(&array.data, name)?;
             let _receiver_may_be_gone = used.send(array.data);
         }

@@ -7,11 +7,14 @@
 mod computation;
 mod update;
 
-use std::{borrow::Cow, collections::BTreeMap};
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, BTreeSet},
+};
 
 use soybean_plan::{
-    Buffer, BufferId, Collective, Constant, Entry, Halo, ImageLayout, Input, Kernel, Output,
-    Parameter, Program, State, Step, Tables, Tile, Tiling, TrainingStep,
+    Buffer, BufferId, Collective, Constant, Entry, Halo, ImageLayout, Input, Kernel, NextValue,
+    Output, Parameter, Program, State, Step, Tables, Tile, Tiling, TrainingStep,
 };
 
 use crate::{
@@ -78,6 +81,7 @@ pub(crate) fn lower(name: &str, tiled: &TiledNetwork, tasks: &Tasks, order: Orde
         accumulate: tiled.network.optimizer.accumulate,
         ema: tiled.network.optimizer.ema,
         non_finite: tiled.network.optimizer.non_finite,
+        next_values: Cow::Owned(lowering.next_values.into_iter().collect()),
         accumulate_bytes: bytes(&accumulate),
         outputs: Cow::Owned(outputs.concat()),
     };
@@ -141,6 +145,7 @@ struct Lowering<'a> {
     parameters: Vec<Parameter>,
     states: Vec<State>,
     constants: Vec<Constant>,
+    next_values: BTreeSet<NextValue>,
     /// The buffer of each tensor in its stored tiling.
     stored: BTreeMap<Value, BufferId>,
     /// The buffers of tensors in further tilings that cost nothing to reach.
@@ -164,6 +169,7 @@ impl<'a> Lowering<'a> {
             parameters: Vec::new(),
             states: Vec::new(),
             constants: Vec::new(),
+            next_values: BTreeSet::new(),
             stored: BTreeMap::new(),
             converted: BTreeMap::new(),
             joined: BTreeMap::new(),

@@ -27,6 +27,7 @@ const TYPES: &[&str] = &[
     "Kernel",
     "Mesh",
     "Mode",
+    "NextValue",
     "NonFinite",
     "Output",
     "Parameter",

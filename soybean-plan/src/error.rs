@@ -32,7 +32,8 @@ pub enum ErrorKind {
     Batch,
     /// The parameters given do not fit the model: name or shape.
     Parameters,
-    /// The loss is not a finite number.
+    /// The loss, the norm of the gradients or the next value of a parameter, a buffer or a state is
+    /// not finite.
     Loss,
     /// The device that was asked for cannot be used.
     Device,

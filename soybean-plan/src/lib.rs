@@ -81,7 +81,8 @@ pub use pattern::Pattern;
 pub use precision::Precision;
 pub use printable::{listed, printable};
 pub use program::{
-    Buffer, BufferId, Constant, Input, Output, Parameter, Plan, Program, Rows, State, Step, Tables,
+    Buffer, BufferId, Constant, Input, NextValue, Output, Parameter, Plan, Program, Rows, State,
+    Step, Tables,
 };
 pub use run_scalar::RunScalar;
 pub use scalar::{

@@ -125,6 +125,8 @@ pub struct Tables {
     pub ema: Option<f64>,
     /// The reaction to training steps that are not finite.
     pub non_finite: NonFinite,
+    /// The buffers of next values, which must be finite after each step that writes them.
+    pub next_values: Cow<'static, [NextValue]>,
     /// The results of an evaluation: the loss if there is one, then the further outputs of the
     /// model, entry by entry.
     pub outputs: Cow<'static, [Output]>,
@@ -154,6 +156,7 @@ impl Tables {
             accumulate: 1,
             ema: None,
             non_finite: NonFinite::Stop,
+            next_values: Cow::Borrowed(&[]),
             outputs: Cow::Borrowed(&[]),
             accumulate_bytes: 0,
         }
@@ -312,6 +315,20 @@ pub struct State {
     pub layout: ImageLayout,
     /// The buffer of each rank's part.
     pub buffer: BufferId,
+}
+
+/// A buffer in which a training step computes the next value of a parameter, a buffer of the model
+/// or a state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct NextValue {
+    /// The buffer that a kernel writes: that of the tensor itself, or another one that collectives
+    /// convert.
+    pub buffer: BufferId,
+    /// The buffer from which that kernel reads the elements before the step, in the same order, if
+    /// there is one. Where an element is not finite, the one before it stays.
+    pub before: Option<BufferId>,
+    /// The buffer of the tensor.
+    pub tensor: BufferId,
 }
 
 /// A vector `0, 1, 2, ..` as `i32`, of which each rank holds the part of its tile.

@@ -37,7 +37,9 @@ mod upcast;
 mod vector;
 mod winograd;
 
-use soybean_plan::{BufferId, DType, Tables};
+use std::collections::BTreeMap;
+
+use soybean_plan::{BufferId, DType, NextValue, Tables};
 
 #[cfg(test)]
 pub(crate) use self::random_data::Dice;
@@ -54,7 +56,7 @@ use crate::{
     Error, ErrorKind,
     arena::{Arena, Arenas},
     backend::{Download, Kernels, Upload},
-    inspection::non_finite,
+    inspection::{NonFiniteState, non_finite},
     model::AnyModel,
 };
 
@@ -72,14 +74,19 @@ pub(crate) struct Cpu {
     /// Scratch space of the kernel that runs.
     scratch: Vec<f32>,
     upcast: Upcast,
+    next_values: BTreeMap<BufferId, NextValue>,
+    /// The first tensor whose next value is not finite, since it was last taken.
+    non_finite_state: Option<NonFiniteState>,
     scalars: Vec<f32>,
     inputs: Vec<Region>,
     results: Vec<Region>,
+    /// For each result the region with its elements before, if they stay where it is not finite.
+    before: Vec<Option<Region>>,
 }
 
 impl Cpu {
     fn new(arenas: &Arenas, rank: usize, model: &AnyModel, n_threads: usize) -> Self {
-        let isa = Isa::detect();
+        let (isa, tables) = (Isa::detect(), model.get().tables());
         let workspaces: Vec<Workspace> = (0..n_threads).map(|_| Workspace::new(isa)).collect();
         let threads = Threads { isa, workspaces: &workspaces };
         let kernels = model.get().kernels().iter().map(|it| prepare(it, &threads));
@@ -92,16 +99,25 @@ impl Cpu {
             kernels,
             scratch: vec![0.0; n_scratch],
             upcast: Upcast::new(MAX_OPERANDS),
+            next_values: tables.next_values.iter().map(|it| (it.buffer, *it)).collect(),
+            non_finite_state: None,
             workspaces,
-            scalars: vec![0.0; model.get().tables().scalars.len()],
+            scalars: vec![0.0; tables.scalars.len()],
             inputs: Vec::with_capacity(MAX_OPERANDS),
             results: Vec::with_capacity(MAX_OPERANDS),
+            before: Vec::with_capacity(MAX_OPERANDS),
         }
     }
 
     /// Sets the values of the run-time scalars of the program.
     pub(crate) fn set_scalars(&mut self, scalars: &[f32]) {
         self.scalars.copy_from_slice(scalars);
+    }
+
+    /// Returns the first parameter, buffer or state whose next value was not finite, and forgets
+    /// it.
+    pub(crate) const fn take_non_finite_state(&mut self) -> Option<NonFiniteState> {
+        self.non_finite_state.take()
     }
 
     /// Returns the one element of a buffer.
@@ -129,6 +145,21 @@ impl Cpu {
             self.results.push(region);
         }
         Ok(())
+    }
+
+    /// Sets what is before the results of a kernel. Returns true if they must be finite.
+    fn set_before(&mut self, results: &[BufferId]) -> Result<bool, Error> {
+        self.before.clear();
+        for (number, result) in results.iter().enumerate() {
+            let before = self.next_values.get(result).and_then(|it| it.before);
+            let before = before.map(|it| self.region(it)).transpose()?;
+            let result = self.results[number];
+            let is_alike = |it: &Region| {
+                it.n_elements == result.n_elements && [it.dtype, result.dtype] == [DType::F32; 2]
+            };
+            self.before.push(before.filter(is_alike));
+        }
+        Ok(results.iter().any(|it| self.next_values.contains_key(it)))
     }
 }
 
@@ -179,22 +210,27 @@ impl Kernels for Cpu {
         results: &[BufferId],
     ) -> Result<(), Error> {
         self.set_regions(inputs, results)?;
+        let is_checked = self.set_before(results)?;
         let n_kernels = self.kernels.len();
         let found = self.kernels.get_mut(kernel).ok_or_else(|| {
             let message = format!("expected one of {n_kernels} kernels, found number {kernel}");
             Error::new(ErrorKind::Program, message)
         })?;
         let (scalars, workspaces) = (&self.scalars, &mut self.workspaces);
-        let scratch = &mut self.scratch;
+        let (scratch, before) = (&mut self.scratch, &self.before);
         let ran = match found {
             None => Err(Error::new(ErrorKind::Program, "expected a kernel, found a collective")),
             Some(found) => {
                 let supports_bf16 = found.supports_bf16();
                 let mut run = |inputs: &[Region], results: &[Region]| {
                     let arguments = Arguments { inputs, results, scalars, workspaces, scratch };
-                    // SAFETY: the regions are in this rank's arena, which others read only within
-                    // collectives, in which this rank takes part.
-                    unsafe { found.launch(arguments) }
+                    match is_checked {
+                        // SAFETY: the regions are in this rank's arena, which others read only
+                        // within collectives, in which this rank takes part.
+                        true => unsafe { found.launch_checked(arguments, before) },
+                        // SAFETY: as above.
+                        false => unsafe { found.launch(arguments) }.map(|()| None),
+                    }
                 };
                 match supports_bf16 {
                     true => run(&self.inputs, &self.results),
@@ -204,10 +240,14 @@ impl Kernels for Cpu {
                 }
             }
         };
-        ran.map_err(|error| {
+        let non_finite = ran.map_err(|error| {
             let kind = self.model.get().kernels()[kernel].kind();
             Error::new(error.kind(), format!("{kind} {kernel} on the CPU: {error}"))
-        })
+        })?;
+        if let Some(it) = non_finite.and_then(|it| self.next_values.get(&results[it])) {
+            self.non_finite_state.get_or_insert(NonFiniteState::In(it.tensor));
+        }
+        Ok(())
     }
 
     fn non_finite(&mut self, buffer: BufferId) -> Result<Option<f32>, Error> {

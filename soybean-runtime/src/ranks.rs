@@ -3,8 +3,10 @@
 use std::{ops::Range, sync::Mutex, time::Instant};
 
 use crate::{
-    Counters, Error, MemoryBesidePlan, Process, Profile, View, inspection::Inspection,
-    state::TensorRange, trace::Span,
+    Counters, Error, MemoryBesidePlan, Process, Profile, View,
+    inspection::{Inspection, NonFiniteState},
+    state::TensorRange,
+    trace::Span,
 };
 
 /// All ranks of a model on one kind of device.
@@ -77,6 +79,8 @@ pub(crate) enum Command<'a> {
         entry: usize,
         /// The tensors of the batch.
         batch: &'a [View<'a>],
+        /// True if the ranks look for tensors that are not finite.
+        is_inspected: bool,
     },
     /// Report these tensors of the state in all processes.
     Fetch(TensorRange),
@@ -141,6 +145,8 @@ pub(crate) struct Report {
     pub(crate) loss: f32,
     /// The norm of all gradients, if the model computes it. Only rank 0 reports it.
     pub(crate) gradient_norm: Option<f32>,
+    /// A parameter, a buffer or a state whose next value was not finite on this rank.
+    pub(crate) non_finite_state: Option<NonFiniteState>,
     /// The rank's parts of outputs or of the state. A part is empty if another rank reports the
     /// same elements.
     pub(crate) parts: Vec<Vec<f32>>,
@@ -159,6 +165,7 @@ impl Default for Report {
             fed_bytes: 0,
             loss: f32::NAN,
             gradient_norm: None,
+            non_finite_state: None,
             parts: Vec::new(),
             profile: Profile::default(),
             spans: Vec::new(),

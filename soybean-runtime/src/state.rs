@@ -69,6 +69,19 @@ pub(crate) fn tensors(tables: &Tables) -> impl Iterator<Item = Tensor<'_>> {
     })
 }
 
+/// Describes a parameter, a buffer or a state by the buffer of its parts.
+pub(crate) fn described(tables: &Tables, buffer: BufferId) -> String {
+    let parameters = tables.parameters.iter();
+    let parameters = parameters
+        .map(|it| (if it.is_trained { "parameter" } else { "buffer" }, &it.name, it.buffer));
+    let states = tables.states.iter().map(|it| ("state", &it.name, it.buffer));
+    let found = parameters.chain(states).find(|it| it.2 == buffer);
+    found.map_or_else(
+        || format!("buffer {buffer}"),
+        |(kind, name, _)| format!("the {kind} `{name}`"),
+    )
+}
+
 /// The limit for the elements of tensors that are fetched together.
 const MAX_FETCHED_ELEMENTS: usize = 1 << 22;
 

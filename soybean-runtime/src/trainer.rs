@@ -100,7 +100,9 @@ impl Trainer {
     /// # Errors
     /// If the batch does not fit the model, the learning rate or a counter is out of range, the
     /// loss is not finite, or a rank fails. After a rank has failed, all further calls fail. A loss
-    /// that is not finite leaves the parameters and the optimizer's state as they were.
+    /// that is not finite leaves the parameters and the optimizer's state as they were. If the loss
+    /// is finite, but the next value of a parameter, a buffer or a state is not, others have
+    /// changed: steps, evaluations and saves fail until a checkpoint is restored.
     ///
     /// Models with `non_finite = "skip"` or `"scale"` skip a step whose loss or gradients are not
     /// finite, and return its loss. If several steps share an update, those before the last one
@@ -254,7 +256,7 @@ impl Trainer {
     /// Returns all outputs of an entry, including the loss if there is one.
     fn forward(&mut self, entry: usize, batch: &[View<'_>]) -> Result<Vec<Array>, Error> {
         self.check_batch_of(entry, batch)?;
-        self.call(Command::Evaluate { entry, batch })?;
+        self.call(Command::Evaluate { entry, batch, is_inspected: false })?;
         let outputs = self.model.get().tables().outputs_of(entry);
         let tiles: Vec<(Tile, ImageLayout)> =
             outputs.iter().map(|it| (it.tile, ImageLayout::ChannelsFirst)).collect();
@@ -390,6 +392,7 @@ impl Trainer {
             return Err(failure);
         }
         self.owner.check("the trainer or predictor")?;
+        self.check_whole(&command)?;
         self.ranks.call(command).inspect_err(|error| self.failure = Some(error.clone()))
     }
 

@@ -107,6 +107,7 @@ impl Worker {
                 };
                 self.step((entry, batch), host_io, trace_from, inspected, steps)?;
                 lock(report).inspection = inspection;
+                lock(report).non_finite_state = self.cpu.take_non_finite_state();
                 if let (0, (Some(loss), norm)) = (self.rank, numbers) {
                     let norm = norm.map(|it| self.cpu.number(it)).transpose()?;
                     let mut report = lock(report);
@@ -114,9 +115,12 @@ impl Worker {
                     report.gradient_norm = norm;
                 }
             }
-            Command::Evaluate { entry, batch } => {
+            Command::Evaluate { entry, batch, is_inspected } => {
+                let mut inspection = Inspection::default();
+                let inspected = is_inspected.then_some(&mut inspection);
                 let steps: Steps<'_> = &|model, rank| model.evaluate(entry, rank);
-                self.step((entry, batch), host_io, None, None, steps)?;
+                self.step((entry, batch), host_io, None, inspected, steps)?;
+                lock(report).inspection = inspection;
                 let outputs: Vec<_> =
                     tables.outputs_of(entry).iter().map(|it| (it.tile, it.buffer)).collect();
                 host_io.parts(tables, &mut self.cpu, &outputs, &mut lock(report).parts)?;

@@ -8,6 +8,8 @@ use soybean_runtime::{
     data::{Batch, DataLoader, Dataset, LoaderOptions, Values},
 };
 
+use crate::non_finite::evaluation_error;
+
 use super::{
     HeldOutBatch, Metric,
     batches::{batch_size, loader},
@@ -37,11 +39,12 @@ impl DatasetEvaluation {
 /// Evaluates all rows of a data set, whose integers must mean what they meant in training.
 pub(crate) fn evaluate_dataset(
     trainer: &mut Trainer,
-    tables: &Tables,
+    model: EvaluatedModel<'_>,
     dataset: &Arc<dyn Dataset>,
     numberings: &Numberings,
     metrics: &[Metric],
 ) -> Result<DatasetEvaluation, Error> {
+    let tables = model.tables;
     trainer.together(one_entry(tables).and_then(|()| Metric::check_all(metrics)))?;
     let checked = numberings.check("evaluation", &**dataset, &tables.inputs);
     trainer.together(checked)?;
@@ -49,16 +52,24 @@ pub(crate) fn evaluate_dataset(
         loader("evaluation", dataset, &tables.inputs, LoaderOptions::evaluation(batch_rows))
     });
     let mut loader = trainer.together(loader)?;
-    let found = evaluate(trainer, &mut loader, tables, metrics, &mut |_| false)?;
+    let found = evaluate(trainer, &mut loader, model, metrics, &mut |_| false)?;
     Ok(found.expect("only `is_stopped` ends an evaluation"))
 }
 
+/// What an evaluation needs of a model.
+#[derive(Clone, Copy)]
+pub(crate) struct EvaluatedModel<'a> {
+    pub(crate) tables: &'a Tables,
+    /// The model as text, from which errors name its tensors.
+    pub(crate) recipe: &'a str,
+}
+
 /// Evaluates all batches of a loader. `is_stopped` receives the number of finished batches; if it
-/// returns true, the result is `None`.
+/// returns true, the result is `None`. A loss that is not finite is an error.
 pub(crate) fn evaluate(
     trainer: &mut Trainer,
     loader: &mut DataLoader,
-    tables: &Tables,
+    EvaluatedModel { tables, recipe }: EvaluatedModel<'_>,
     metrics: &[Metric],
     is_stopped: &mut dyn FnMut(usize) -> bool,
 ) -> Result<Option<DatasetEvaluation>, Error> {
@@ -74,6 +85,11 @@ pub(crate) fn evaluate(
         let batch = batch?;
         let views = batch.views();
         let evaluation = trainer.evaluate(&views)?;
+        if !evaluation.loss.is_finite() {
+            let error = evaluation_error(evaluation.loss, trainer, tables, recipe, &views);
+            let message = format!("batch {} of an evaluation: {error}", n_done + 1);
+            return Err(Error::new(error.kind(), message));
+        }
         loss_sum += loss_of_rows(trainer, &batch, evaluation.loss, inputs)?;
         n_samples += batch.n_valid;
         sums.add(&evaluation, &HeldOutBatch::new(inputs, &views, batch.n_valid));

@@ -26,7 +26,7 @@ use super::{
     DatasetEvaluation, End, EvaluationRecord, Event, Flow, Metric, StepRecord, Summary,
     TrainConfig,
     checkpoint_manager::{CheckpointKind, CheckpointManager, leftover},
-    evaluation::{evaluate, with_averages},
+    evaluation::{EvaluatedModel, evaluate, with_averages},
     identity::RunIdentity,
     metric::Better,
     output::OutputFiles,
@@ -282,14 +282,15 @@ impl Run<'_> {
     /// Evaluates the parameters or their averages.
     fn evaluate_held_out(&mut self) -> Result<Option<DatasetEvaluation>, Error> {
         let (observer, is_stopped) = (&mut *self.observer, &mut self.is_stopped);
-        let (tables, held_out) = (self.tables, &mut self.held_out);
+        let model = EvaluatedModel { tables: self.tables, recipe: self.plan.recipe };
+        let held_out = &mut self.held_out;
         let n_batches = held_out.n_batches();
         let mut stop = |n_done| {
             *is_stopped |= observer(&Event::Evaluating { n_done, n_batches }) == Flow::Stop;
             *is_stopped
         };
         let metrics = &self.config.metrics;
-        let mut work = |trainer: &mut _| evaluate(trainer, held_out, tables, metrics, &mut stop);
+        let mut work = |trainer: &mut _| evaluate(trainer, held_out, model, metrics, &mut stop);
         match self.config.evaluate_averages {
             true => with_averages(self.trainer, work),
             false => work(self.trainer),

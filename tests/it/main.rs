@@ -42,6 +42,7 @@ mod masked_attention;
 mod mistakes;
 mod networks;
 mod nn;
+mod non_finite_values;
 mod operators;
 mod precision;
 mod predictions;

@@ -3,10 +3,12 @@
 
 use std::borrow::Cow;
 
-use soybean_plan::{BufferId, Map, Permutation, ScalarProgram, Shape, Strides, Tiling};
+use soybean_plan::{BufferId, DType, Map, NextValue, ScalarProgram, Shape, Strides, Tiling};
 
 use super::Lowering;
 use crate::{
+    network::Network,
+    operator::Phase,
     operators::{accumulate::Accumulate, elementwise::Elementwise},
     order::Update,
     scalar,
@@ -17,6 +19,8 @@ use crate::{
 /// A next value that was computed.
 struct Fresh {
     buffer: BufferId,
+    /// The buffer with the value before, if the kernel reads it in the same tiling.
+    before: Option<BufferId>,
     /// True if it is the value before where a guard is not finite, or there are no guards.
     is_guarded: bool,
 }
@@ -66,24 +70,26 @@ impl Lowering<'_> {
                 self.run_joined(updates, &joined, with, &guards)
             }
             None => {
-                let fresh =
-                    |&(_, next): &(Value, Value)| Fresh { buffer: self.run(next), is_guarded };
+                let fresh = |&(_, next): &(Value, Value)| {
+                    let buffer = self.run(next);
+                    Fresh { buffer, before: None, is_guarded }
+                };
                 updates.iter().map(fresh).collect()
             }
         };
         for (&(source, next), result) in updates.iter().zip(fresh) {
             let place = self.stored[&source];
-            if result.buffer == place {
-                continue;
-            }
-            if result.is_guarded {
-                let converted = self.convert_result(next, result.buffer, Some(place));
-                if converted != place {
-                    self.copy(next, converted, place);
+            let written = match result.is_guarded {
+                true => self.store(next, result.buffer, place),
+                false => {
+                    let converted = self.convert_result(next, result.buffer, None);
+                    self.guarded_map(next, &scalar::identity(), Some(converted), place, &guards);
+                    place
                 }
-            } else {
-                let converted = self.convert_result(next, result.buffer, None);
-                self.guarded_map(next, &scalar::identity(), Some(converted), place, &guards);
+            };
+            if self.is_checked(source) {
+                let before = if written == place { Some(place) } else { result.before };
+                self.next_values.insert(NextValue { buffer: written, before, tensor: place });
             }
         }
         // The next value of a model's state may have readers. It is where the state was.
@@ -94,6 +100,33 @@ impl Lowering<'_> {
             let guards = self.tiled.network.guards_of_clearing();
             self.guarded_map(sum, &scalar::constant(0.0), None, self.stored[&sum], &guards);
         }
+    }
+
+    /// Brings a next value to its place. Returns the buffer that the last kernel before it wrote.
+    fn store(&mut self, next: Value, result: BufferId, place: BufferId) -> BufferId {
+        if result == place {
+            return place;
+        }
+        let (signature, form) = self.tiled.signature(next);
+        // The sum of terms may overflow where the terms do not, so a kernel writes it.
+        let is_sum = !signature.result_tiling(form).partial_axes().is_empty();
+        let converted = self.convert_result(next, result, Some(place).filter(|_| !is_sum));
+        if converted == place {
+            return result;
+        }
+        self.guarded_map(next, &scalar::identity(), Some(converted), place, &[]);
+        place
+    }
+
+    /// Returns true if the next values of a kept tensor must be finite. Sums of gradients need not
+    /// be where steps are skipped, because their total decides that. States of models of mode
+    /// inference are not trained.
+    fn is_checked(&self, source: Value) -> bool {
+        let Network { graph, optimizer, gradient_sums, .. } = &self.tiled.network;
+        let is_sum = gradient_sums.iter().any(|it| it.state == source);
+        !matches!(self.phase, Phase::Evaluate(_))
+            && graph.node(source).dtype != DType::I32
+            && !(is_sum && optimizer.non_finite.skips())
     }
 
     /// Returns the buffers of the numbers that must be finite for an update, whole on every rank.
@@ -152,12 +185,6 @@ impl Lowering<'_> {
         let (inputs, strides): (Vec<BufferId>, Vec<Strides>) = operands.into_iter().unzip();
         let map = Map { extents, inputs: Cow::Owned(strides), program };
         self.step(map.into(), inputs, results);
-    }
-
-    fn copy(&mut self, value: Value, input: BufferId, result: BufferId) {
-        let extents = self.stored_tile(value).local_shape(&self.tiled.mesh);
-        let permutation = Permutation { extents, input: extents.dense_strides() };
-        self.step(permutation.into(), vec![input], vec![result]);
     }
 
     /// Returns the operator of a next value as a map, if it is one.
@@ -255,6 +282,8 @@ impl Lowering<'_> {
         self.step_of_map(extents, program, operands, written);
         let fresh = results.into_iter().zip(before);
         let is_guarded = |before: Option<BufferId>| !has_guards || before.is_some();
-        fresh.map(|(buffer, it)| Fresh { buffer, is_guarded: is_guarded(it) }).collect()
+        let fresh =
+            fresh.map(|(buffer, before)| Fresh { buffer, before, is_guarded: is_guarded(before) });
+        fresh.collect()
     }
 }

@@ -10,15 +10,15 @@ use std::{
 use super::{ConstExpression, struct_expression, variant_expression};
 use crate::{
     AxisSet, Binary, Bucket, Buffer, Collective, CollectiveKind, Constant, DType, DigitOrder,
-    Entry, Halo, Init, Input, Instruction, MAX_RANK, Mesh, NonFinite, Output, Parameter, Placement,
-    Precision, Rows, RunScalar, ScalarProgram, Shape, State, Strides, Tables, Tile, Tiling,
-    TrainingStep, Unary,
+    Entry, Halo, Init, Input, Instruction, MAX_RANK, Mesh, NextValue, NonFinite, Output, Parameter,
+    Placement, Precision, Rows, RunScalar, ScalarProgram, Shape, State, Strides, Tables, Tile,
+    Tiling, TrainingStep, Unary,
 };
 
 struct_expression! {
     Tables {
         name mesh precision arena_bytes buffers entries inputs parameters states constants scalars
-        accumulate_loss accumulate ema non_finite outputs accumulate_bytes
+        accumulate_loss accumulate ema non_finite next_values outputs accumulate_bytes
     }
     Entry { name n_calls inputs outputs parameters bytes training }
     TrainingStep { loss gradient_norm bytes trains_like }
@@ -27,6 +27,7 @@ struct_expression! {
     Input { name dtype tile buffer n_classes ignored_label is_queried }
     Parameter { name tile layout buffer init is_trained }
     State { name tile layout buffer }
+    NextValue { buffer before tensor }
     Constant { tile buffer }
     Output { name dtype tile buffer rows }
     Tile { shape padded tiling }

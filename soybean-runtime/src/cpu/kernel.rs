@@ -1,9 +1,9 @@
 //! The preparation and dispatch of kernels on the CPU.
 #![expect(unsafe_code, reason = "kernels work on memory that other buffers share")]
 
-use soybean_plan::Kernel;
+use soybean_plan::{DType, Kernel};
 
-use super::{isa::Isa, product::Workspace, region::Region};
+use super::{interpreter::element, isa::Isa, product::Workspace, region::Region};
 use crate::{Error, ErrorKind};
 
 /// A descriptor of a kernel that the CPU can run.
@@ -46,6 +46,28 @@ pub(crate) trait CpuKernel: Send {
     /// # Safety
     /// Nobody else uses the regions during the call.
     unsafe fn launch(&mut self, arguments: Arguments<'_>) -> Result<(), Error>;
+
+    /// Runs the kernel, and returns the number of the first result that is not finite. For some
+    /// results, `before` has regions with their elements before the step, in the same order.
+    /// Elementwise kernels leave these where a result is not finite.
+    ///
+    /// # Safety
+    /// As [`Self::launch`], also for the regions `before`.
+    unsafe fn launch_checked(
+        &mut self,
+        arguments: Arguments<'_>,
+        _before: &[Option<Region>],
+    ) -> Result<Option<usize>, Error> {
+        let results = arguments.results;
+        // SAFETY: required of the caller.
+        unsafe { self.launch(arguments) }?;
+        let is_finite = |it: &Region| {
+            // SAFETY: the result has these elements, and nobody else uses it.
+            it.dtype == DType::I32
+                || (0..it.n_elements).all(|at| unsafe { element(it, at) }.is_finite())
+        };
+        Ok(results.iter().position(|it| !is_finite(it)))
+    }
 }
 
 /// The memory that a kernel works on.

@@ -1,6 +1,8 @@
 //! Fused elementwise kernels.
 #![expect(unsafe_code, reason = "kernels work on memory that other buffers share")]
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use soybean_plan::{DType, Map};
 
 use super::{
@@ -11,6 +13,7 @@ use super::{
     region::Region,
     space::Space,
     upcast::round,
+    vector::{Accumulate, accumulate_non_finite},
 };
 use crate::{Error, ErrorKind};
 
@@ -26,6 +29,7 @@ pub(crate) struct MapKernel {
     gives_integers: Vec<bool>,
     is_dense: Vec<bool>,
     is_direct: Vec<bool>,
+    sum_of_zeros: Accumulate,
 }
 
 /// Returns the rows of an interpreter: those of the space itself, or one long row if they are
@@ -55,6 +59,18 @@ impl CpuKernel for MapKernel {
         // SAFETY: required of the caller.
         unsafe { self.run(inputs, results, scalars) }
     }
+
+    unsafe fn launch_checked(
+        &mut self,
+        arguments: Arguments<'_>,
+        before: &[Option<Region>],
+    ) -> Result<Option<usize>, Error> {
+        let Arguments { inputs, results, scalars, .. } = arguments;
+        let check = FiniteCheck { before, first: AtomicUsize::new(usize::MAX) };
+        // SAFETY: required of the caller.
+        unsafe { self.run_blocks((inputs, results, scalars), Some(&check)) }?;
+        Ok(Some(check.first.into_inner()).filter(|it| *it < usize::MAX))
+    }
 }
 
 impl MapKernel {
@@ -73,6 +89,7 @@ impl MapKernel {
             gives_integers: map.program.integer_results(),
             is_dense: map.inputs.iter().map(is_dense).collect(),
             is_direct: vec![false; map.program.results.len()],
+            sum_of_zeros: accumulate_non_finite(isa),
             interpreter,
         }
     }
@@ -87,14 +104,25 @@ impl MapKernel {
         results: &[Region],
         scalars: &[f32],
     ) -> Result<(), Error> {
+        // SAFETY: required of the caller.
+        unsafe { self.run_blocks((inputs, results, scalars), None) }
+    }
+
+    /// Runs the kernel. With a check, finds the first result that is not finite; where any of them
+    /// is not, results are the elements before them, as far as these are known.
+    ///
+    /// # Safety
+    /// As [`Self::run`].
+    unsafe fn run_blocks(
+        &mut self,
+        (inputs, results, scalars): (&[Region], &[Region], &[f32]),
+        check: Option<&FiniteCheck<'_>>,
+    ) -> Result<(), Error> {
         self.check(inputs, results)?;
-        let (interpreter, is_direct) = (&self.interpreter, &self.is_direct);
-        // The bits of integers are stored unchanged, like numbers.
-        let gives_integers = &self.gives_integers;
-        let stored = |index: usize, result: &Region| match gives_integers[index] {
-            true => DType::F32,
-            false => result.dtype,
-        };
+        let interpreter = &self.interpreter;
+        let (is_direct, gives_integers) = (&self.is_direct[..], &self.gives_integers[..]);
+        let sum_of_zeros = self.sum_of_zeros;
+        let stored = Results { results, is_direct, gives_integers, sum_of_zeros, check };
         let row = interpreter.space.extents.last().copied().unwrap_or(1);
         let n_points = interpreter.space.n_points();
         if n_points == 0 {
@@ -122,12 +150,9 @@ impl MapKernel {
                 // SAFETY: as above; targets are within results, which overlap nothing if they are
                 // direct.
                 unsafe { interpreter.run_block(scratch, inputs, (number, at, n)) };
-                for (index, result) in results.iter().enumerate().filter(|it| !is_direct[it.0]) {
-                    let from = interpreter.result(scratch, index);
-                    // SAFETY: the block is in scratch memory; the result has the elements of the
-                    // space.
-                    unsafe { store(from, result.address(place), n, stored(index, result)) };
-                }
+                let block = |index| interpreter.result(scratch, index).cast_const();
+                // SAFETY: the blocks have `n` elements, and the results those of the space.
+                unsafe { stored.store_block(block, place, n) };
             }
         });
         Ok(())
@@ -185,6 +210,69 @@ impl MapKernel {
             self.is_direct[number] = is_direct;
         }
         Ok(())
+    }
+}
+
+/// The results of a map, and what is known of them.
+struct Results<'a> {
+    results: &'a [Region],
+    /// A mark for each result that is computed in place.
+    is_direct: &'a [bool],
+    /// A mark for each result that is an integer.
+    gives_integers: &'a [bool],
+    sum_of_zeros: Accumulate,
+    check: Option<&'a FiniteCheck<'a>>,
+}
+
+/// The check that results are finite.
+struct FiniteCheck<'a> {
+    /// For each result the region with its elements before, if it is known.
+    before: &'a [Option<Region>],
+    /// The least number of a result that is not finite.
+    first: AtomicUsize,
+}
+
+impl Results<'_> {
+    /// Brings blocks of `n` elements to their places from point `place` on.
+    ///
+    /// # Safety
+    /// `block` returns the block of a result, of `n` elements. It is its place, or apart from it.
+    unsafe fn store_block(&self, block: impl Fn(usize) -> *const f32, place: usize, n: usize) {
+        let is_finite = |index: usize, at: usize, n: usize| {
+            let mut sum = 0.0;
+            // SAFETY: required of the caller.
+            unsafe { (self.sum_of_zeros)(&raw mut sum, block(index).wrapping_add(at), n) };
+            self.gives_integers[index] || sum == 0.0
+        };
+        let copy = |index: usize, from: *const f32, at: usize, n: usize| {
+            // The bits of integers are stored unchanged, like numbers.
+            let result = &self.results[index];
+            let dtype = if self.gives_integers[index] { DType::F32 } else { result.dtype };
+            // SAFETY: required of the caller.
+            unsafe { store(from, result.address(place + at), n, dtype) };
+        };
+        let copy_all = |at: usize, n: usize| {
+            let copied = (0..self.results.len()).filter(|it| !self.is_direct[*it]);
+            copied.for_each(|it| copy(it, block(it).wrapping_add(at), at, n));
+        };
+        let bad = self.check.and_then(|check| {
+            let bad = (0..self.results.len()).find(|it| !is_finite(*it, 0, n))?;
+            check.first.fetch_min(bad, Ordering::Relaxed);
+            Some(check)
+        });
+        let Some(check) = bad else { return copy_all(0, n) };
+        for at in 0..n {
+            if (0..self.results.len()).all(|it| is_finite(it, at, 1)) {
+                copy_all(at, 1);
+                continue;
+            }
+            for (index, before) in check.before.iter().enumerate() {
+                let before = before.filter(|it| it.pointer != self.results[index].pointer);
+                if let Some(before) = before {
+                    copy(index, before.at(place + at).cast_const(), at, 1);
+                }
+            }
+        }
     }
 }
 

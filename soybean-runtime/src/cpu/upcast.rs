@@ -32,12 +32,12 @@ impl Upcast {
     ///
     /// # Safety
     /// Nobody else uses the regions during the call, and results of `bf16` are not inputs.
-    pub(crate) unsafe fn run(
+    pub(crate) unsafe fn run<T>(
         &mut self,
         inputs: &[Region],
         results: &[Region],
-        kernel: impl FnOnce(&[Region], &[Region]) -> Result<(), Error>,
-    ) -> Result<(), Error> {
+        kernel: impl FnOnce(&[Region], &[Region]) -> Result<T, Error>,
+    ) -> Result<T, Error> {
         let length = |it: &Region| if it.dtype == DType::Bf16 { padded(it) } else { 0 };
         let n_wide = inputs.iter().chain(results).map(length).sum();
         if n_wide == 0 {
@@ -65,12 +65,12 @@ impl Upcast {
             // as many elements.
             unsafe { upcast(input.pointer.cast(), wide.pointer, input.n_elements) };
         }
-        kernel(&self.inputs, &self.results)?;
+        let outcome = kernel(&self.inputs, &self.results)?;
         for (result, wide) in results.iter().zip(&self.results).filter(is_rounded) {
             // SAFETY: as above.
             unsafe { round(wide.pointer, result.pointer.cast(), result.n_elements) };
         }
-        Ok(())
+        Ok(outcome)
     }
 }
 

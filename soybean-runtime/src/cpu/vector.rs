@@ -99,6 +99,8 @@ formulas! {
     ProductSum = |a, b, c| M::multiply_add(a, b, c);
     ProductDifference = |a, b, c| M::multiply_add(a, b, -c);
     DifferenceProduct = |a, b, c| M::multiply_add(-a, b, c);
+    // 0 x is 0 if x is finite, else not a number, which stays.
+    SumOfZeros = |sum, x, _| M::multiply_add(x, 0.0, sum);
 }
 
 /// Applies a function of integers to registers that hold their bits.
@@ -210,6 +212,11 @@ pub(crate) fn accumulate_all(combine: Combine, isa: Isa) -> Accumulate {
         Combine::Sum => combine_all::<Add>(isa),
         Combine::Max => combine_all::<Maximum>(isa),
     }
+}
+
+/// Returns the loop that makes one accumulator of 0 not a number if an element is not finite.
+pub(crate) fn accumulate_non_finite(isa: Isa) -> Accumulate {
+    combine_all::<SumOfZeros>(isa)
 }
 
 /// As [`accumulate_each`], for the bits of integers.
@@ -478,6 +485,24 @@ mod tests {
                         .all(|(it, x)| it.to_bits().cast_signed()
                             == combine.evaluate_integers(-9, *x))
                 );
+            }
+        }
+    }
+
+    #[test]
+    fn elements_that_are_not_finite_are_found() {
+        for isa in Isa::all() {
+            for (at, value) in [(0, f32::NAN), (5, f32::INFINITY), (199, f32::NEG_INFINITY)] {
+                let mut elements = vec![f32::MAX; 200];
+                let sum = |elements: &[f32]| {
+                    let mut sum = 0.0;
+                    // SAFETY: there are 200 elements.
+                    unsafe { accumulate_non_finite(isa)(&raw mut sum, elements.as_ptr(), 200) };
+                    sum
+                };
+                assert!(sum(&elements) == 0.0, "{isa:?}");
+                elements[at] = value;
+                assert!(sum(&elements).is_nan(), "{isa:?} {at}");
             }
         }
     }

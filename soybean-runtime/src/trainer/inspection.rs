@@ -35,10 +35,7 @@ impl Trainer {
         entry: usize,
         batch: &[View<'_>],
     ) -> Result<Vec<NonFiniteTensor>, Error> {
-        if self.process() != Process::ONLY {
-            let message = "expected one process, which can look at all tensors, found several";
-            return Err(Error::new(ErrorKind::Process, message));
-        }
+        self.check_only_process()?;
         if let Some(update) = self.history.dropped.take() {
             let copy = self.copy_on_cpu().and_then(|mut copy| {
                 copy.return_to(&update)?;
@@ -57,6 +54,37 @@ impl Trainer {
         self.call(Command::Train(step))?;
         // The caller learns the reason why the loss is not finite.
         let _ = self.finish_step(entry, DroppedUpdate::default());
+        Ok(self.found())
+    }
+
+    /// Runs the forward computation of the first entry, and looks at all tensors that it computes,
+    /// as [`Self::inspect_step`] does. On GPUs, a copy of the trainer on the CPU runs it.
+    ///
+    /// # Errors
+    /// As [`Self::inspect_step`].
+    pub fn inspect_evaluation(
+        &mut self,
+        batch: &[View<'_>],
+    ) -> Result<Vec<NonFiniteTensor>, Error> {
+        self.check_only_process()?;
+        if !self.ranks.can_inspect() {
+            return self.copy_on_cpu()?.inspect_evaluation(batch);
+        }
+        self.check_batch(batch)?;
+        self.call(Command::Evaluate { entry: 0, batch, is_inspected: true })?;
+        Ok(self.found())
+    }
+
+    fn check_only_process(&self) -> Result<(), Error> {
+        if self.process() == Process::ONLY {
+            return Ok(());
+        }
+        let message = "expected one process, which can look at all tensors, found several";
+        Err(Error::new(ErrorKind::Process, message))
+    }
+
+    /// Returns what the ranks have found, the first of all ranks.
+    fn found(&self) -> Vec<NonFiniteTensor> {
         let inspections = self.ranks.reports().iter().map(|it| lock(it).inspection.clone());
         let inspections: Vec<Inspection> = inspections.collect();
         let first = |of: fn(&Inspection) -> Option<NonFiniteTensor>| {
@@ -64,7 +92,7 @@ impl Trainer {
         };
         let (first, first_nan) = (first(|it| it.first), first(|it| it.first_nan));
         let is_other = |it: &NonFiniteTensor| first.is_some_and(|first| first.call != it.call);
-        Ok(first.into_iter().chain(first_nan.filter(is_other)).collect())
+        first.into_iter().chain(first_nan.filter(is_other)).collect()
     }
 
     /// Makes the next step the update that was dropped.

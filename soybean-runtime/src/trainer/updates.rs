@@ -9,7 +9,9 @@ use crate::{
     Array, Counters, Error, ErrorKind, Process,
     abort::lock,
     counters::{after_skip, after_step, is_update},
-    state::{TensorRange, fetch_ranges},
+    inspection::NonFiniteState,
+    ranks::Command,
+    state::{self, TensorRange, fetch_ranges},
 };
 
 /// The counters and the outcome of the last steps.
@@ -27,6 +29,8 @@ pub(super) struct History {
     n_dropped: u32,
     /// The update that the last step dropped, if that was an error.
     pub(super) dropped: Option<DroppedUpdate>,
+    /// The step that changed the state only in part, if one did.
+    partial: Option<u64>,
 }
 
 /// An update that was dropped because the total of the gradients of its steps was not finite.
@@ -159,6 +163,9 @@ impl Trainer {
             (report.loss, report.gradient_norm)
         };
         let is_finite = loss.is_finite() && norm.is_none_or(f32::is_finite);
+        if is_finite && let Some(error) = self.non_finite_value() {
+            return Err(error);
+        }
         let non_finite = self.tables().non_finite;
         let before = self.history.counters;
         let is_skipped = !is_finite && non_finite.skips();
@@ -191,9 +198,46 @@ impl Trainer {
             is_skipped,
             n_skipped,
             n_dropped,
-            dropped: None,
+            ..History::default()
         };
         Ok(loss)
+    }
+
+    /// Returns the error of a next value that is not finite on some rank, if there is one. The
+    /// other numbers have changed.
+    fn non_finite_value(&mut self) -> Option<Error> {
+        let mut reports = self.ranks.reports().iter();
+        let state = reports.find_map(|it| lock(it).non_finite_state)?;
+        let (rate, step) = (self.learning_rate, self.history.counters.n_steps + 1);
+        let tensor = match state {
+            NonFiniteState::In(buffer) => state::described(self.tables(), buffer),
+            NonFiniteState::Any => "one of them".to_owned(),
+        };
+        self.history.partial = Some(step);
+        Some(Error::new(
+            ErrorKind::Loss,
+            format!(
+                "expected finite parameters, buffers and states, found that step {step} would leave {tensor} not finite (learning rate {rate:?}); other numbers of the state have changed, so a checkpoint must be restored before the next step"
+            ),
+        ))
+    }
+
+    /// Returns an error if a command needs a state that the last step has changed only in part.
+    pub(super) fn check_whole(&self, command: &Command<'_>) -> Result<(), Error> {
+        let needs_it = match command {
+            Command::Train(step) => !step.is_inspected,
+            Command::Queue { .. } | Command::Evaluate { .. } | Command::Save(_) => true,
+            Command::Fetch(_) | Command::Load { .. } | Command::ResetProfile => false,
+        };
+        match self.history.partial {
+            Some(step) if needs_it => Err(Error::new(
+                ErrorKind::Rank,
+                format!(
+                    "expected a restored checkpoint, since a number in step {step} was not finite, which has changed the state in part; found none"
+                ),
+            )),
+            Some(_) | None => Ok(()),
+        }
     }
 
     /// Returns the error of a loss or gradients that are not finite.

@@ -22,7 +22,8 @@ impl Run<'_> {
     /// Reads the batch of the failed step again, and adds the first tensor that is not finite to
     /// the error.
     fn explained(&mut self, error: Error) -> Error {
-        if !can_explain(&error, self.trainer) {
+        // A step that failed is not recorded, so the end of the one before it is not pending.
+        if self.progress.is_pending || !can_explain(&error, self.trainer) {
             return error;
         }
         self.notify(&Event::Note("computing the step again, to find the first non-finite tensor"));
