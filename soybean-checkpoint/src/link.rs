@@ -14,7 +14,7 @@ use crate::{
     folder,
     naming::{FolderName, RUN_FILE},
     run_file::RunFile,
-    tensor_file::io_error,
+    tensor_file::{io_error, text},
     writer::place,
 };
 
@@ -47,7 +47,7 @@ impl Checkpoints {
 /// Returns true if the folder has all files of the checkpoint already. `run.json` has their
 /// checksums.
 fn is_same(checkpoint: &Path, kept: &Path) -> bool {
-    let run = |folder: &Path| fs::read(folder.join(RUN_FILE)).ok();
+    let run = |folder: &Path| text(&folder.join(RUN_FILE)).ok();
     checkpoint == kept || (is_complete(kept) && run(checkpoint) == run(kept))
 }
 

@@ -8,6 +8,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use soybean_plan::open_file;
 use soybean_runtime::{Error, ErrorKind, checkpoint::sync_folder};
 
 use super::{plot, record::Record, tensorboard::EventFile};
@@ -37,6 +38,9 @@ impl OutputFiles {
         choices: &str,
     ) -> Result<Self, Error> {
         let path = folder.join(METRICS);
+        // Appending to a named pipe waits for a reader.
+        let earlier = path.exists().then(|| open_file(&path)).transpose();
+        earlier.map_err(|it| write_error(&path, &it))?;
         let lines = OpenOptions::new().create(true).append(true).open(&path);
         let lines = lines.map_err(|it| write_error(&path, &it))?;
         if let Some(cut) = cut {
