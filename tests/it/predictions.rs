@@ -15,7 +15,7 @@ use soybean_compiler::{
 use soybean_plan::{DType, Init, Output, Precision};
 use soybean_test_support::models::single;
 
-use crate::support::samples::{Trial, compiled_argument, leaves};
+use crate::support::samples::{Trial, compiled_argument, is_buffer, leaves};
 
 /// One operand of a sample with its elements.
 #[derive(Clone)]
@@ -92,7 +92,10 @@ struct Batched {
 fn batches(sample: &Sample) -> Vec<Vec<usize>> {
     let operands: Vec<&SampleArgument> =
         leaves(sample).into_iter().filter(|it| shape(it).is_some()).collect();
-    let rows_of = |at: usize| shape(operands[at]).and_then(|it| it.first().copied());
+    let rows_of = |at: usize| {
+        let operand = Some(operands[at]).filter(|it| !is_buffer(it));
+        operand.and_then(shape).and_then(|it| it.first().copied())
+    };
     let Some(n_rows) = (0..operands.len().min(1)).find_map(rows_of).filter(|it| *it > 1) else {
         return Vec::new();
     };
@@ -116,7 +119,7 @@ fn shape(leaf: &SampleArgument) -> Option<&[usize]> {
 
 impl Batched {
     /// Builds a predictor whose inputs are these operands, and whose weights are the others.
-    fn new(sample: &Sample, inputs: &[usize], n_gpus: usize) -> Self {
+    fn new(sample: &Sample, inputs: &[usize], n_gpus: usize) -> Result<Self, String> {
         let trial = Trial::new(sample);
         let mut builder = Builder::in_mode(Mode::Inference);
         let (mut tensors, mut batch, mut weights, mut n_rows) = (vec![], vec![], vec![], 0);
@@ -129,11 +132,13 @@ impl Batched {
                 _ => None,
             };
             if !inputs.contains(&number) {
-                weights.push((
-                    name.clone(),
-                    Array { shape: shape.to_vec(), data, ..Array::default() },
-                ));
-                tensors.push(builder.parameter(&name, shape, Init::Constant(0.0)));
+                let array = Array { shape: shape.to_vec(), data, ..Array::default() };
+                weights.push((name.clone(), array));
+                let init = Init::Constant(0.0);
+                tensors.push(match is_buffer(leaf) {
+                    true => builder.buffer(&name, shape, init),
+                    false => builder.parameter(&name, shape, init),
+                });
                 continue;
             }
             n_rows = shape.first().copied().unwrap_or(1);
@@ -154,7 +159,8 @@ impl Batched {
         let arguments: Vec<Argument> = (sample.arguments.iter())
             .map(|it| compiled_argument(&mut builder, it, &mut tensors))
             .collect();
-        let results = match builder.call(sample.operator, &arguments).unwrap() {
+        let called = builder.call(sample.operator, &arguments).map_err(|it| it.message)?;
+        let results = match called {
             Argument::List(results) => results,
             one => vec![one],
         };
@@ -166,12 +172,13 @@ impl Batched {
         let (search, optimizer) = (SearchRequest::default(), Optimizer::default());
         let (name, precision) = ("sample".to_owned(), Precision::F32);
         let options = Options { name, n_gpus, search, precision, optimizer };
-        let compiled = compile(builder, None, &outputs, &options, &|| 0.0).unwrap();
+        let compiled = compile(builder, None, &outputs, &options, &|| 0.0)
+            .map_err(|faults| format!("{faults:?}"))?;
         let outputs = compiled.program.tables.outputs.to_vec();
         let config = Config { device: Device::Cpu, ..Config::default() };
         let mut predictor = Predictor::new_shared(Arc::new(compiled.program), config).unwrap();
-        predictor.set_parameters(&weights).unwrap();
-        Self { predictor, outputs, n_rows, batch }
+        predictor.set_parameters(&weights).map_err(|it| it.to_string())?;
+        Ok(Self { predictor, outputs, n_rows, batch })
     }
 
     fn predict(&mut self, batch: &[Operand]) -> Result<Vec<Array>, soybean::Error> {
@@ -228,13 +235,20 @@ struct Observed {
     dims: Vec<usize>,
 }
 
-/// Samples whose rows are independent, although the compiler does not find it, with the reason.
-const NOT_FOUND: [(&str, &str); 0] = [];
+/// Operators of which a sample has independent rows by its numbers alone, with the reason.
+const BY_CHANCE: [(&str, &str); 3] = [
+    (
+        "where_",
+        "no condition is 0, so the other operand, which has a part for each row, is not read",
+    ),
+    ("sliding_window_attention", "a window of 1 shows each query its own key alone"),
+    ("flex_attention", "the function of positions has one value for the first four queries"),
+];
 
 /// Checks an output's rows against those that are observed, and predictions of other numbers of
 /// rows against a whole batch.
 fn check(sample: &Sample, inputs: &[usize], n_gpus: usize) -> Result<bool, String> {
-    let mut batched = Batched::new(sample, inputs, n_gpus);
+    let mut batched = Batched::new(sample, inputs, n_gpus)?;
     let observed = batched.observed();
     let n_rows = batched.n_rows;
     let mut has_all = true;
@@ -244,7 +258,7 @@ fn check(sample: &Sample, inputs: &[usize], n_gpus: usize) -> Result<bool, Strin
             Rows::Fixed => !depends,
             Rows::Mixed => {
                 has_all = false;
-                dims.is_empty() || NOT_FOUND.iter().any(|it| it.0 == sample.operator)
+                dims.is_empty() || BY_CHANCE.iter().any(|it| it.0 == sample.operator)
             }
         };
         if !is_right {
@@ -297,7 +311,7 @@ fn rows_of_every_operator_are_told_apart_where_they_are_independent() {
         }
     }
     assert!(faults.is_empty(), "{}", faults.join("\n"));
-    assert!(n_apart > 300 && n_mixed > 20, "{n_apart} {n_mixed}");
+    assert!(n_apart > 250 && n_mixed > 50, "{n_apart} {n_mixed}");
 }
 
 #[soybean::model(gpus = 2, mode = "inference")]
