@@ -6,7 +6,7 @@ use soybean_plan::{Mode, Plan};
 use soybean_runtime::{
     self as runtime, Array, Config, Error, MemoryBesidePlan,
     checkpoint::Checkpoint,
-    data::Classes,
+    data::{Classes, Tokenizer},
     weights::{Loaded, Mapping},
 };
 
@@ -96,6 +96,15 @@ impl<N: Network> Predictor<N> {
     /// those of a checkpoint and a reader of its data numbered them, as `ImageFolder` does.
     pub fn classes(&self, input: &str) -> Option<&Classes> {
         self.numberings.classes(input)
+    }
+
+    /// Checks that texts are read by the tokenizer of the data that the model was trained on, if
+    /// the weights are those of a checkpoint that names it.
+    ///
+    /// # Errors
+    /// If it is another tokenizer.
+    pub fn check_tokenizer(&self, tokenizer: &dyn Tokenizer) -> Result<(), Error> {
+        self.numberings.check_tokenizer(tokenizer)
     }
 
     /// Sets the model's states to zero, as they are at the start: caches of attention, for example,

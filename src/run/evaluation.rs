@@ -46,12 +46,12 @@ pub(crate) fn evaluate_dataset(
 ) -> Result<DatasetEvaluation, Error> {
     let tables = model.tables;
     trainer.together(one_entry(tables).and_then(|()| Metric::check_all(metrics)))?;
-    let checked = numberings.check("evaluation", &**dataset, &tables.inputs);
-    trainer.together(checked)?;
     let loader = batch_size(&tables.inputs).and_then(|batch_rows| {
         loader("evaluation", dataset, &tables.inputs, LoaderOptions::evaluation(batch_rows))
     });
     let mut loader = trainer.together(loader)?;
+    let checked = numberings.check("evaluation", &**dataset, &tables.inputs);
+    trainer.together(checked)?;
     let found = evaluate(trainer, &mut loader, model, metrics, &mut |_| false)?;
     Ok(found.expect("only `is_stopped` ends an evaluation"))
 }

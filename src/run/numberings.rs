@@ -46,11 +46,11 @@ impl Numberings {
     }
 
     /// Checks that texts are read by the tokenizer of the data that the model was trained on.
-    pub(crate) fn check_tokenizer(&self, tokenizer: &dyn Tokenizer) -> Result<(), String> {
+    pub(crate) fn check_tokenizer(&self, tokenizer: &dyn Tokenizer) -> Result<(), Error> {
         let of_tokens = |it: &&Numbering| matches!(it, Numbering::Tokens(_));
         let Some(expected) = self.0.values().find(of_tokens) else { return Ok(()) };
         let found = Numbering::Tokens(tokenizer.fingerprint());
-        expected.difference(&found).map_or(Ok(()), Err)
+        expected.difference(&found).map_or(Ok(()), |it| Err(Error::data(it)))
     }
 
     /// Lists the inputs that others number differently: the name of the difference for

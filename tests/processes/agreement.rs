@@ -50,7 +50,7 @@ fn processes_that_read_other_bytes_end_with_an_error() {
     let [with_one, with_other, with_none] = [&one, &other, &none].map(|it| out(it));
     let step = "checkpoints/step-0000000004";
     // Folders that are not shared.
-    let resume = "--epochs 2 --batch-limit 4 --lr 0.1 --resume auto";
+    let resume = "--epochs 2 --batch-limit 4 --lr 0.1 --resume auto --allow-change lr";
     let differ = "expected the same checkpoint in all processes, found step-0000000004 with the \
                   checksum ";
     check(&digits, resume, [&with_one, &with_other], differ);
@@ -58,7 +58,8 @@ fn processes_that_read_other_bytes_end_with_an_error() {
     check(&digits, resume, [&with_one, &with_none], &named);
     // Checkpoints that are named.
     let from = |it: &Path| format!("--resume {}", it.join(step).display());
-    let common = format!("--epochs 2 --batch-limit 4 {}", out(&folder.join("named")));
+    let common =
+        format!("--epochs 2 --batch-limit 4 --allow-change lr {}", out(&folder.join("named")));
     check(&digits, &common, [&from(&one), &from(&other)], differ);
     // Weights.
     let common = format!("--epochs 1 --batch-limit 4 {}", out(&folder.join("weights")));

@@ -200,7 +200,8 @@ fn initialize(
     let checkpoint = checkpoint(trainer, config, observer)?;
     let mut progress = match &checkpoint {
         Some(checkpoint) => {
-            check_identity(config, identity, checkpoint, observer)?;
+            let checked = check_identity(config, identity, checkpoint, observer);
+            trainer.together(checked)?;
             restore(trainer, config, checkpoint)?
         }
         None => {
@@ -289,7 +290,8 @@ fn check_identity(
     observer: &mut Observer<'_>,
 ) -> Result<(), Error> {
     // The settings of a run in this folder are compared with its `config.toml`.
-    let is_ours = |out: &Path| folder::contains(out, checkpoint.path());
+    let is_ours =
+        |out: &Path| folder::contains(out, checkpoint.path()) && output::config_file(out).exists();
     let noted = match config.out.as_deref().is_some_and(is_ours) {
         true => Noted::ExceptSettings,
         false => Noted::All,

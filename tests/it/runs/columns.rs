@@ -1,17 +1,22 @@
 //! Columns of data are the inputs of their names, and what readers number means the same in every
 //! part of a run.
 
-use std::{path::Path, sync::Arc};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use soybean::{
     Error, Event, Flow, Metric, Resume, Split, TrainConfig,
     checkpoint::{Checkpoint, Checkpoints, Progress},
     data::{
-        Classes, Column, ColumnSpec, DataLoader, Dataset, LoaderOptions, Numbering, Table, Values,
-        ViewMut,
+        ByteTokenizer, Classes, Column, ColumnSpec, DataLoader, Dataset, LoaderOptions, Numbering,
+        Table, TokenSpec, Tokenizer, Tokens, Values, ViewMut, Vocabulary,
     },
     weights::Mapping,
 };
+
+use soybean_test_support::{example, run};
 
 use super::small::{folder, newest};
 
@@ -282,4 +287,87 @@ fn classes_are_the_same_in_every_part_of_a_run() {
     let path = loaded.save(&mut own, &Progress::default()).unwrap();
     restored.restore(&Checkpoint::open(path).unwrap()).unwrap();
     assert_eq!(restored.classes("label"), None);
+}
+
+#[soybean::model(gpus = 1, optimizer = adam())]
+mod letters {
+    use soybean::{nn, prelude::*};
+
+    pub(crate) fn forward(tokens: Tensor<i32, 4, 2>, next: Tensor<i32, 4, 2>) -> Tensor {
+        let h = nn::embedding(tokens, nn::Embedding { vocabulary: 256, width: 4 });
+        nn::linear(h, 256).reshape([8, 256]).cross_entropy(next.reshape([8]))
+    }
+}
+
+#[soybean::model(gpus = 1, mode = "inference")]
+mod writer {
+    use soybean::{nn, prelude::*};
+
+    pub(crate) fn forward(tokens: Tensor<i32, 4, 2>) -> Tensor {
+        nn::linear(nn::embedding(tokens, nn::Embedding { vocabulary: 256, width: 4 }), 256)
+    }
+}
+
+fn tokens(tokenizer: &dyn Tokenizer) -> Tokens {
+    let text = (0..60).map(|it| it % 3).collect();
+    let spec = TokenSpec { length: 2, stride: 2, vocabulary: 256 };
+    Tokens::new(text, spec).unwrap().with_tokenizer(tokenizer)
+}
+
+/// Trains with tokens of a tokenizer, and returns the newest checkpoint.
+fn train_with(tokenizer: &dyn Tokenizer, out: &Path, resume: Resume) -> Result<PathBuf, Error> {
+    let config = TrainConfig { out: Some(out.into()), resume, ..TrainConfig::new(1, 0.01) };
+    let mut trainer = letters::Trainer::new(config.trainer.clone())?;
+    trainer.fit(&config, &Split::new(tokens(tokenizer), tokens(tokenizer)))?;
+    Ok(newest(out))
+}
+
+/// Guards: texts of another tokenizer are an error in every part of a run, and so is a prediction.
+#[test]
+fn tokens_are_of_one_tokenizer_in_every_part_of_a_run() {
+    let out = folder("tokenizer");
+    let (own, other) = (Vocabulary::of_characters("abc"), ByteTokenizer);
+    let checkpoint = train_with(&own, &out, Resume::Never).unwrap();
+    let difference = format!(
+        "expected tokens of the tokenizer with the fingerprint {:016x}, found {:016x}",
+        own.fingerprint(),
+        other.fingerprint()
+    );
+    let config = TrainConfig::new(1, 0.01);
+    let mut trainer = letters::Trainer::new(config.trainer.clone()).unwrap();
+    let parts = Split::new(tokens(&own), tokens(&other));
+    let error = trainer.fit(&config, &parts).unwrap_err().to_string();
+    assert!(error.starts_with(&format!("the held-out data for `next`: {difference}")), "{error}");
+    trainer.restore(&Checkpoint::open(&checkpoint).unwrap()).unwrap();
+    let error = trainer.evaluate_dataset(tokens(&other), &[]).unwrap_err().to_string();
+    assert!(error.contains(&difference), "{error}");
+    let error = train_with(&other, &out, Resume::Must).unwrap_err().to_string();
+    assert!(
+        error.contains(&difference) && error.ends_with("add --allow-change tokenizer"),
+        "{error}"
+    );
+    train_with(&own, &out, Resume::Must).unwrap();
+    let mut predictor = writer::Predictor::new(soybean::Config::default()).unwrap();
+    predictor.check_tokenizer(&other).unwrap();
+    predictor.load_weights(&checkpoint, &Mapping::default()).unwrap();
+    predictor.check_tokenizer(&own).unwrap();
+    assert_eq!(predictor.check_tokenizer(&other).unwrap_err().to_string(), difference);
+}
+
+/// The command finds it too.
+#[test]
+fn generate_refuses_the_tokenizer_of_another_run() {
+    let network = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/reference/transformers/gpt2");
+    for (letters, code) in [("abcdefghijklmnopqrstu", 0), ("abcdefghijklmnopqrstv", 1)] {
+        let out = folder("tokenizer-of-generate");
+        let run_file = train_with(&Vocabulary::of_characters(letters), &out, Resume::Never);
+        let weights = out.join("model.safetensors");
+        std::fs::copy(network.join("model.safetensors"), &weights).unwrap();
+        std::fs::copy(run_file.unwrap().join("run.json"), out.join("run.json")).unwrap();
+        let mut command = example!("texts_program");
+        command.args(["--tokens", "2", "--weights"]).arg(&weights);
+        let (found, output, errors) = run(&mut command);
+        assert_eq!(found, Some(code), "{output}{errors}");
+        assert_eq!(errors.starts_with("error: --tokenizer: "), code == 1, "{errors}");
+    }
 }
