@@ -23,6 +23,7 @@ mod cuda_bf16;
 mod custom_operators;
 mod determinism;
 mod edges;
+mod editors;
 mod entries;
 mod every_number;
 mod example_networks;

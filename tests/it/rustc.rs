@@ -1,10 +1,6 @@
 //! Crates that rustc compiles against the library that was built with this program.
 
-use std::{
-    env, fs,
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::{env, fs, path::PathBuf, process::Command};
 
 /// A crate of one file.
 pub(crate) struct Crate<'a> {
@@ -71,7 +67,7 @@ impl<'a> Crate<'a> {
         command
             .args(["--crate-name", self.name, "--edition", self.edition, "--crate-type", "lib"])
             .args(["--emit", "metadata", "--error-format", "json", "--extern"])
-            .arg(format!("{}={}", self.library, library(built).display()))
+            .arg(format!("{}={}", self.library, newest("libsoybean-", ".rlib").display()))
             .arg("-L")
             .arg(format!("dependency={}", built.display()))
             .arg("--out-dir")
@@ -98,13 +94,15 @@ impl<'a> Crate<'a> {
     }
 }
 
-/// Returns the newest build of the library, which is at least as new as this program's.
-fn library(built: &Path) -> PathBuf {
-    let files = fs::read_dir(built).unwrap().map(|it| it.unwrap());
-    let is_library = |name: &str| name.starts_with("libsoybean-") && name.ends_with(".rlib");
-    let libraries = files.filter(|it| is_library(&it.file_name().to_string_lossy()));
-    let newest = libraries.max_by_key(|it| it.metadata().unwrap().modified().unwrap());
-    newest.expect("this program depends on the library").path()
+/// Returns the newest file of a crate that was built beside this program. It is at least as new as
+/// the one that this program uses.
+pub(crate) fn newest(start: &str, end: &str) -> PathBuf {
+    let program = env::current_exe().unwrap();
+    let files = fs::read_dir(program.parent().unwrap()).unwrap().map(|it| it.unwrap());
+    let is_one = |name: &str| name.starts_with(start) && name.ends_with(end);
+    let files = files.filter(|it| is_one(&it.file_name().to_string_lossy()));
+    let newest = files.max_by_key(|it| it.metadata().unwrap().modified().unwrap());
+    newest.expect("this program depends on the crate").path()
 }
 
 fn message(line: &str) -> Option<Message> {
