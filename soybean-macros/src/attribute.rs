@@ -3,6 +3,7 @@
 
 mod cluster;
 mod entries;
+mod unknown;
 mod updates;
 
 use std::collections::BTreeMap;
@@ -10,8 +11,8 @@ use std::collections::BTreeMap;
 use proc_macro2::TokenStream;
 use quote::ToTokens;
 use soybean_compiler::{
-    Argument, LEARNING_RATE, MAX_GPUS, MAX_WORK, Objective, Optimizer, Padding, SearchEffort,
-    Strategy, is_max_work,
+    Argument, MAX_GPUS, MAX_WORK, Objective, Optimizer, Padding, SearchEffort, Strategy,
+    is_max_work,
 };
 use soybean_plan::{Mode, Precision, parse_bytes};
 use syn::{
@@ -73,32 +74,6 @@ const ARGUMENTS: [Known; 20] = [
     only(Mode::Training, "accumulate", "4"),
     only(Mode::Training, "ema", "0.999"),
     only(Mode::Training, "non_finite", "\"skip\""),
-];
-
-/// Names of what is given elsewhere, with the places.
-const ELSEWHERE: [(&[&str], &str); 7] = [
-    (&["lr", "learning_rate"], LEARNING_RATE),
-    (
-        &["epochs", "max_epochs", "num_epochs"],
-        "write `train --epochs 20`, or `TrainConfig::new(20, 0.001)`",
-    ),
-    (
-        &["batch", "batch_size"],
-        "the batch size is a dim of the function's arguments: `x: Tensor<f32, 64, 784>`",
-    ),
-    (&["seed"], "write `train --seed 1`, or `Config { seed: 1, ..Config::default() }`"),
-    (
-        &["device", "devices"],
-        "`gpus = 8` is their number; `train --device cuda` chooses their kind",
-    ),
-    (
-        &["weight_decay", "momentum", "betas", "eps"],
-        "it is a setting of the optimizer: `optimizer = adamw(weight_decay = 0.1)`",
-    ),
-    (
-        &["scheduler", "schedule", "warmup", "warmup_steps"],
-        "write `train --schedule cosine`, or the field `schedule` of `TrainConfig`",
-    ),
 ];
 
 /// The arguments as the user wrote them.
@@ -165,7 +140,7 @@ impl Attribute {
         for Setting { name, value } in settings {
             let text = name.to_string();
             let Some(known) = ARGUMENTS.iter().find(|it| it.name == text) else {
-                diagnostics.report(&name, &unknown(&text));
+                diagnostics.report(&name, &unknown::unknown(&text));
                 attribute.is_broken = true;
                 continue;
             };
@@ -364,20 +339,6 @@ pub(crate) fn mode_of(attribute: &TokenStream) -> Mode {
 /// Returns the names of the entries of an attribute that has not been parsed yet.
 pub(crate) fn entries_of(attribute: &TokenStream) -> Vec<String> {
     Attribute::parse(attribute.clone(), &mut Diagnostics::default()).entry_names()
-}
-
-/// Describes an unknown argument.
-fn unknown(name: &str) -> Diagnostic {
-    let known = ARGUMENTS.map(|it| format!("{} = {}", it.name, it.example)).join(", ");
-    let message = Diagnostic::new(format!("unknown argument `{name}`"));
-    if let Some((_, help)) = ELSEWHERE.iter().find(|(names, _)| names.contains(&name)) {
-        return message.help(*help);
-    }
-    let message = message.note("known", known);
-    match suggestion::nearest(name, ARGUMENTS.map(|it| it.name)) {
-        Some(nearest) => message.help(format!("did you mean `{nearest}`?")),
-        None => message,
-    }
 }
 
 fn number_of_gpus(text: &str) -> Option<usize> {

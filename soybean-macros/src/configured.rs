@@ -11,7 +11,7 @@ use syn::{
     parse::{ParseStream, Parser},
 };
 
-use crate::expand::Kind;
+use crate::kind::Kind;
 
 /// The name of the derive's attribute, which has the arguments.
 const ARGUMENTS: &str = "__soybean_arguments";

@@ -77,8 +77,7 @@ pub(crate) struct Evaluator<'a> {
     pub(crate) left_to_rustc: Option<syn::Error>,
     /// The number of consts of the module that are being evaluated.
     n_consts: usize,
-    /// Functions and consts of other modules that are no layers, as the user wrote their paths, with
-    /// messages.
+    /// Paths to functions and consts of other modules that are no layers, with messages.
     pub(crate) unmarked: Vec<(String, String)>,
 }
 

@@ -10,7 +10,10 @@ use crate::{
     diagnostic::{Diagnostic, Diagnostics},
     erase::erase_dims,
     evaluate::call::is_function,
-    prelude, unsupported,
+    prelude,
+    source_text::whole_text,
+    tensor_type::TensorType,
+    unsupported,
 };
 
 /// Returns the name of the generated type that runs a model.
@@ -153,6 +156,11 @@ impl Model {
                 prelude::check(it, diagnostics);
             }
         }
+        for input in self.inputs().filter(|it| TensorType::of(&it.ty).is_none()) {
+            let name = whole_text(&input.pat);
+            let headline = format!("the model's argument `{name}` must be a `Tensor`");
+            diagnostics.report(&input.ty, &Diagnostic::new(headline).help(dims_help(&name)));
+        }
         for (_, entry) in self.entries().filter(|(_, it)| it.sig.inputs.is_empty()) {
             let message = Diagnostic::new("a model takes the tensors of a batch, at least one")
                 .help("write them as arguments: `x: Tensor<f32, 512, 784>`");
@@ -236,6 +244,11 @@ impl Model {
             }
         }
     }
+}
+
+/// Returns how the dims of an input are written.
+pub(crate) fn dims_help(name: &str) -> String {
+    format!("write its dims into its type: `{name}: Tensor<f32, 512, 784>`")
 }
 
 /// Returns the arguments of a function as the user wrote them.

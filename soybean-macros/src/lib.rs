@@ -19,6 +19,7 @@ mod expand;
 mod generate;
 mod imports;
 mod item;
+mod kind;
 mod layer;
 mod layers;
 mod naming;
@@ -42,7 +43,7 @@ mod tests;
 
 use proc_macro::TokenStream;
 
-use expand::Kind;
+use kind::Kind;
 
 /// Turns a function, or a module with one public function `forward`, into a trainer for N GPUs, or
 /// a predictor.
@@ -119,7 +120,7 @@ use expand::Kind;
 ///
 /// - **Assertions** are `assert!(width % heads == 0, "{heads} heads do not divide {width}")`, also
 ///   in layers: a failure is a compile error, at the call of a layer of another crate.
-/// - **Conditions** of the build, `#[cfg(..)]` and `cfg!(..)`, are decided before the model is read.
+/// - **Conditions** of the build, `#[cfg(..)]` and `cfg!(..)`, are decided before all that.
 ///
 /// There is no `while`, closure or other macro call; the errors name replacements.
 ///
@@ -157,7 +158,7 @@ use expand::Kind;
 /// A model that does not fit into `memory` is an error, too.
 #[proc_macro_attribute]
 pub fn model(attribute: TokenStream, item: TokenStream) -> TokenStream {
-    expand::attribute(Kind::Model, attribute.into(), item.into()).into()
+    kind::attribute(Kind::Model, attribute.into(), item.into()).into()
 }
 
 /// Makes a function usable from models, and from other layers, in every module and crate that can
@@ -176,14 +177,14 @@ pub fn model(attribute: TokenStream, item: TokenStream) -> TokenStream {
 /// attribute, rustc reports that it "cannot find macro `helper`".
 #[proc_macro_attribute]
 pub fn layer(attribute: TokenStream, item: TokenStream) -> TokenStream {
-    expand::attribute(Kind::Layer, attribute.into(), item.into()).into()
+    kind::attribute(Kind::Layer, attribute.into(), item.into()).into()
 }
 
 /// Makes a const usable from models and layers in every module and crate that can name it; see
 /// [`macro@layer`].
 #[proc_macro_attribute]
 pub fn constant(attribute: TokenStream, item: TokenStream) -> TokenStream {
-    expand::attribute(Kind::Constant, attribute.into(), item.into()).into()
+    kind::attribute(Kind::Constant, attribute.into(), item.into()).into()
 }
 
 /// Makes a function for the CPU an operator, which models and layers call by its name.
@@ -191,7 +192,7 @@ pub fn constant(attribute: TokenStream, item: TokenStream) -> TokenStream {
 /// The module `soybean::operator` describes it, with an example.
 #[proc_macro_attribute]
 pub fn operator(attribute: TokenStream, item: TokenStream) -> TokenStream {
-    expand::attribute(Kind::Operator, attribute.into(), item.into()).into()
+    kind::attribute(Kind::Operator, attribute.into(), item.into()).into()
 }
 
 /// Continues the expansion of an item once the layers that it uses have arrived.
@@ -199,7 +200,7 @@ pub fn operator(attribute: TokenStream, item: TokenStream) -> TokenStream {
 #[proc_macro]
 pub fn __continue(tokens: TokenStream) -> TokenStream {
     match syn::parse(tokens) {
-        Ok(arrived) => expand::continued(arrived).into(),
+        Ok(arrived) => kind::continued(arrived).into(),
         Err(error) => error.to_compile_error().into(),
     }
 }
@@ -209,7 +210,7 @@ pub fn __continue(tokens: TokenStream) -> TokenStream {
 #[proc_macro_derive(__Configured, attributes(__soybean_arguments))]
 pub fn __configured(tokens: TokenStream) -> TokenStream {
     match configured::answered(tokens.into()) {
-        Ok((kind, attribute, item)) => expand::configured(kind, attribute, item).into(),
+        Ok((kind, attribute, item)) => kind::configured(kind, attribute, item).into(),
         Err(error) => error.to_compile_error().into(),
     }
 }

@@ -2,9 +2,9 @@
 //! relay.
 //!
 //! The first half emits the user's item in its place, before its errors are known. Its functions
-//! call those of a type with the bodies. The second half emits them, unless there are errors that
-//! rustc would report again, or a name of a layer that rustc cannot resolve. Then the functions of a
-//! trait take their place, so that the rest of the crate has no further errors.
+//! call those of a type with the bodies, which the second half emits. It does not if there are
+//! errors that rustc would report again, or a name that rustc cannot resolve. Then the functions of
+//! a trait take their place, so that the rest of the crate has no further errors.
 
 use proc_macro2::{Ident, TokenStream};
 use quote::{ToTokens, format_ident, quote};

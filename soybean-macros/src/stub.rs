@@ -5,7 +5,7 @@
 use proc_macro2::TokenStream;
 use quote::{ToTokens, quote};
 use soybean_plan::{DType, Mode};
-use syn::{Item, ItemFn, Pat};
+use syn::{FnArg, Item, ItemFn, Pat};
 
 use crate::{
     erase::erase_dims,
@@ -55,7 +55,7 @@ pub(crate) fn for_faults(
     let (inside, network) = generated(model, inputs, mode);
     match &model.form {
         Form::Function(function) => {
-            let item = without_body(function);
+            let item = without_body(&with_tensors(function));
             let expansion = generate::assemble(model, item, inside, network);
             let used = imports::used_in(function.to_token_stream());
             quote!(#errors #used #expansion)
@@ -97,11 +97,27 @@ fn without_fault(model: &Model, item: &Item, mode: Mode) -> Option<TokenStream> 
     match item {
         // Consts may call it. rustc reports its errors.
         Item::Fn(it) if it.sig.constness.is_some() => Some(it.to_token_stream()),
+        Item::Fn(it) if model.entries().any(|(_, entry)| std::ptr::eq(entry, it)) => {
+            Some(without_body(&with_tensors(it)))
+        }
         Item::Fn(it) => Some(without_body(it)),
         Item::Macro(_) => None,
         other if model.generated_name(other, mode).is_some() => None,
         other => Some(erase_dims(quote!(#other))),
     }
+}
+
+/// Returns an entry all of whose arguments are tensors. The macro has reported those that are not.
+fn with_tensors(function: &ItemFn) -> ItemFn {
+    let mut function = function.clone();
+    for input in &mut function.sig.inputs {
+        if let FnArg::Typed(it) = input
+            && TensorType::of(&it.ty).is_none()
+        {
+            *it.ty = syn::parse_quote!(::soybean::Tensor);
+        }
+    }
+    function
 }
 
 /// Returns the function with its signature only.

@@ -274,7 +274,7 @@ fn editors_get_layers_without_the_relay() {
     let environment = expand::Environment { is_editor: true, ..expand::Environment::default() };
     let parse = |text: &str| text.parse::<proc_macro2::TokenStream>().unwrap();
     let item = parse("pub fn layer(x: Tensor<f32, ROWS>) -> Tensor { other(x) }");
-    let expansion = layer::expand(expand::Kind::Layer, parse(""), item.clone(), &environment);
+    let expansion = layer::expand(crate::kind::Kind::Layer, parse(""), item.clone(), &environment);
     let expected = parse("pub fn layer(x: Tensor) -> Tensor { other(x) }");
     assert_eq!(expansion.to_string(), expected.to_string());
     let expansion = expand::expand(parse("gpus = 2"), item, &environment).to_string();

@@ -40,25 +40,7 @@ impl<'a> Evaluator<'a> {
                 Ok(fits.map_or(Value::Poison, Value::Boolean))
             }
             ("assert", Some(Arguments::Expressions(list))) if !list.is_empty() => {
-                match self.expression(&list[0])? {
-                    Value::Boolean(true) => Ok(Value::UNIT),
-                    Value::Boolean(false) => {
-                        let text = format!("this assertion fails: `{}`", source_text(&list[0]));
-                        self.fails(call, &list[1..], text)
-                    }
-                    Value::Poison => Ok(Value::UNIT),
-                    other => {
-                        let kind = other.kind();
-                        let message =
-                            Diagnostic::new(format!("an assertion needs a bool, found {kind}"));
-                        let message = match other {
-                            Value::Tensor(_) => message
-                                .help("elements of tensors are not known when the model is built"),
-                            _ => message,
-                        };
-                        Ok(self.report(&list[0], message))
-                    }
-                }
+                self.assertion(call, list)
             }
             ("assert_eq" | "assert_ne", Some(Arguments::Expressions(list))) if list.len() > 1 => {
                 let (left, right) = (self.expression(&list[0])?, self.expression(&list[1])?);
@@ -86,6 +68,29 @@ impl<'a> Evaluator<'a> {
                 self.forget_variables_in(call);
                 let message = Diagnostic::new("a macro call is not part of the model language");
                 Ok(self.report(&call.path, message.help(unsupported::MACRO)))
+            }
+        }
+    }
+
+    /// Evaluates `assert!` with these arguments.
+    fn assertion(&mut self, call: &'a Macro, list: &'a [Expr]) -> Flow<'a> {
+        match self.expression(&list[0])? {
+            Value::Boolean(true) => Ok(Value::UNIT),
+            Value::Boolean(false) => {
+                let text = format!("this assertion fails: `{}`", source_text(&list[0]));
+                self.fails(call, &list[1..], text)
+            }
+            Value::Poison => Ok(Value::UNIT),
+            other => {
+                let kind = other.kind();
+                let message = Diagnostic::new(format!("an assertion needs a bool, found {kind}"));
+                let message = match other {
+                    Value::Tensor(_) => {
+                        message.help("elements of tensors are not known when the model is built")
+                    }
+                    _ => message,
+                };
+                Ok(self.report(&list[0], message))
             }
         }
     }

@@ -148,8 +148,8 @@ impl<'a> Evaluator<'a> {
         Ok(Value::Poison)
     }
 
-    /// Reports a path to what is neither a layer nor marked as a constant. If it names a module, only
-    /// rustc knows whether there is such an item.
+    /// Reports a path to what is neither a layer nor marked as a constant. Of a path with a module,
+    /// only rustc knows whether there is such an item.
     pub(super) fn report_unmarked(
         &mut self,
         at: &dyn ToTokens,

@@ -212,7 +212,8 @@ impl<'a> Evaluator<'a> {
                 return value;
             }
             Some(None) => {
-                return self.report(&item.ident, "the value of this const depends on itself");
+                let message = "the value of this const depends on itself";
+                return self.report_unless_read(&item.ident, message.into());
             }
             None => {}
         }

@@ -3,7 +3,7 @@
 
 use std::{cmp::Ordering, rc::Rc};
 
-use syn::{Expr, ExprMatch, ExprRange, Pat, RangeLimits};
+use syn::{Expr, ExprMatch, ExprRange, Pat, PatIdent, RangeLimits};
 
 use super::{Evaluator, Flow};
 use crate::{dependency::is_in_capitals, diagnostic::Diagnostic, value::Value};
@@ -48,27 +48,7 @@ impl<'a> Evaluator<'a> {
             }
             (Pat::Paren(it), _) => self.fits_pattern(&it.pat, value),
             (Pat::Reference(it), _) => self.fits_pattern(&it.pat, value),
-            (Pat::Ident(it), _) if it.subpat.is_none() && is_in_capitals(&it.ident.to_string()) => {
-                let name = it.ident.to_string();
-                let items = Rc::clone(&self.frame().items);
-                match items.find(&name).is_some() || items.link(&name).is_some() {
-                    true => {
-                        let constant = self.value_named(&name);
-                        self.is_equal(pattern, value, &constant)
-                    }
-                    false => self.bind_all(pattern, value),
-                }
-            }
-            (Pat::Ident(it), _) if it.by_ref.is_none() => match &it.subpat {
-                None => self.bind_all(pattern, value),
-                Some((_, inner)) => {
-                    let fits = self.fits_pattern(inner, value)?;
-                    if fits {
-                        self.bind_name(it, value.clone());
-                    }
-                    Some(fits)
-                }
-            },
+            (Pat::Ident(it), _) if it.by_ref.is_none() => self.fits_name(it, pattern, value),
             (Pat::Lit(it), _) => {
                 let literal = self.literal(it);
                 self.is_equal(pattern, value, &literal)
@@ -96,6 +76,30 @@ impl<'a> Evaluator<'a> {
             },
             _ => self.bind_all(pattern, value),
         }
+    }
+
+    /// Fits a name: that of a const, or of a variable, which may have a pattern of its own.
+    fn fits_name(
+        &mut self,
+        name: &'a PatIdent,
+        pattern: &'a Pat,
+        value: &Value<'a>,
+    ) -> Option<bool> {
+        if let Some((_, inner)) = &name.subpat {
+            let fits = self.fits_pattern(inner, value)?;
+            if fits {
+                self.bind_name(name, value.clone());
+            }
+            return Some(fits);
+        }
+        let text = name.ident.to_string();
+        let items = Rc::clone(&self.frame().items);
+        let is_known = || items.find(&text).is_some() || items.link(&text).is_some();
+        if !is_in_capitals(&text) || !is_known() {
+            return self.bind_all(pattern, value);
+        }
+        let constant = self.value_named(&text);
+        self.is_equal(pattern, value, &constant)
     }
 
     /// Binds a pattern that fits every value of its type, or reports another one.

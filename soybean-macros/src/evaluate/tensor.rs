@@ -7,8 +7,8 @@ use soybean_plan::{DType, MAX_RANK, Shape};
 use syn::{Expr, GenericArgument, Lit, PatType, Type};
 
 use crate::{
-    diagnostic::Diagnostic, evaluate::Evaluator, source_text::whole_text, tensor_type::TensorType,
-    value::Value,
+    diagnostic::Diagnostic, evaluate::Evaluator, item::dims_help, source_text::whole_text,
+    tensor_type::TensorType, value::Value,
 };
 
 /// A dim that the user wrote, with the value that the macro computed.
@@ -21,12 +21,8 @@ impl<'a> Evaluator<'a> {
     /// Returns the dtype and shape of an argument of `forward`.
     pub(crate) fn input(&mut self, input: &'a PatType) -> Option<(DType, Shape)> {
         let name = whole_text(&input.pat);
-        let help = format!("write its dims into its type: `{name}: Tensor<f32, 512, 784>`");
-        let Some(ty) = TensorType::of(&input.ty) else {
-            let headline = format!("the model's argument `{name}` must be a `Tensor`");
-            self.report(&input.ty, Diagnostic::new(headline).help(help));
-            return None;
-        };
+        let help = dims_help(&name);
+        let ty = TensorType::of(&input.ty)?;
         if ty.is_bare {
             let headline = format!("the shape of the model's argument `{name}` is not known");
             let help = format!("{help}; `Tensor<f32>` is a scalar");

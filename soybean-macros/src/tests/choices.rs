@@ -4,7 +4,7 @@ use expect_test::expect;
 
 use super::check_body;
 
-// Guards: all kinds of literals, ranges, alternatives, guards and bindings in the arms of a `match`.
+// Guards: all kinds of literals, ranges, alternatives, guards and bindings in a `match`.
 #[test]
 fn matches_choose_among_constants() {
     check_body(

@@ -125,8 +125,8 @@ fn damaged(
 fn expansion(seed: usize, attribute: &str, item: &TokenStream) -> TokenStream {
     let environment = Environment::default();
     match seed {
-        2 => layer::expand(expand::Kind::Layer, quote!(), item.clone(), &environment),
-        3 => layer::expand(expand::Kind::Constant, quote!(), item.clone(), &environment),
+        2 => layer::expand(crate::kind::Kind::Layer, quote!(), item.clone(), &environment),
+        3 => layer::expand(crate::kind::Kind::Constant, quote!(), item.clone(), &environment),
         _ => {
             let attribute = tokens(attribute);
             let first = expand::expand(attribute.clone(), item.clone(), &environment);

@@ -81,7 +81,10 @@ pub(super) const KINDS: &[Kind] = &[
         inserted(it, "let _ = nn::linear(ARGUMENT, WIDTHQ);")
     }),
     kind("prelude", Group::Model, |it| {
-        let line = it.lines().find(|it| it.trim() == "use soybean::prelude::*;")?;
+        let line = it
+            .contains("mod ")
+            .then(|| it.lines())?
+            .find(|it| it.trim() == "use soybean::prelude::*;")?;
         Some(Mistake { text: it.replace(line, ""), line: None })
     }),
     kind("import", Group::Names, |it| {
@@ -130,7 +133,8 @@ fn replaced_number(model: &str, from: &str, to: &str) -> Option<Mistake> {
 
 /// Returns the model with a statement at the start of `forward`. `ARGUMENT` is its first argument.
 fn inserted(model: &str, statement: &str) -> Option<Mistake> {
-    let start = model.find("fn forward(")? + "fn forward(".len();
+    let function = model.find("fn forward(").or_else(|| model.find("fn "))?;
+    let start = function + model[function..].find('(')? + 1;
     let argument = model[start..].trim_start().split(':').next()?.trim_start_matches("mut ");
     let body = start + model[start..].find("{\n")? + 2;
     let statement = statement.replace("ARGUMENT", argument);
@@ -140,5 +144,5 @@ fn inserted(model: &str, statement: &str) -> Option<Mistake> {
 
 /// Returns whether the model calls layers of `nn`.
 fn nn(model: &str) -> Option<()> {
-    model.contains("use soybean::{nn, prelude::*};").then_some(())
+    model.contains("nn::").then_some(())
 }

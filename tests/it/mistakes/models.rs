@@ -13,7 +13,7 @@ const FOLDERS: [&str; 8] = [
     "docs",
 ];
 
-/// A model that needs nothing of the file around it.
+/// A model that needs nothing else of the file around it.
 pub(super) struct Model {
     pub(super) file: String,
     /// The line in the file.
@@ -58,8 +58,10 @@ fn models_in(file: &str, text: &str) -> Vec<Model> {
             Some(_) => lines[line..].iter().map_while(|it| example(it)).collect(),
             None => lines[line..].to_vec(),
         };
-        if example[0].trim_start().starts_with("#[soybean::model(") {
-            models.extend(item(&example).filter(|it| is_complete(it)).map(|text| Model {
+        let is_wrong =
+            lines[line.saturating_sub(5)..line].iter().any(|it| it.contains("compile_fail"));
+        if !is_wrong && example[0].trim_start().starts_with("#[soybean::model(") {
+            models.extend(item(&example).and_then(complete).map(|text| Model {
                 file: file.to_owned(),
                 line: line + 1,
                 text,
@@ -87,21 +89,62 @@ fn item(lines: &[&str]) -> Option<String> {
         if is_attribute {
             continue;
         }
-        for letter in code.chars() {
-            match letter {
-                '{' => depth += 1,
-                '}' if depth == 1 => return Some(text),
-                '}' => depth -= 1,
-                _ => {}
-            }
+        depth += code.matches('{').count();
+        depth -= code.matches('}').count().min(depth);
+        if depth == 0 && code.trim_end().ends_with('}') {
+            return Some(text);
         }
     }
     None
 }
 
-/// Returns whether an item is a module that names nothing around it, and no file.
-fn is_complete(item: &str) -> bool {
-    let is_elsewhere = ["super::", "crate", "$", ".toml", "compile_fail", "include", "= [("];
-    let is_module = item.lines().any(|it| it.contains("mod ") && it.trim_end().ends_with('{'));
-    is_module && item.contains("use soybean::") && !is_elsewhere.iter().any(|it| item.contains(it))
+/// Returns the item with its imports, if it names nothing else around it, and no file.
+fn complete(item: String) -> Option<String> {
+    let is_elsewhere = ["super::", "crate", "$", ".toml", "include", "= [("];
+    if is_elsewhere.iter().any(|it| item.contains(it)) {
+        return None;
+    }
+    if item.lines().any(|it| it.contains("mod ") && it.trim_end().ends_with('{')) {
+        return item.contains("use soybean::").then_some(item);
+    }
+    let layers = if item.contains("nn::") { "use soybean::nn;\n" } else { "" };
+    calls(&item).iter().all(|it| PRELUDE.contains(it)).then(|| {
+        let prelude = "use soybean::prelude::*;\n";
+        format!("{layers}{prelude}{item}")
+    })
+}
+
+/// Functions that a model imports, and what else is followed by parentheses.
+const PRELUDE: [&str; 18] = [
+    "arange",
+    "buffer",
+    "concat",
+    "constant",
+    "full",
+    "he_normal",
+    "if",
+    "in",
+    "linear",
+    "normal",
+    "ones",
+    "param",
+    "stack",
+    "state",
+    "uniform",
+    "xavier_uniform",
+    "zeros",
+    "",
+];
+
+/// Returns the names before parentheses in the body of a function, without methods.
+fn calls(item: &str) -> Vec<&str> {
+    let body = item.find("{\n").map_or(item, |it| &item[it..]);
+    let is_name = |it: char| it.is_alphanumeric() || it == '_';
+    let name = |before: &'_ str| before.rfind(|it| !is_name(it)).map_or(0, |it| it + 1);
+    let calls = body.match_indices('(').map(|(at, _)| &body[name(&body[..at])..at]);
+    let is_method = |it: &&str| body.contains(&format!(".{it}("));
+    let is_constant =
+        |it: &str| it.len() > 1 && it.chars().all(|it| it.is_uppercase() || it == '_');
+    let words = body.split(|it| !is_name(it)).filter(|it| is_constant(it));
+    calls.filter(|it| !is_method(it)).chain(words).collect()
 }
