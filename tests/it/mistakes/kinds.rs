@@ -104,7 +104,7 @@ pub(super) const KINDS: &[Kind] = &[
         replaced(it, line, &line.replace(';', " + UNKNOWNQ;"))
     }),
     kind("path", Group::Names, |it| {
-        nn(it)?;
+        it.contains("use soybean::{nn, prelude::*};").then_some(())?;
         inserted(it, "let _ = nm::linear(ARGUMENT, 8);")
     }),
     kind("semicolon", Group::Syntax, |it| {
