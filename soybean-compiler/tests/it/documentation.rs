@@ -41,7 +41,11 @@ with each.
 
 #[test]
 fn the_list_of_operators_is_up_to_date() {
-    check("docs/operators.md", &document());
+    // A sweep of the functions writes what follows (`tests/accuracy/functions.rs`).
+    let path = format!("{}/../docs/operators.md", env!("CARGO_MANIFEST_DIR"));
+    let page = std::fs::read_to_string(path).unwrap_or_default();
+    let accuracy = page.find("\n## Accuracy\n").map_or("", |at| &page[at..]);
+    check("docs/operators.md", &format!("{}{accuracy}", document()));
 }
 
 #[test]

@@ -1,0 +1,5 @@
+//! Errors of operators, measured against double precision.
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+mod functions;
+mod reductions;
