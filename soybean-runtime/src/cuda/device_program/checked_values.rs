@@ -19,17 +19,25 @@ pub(super) fn check_values(program: &mut Program) -> Option<BufferId> {
     for steps in program.train.iter_mut().chain([&mut program.accumulate]) {
         let mut checked = Vec::with_capacity(steps.len());
         for mut step in std::mem::take(steps) {
-            let is_map = matches!(&kernels[step.kernel], Kernel::Map(_));
-            let is_communication = matches!(&kernels[step.kernel], Kernel::Communicate(_));
-            let values: Vec<BufferId> =
-                step.results.iter().copied().filter(|it| is_next_value(tables, *it)).collect();
-            if is_map && !values.is_empty() {
+            let (is_map, is_communication) = match &kernels[step.kernel] {
+                Kernel::Map(_) => (true, false),
+                kernel => (false, matches!(kernel, Kernel::Communicate(_))),
+            };
+            let found = step.results.iter().map(|it| (*it, next_values_in(tables, *it)));
+            let found: Vec<_> = found.filter(|it| !it.1.is_empty()).collect();
+            let has_gaps = found.iter().any(|(result, parts)| {
+                let n_elements = |it: &BufferId| tables.buffers[*it].n_elements;
+                parts.iter().map(n_elements).sum::<usize>() < n_elements(result)
+            });
+            if is_map && !found.is_empty() && !has_gaps {
                 check(&mut step, tables, mark);
+                checked.push(step);
+                continue;
             }
             checked.push(step);
-            if !is_map && !is_communication {
-                checked
-                    .extend(values.iter().map(|it| check_alone(*it, tables, &mut kernels, mark)));
+            if !is_communication {
+                let parts = found.iter().flat_map(|it| &it.1);
+                checked.extend(parts.map(|it| check_alone(*it, tables, &mut kernels, mark)));
             }
         }
         *steps = checked;
@@ -47,14 +55,22 @@ fn add_mark(tables: &mut Tables) -> BufferId {
     buffers.len() - 1
 }
 
-/// Returns true for the buffer of a next value, or one over those of joined updates.
-fn is_next_value(tables: &Tables, buffer: BufferId) -> bool {
+/// Returns the next values in a buffer: one, or those of joined updates. Between the latter may be
+/// gaps, in which anything is.
+fn next_values_in(tables: &Tables, buffer: BufferId) -> Vec<BufferId> {
+    let buffers = || tables.next_values.iter().map(|it| it.buffer);
+    if buffers().any(|it| it == buffer) {
+        return vec![buffer];
+    }
     let whole = tables.range(buffer);
-    let is_within = |it: &NextValue| {
+    let is_within = |it: &&NextValue| {
         let part = tables.range(it.buffer);
         it.buffer == it.tensor && whole.start <= part.start && part.end <= whole.end
     };
-    tables.next_values.iter().any(|it| it.buffer == buffer || is_within(it))
+    let mut parts: Vec<BufferId> =
+        tables.next_values.iter().filter(is_within).map(|it| it.buffer).collect();
+    parts.dedup();
+    parts
 }
 
 /// Lets a map check its results, which have these elements before.
