@@ -68,6 +68,16 @@ impl<N: Network> Trainer<N> {
         })
     }
 
+    /// Updates the parameters by the mean of the gradients since the last update, if steps share
+    /// updates and some wait for theirs. Returns the number of these steps, such as those at the
+    /// end of a run.
+    ///
+    /// # Errors
+    /// As [`Self::step`], or if the steps counted nothing that the loss is a mean over.
+    pub fn finish_update(&mut self) -> Result<u64, Error> {
+        self.inner.finish_update()
+    }
+
     /// Queues a batch for [`Self::step_queued`], and replaces a queued one. GPUs copy it while the
     /// host continues.
     ///

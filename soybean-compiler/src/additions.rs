@@ -17,6 +17,7 @@ use crate::{
     network::Network,
     operator::{Operator, Rounding},
     operators::{
+        accumulate::AccumulatedTotal,
         addition::Addition,
         combination::Combination,
         elementwise::{Elementwise, add, all_dims, sub},
@@ -264,8 +265,10 @@ fn with_first(
 
 /// Returns the map of a sum that fusion does not move into its readers.
 fn as_map(graph: &Graph, value: Value) -> Option<Elementwise> {
-    let addition = graph.operator_as::<Addition>(value).map(|it| it.as_map(graph.shape(value)));
-    addition.or_else(|| graph.operator_as::<Combination>(value).map(|it| it.map.clone()))
+    let shape = graph.shape(value);
+    let addition = graph.operator_as::<Addition>(value).map(|it| it.as_map(shape));
+    let total = graph.operator_as::<AccumulatedTotal>(value).map(|it| it.as_map(shape));
+    addition.or(total).or_else(|| graph.operator_as::<Combination>(value).map(|it| it.map.clone()))
 }
 
 /// Moves the additions that add up no partial sums into their readers, where that changes no

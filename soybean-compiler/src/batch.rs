@@ -29,7 +29,7 @@ pub(crate) struct Batch {
 
 /// The relation of a tensor to the rows of a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Relation {
+pub(crate) enum Relation {
     /// It does not depend on the batch. A dim is marked if it has an equal part for each row.
     Fixed { repeats: Vec<bool> },
     /// It has a part for each row along this dim, which depends on that row alone.
@@ -79,7 +79,8 @@ impl Batch {
     }
 }
 
-fn relations(graph: &Graph, n_rows: Option<usize>, phase: Phase) -> Vec<Relation> {
+/// Returns the relation of each tensor to the rows of a batch, of which inputs have so many.
+pub(crate) fn relations(graph: &Graph, n_rows: Option<usize>, phase: Phase) -> Vec<Relation> {
     let mut relations: Vec<Relation> = Vec::with_capacity(graph.n_values());
     for value in graph.values() {
         let shape = graph.shape(value);

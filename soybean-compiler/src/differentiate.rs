@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use soybean_plan::{Combine, Mode, Pattern, ScalarProgram, Shape};
 
 use crate::{
+    denominator,
     diagnostic::{ModelDiagnostic, ModelPart},
     graph::{Graph, Source},
     network::Network,
@@ -85,11 +86,9 @@ fn differentiate_entry(
     optimizer: &Optimizer,
     faults: &mut Vec<ModelDiagnostic>,
 ) {
-    let Network { graph, scalars, inputs, gradients: by_source, choices, .. } = network;
-    let custom = &network.custom_gradients;
-    let entries = &mut network.entries;
+    let Network { graph, inputs, entries, .. } = network;
     let has_several = entries.len() > 1;
-    let entry = &mut entries[number];
+    let entry = &entries[number];
     let Some(loss) = entry.loss else { return };
     let shape = graph.shape(loss);
     if !shape.is_empty() {
@@ -117,10 +116,19 @@ fn differentiate_entry(
             false => faults.push(without_gradient(graph, loss, parameter)),
         }
     }
+    if optimizer.accumulate > 1 {
+        let is_trained = depends_on(&network.graph, &sources);
+        let found = denominator::quotient(network, loss, &is_trained);
+        network.entries[number].quotient = found.map_err(|it| faults.push(it)).ok().flatten();
+    }
+    let Network { graph, scalars, gradients: by_source, choices, entries, .. } = network;
+    let custom = &network.custom_gradients;
+    let entry = &mut entries[number];
     let before = by_source.len();
     let seed = updates::seed(optimizer, scalars);
     let choices = Choices::new(graph, choices);
-    let found = gradients(graph, loss, &sources, &seed, (custom, &choices));
+    let minimized = entry.quotient.as_ref().map_or(loss, |it| it.numerator);
+    let found = gradients(graph, minimized, &sources, &seed, (custom, &choices));
     for (&source, gradient) in sources.iter().zip(found) {
         match gradient {
             Some(gradient) => by_source.push((source, gradient)),

@@ -8,6 +8,7 @@ use std::{collections::BTreeMap, ops::Range};
 
 use crate::{
     builder::Made,
+    denominator::Quotient,
     diagnostic::{ModelDiagnostic, ModelPart},
     graph::{Node, Source},
     network::Network,
@@ -40,6 +41,10 @@ pub struct Entry {
     pub freeze: Vec<String>,
     /// The scalar that its training steps minimize; none in inference.
     pub loss: Option<Value>,
+    /// The loss over numbers of the batch, if steps share an update and it is divided by some.
+    pub quotient: Option<Quotient>,
+    /// The losses that steps leave, if they share an update.
+    pub shared_loss: Option<SharedLoss>,
     /// The 2-norm of all its gradients together, if updates need it.
     pub gradient_norm: Option<Value>,
     /// The number of the first entry that trains the same parameters.
@@ -52,8 +57,23 @@ impl Entry {
         let parameters = self.parameters.iter().map(|it| of[it]).collect();
         let loss = self.loss.map(|it| of[&it]);
         let gradient_norm = self.gradient_norm.map(|it| of[&it]);
-        Self { parameters, loss, gradient_norm, ..self.clone() }
+        let quotient = self.quotient.as_ref().map(|it| it.remapped(of));
+        let shared_loss = self.shared_loss.map(|SharedLoss { accumulating, updating }| {
+            SharedLoss { accumulating: of[&accumulating], updating: of[&updating] }
+        });
+        Self { parameters, loss, quotient, shared_loss, gradient_norm, ..self.clone() }
     }
+}
+
+/// The losses of the steps that share an update. They are finite if the gradients of the step
+/// count, so they are 0 where nothing is counted and a mean over it would be NaN.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SharedLoss {
+    /// That of an accumulating step.
+    pub accumulating: Value,
+    /// That of a step that updates; 0 if it updates without a batch. It is finite only if the
+    /// update divides by a number that is not 0.
+    pub updating: Value,
 }
 
 /// The beginning of an entry among the builder's calls.
@@ -105,6 +125,8 @@ pub(crate) fn entries(
             parameters: calls[start.first_call..last_call].iter().filter_map(parameter).collect(),
             freeze: start.freeze.clone(),
             loss: start.loss,
+            quotient: None,
+            shared_loss: None,
             gradient_norm: None,
             trains_like: number,
         }

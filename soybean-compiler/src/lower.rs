@@ -44,7 +44,7 @@ pub(crate) fn lower(name: &str, tiled: &TiledNetwork, tasks: &Tasks, order: Orde
     let accumulate = lowering.steps_of(Phase::Accumulate, &tasks.accumulate);
     let loss_of_accumulate = tiled
         .network
-        .loss()
+        .loss_of(Phase::Accumulate)
         .filter(|_| !tasks.accumulate.is_empty())
         .map(|it| lowering.stored[&it]);
     let mut outputs = Vec::new();
@@ -367,8 +367,9 @@ impl<'a> Lowering<'a> {
     /// Returns where the training step of an entry, which was the last that was lowered, leaves its
     /// numbers. Its bytes are not counted yet.
     fn training_step(&self, entry: usize) -> TrainingStep {
+        let loss = self.tiled.network.loss_of(Phase::Train(entry));
+        let loss = self.stored[&loss.expect("entries that are trained have losses")];
         let entry = &self.tiled.network.entries[entry];
-        let loss = self.stored[&entry.loss.expect("entries that are trained have losses")];
         let gradient_norm = entry.gradient_norm.map(|it| self.stored[&it]);
         TrainingStep {
             gradient_norm,

@@ -66,12 +66,12 @@ pub struct Network {
     pub light_work: f64,
 }
 
-/// A state that sums the gradients of a parameter in the steps that share an update. A training
-/// step sets it to zero.
+/// A state that sums the gradients of a parameter, or what a loss counts, in the steps that share
+/// an update. A training step sets it to zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GradientSum {
-    /// The parameter.
-    pub parameter: Value,
+    /// The parameter; none if it is a count.
+    pub parameter: Option<Value>,
     /// The state, which is also zero at the start.
     pub state: Value,
     /// Its value after an accumulating step, in the same tiling.
@@ -136,6 +136,20 @@ impl Network {
         self.entries.first()?.loss
     }
 
+    /// Returns the loss that a phase leaves; none in inference.
+    #[must_use]
+    pub fn loss_of(&self, phase: Phase) -> Option<Value> {
+        let (Phase::Train(entry) | Phase::Evaluate(entry)) = phase else {
+            let entry = self.entries.first()?;
+            return entry.shared_loss.map(|it| it.accumulating).or(entry.loss);
+        };
+        let Entry { shared_loss, loss, .. } = &self.entries[entry];
+        match phase {
+            Phase::Train(_) => shared_loss.map(|it| it.updating).or(*loss),
+            Phase::Evaluate(_) | Phase::Accumulate => *loss,
+        }
+    }
+
     /// Returns the losses of all entries; none in inference.
     pub fn losses(&self) -> impl Iterator<Item = Value> + '_ {
         self.entries.iter().filter_map(|it| it.loss)
@@ -197,6 +211,7 @@ impl Network {
         let mut roots: Vec<Value> = self.evaluations().flat_map(|it| self.left_by(it)).collect();
         roots.extend(self.training().flat_map(|it| self.left_by(it)));
         roots.extend(self.gradient_sums.iter().map(|it| it.next));
+        roots.extend(self.loss_of(Phase::Accumulate).filter(|_| self.accumulates()));
         roots
     }
 
@@ -224,12 +239,12 @@ impl Network {
                 let entry = &self.entries[entry];
                 let gradients = self.gradients[entry.gradients.clone()].iter().map(|it| it.1);
                 let next = next(&self.updates[entry.updates.clone()]);
-                let loss = entry.loss.into_iter();
+                let loss = self.loss_of(phase).into_iter();
                 loss.chain(gradients).chain(next).chain(entry.gradient_norm).collect()
             }
             Phase::Accumulate if !self.accumulates() => Vec::new(),
             Phase::Accumulate => {
-                let loss = self.loss().into_iter();
+                let loss = self.loss_of(phase).into_iter();
                 loss.chain(self.kept_when_accumulating().into_iter().map(|it| it.1)).collect()
             }
             Phase::Evaluate(entry) => {
@@ -266,11 +281,11 @@ impl Network {
     pub(crate) fn guards(&self, phase: Phase, source: Value) -> Vec<Value> {
         let is_sum = self.gradient_sums.iter().any(|it| it.state == source);
         match (phase, self.optimizer.non_finite) {
-            (Phase::Accumulate, NonFinite::Stop) => self.loss().into_iter().collect(),
-            (Phase::Accumulate, _) if is_sum => self.loss().into_iter().collect(),
+            (Phase::Accumulate, NonFinite::Stop) => self.loss_of(phase).into_iter().collect(),
+            (Phase::Accumulate, _) if is_sum => self.loss_of(phase).into_iter().collect(),
             (Phase::Train(entry), NonFinite::Stop) => {
-                let entry = &self.entries[entry];
-                entry.loss.into_iter().chain(entry.gradient_norm).collect()
+                let norm = self.entries[entry].gradient_norm;
+                self.loss_of(phase).into_iter().chain(norm).collect()
             }
             (_, NonFinite::Stop | NonFinite::Skip | NonFinite::Scale) => Vec::new(),
         }
@@ -280,7 +295,7 @@ impl Network {
     /// zero. A step whose loss is not finite leaves them as they are; a total that is not finite is
     /// dropped.
     pub(crate) fn guards_of_clearing(&self) -> Vec<Value> {
-        self.loss().into_iter().collect()
+        self.loss_of(Phase::Train(0)).into_iter().collect()
     }
 
     /// Returns the next values of buffers, parameters and states.
@@ -428,7 +443,7 @@ impl Network {
                 .gradient_sums
                 .iter()
                 .map(|&GradientSum { parameter, state, next }| GradientSum {
-                    parameter: of[&parameter],
+                    parameter: parameter.map(|it| of[&it]),
                     state: of[&state],
                     next: of[&next],
                 })

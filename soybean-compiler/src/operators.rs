@@ -23,6 +23,7 @@ pub mod reshape;
 pub mod total;
 mod window;
 
+use accumulate::AccumulatedTotal;
 use addition::Addition;
 use combination::Combination;
 use elementwise::Elementwise;
@@ -39,5 +40,5 @@ pub(crate) fn map_of(operator: &Operator) -> Option<&Elementwise> {
 
 /// Returns whether an operator adds up or combines tensors that may be partial sums.
 pub(crate) fn combines_terms(operator: &Operator) -> bool {
-    operator.is::<Addition>() || operator.is::<Combination>()
+    operator.is::<Addition>() || operator.is::<AccumulatedTotal>() || operator.is::<Combination>()
 }

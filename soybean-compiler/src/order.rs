@@ -24,7 +24,7 @@ pub(crate) enum Task {
 /// a model's state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Update {
-    /// Pairs of source and next value.
+    /// Pairs of source and next value; none of a count, which only becomes zero.
     pub(crate) next: Vec<(Value, Value)>,
     /// The sum of gradients that becomes zero.
     pub(crate) cleared: Option<Value>,
@@ -66,11 +66,15 @@ pub(crate) fn measured(network: &Network) -> Vec<Task> {
 fn train(network: &Network, entry: usize) -> Vec<Task> {
     let update = |next: Vec<(Value, Value)>| {
         let origin = |it: Value| network.graph.node(it).origin;
-        let of_parameter = |it: &&GradientSum| origin(it.parameter) == origin(next[0].0);
+        let is_of = |it: &GradientSum| it.parameter.map(origin) == Some(origin(next[0].0));
+        let of_parameter = |it: &&GradientSum| is_of(it);
         let cleared = network.gradient_sums.iter().find(of_parameter).map(|it| it.state);
         Update { next, cleared }
     };
-    let updates = network.update_groups_of(entry).into_iter().map(update).collect();
+    let counts = network.gradient_sums.iter().filter(|it| it.parameter.is_none());
+    let clearing = |it: &GradientSum| Update { next: Vec::new(), cleared: Some(it.state) };
+    let groups = network.update_groups_of(entry).into_iter().map(update);
+    let updates = groups.chain(counts.map(clearing)).collect();
     tasks(network, Phase::Train(entry), updates)
 }
 
@@ -90,6 +94,9 @@ fn tasks(network: &Network, phase: Phase, updates: Vec<Update>) -> Vec<Task> {
     let roots = network.left_by(phase);
     let is_next = network.next_values();
     let order = computed(&network.graph, phase, &roots, |it| !is_next.contains(&it));
+    // Any update may read a count, so counts are cleared at the end.
+    let (updates, clearings): (Vec<Update>, Vec<Update>) =
+        updates.into_iter().partition(|it| !it.next.is_empty());
     // For each update, the last tensor that reads what it replaces or that it reads.
     let mut due: BTreeMap<Option<Value>, Vec<Task>> = BTreeMap::new();
     for update in updates {
@@ -111,6 +118,7 @@ fn tasks(network: &Network, phase: Phase, updates: Vec<Update>) -> Vec<Task> {
         tasks.push(Task::Compute(value));
         tasks.extend(due.remove(&Some(value)).unwrap_or_default());
     }
+    tasks.extend(clearings.into_iter().map(Task::Update));
     tasks
 }
 

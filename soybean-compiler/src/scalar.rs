@@ -17,7 +17,7 @@ pub(crate) use known::{Known, Sign, known_result};
 pub(crate) use linearity::{is_linear_in_first, linear_inputs};
 pub(crate) use padding::{masked, result_in_padding};
 use properties::sources;
-pub(crate) use properties::{has_right_kinds, is_of_noise};
+pub(crate) use properties::{has_right_kinds, is_of_noise, n_reads, reads_scalars};
 pub use properties::{inputs, is_cheap, is_cheap_exponential, n_flops};
 
 /// Builds a [`ScalarProgram`]. Equal instructions share a register, and constants are folded.

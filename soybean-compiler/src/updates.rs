@@ -1,33 +1,33 @@
 //! Updates in the graph: the norm of all gradients if it is needed, and the next values of
 //! parameters, states and buffers.
 
+mod buffers;
+mod norm;
+mod shared_loss;
+
 use std::collections::BTreeMap;
 
-use soybean_plan::{Combine, DType, Mode, NonFinite, RunScalar, ScalarProgram, Shape, Unary};
+use soybean_plan::{
+    Combine, DType, GRADIENT_SUM, Mode, NonFinite, RunScalar, ScalarProgram, Shape,
+};
 
 use crate::{
+    entry::SharedLoss,
     graph::{Graph, Source},
     network::{GradientSum, Network},
     operators::{
-        accumulate::Accumulate,
-        addition::Addition,
+        accumulate::{Accumulate, AccumulatedTotal},
         elementwise::{Elementwise, add_elementwise, all_dims},
         reduce::Reduce,
-        total::Total,
     },
     optimizer::{
         GRADIENT, Layout, Optimizer,
-        program::{self, Input, ParameterUpdate, Updates},
+        program::{self, Input, MeanOver, ParameterUpdate, Updates},
     },
     scalar::{self, ScalarBuilder},
     signature::{FactorId, factor_id},
     value::Value,
 };
-
-/// The state that sums the gradients of the steps that share an update.
-const GRADIENT_SUM: &str = "gradient_sum";
-/// The largest number of terms that one kernel sums.
-const MAX_TERMS: usize = 32;
 
 /// Returns the program of the gradient of the loss by itself: 1, or the scale of the loss.
 pub(crate) fn seed(optimizer: &Optimizer, scalars: &mut Vec<RunScalar>) -> ScalarProgram {
@@ -51,15 +51,35 @@ pub fn add_updates(network: Network, optimizer: &Optimizer) -> Network {
     let of_buffers = std::mem::take(&mut network.updates);
     let has_several = network.entries.len() > 1;
     let Network { graph, updates, gradient_sums, scalars, names, entries, .. } = &mut network;
-    let programs = Updates::new(optimizer, scalars);
+    let is_quotient = entries.iter().any(|it| it.quotient.is_some());
+    let mean = if is_quotient { MeanOver::Count } else { MeanOver::Steps };
+    let programs = Updates::new(optimizer, mean, scalars);
     let states = BTreeMap::new();
     let entry = String::new();
-    let first = 0;
-    let mut writer = UpdateWriter { graph, updates, first, gradient_sums, names, states, entry };
+    let (first, count, has_batch) = (0, None, programs.has_batch());
+    let mut writer = UpdateWriter {
+        graph,
+        updates,
+        first,
+        gradient_sums,
+        names,
+        states,
+        entry,
+        count,
+        has_batch,
+    };
     for entry in entries {
         let Some(loss) = entry.loss else { continue };
         writer.first = writer.updates.len();
         writer.updates.extend_from_slice(&of_buffers[entry.updates.clone()]);
+        let mut loss = SharedLoss { accumulating: loss, updating: loss };
+        if programs.accumulates() {
+            let quotient = entry.quotient.take();
+            writer.keep_buffers_without_batch();
+            writer.count = quotient.as_ref().map(|it| writer.total_count(it));
+            loss = writer.shared_loss(loss.updating, quotient.as_ref());
+            entry.shared_loss = Some(loss);
+        }
         if has_several {
             writer.entry = format!("{}.", entry.name);
         }
@@ -86,11 +106,16 @@ struct UpdateWriter<'a> {
     states: BTreeMap<String, Value>,
     /// The beginning of names in the entry: its own name, if there are several.
     entry: String,
+    /// The divisor of the sums of gradients, if it depends on the batches.
+    count: Option<Value>,
+    /// The number of [`RunScalar::HasBatch`]; not read unless steps share an update.
+    has_batch: u8,
 }
 
 /// The tensors that the updates of all parameters read.
 #[derive(Clone, Copy)]
 struct Shared {
+    count: Option<Value>,
     norm: Option<Value>,
     is_finite: Option<Value>,
 }
@@ -114,6 +139,7 @@ impl Trained<'_> {
             Input::State(_) | Input::Statistic(_) => {
                 self.tensors.iter().find(|it| it.0 == input).map(|it| it.1)
             }
+            Input::Count => shared.count,
             Input::Norm => shared.norm,
             Input::IsFinite => shared.is_finite,
         };
@@ -128,7 +154,7 @@ impl UpdateWriter<'_> {
         &mut self,
         updates: &Updates<'_>,
         optimizer: &Optimizer,
-        loss: Value,
+        loss: SharedLoss,
         gradients: &[(Value, Value)],
     ) -> Option<Value> {
         let is_of_input = |it: &&(Value, Value)| !self.graph.is_parameter(it.0);
@@ -140,20 +166,26 @@ impl UpdateWriter<'_> {
             }
             for &gradient in &gradients {
                 let trained = self.trained(updates, gradient);
-                self.add_updates(trained, Shared { norm: None, is_finite: None });
+                self.add_updates(trained, self.shared());
             }
             return None;
         }
         let trained: Vec<Trained<'_>> =
             gradients.iter().map(|it| self.trained(updates, *it)).collect();
         let norm = self.norm(&trained);
-        let finite =
-            || add_elementwise_of_scalars(self.graph, &program::is_each_finite(2), &[loss, norm]);
+        let finite = || {
+            add_elementwise_of_scalars(
+                self.graph,
+                &program::is_each_finite(2),
+                &[loss.updating, norm],
+            )
+        };
         let is_finite = optimizer.non_finite.skips().then(finite);
         match is_finite {
             // Buffers follow each step, so what guards them must be known without the norm.
             Some(_) if optimizer.accumulate > 1 => {
                 let program = program::is_each_finite(1);
+                let loss = loss.accumulating;
                 let is_loss_finite = add_elementwise_of_scalars(self.graph, &program, &[loss]);
                 self.guard_buffers(is_loss_finite);
             }
@@ -164,9 +196,14 @@ impl UpdateWriter<'_> {
             self.keep(updates, kept, is_finite);
         }
         for it in trained {
-            self.add_updates(it, Shared { norm: Some(norm), is_finite });
+            self.add_updates(it, Shared { norm: Some(norm), is_finite, ..self.shared() });
         }
         Some(norm)
+    }
+
+    /// Returns what updates read before the norm is known.
+    fn shared(&self) -> Shared {
+        Shared { count: self.count, norm: None, is_finite: None }
     }
 
     /// Adds the state that keeps the gradient of an input; returns it with the gradient.
@@ -225,18 +262,24 @@ impl UpdateWriter<'_> {
     }
 
     /// Adds the state that sums the gradients of a parameter. Returns their total in a training
-    /// step. An accumulating step stores the same sum by itself: the state may be partial sums,
-    /// which the readers of the total are not.
+    /// step.
     fn total(&mut self, parameter: Value, gradient: Value) -> Value {
-        let node = self.graph.node(parameter);
-        let (name, shape) = (node.name.clone(), node.shape);
-        let sum = format!("{name}.{GRADIENT_SUM}");
-        let state = self.graph.add_source(&sum, DType::F32, shape, Source::State);
-        let next = self.graph.add(Accumulate.into(), &[state, gradient]);
-        self.gradient_sums.push(GradientSum { parameter, state, next });
-        let total = self.graph.add(Addition { n_terms: 2 }.into(), &[state, gradient]);
+        let name = self.graph.node(parameter).name.clone();
+        let total = self.summed(&format!("{name}{GRADIENT_SUM}"), Some(parameter), gradient);
         self.names.push((format!("{name}.grad_total"), Some(total)));
         total
+    }
+
+    /// Adds a state that sums a term of the steps that share an update. Returns the total in a
+    /// training step. An accumulating step stores the same sum by itself: the state may be partial
+    /// sums, which the readers of the total are not.
+    fn summed(&mut self, name: &str, parameter: Option<Value>, term: Value) -> Value {
+        let shape = self.graph.shape(term);
+        let state = self.graph.add_source(name, DType::F32, shape, Source::State);
+        let next = self.graph.add(Accumulate.into(), &[state, term]);
+        self.gradient_sums.push(GradientSum { parameter, state, next });
+        let total = AccumulatedTotal { has_batch: self.has_batch };
+        self.graph.add(total.into(), &[state, term])
     }
 
     /// Adds a map of a program over the dims of a layout of a parameter.
@@ -280,50 +323,6 @@ impl UpdateWriter<'_> {
         };
         let (values, operands) = read.iter().map(operand).unzip();
         Terms { program, values, operands }
-    }
-
-    /// Adds the 2-norm of all gradients together.
-    fn norm(&mut self, trained: &[Trained<'_>]) -> Value {
-        let sums = trained.iter().map(|it| self.square_sum(it)).collect();
-        self.graph.set_origin(None);
-        let norm = match add_total(self.graph, sums) {
-            Some(sum) => {
-                self.names.push((format!("{}gradient_square_sum", self.entry), Some(sum)));
-                add_elementwise_of_scalars(self.graph, &scalar::unary(Unary::Sqrt), &[sum])
-            }
-            // Nothing is trained.
-            None => add_elementwise_of_scalars(self.graph, &scalar::constant(0.0), &[]),
-        };
-        self.names.push((format!("{}gradient_norm", self.entry), Some(norm)));
-        norm
-    }
-
-    /// Adds the sum of the squares of one gradient.
-    fn square_sum(&mut self, trained: &Trained<'_>) -> Value {
-        let node = self.graph.node(trained.parameter);
-        let (name, shape, origin) = (node.name.clone(), node.shape, node.origin);
-        self.graph.set_origin(origin);
-        let shared = Shared { norm: None, is_finite: None };
-        let squares = self.map(trained, shared, Layout::Elements, &trained.update.square());
-        let sum = match shape.is_empty() {
-            true => squares,
-            false => {
-                self.graph.add(Reduce::new(shape, Combine::Sum, Vec::new()).into(), &[squares])
-            }
-        };
-        self.names.push((format!("{}{name}.grad.square_sum", self.entry), Some(sum)));
-        sum
-    }
-
-    /// Keeps the values of buffers in steps that are skipped.
-    fn guard_buffers(&mut self, is_finite: Value) {
-        for (buffer, next) in &mut self.updates[self.first..] {
-            let shape = self.graph.shape(*buffer);
-            self.graph.set_origin(self.graph.node(*next).origin);
-            let operands = [Vec::new(), all_dims(&shape), all_dims(&shape)];
-            let values = [is_finite, *next, *buffer];
-            *next = add_elementwise(self.graph, shape, &operands, &program::choice(), &values);
-        }
     }
 
     /// Adds the statistics of a parameter, and the next values of the parameter and its states.
@@ -371,19 +370,6 @@ struct Terms {
 fn sub_shape(shape: Shape, layout: Layout) -> Shape {
     let dims = layout.dims(shape.len());
     Shape::new(&dims.iter().map(|it| shape[usize::from(*it)]).collect::<Vec<_>>())
-}
-
-/// Adds the sum of scalars, or returns none if there are none.
-fn add_total(graph: &mut Graph, numbers: Vec<Value>) -> Option<Value> {
-    let mut numbers = numbers;
-    while numbers.len() > 1 {
-        let total = |terms: &[Value]| match terms {
-            [one] => *one,
-            several => graph.add(Total { n_terms: several.len() }.into(), several),
-        };
-        numbers = numbers.chunks(MAX_TERMS).map(total).collect();
-    }
-    numbers.pop()
 }
 
 fn add_elementwise_of_scalars(

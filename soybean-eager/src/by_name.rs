@@ -180,6 +180,7 @@ const OPERATORS: &[Operator] = &[
         it.tensor(0).sigmoid_focal_loss(it.tensor(1), it.number(2), it.number(3))
     }),
     ("kl_div", |it| it.tensor(0).kl_div(it.tensor(1))),
+    ("per", |it| it.tensor(0).per(it.tensor(1))),
     ("cosine_similarity", |it| {
         it.tensor(0).cosine_similarity(it.tensor(1), it.integer(2), it.number(3))
     }),

@@ -178,6 +178,30 @@ impl Tensor {
         zip("sigmoid_focal_loss", self, target, &focal).mean(..)
     }
 
+    /// Divides a sum, a scalar, by a count: a loss that is a mean over what the batch counts.
+    ///
+    /// In a compiled model, steps that share an update (`accumulate`) add up the gradients of the
+    /// sum and the counts, and the update divides the one by the other. They do the same for
+    /// losses with ignored labels or class weights, and for sums that `/` divides by a sum over the
+    /// batch. `per` says so for any count.
+    ///
+    /// ```
+    /// # use soybean::Tensor;
+    /// let (sum, count) = (Tensor::scalar(6.0), Tensor::scalar(4.0));
+    /// assert_eq!(sum.per(count).item(), 1.5);
+    /// ```
+    ///
+    /// # Panics
+    /// If one of them is no scalar.
+    #[must_use]
+    pub fn per(self, count: impl Operand) -> Self {
+        let count = count.into_tensor();
+        for operand in [self, count] {
+            assert!(operand.shape().is_empty(), "`per` takes scalars, found {:?}", operand.shape());
+        }
+        self / count
+    }
+
     /// Computes the Kullback-Leibler divergence of log-probabilities `x` from probabilities `t`:
     /// the sum of `t (log(t) - x)`, which is 0 where `t` is, divided by the extent of dim 0. It is
     /// PyTorch's function with `reduction="batchmean"`.

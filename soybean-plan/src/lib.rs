@@ -45,6 +45,7 @@ mod schedule;
 mod separate_weights;
 mod shape;
 mod size;
+mod step_sum;
 mod thread_owner;
 mod tile;
 mod tiling;
@@ -92,6 +93,7 @@ pub use schedule::{Access, Lane, Schedule, Wait};
 pub use separate_weights::separate_weights;
 pub use shape::{DType, MAX_RANK, Shape, Strides};
 pub use size::{parse_bytes, readable_bytes};
+pub use step_sum::{COUNT_SUM, GRADIENT_SUM};
 pub use thread_owner::ThreadOwner;
 pub use tile::{
     Place, Run, Tile, carried_axes, carries_split, may_split, splits_into_blocks, splitting_sets,

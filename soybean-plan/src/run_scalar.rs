@@ -19,6 +19,10 @@ pub enum RunScalar {
     Noise,
     /// The factor of the loss before gradients are taken. Steps that share an update have the same.
     LossScale,
+    /// 1 in a step on a batch, and 0 in an update by the gradients of the steps before it alone.
+    HasBatch,
+    /// 1 over the number of steps that share the update.
+    InverseSteps,
 }
 
 impl RunScalar {

@@ -99,7 +99,7 @@ impl HostIo {
 
     /// Computes the run-time scalars of a step.
     pub(crate) fn scalars(&mut self, tables: &Tables, seed: u64, context: StepContext) -> &[f32] {
-        let StepContext { counters, n_updates, learning_rate } = context;
+        let StepContext { counters, n_updates, learning_rate, n_shared, has_batch } = context;
         for (value, &scalar) in self.scalars.iter_mut().zip(tables.scalars.iter()) {
             *value = match scalar {
                 RunScalar::LearningRate => learning_rate,
@@ -113,6 +113,12 @@ impl HostIo {
                 }
                 RunScalar::UpdateNumber => (n_updates + 1) as f32,
                 RunScalar::LossScale => counters.loss_scale,
+                RunScalar::HasBatch => f32::from(u8::from(has_batch)),
+                #[expect(
+                    clippy::cast_possible_truncation,
+                    reason = "scalars have single precision"
+                )]
+                RunScalar::InverseSteps => (1.0 / n_shared as f64) as f32,
             };
         }
         &self.scalars

@@ -133,6 +133,10 @@ pub(crate) struct StepContext {
     pub(crate) n_updates: u64,
     /// The learning rate.
     pub(crate) learning_rate: f32,
+    /// The number of steps that share the update, if the step updates.
+    pub(crate) n_shared: u64,
+    /// False if an update has no batch, but the gradients of the steps before it alone.
+    pub(crate) has_batch: bool,
 }
 
 /// The results of one rank, which the trainer reads.

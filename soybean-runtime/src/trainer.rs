@@ -1,6 +1,7 @@
 //! The trainer, which runs training steps on all ranks of a model.
 
 pub(crate) mod batch;
+mod finish_update;
 mod gradients;
 mod inspection;
 mod parameters;
@@ -197,7 +198,8 @@ impl Trainer {
     fn context(&self, entry: usize, learning_rate: f32) -> StepContext {
         let counters = self.history.counters;
         let n_updates = n_updates_of(counters, self.tables(), entry);
-        StepContext { counters, n_updates, learning_rate }
+        let (n_shared, has_batch) = (counters.n_accumulated + 1, true);
+        StepContext { counters, n_updates, learning_rate, n_shared, has_batch }
     }
 
     /// Runs the forward computation. Returns the loss and the model's other outputs.

@@ -2,6 +2,7 @@
 //! bytes.
 
 mod accumulation;
+mod counted;
 mod gradients;
 mod norm;
 mod plain;

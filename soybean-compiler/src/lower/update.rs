@@ -55,7 +55,8 @@ impl Lowering<'_> {
     /// the sum of its gradients to zero.
     pub(super) fn update(&mut self, update: &Update) {
         let Update { next: updates, cleared } = update;
-        let guards = self.tiled.network.guards(self.phase, updates[0].0);
+        let Some(&(first, _)) = updates.first() else { return self.clear(*cleared) };
+        let guards = self.tiled.network.guards(self.phase, first);
         let is_guarded = guards.is_empty();
         let mut cleared = *cleared;
         let fresh: Vec<Fresh> = match self.joined(updates) {
@@ -96,10 +97,14 @@ impl Lowering<'_> {
         for (source, next) in updates {
             self.stored.insert(*next, self.stored[source]);
         }
-        if let Some(sum) = cleared {
-            let guards = self.tiled.network.guards_of_clearing();
-            self.guarded_map(sum, &scalar::constant(0.0), None, self.stored[&sum], &guards);
-        }
+        self.clear(cleared);
+    }
+
+    /// Sets a sum to zero.
+    fn clear(&mut self, cleared: Option<Value>) {
+        let Some(sum) = cleared else { return };
+        let guards = self.tiled.network.guards_of_clearing();
+        self.guarded_map(sum, &scalar::constant(0.0), None, self.stored[&sum], &guards);
     }
 
     /// Brings a next value to its place. Returns the buffer that the last kernel before it wrote.

@@ -46,7 +46,9 @@ impl Optimizer {
             RunScalar::LearningRate
             | RunScalar::UpdateNumber
             | RunScalar::Noise
-            | RunScalar::LossScale => 1.0,
+            | RunScalar::LossScale
+            | RunScalar::HasBatch
+            | RunScalar::InverseSteps => 1.0,
         };
         let scalars: Vec<f64> = scalars.iter().map(at_first).collect();
         Some(value - builder.finish(next).evaluate(&[value, slope], &scalars)[0])

@@ -22,6 +22,8 @@ pub(crate) enum Input {
     Gradient,
     /// A state of the parameter, by name.
     State(&'static str),
+    /// The divisor of the gradient, if it depends on the batches.
+    Count,
     /// The norm of all gradients.
     Norm,
     /// 1 if loss and norm are finite, else 0.
@@ -33,9 +35,22 @@ pub(crate) enum Input {
 /// The state that is the moving average of a parameter.
 const EMA: &str = "ema";
 
+/// The divisor of the sum of the gradients of the steps that share an update.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MeanOver {
+    /// The number of the steps.
+    Steps,
+    /// The total of all that the steps counted.
+    Count,
+}
+
 /// The updates of all parameters.
 pub(crate) struct Updates<'a> {
     optimizer: &'a Optimizer,
+    mean: MeanOver,
+    /// The numbers of [`RunScalar::HasBatch`] and [`RunScalar::InverseSteps`]; not read unless
+    /// steps share an update.
+    of_steps: [u8; 2],
     learning_rate: u8,
     /// The run-time scalars of all methods with their numbers.
     of_method: Vec<(RunScalar, u8)>,
@@ -45,7 +60,11 @@ pub(crate) struct Updates<'a> {
 
 impl<'a> Updates<'a> {
     /// Returns the updates of an optimizer, and adds the scalars that they read to the list.
-    pub(crate) fn new(optimizer: &'a Optimizer, scalars: &mut Vec<RunScalar>) -> Self {
+    pub(crate) fn new(
+        optimizer: &'a Optimizer,
+        mean: MeanOver,
+        scalars: &mut Vec<RunScalar>,
+    ) -> Self {
         let mut number = |scalar| scalar::number(scalars, scalar);
         let learning_rate = number(RunScalar::LearningRate);
         let of_methods = optimizer.rules().flat_map(|it| (it.method().scalars)(it));
@@ -59,7 +78,16 @@ impl<'a> Updates<'a> {
             NonFinite::Scale => number(RunScalar::LossScale),
             NonFinite::Stop | NonFinite::Skip => learning_rate,
         };
-        Self { optimizer, learning_rate, of_method, loss_scale }
+        let of_steps = match optimizer.accumulate {
+            0 | 1 => [learning_rate; 2],
+            _ => [RunScalar::HasBatch, RunScalar::InverseSteps].map(number),
+        };
+        Self { optimizer, mean, of_steps, learning_rate, of_method, loss_scale }
+    }
+
+    /// Returns the number of [`RunScalar::HasBatch`].
+    pub(crate) const fn has_batch(&self) -> u8 {
+        self.of_steps[0]
     }
 
     /// Returns whether steps share updates.
@@ -137,6 +165,8 @@ impl ParameterUpdate<'_> {
         let mut inputs =
             vec![(Input::Parameter, Layout::Elements), (Input::Gradient, Layout::Elements)];
         inputs.extend(self.states().iter().map(|it| (Input::State(it.name), it.layout)));
+        let count = (self.updates.mean == MeanOver::Count).then_some(Input::Count);
+        inputs.extend(count.map(|it| (it, Layout::Parameter)));
         inputs.extend(optimizer.clip_norm.map(|_| (Input::Norm, Layout::Parameter)));
         let skips = optimizer.non_finite.skips();
         inputs.extend(skips.then_some((Input::IsFinite, Layout::Parameter)));
@@ -202,9 +232,20 @@ impl ProgramWriter<'_> {
         self.update.updates.unscaled(&mut self.builder, gradient)
     }
 
-    /// Divides a sum by the number of steps that share an update.
+    /// Divides a sum by the number of steps that share an update, or by what they counted.
     fn mean(&mut self, gathered: Register) -> Register {
-        self.builder.scale(gathered, 1.0 / self.update.updates.optimizer.accumulate as f64)
+        let updates = self.update.updates;
+        match updates.mean {
+            MeanOver::Steps if !updates.accumulates() => gathered,
+            MeanOver::Steps => {
+                let inverse = self.builder.scalar(updates.of_steps[1]);
+                self.builder.mul(gathered, inverse)
+            }
+            MeanOver::Count => {
+                let count = self.input(Input::Count);
+                self.builder.div(gathered, count)
+            }
+        }
     }
 
     // g min(1, limit / (norm + eps))
@@ -281,14 +322,5 @@ pub(crate) fn is_each_finite(n_numbers: u8) -> ScalarProgram {
     let mut it = ScalarBuilder::default();
     let numbers: Vec<Register> = (0..n_numbers).map(|number| it.input(number)).collect();
     let result = it.are_finite(&numbers);
-    it.finish(result)
-}
-
-/// Returns the program that selects the second of three numbers if the first is not 0, else the
-/// third.
-pub(crate) fn choice() -> ScalarProgram {
-    let mut it = ScalarBuilder::default();
-    let (condition, x, y) = (it.input(0), it.input(1), it.input(2));
-    let result = it.select(condition, x, y);
     it.finish(result)
 }

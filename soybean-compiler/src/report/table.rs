@@ -77,7 +77,7 @@ fn tensors(report: &Report) -> Vec<[String; 4]> {
     let states = |value: Value| {
         let group = groups.iter().find(|it| it[0].0 == value);
         let states = group.iter().flat_map(|it| &it[1..]).map(|it| it.0);
-        let sums = tiled.network.gradient_sums.iter().filter(|it| it.parameter == value);
+        let sums = tiled.network.gradient_sums.iter().filter(|it| it.parameter == Some(value));
         let states = states.chain(sums.map(|it| it.state));
         let mut tilings: Vec<String> =
             states.map(|it| tiled.tilings[it.index()].to_string()).collect();

@@ -68,6 +68,17 @@ pub fn inputs(program: &ScalarProgram) -> Vec<u8> {
     inputs
 }
 
+/// Returns whether a program reads scalars of the step.
+pub(crate) fn reads_scalars(program: &ScalarProgram) -> bool {
+    program.instructions.iter().any(|it| matches!(it, Instruction::Scalar(_)))
+}
+
+/// Returns how often a program reads a register.
+pub(crate) fn n_reads(program: &ScalarProgram, register: Register) -> usize {
+    let read = program.instructions.iter().flat_map(sources).chain(program.results.iter().copied());
+    read.filter(|it| *it == register).count()
+}
+
 /// Checks the kinds of registers: functions of integers and [`Unary::Float`] read integers, and
 /// everything else reads numbers, but for selections, which choose between two of a kind. Inputs
 /// are read as integers where `is_integer` has a mark for them, and only results of `i32` are

@@ -2,7 +2,10 @@
 
 use soybean_plan::{Binary, Combine, DType, NumberRange, Register, Shape, Unary};
 
-use super::{Arguments, Row, SampleArgument, activation, conversion, map, norm, reduction};
+use super::{
+    Arguments, Row, SampleArgument, activation, broadcast::Operand, conversion, map, norm,
+    reduction,
+};
 use crate::{
     builder::{Argument, Builder},
     diagnostic::CallDiagnostic,
@@ -47,6 +50,16 @@ pub(super) const TABLE: &[Row] = &[
         arguments: &["input", "target"],
         build: kl_div,
         samples: &[&[PAIR[0], SampleArgument::positive(&[4, 6])]],
+    },
+    Row {
+        name: "per",
+        doc: "A sum divided by a count. Steps that share an update (`accumulate`) add up both.",
+        arguments: &["sum", "count"],
+        build: per,
+        samples: &[
+            &[SampleArgument::tensor(&[]), SampleArgument::positive(&[])],
+            &[SampleArgument::tensor(&[]), SampleArgument::Float(2.5)],
+        ],
     },
     Row {
         name: "cosine_similarity",
@@ -196,6 +209,32 @@ fn kl_div(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, 
         let n = it.constant(n as f64);
         it.div(x[0], n)
     })))
+}
+
+// sum / count, one map: a denominator that `denominator.rs` finds by the name of the operator.
+fn per(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, CallDiagnostic> {
+    let sum = arguments.tensor(builder, 0)?;
+    let count = arguments.operand(builder, 1)?;
+    let mut operands = vec![(sum, Vec::new())];
+    let mut it = ScalarBuilder::default();
+    let (dividend, divisor) = (
+        it.input(0),
+        match count {
+            Operand::Number(number) => it.constant(number),
+            Operand::Tensor(count) => {
+                operands.push((count, Vec::new()));
+                it.input(1)
+            }
+        },
+    );
+    for (position, (value, _)) in operands.iter().enumerate() {
+        let shape = builder.shape(*value);
+        if !shape.is_empty() {
+            return Err(arguments.fault(position, format!("takes scalars, found {shape}")));
+        }
+    }
+    let quotient = it.div(dividend, divisor);
+    Ok(Argument::Tensor(map(builder, Shape::default(), &operands, &it.finish(quotient))))
 }
 
 /// Returns the sums over a dim of `x y`, `x^2` and `y^2`.

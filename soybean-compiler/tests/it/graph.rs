@@ -91,15 +91,16 @@ fn several_steps_share_an_update() {
             v12: f32[8, 2] = map {add(select(eq.i32(x0, x1), -0.125, 0), mul(div(0.125, x3), x2))} i,j,ij,i->ij (v4, v8, v6, v7)
             v13: f32[2] = sum {x0} ij->j (v12)
             v14: f32[4, 2] = contract ik,ij->kj (v0, v12)
-            v15: f32[4, 2] = state "w0.gradient_sum"
-            v16: f32[4, 2] = accumulate ij,ij->ij (v15, v14)
-            v17: f32[4, 2] = add ij,ij->ij (v15, v14)
-            v18: f32[4, 2] = map {sub(x0, mul(s0, mul(x1, 0.25)))} ij,ij->ij (v1, v17)
-            v19: f32[2] = state "b0.gradient_sum"
-            v20: f32[2] = accumulate i,i->i (v19, v13)
-            v21: f32[2] = add i,i->i (v19, v13)
-            v22: f32[2] = map {sub(x0, mul(s0, mul(x1, 0.25)))} i,i->i (v3, v21)
-            [LearningRate]
+            v15: f32[] = map {select(s1, x0, 0)} -> (v11)
+            v16: f32[4, 2] = state "w0.gradient_sum"
+            v17: f32[4, 2] = accumulate ij,ij->ij (v16, v14)
+            v18: f32[4, 2] = accumulated ij,ij->ij (v16, v14)
+            v19: f32[4, 2] = map {sub(x0, mul(s0, mul(x1, s2)))} ij,ij->ij (v1, v18)
+            v20: f32[2] = state "b0.gradient_sum"
+            v21: f32[2] = accumulate i,i->i (v20, v13)
+            v22: f32[2] = accumulated i,i->i (v20, v13)
+            v23: f32[2] = map {sub(x0, mul(s0, mul(x1, s2)))} i,i->i (v3, v22)
+            [LearningRate, HasBatch, InverseSteps]
         "#]],
     );
 }
@@ -157,19 +158,20 @@ fn losses_are_scaled() {
             v13: f32[8, 2] = map {add(select(eq.i32(x0, x1), neg(div(s0, 8)), 0), mul(x3, x2))} i,j,ij,i->ij (v4, v8, v6, v12)
             v14: f32[2] = sum {x0} ij->j (v13)
             v15: f32[4, 2] = contract ik,ij->kj (v0, v13)
-            v16: f32[4, 2] = state "w0.gradient_sum"
-            v17: f32[4, 2] = accumulate ij,ij->ij (v16, v15)
-            v18: f32[4, 2] = add ij,ij->ij (v16, v15)
-            v19: f32[2] = state "b0.gradient_sum"
-            v20: f32[2] = accumulate i,i->i (v19, v14)
-            v21: f32[2] = add i,i->i (v19, v14)
-            v22: f32[] = sum {mul(mul(mul(x0, div(1, s0)), 0.5), mul(mul(x0, div(1, s0)), 0.5))} ij-> (v18)
-            v23: f32[] = sum {mul(mul(mul(x0, div(1, s0)), 0.5), mul(mul(x0, div(1, s0)), 0.5))} i-> (v21)
-            v24: f32[] = total +,+->+ (v22, v23)
-            v25: f32[] = map {sqrt(x0)} -> (v24)
-            v26: f32[4, 2] = map {select(eq(add(mul(x2, 0), mul(x3, 0)), 0), sub(x0, mul(s1, mul(mul(x1, div(1, s0)), 0.5))), x0)} ij,ij,,->ij (v1, v18, v11, v25)
-            v27: f32[2] = map {select(eq(add(mul(x2, 0), mul(x3, 0)), 0), sub(x0, mul(s1, mul(mul(x1, div(1, s0)), 0.5))), x0)} i,i,,->i (v3, v21, v11, v25)
-            [LossScale, LearningRate]
+            v16: f32[] = map {select(s2, x0, 0)} -> (v11)
+            v17: f32[4, 2] = state "w0.gradient_sum"
+            v18: f32[4, 2] = accumulate ij,ij->ij (v17, v15)
+            v19: f32[4, 2] = accumulated ij,ij->ij (v17, v15)
+            v20: f32[2] = state "b0.gradient_sum"
+            v21: f32[2] = accumulate i,i->i (v20, v14)
+            v22: f32[2] = accumulated i,i->i (v20, v14)
+            v23: f32[] = sum {mul(mul(mul(x0, div(1, s0)), s3), mul(mul(x0, div(1, s0)), s3))} ij-> (v19)
+            v24: f32[] = sum {mul(mul(mul(x0, div(1, s0)), s3), mul(mul(x0, div(1, s0)), s3))} i-> (v22)
+            v25: f32[] = total +,+->+ (v23, v24)
+            v26: f32[] = map {sqrt(x0)} -> (v25)
+            v27: f32[4, 2] = map {select(eq(add(mul(x2, 0), mul(x3, 0)), 0), sub(x0, mul(s1, mul(mul(x1, div(1, s0)), s3))), x0)} ij,ij,,->ij (v1, v19, v16, v26)
+            v28: f32[2] = map {select(eq(add(mul(x2, 0), mul(x3, 0)), 0), sub(x0, mul(s1, mul(mul(x1, div(1, s0)), s3))), x0)} i,i,,->i (v3, v22, v16, v26)
+            [LossScale, LearningRate, HasBatch, InverseSteps]
         "#]],
     );
 }

@@ -125,8 +125,7 @@ fn the_norm_of_the_gradients_belongs_to_the_updates() {
             parameters                          1.3 kB
             optimizer states                    2.3 kB
             inputs                               768 B
-            activations                          256 B
-            gradients                           2.0 kB
+            gradients                           2.3 kB
             collectives                         1.0 kB
           search                                0.0 ms
     "#]]

@@ -151,6 +151,8 @@ impl ConstExpression for RunScalar {
             Self::UpdateNumber => text.push_str("RunScalar::UpdateNumber"),
             Self::Noise => text.push_str("RunScalar::Noise"),
             Self::LossScale => text.push_str("RunScalar::LossScale"),
+            Self::HasBatch => text.push_str("RunScalar::HasBatch"),
+            Self::InverseSteps => text.push_str("RunScalar::InverseSteps"),
             Self::OneMinusPower { base } => {
                 text.push_str("RunScalar::OneMinusPower { base: ");
                 base.write_expression(text);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use soybean_plan::Tables;
+use soybean_plan::{State, Tables};
 
 use super::Trainer;
 use crate::{
@@ -140,8 +140,8 @@ impl Trainer {
             return Ok(DroppedUpdate::default());
         }
         let states = tables.states.iter().zip(tables.parameters.len()..);
-        let is_sum = |name: &str| name.ends_with(".gradient_sum");
-        let numbers = states.filter(|(it, _)| is_sum(&it.name)).map(|(_, number)| number);
+        let numbers =
+            states.filter(|(it, _)| State::is_step_sum(&it.name)).map(|(_, number)| number);
         let numbers: Vec<usize> = numbers.collect();
         let mut sums = Vec::new();
         for first in numbers {

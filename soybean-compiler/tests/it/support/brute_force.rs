@@ -112,8 +112,9 @@ fn phases(network: &Network) -> Vec<(Phase, u64, Vec<bool>)> {
             let outputs = network.outputs[entry.outputs.clone()].iter().map(|it| it.1);
             let (phase, left): (Phase, Vec<Value>) = match entry.loss {
                 None => (Phase::Evaluate(number), outputs.chain(next).collect()),
-                Some(loss) => {
-                    let left = [loss].into_iter().chain(next).chain(entry.gradient_norm);
+                Some(_) => {
+                    let loss = network.loss_of(Phase::Train(number)).into_iter();
+                    let left = loss.chain(next).chain(entry.gradient_norm);
                     (Phase::Train(number), left.collect())
                 }
             };
@@ -121,7 +122,7 @@ fn phases(network: &Network) -> Vec<(Phase, u64, Vec<bool>)> {
         })
         .collect();
     let n_accumulated = network.optimizer.accumulate - 1;
-    if let Some(loss) = network.loss().filter(|_| n_accumulated > 0) {
+    if let Some(loss) = network.loss_of(Phase::Accumulate).filter(|_| n_accumulated > 0) {
         let is_buffer = |it: Value| matches!(graph.node(it).source, Source::Buffer(_));
         let buffers = network.updates.iter().filter(|it| is_buffer(it.0)).map(|it| it.1);
         let sums = network.gradient_sums.iter().map(|it| it.next);

@@ -77,7 +77,7 @@ fn signature(network: &Network, value: Value) -> Option<Signature> {
 /// Returns whether an operator adds up what may be partial sums.
 fn adds_terms(network: &Network, value: Value) -> bool {
     let kind = network.graph.operator(value).unwrap().kind();
-    ["add", "accumulate", "combine"].contains(&kind.as_str())
+    ["add", "accumulate", "accumulated", "combine"].contains(&kind.as_str())
 }
 
 /// Returns whether an operator can give a tensor as partial sums: it adds up over some factor, or
