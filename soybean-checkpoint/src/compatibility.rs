@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use soybean_plan::listed;
+use soybean_plan::{State, listed};
 
 use crate::{
     Checkpoint, Error, StateSpec, TensorSpec, checkpoint::TensorFile,
@@ -30,7 +30,7 @@ pub(crate) fn check(spec: &StateSpec, checkpoint: &Checkpoint) -> Result<(), Err
         return wrong(&of_model);
     }
     let states = shapes_of_state(&spec.optimizer);
-    let found = shapes_of_files(&checkpoint.optimizer_files);
+    let found = without_terms(shapes_of_files(&checkpoint.optimizer_files), &states);
     let (kinds, found_kinds) = (kinds(&states, &expected), kinds(&found, &expected));
     if kinds != found_kinds {
         return wrong(&format!(
@@ -60,6 +60,16 @@ fn shapes_of_state(tensors: &[TensorSpec]) -> Shapes<'_> {
 
 fn shapes_of_files(files: &[TensorFile]) -> Shapes<'_> {
     files.iter().flat_map(|it| &it.entries).map(|it| (it.name.as_str(), &it.shape[..])).collect()
+}
+
+/// Removes the first dim of sums of the steps that share an update, if it has their terms.
+fn without_terms<'a>(found: Shapes<'a>, expected: &Shapes<'_>) -> Shapes<'a> {
+    let of_sum = |(name, shape): (&'a str, &'a [usize])| {
+        let rank = expected.get(name).map_or(shape.len(), |it| it.len());
+        let has_terms = State::is_step_sum(name) && shape.len() == rank + 1;
+        (name, if has_terms { &shape[1..] } else { shape })
+    };
+    found.into_iter().map(of_sum).collect()
 }
 
 /// Lists the tensors that are missing, unexpected or of another shape.

@@ -81,8 +81,11 @@ mod tests {
 
     #[test]
     fn tensors_are_in_the_order_of_the_model_and_files_within_the_limit() {
-        let tensor =
-            |name: &str, n_elements| TensorSpec { name: name.to_owned(), shape: vec![n_elements] };
+        let tensor = |name: &str, n_elements| TensorSpec {
+            name: name.to_owned(),
+            shape: vec![n_elements],
+            n_terms: 1,
+        };
         let tensors = vec![tensor("a", 2), tensor("b", 2), tensor("c", 9), tensor("d", 1)];
         let (shards, index) = shards("model", tensors.clone(), 16).unwrap();
         let found: Vec<Vec<&str>> = shards

@@ -92,12 +92,22 @@ pub struct TensorSpec {
     pub name: String,
     /// The extents, outermost first; empty for a scalar.
     pub shape: Vec<usize>,
+    /// The number of terms of this shape that a checkpoint has of it, whose sum it is; 1 for a
+    /// tensor itself. Only sums of the steps that share an update have several.
+    pub n_terms: usize,
 }
 
 impl TensorSpec {
-    /// Returns the number of elements.
+    /// Returns the shape of the terms together, as a checkpoint has them.
+    #[must_use]
+    pub fn saved_shape(&self) -> Vec<usize> {
+        let n_terms = (self.n_terms > 1).then_some(self.n_terms);
+        n_terms.into_iter().chain(self.shape.iter().copied()).collect()
+    }
+
+    /// Returns the number of elements, of all terms together.
     #[must_use]
     pub fn n_elements(&self) -> usize {
-        self.shape.iter().product()
+        self.saved_shape().iter().product()
     }
 }

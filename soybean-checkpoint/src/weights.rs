@@ -150,7 +150,11 @@ pub fn save(path: impl AsRef<Path>, arrays: &[(String, Array)]) -> Result<(), Er
 }
 
 fn write(path: &Path, arrays: &[(String, Array)]) -> Result<(), Error> {
-    let spec = |it: &(String, Array)| TensorSpec { name: it.0.clone(), shape: it.1.shape.clone() };
+    let spec = |it: &(String, Array)| TensorSpec {
+        name: it.0.clone(),
+        shape: it.1.shape.clone(),
+        n_terms: 1,
+    };
     let tensors: Vec<TensorSpec> = arrays.iter().map(spec).collect();
     let mut writer = Writer::create(path)?;
     writer.write(&header(&tensors)?, "the header")?;

@@ -79,8 +79,9 @@ impl HostIo {
             .sum()
     }
 
-    /// Writes the rank's parts of tensors of the state to the device, from number `first` on. Of
-    /// the ranks that hold partial sums, one gets the whole sum and the others get zeros.
+    /// Writes the rank's parts of tensors of the state to the device, from number `first` on. The
+    /// ranks that hold partial sums get their own terms, if there are as many. Otherwise one gets
+    /// the whole sum and the others get zeros.
     pub(crate) fn load(
         &self,
         tables: &Tables,
@@ -90,10 +91,16 @@ impl HostIo {
     ) -> Result<(), Error> {
         let places = state::tensors(tables).zip(&self.state).skip(first).zip(whole);
         places.into_iter().try_for_each(|((tensor, overlap), view)| {
-            if !is_first_of_sum(&tables.mesh, &tensor.tile, self.rank) {
-                return memory.upload(tensor.buffer, &mut |words| words.fill(0));
-            }
-            feed(memory, tensor.buffer, overlap, *view).map(drop)
+            let (mesh, tile) = (&tables.mesh, &tensor.tile);
+            let (n_elements, term) = (tile.shape.n_elements(), term(mesh, tile, self.rank));
+            let view = match *view {
+                View::F32(terms) if n_terms(mesh, tile) > 1 && terms.len() > n_elements => {
+                    View::F32(&terms[term * n_elements..][..n_elements])
+                }
+                _ if term > 0 => return memory.upload(tensor.buffer, &mut |words| words.fill(0)),
+                whole => whole,
+            };
+            feed(memory, tensor.buffer, overlap, view).map(drop)
         })
     }
 
@@ -155,10 +162,16 @@ pub(crate) fn is_owner(mesh: &Mesh, tile: &Tile, rank: usize) -> bool {
     (0..mesh.n_axes()).all(|axis| coordinates[axis] == 0 || !is_replicated(axis))
 }
 
-/// Returns true if this rank is the first of those along whose axes the tensor is a partial sum.
-fn is_first_of_sum(mesh: &Mesh, tile: &Tile, rank: usize) -> bool {
+/// Returns the number of partial sums that a tensor consists of; 1 if it is none.
+pub(crate) fn n_terms(mesh: &Mesh, tile: &Tile) -> usize {
+    mesh.group_size(tile.tiling.partial_axes())
+}
+
+/// Returns which of the partial sums of a tensor a rank holds.
+pub(crate) fn term(mesh: &Mesh, tile: &Tile, rank: usize) -> usize {
     let coordinates = mesh.coordinates(rank);
-    tile.tiling.partial_axes().iter().all(|axis| coordinates[axis] == 0)
+    let axes = tile.tiling.partial_axes();
+    axes.iter().fold(0, |term, axis| term * mesh.size(axis) + coordinates[axis])
 }
 
 /// Sets a rank's part of a tensor to zero if it has padding, which the compiler takes to be zero.

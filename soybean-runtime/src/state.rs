@@ -6,7 +6,9 @@ use std::any::Any;
 use soybean_checkpoint::{Checkpoint, Progress, StateSpec, TensorSpec, TrainingState};
 use soybean_plan::{BufferId, ImageLayout, Tables, Tile};
 
-use crate::{Array, Counters, Error, Trainer, View, processes::WriteGuard, ranks::Command};
+use crate::{
+    Array, Counters, Error, Trainer, View, host_io::n_terms, processes::WriteGuard, ranks::Command,
+};
 
 /// A tensor that persists from step to step.
 #[derive(Clone, Copy, Debug)]
@@ -85,7 +87,22 @@ pub(crate) fn described(tables: &Tables, buffer: BufferId) -> String {
 /// The limit for the elements of tensors that are fetched together.
 const MAX_FETCHED_ELEMENTS: usize = 1 << 22;
 
+/// How tensors are assembled of which ranks hold partial sums.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sums {
+    /// The sum.
+    Added,
+    /// The partial sums, one after another.
+    Apart,
+}
+
 impl Trainer {
+    /// Returns how a checkpoint has the sums of the steps that share an update. Between two updates
+    /// each rank gets back its own terms, so that training continues bit for bit.
+    fn saved_sums(&self) -> Sums {
+        if self.counters().n_accumulated > 0 { Sums::Apart } else { Sums::Added }
+    }
+
     /// Fetches whole tensors of the state, with their names.
     pub(crate) fn named(&mut self, range: TensorRange) -> Result<Vec<(String, Array)>, Error> {
         let arrays = self.fetch(range)?;
@@ -96,7 +113,7 @@ impl Trainer {
     /// Fetches whole tensors of the state.
     pub(crate) fn fetch(&mut self, range: TensorRange) -> Result<Vec<Array>, Error> {
         self.call(Command::Fetch(range))?;
-        let arrays = self.assemble(&range.tiles(self.tables()), &mut || None);
+        let arrays = self.assemble(&range.tiles(self.tables()), Sums::Added, &mut || None);
         self.free_parts();
         Ok(arrays)
     }
@@ -133,11 +150,15 @@ impl Trainer {
 
 impl TrainingState for Trainer {
     fn spec(&self) -> StateSpec {
-        let tables = self.tables();
+        let (tables, sums) = (self.tables(), self.saved_sums());
         let specs = |range: TensorRange| {
             let spec = |it: Tensor<'_>| TensorSpec {
                 name: it.name.to_owned(),
                 shape: it.tile.shape.to_vec(),
+                n_terms: match sums {
+                    Sums::Added => 1,
+                    Sums::Apart => n_terms(&tables.mesh, &it.tile),
+                },
             };
             range.tensors(tables).map(spec).collect()
         };
@@ -162,9 +183,10 @@ impl TrainingState for Trainer {
         spare: &mut dyn FnMut() -> Option<Vec<f32>>,
         take: &mut dyn FnMut(Array) -> bool,
     ) -> Result<(), Error> {
+        let sums = self.saved_sums();
         for range in fetch_ranges(self.tables()) {
             self.call(Command::Save(range))?;
-            let arrays = self.assemble(&range.tiles(self.tables()), spare);
+            let arrays = self.assemble(&range.tiles(self.tables()), sums, spare);
             if !arrays.into_iter().all(&mut *take) {
                 break;
             }
@@ -182,7 +204,19 @@ impl TrainingState for Trainer {
     }
 
     fn load_tensor(&mut self, number: usize, elements: &[f32]) -> Result<(), Error> {
-        self.load(number, &[View::F32(elements)])
+        let tables = self.tables();
+        let tile = tensors(tables).nth(number).expect("a tensor of the state").tile;
+        let n_elements = tile.shape.n_elements();
+        let n_found = elements.len() / n_elements.max(1);
+        if n_found < 2 || n_found == n_terms(&tables.mesh, &tile) {
+            return self.load(number, &[View::F32(elements)]);
+        }
+        // Another plan has other terms, but the same sum.
+        let mut sum = vec![0.0; n_elements];
+        for term in elements.chunks_exact(n_elements) {
+            sum.iter_mut().zip(term).for_each(|(sum, it)| *sum += it);
+        }
+        self.load(number, &[View::F32(&sum)])
     }
 
     fn is_first_process(&self) -> bool {

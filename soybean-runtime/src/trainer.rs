@@ -27,11 +27,11 @@ use crate::{
     config::check_learning_rate,
     counters::{check_counters, n_updates_of},
     cpu::CpuRanks,
-    host_io::is_owner,
+    host_io::{is_owner, n_terms, term},
     model::AnyModel,
     prediction::{PredictionRequest, concatenated},
     ranks::{BatchSource, Command, Ranks, Report, StepContext, TrainStep},
-    state::TensorRange,
+    state::{Sums, TensorRange},
     tile_overlap::TileOverlap,
 };
 use parameters::sorted_parameters;
@@ -262,7 +262,7 @@ impl Trainer {
         let outputs = self.model.get().tables().outputs_of(entry);
         let tiles: Vec<(Tile, ImageLayout)> =
             outputs.iter().map(|it| (it.tile, ImageLayout::ChannelsFirst)).collect();
-        let arrays = self.assemble(&tiles, &mut || None).into_iter();
+        let arrays = self.assemble(&tiles, Sums::Added, &mut || None).into_iter();
         let typed = |(array, output): (Array, &Output)| match output.dtype {
             DType::I32 => array.of_bits(),
             DType::F32 | DType::Bf16 => array,
@@ -407,12 +407,15 @@ impl Trainer {
     pub(crate) fn assemble(
         &self,
         tiles: &[(Tile, ImageLayout)],
+        sums: Sums,
         spare: &mut dyn FnMut() -> Option<Vec<f32>>,
     ) -> Vec<Array> {
         let (mesh, reports) = (&self.tables().mesh, self.ranks.reports());
         let assemble = |(number, &(tile, layout)): (usize, &(Tile, ImageLayout))| {
-            let shape = tile.shape.to_vec();
             let is_sum = !tile.tiling.partial_axes().is_empty();
+            let n_terms = if sums == Sums::Apart { n_terms(mesh, &tile) } else { 1 };
+            let terms = (n_terms > 1).then_some(n_terms);
+            let shape: Vec<usize> = terms.into_iter().chain(tile.shape.to_vec()).collect();
             let is_whole = !is_sum && !tile.is_padded() && tile.local_shape(mesh) == tile.shape;
             if is_whole && layout == ImageLayout::ChannelsFirst {
                 let mut other = spare().unwrap_or_default();
@@ -423,9 +426,10 @@ impl Trainer {
             }
             // Fresh memory is zero without writing to it.
             let n_elements = tile.shape.n_elements();
-            let mut data = spare().unwrap_or_else(|| vec![0.0; n_elements]);
-            data.resize(n_elements, 0.0);
-            if is_sum {
+            let mut data = spare().unwrap_or_else(|| vec![0.0; n_terms * n_elements]);
+            data.resize(n_terms * n_elements, 0.0);
+            let is_added = is_sum && n_terms == 1;
+            if is_added {
                 data.fill(0.0);
             }
             for (rank, report) in reports.iter().enumerate() {
@@ -434,11 +438,12 @@ impl Trainer {
                 }
                 let report = lock(report);
                 let part = &report.parts[number];
+                let first = if is_added { 0 } else { term(mesh, &tile, rank) * n_elements };
                 TileOverlap::with_whole(mesh, &tile, layout, rank).for_each(
                     |here, there, length| {
                         let (whole, part) =
-                            (&mut data[there..there + length], &part[here..][..length]);
-                        match is_sum {
+                            (&mut data[first + there..][..length], &part[here..][..length]);
+                        match is_added {
                             true => whole.iter_mut().zip(part).for_each(|(sum, it)| *sum += it),
                             false => whole.copy_from_slice(part),
                         }

@@ -30,7 +30,7 @@ pub(crate) fn header(tensors: &[TensorSpec]) -> Result<Vec<u8>, Error> {
     let info = |tensor: &TensorSpec| {
         let start = end;
         end += 4 * tensor.n_elements();
-        let (shape, data_offsets) = (tensor.shape.clone(), (start, end));
+        let (shape, data_offsets) = (tensor.saved_shape(), (start, end));
         (tensor.name.clone(), TensorInfo { dtype: Dtype::F32, shape, data_offsets })
     };
     let infos = tensors.iter().map(info).collect();
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn headers_are_those_of_the_format() {
-        let tensor = |name: &str, shape| TensorSpec { name: name.to_owned(), shape };
+        let tensor = |name: &str, shape| TensorSpec { name: name.to_owned(), shape, n_terms: 1 };
         let tensors = [tensor("a", vec![2, 3]), tensor("b", vec![])];
         let header = header(&tensors).unwrap();
         assert_eq!((header.len() % 8, header[0] as usize), (0, header.len() - 8));

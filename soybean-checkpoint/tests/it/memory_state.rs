@@ -46,8 +46,11 @@ impl MemoryState {
 
 impl TrainingState for MemoryState {
     fn spec(&self) -> StateSpec {
-        let spec =
-            |it: &(String, Array)| TensorSpec { name: it.0.clone(), shape: it.1.shape.clone() };
+        let spec = |it: &(String, Array)| TensorSpec {
+            name: it.0.clone(),
+            shape: it.1.shape.clone(),
+            n_terms: 1,
+        };
         StateSpec {
             model: "linear".to_owned(),
             parameters: self.parameters.iter().map(spec).collect(),

@@ -78,13 +78,19 @@ macro_rules! check {
             last.step(&$name::images::Batch { x: &x, y: &[0, 1, 2, 3] }).unwrap();
             let (checkpoint, expected) = save(&mut last, what);
             first.restore(&checkpoint).unwrap();
-            let (checkpoint, found) = save(&mut first, &format!("{what}_first"));
-            assert!(found == expected, "{what}: a trainer with channels first saves other files");
-
+            let states = last.optimizer_state().unwrap();
+            assert_eq!(first.optimizer_state().unwrap(), states, "{what}");
             let mut other = new(Config::default()).unwrap();
             other.restore(&checkpoint).unwrap();
             let (_, found) = save(&mut other, &format!("{what}_again"));
             assert!(found == expected, "{what}: a second trainer saves other files");
+
+            let (checkpoint, found) = save(&mut first, &format!("{what}_first"));
+            // Other plans have other terms of the sums that wait for an update.
+            let has_sums = last.counters().n_accumulated > 0;
+            assert!(has_sums || found == expected, "{what}: channels first give other files");
+            other.restore(&checkpoint).unwrap();
+            assert_eq!(other.optimizer_state().unwrap(), states, "{what}");
         })*
     };
 }
