@@ -223,8 +223,18 @@ impl Run<'_> {
         let step = self.progress.step;
         let is_due = |every: Option<u64>| every.is_some_and(|every| step.is_multiple_of(every));
         let is_end = self.is_end_of_epoch();
+        if step >= self.n_steps {
+            self.finish_update()?;
+        }
         let mut kind = CheckpointKind::Regular;
         if is_end || is_due(self.config.evaluate_every) {
+            match self.evaluate()? {
+                Some(found) => kind = found,
+                None => return self.stop().map(Some),
+            }
+        }
+        let is_over = self.is_patience_over();
+        if is_over && self.finish_update()? > 0 {
             match self.evaluate()? {
                 Some(found) => kind = found,
                 None => return self.stop().map(Some),
@@ -234,7 +244,6 @@ impl Run<'_> {
         if self.progress.batch >= self.n_batches {
             self.progress.end_epoch();
         }
-        let is_over = self.is_patience_over();
         if is_end || is_over || kind == CheckpointKind::Best || is_due(self.config.checkpoint_every)
         {
             self.save(kind)?;
@@ -247,10 +256,24 @@ impl Run<'_> {
         patience.is_some_and(|patience| self.progress.n_worse >= patience)
     }
 
-    /// Writes a checkpoint and stops the run.
+    /// Writes a checkpoint and stops the run. A checkpoint has the gradients that wait for an
+    /// update, to which a resumed run adds those of further steps.
     fn stop(&mut self) -> Result<End, Error> {
         self.save(CheckpointKind::Regular)?;
+        if self.checkpoints.is_none() {
+            self.finish_update()?;
+        }
         Ok(End::Stopped)
+    }
+
+    /// Makes the last update of the run, if some steps wait for it. Returns their number.
+    fn finish_update(&mut self) -> Result<u64, Error> {
+        let n_steps = self.trainer.finish_update()?;
+        if n_steps > 0 {
+            let all = self.tables.accumulate;
+            self.notify(&Event::Note(&format!("the last update has {n_steps} of {all} steps")));
+        }
+        Ok(n_steps)
     }
 
     /// Evaluates. Returns the kind of checkpoint to write, or `None` if the run was stopped.

@@ -14,3 +14,4 @@ mod resume;
 mod same_run;
 mod signals;
 mod small;
+mod unfinished;
