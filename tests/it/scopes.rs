@@ -141,7 +141,7 @@ fn a_scope_that_begins_again_has_the_same_parameters() {
     // A program that compiles its recipe again asks for the same parameters.
     let recipe: Recipe = shared::Trainer::PLAN.recipe.parse().unwrap();
     assert_eq!(recipe.to_string(), shared::Trainer::PLAN.recipe);
-    let again = recipe.compile(&|| 0.0).unwrap().program.tables;
+    let again = recipe.compile(&|| 0.0).unwrap().program.into_program().tables;
     assert_eq!(again.entries, shared::Network::model().tables().entries);
     let batch = shared::Batch { a: &a, b: &b };
     let eager = scoped.eager(&batch).unwrap();

@@ -2,9 +2,10 @@
 
 use soybean_plan::{DType, Input};
 
-use super::{Trainer, finite, updates::DroppedUpdate};
+use super::{Trainer, updates::DroppedUpdate};
 use crate::{
     Counters, Error, View,
+    config::check_learning_rate,
     ranks::{BatchSource, Command, StepContext, TrainStep},
 };
 
@@ -22,7 +23,8 @@ impl Trainer {
         if n_shared == 0 {
             return Ok(0);
         }
-        let learning_rate = finite(self.learning_rate).map_err(|error| self.report_error(error))?;
+        let learning_rate = self.learning_rate;
+        check_learning_rate(learning_rate).map_err(|error| self.report_error(error))?;
         // To the ranks it is the last step of an update, on a batch that has no effect.
         let n_accumulated = self.tables().accumulate - 1;
         self.history.counters = Counters { n_accumulated, ..before };
