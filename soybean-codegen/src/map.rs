@@ -1,9 +1,5 @@
 //! CUDA C for [`Map`]: each thread computes a few neighboring points, so that dense operands are
 //! read and written 16 bytes at a time.
-//!
-//! The results of a call may be checked. It then has an input more for each result, with the
-//! elements before it, and a result more, a mark that is set if a number is not finite. Where one
-//! of them is not, the elements before them stay.
 
 use soybean_plan::{DType, Map};
 
@@ -105,10 +101,9 @@ impl<'a> Writer<'a> {
     }
 
     fn function(&self, prefix: &str) -> Function {
-        let n_inputs = self.map.inputs.len();
         let inputs = self.call.inputs.iter().enumerate().map(|(number, dtype)| {
             // Only dense inputs may share their buffer with a result.
-            if number >= n_inputs || is_dense(&self.axes, number) {
+            if is_dense(&self.axes, number) {
                 input(number, *dtype)
             } else {
                 input_apart(number, *dtype)
@@ -128,10 +123,9 @@ impl<'a> Writer<'a> {
     /// written once.
     fn width(&self) -> usize {
         let access = |operand: usize, width| Access::of(&self.axes, operand, width);
-        let inputs = || self.call.inputs.iter().take(self.map.inputs.len()).enumerate();
+        let inputs = || self.call.inputs.iter().enumerate();
         let dense = inputs().filter(|it| access(it.0, 8) == Access::Dense).map(|it| it.1);
-        let results = &self.call.results[..self.map.program.results.len()];
-        let is_short = dense.chain(results).all(|it| *it == DType::Bf16);
+        let is_short = dense.chain(self.call.results).all(|it| *it == DType::Bf16);
         // Rows that are shared come from a cache, in several loads if they are wide.
         let keeps_rows = inputs().all(|(operand, dtype)| {
             *dtype == DType::Bf16
@@ -171,34 +165,22 @@ impl<'a> Writer<'a> {
                 }
             });
         }
-        self.write_values(text, (width, index), &access);
-        let n_results = self.map.program.results.len();
-        for number in 0..n_results {
+        self.write_values(text, width, &access);
+        for number in 0..self.call.results.len() {
             let values = if width == 1 { format!("y{number}[0]") } else { format!("y{number}") };
             text.line(format!("soybean_store(out{number} + {index}, {values});"));
         }
-        if self.is_checked() {
-            text.line(format!("if (!is_finite) out{n_results}[0] = 1;"));
-        }
-    }
-
-    /// Returns true if the results are checked.
-    fn is_checked(&self) -> bool {
-        self.call.results.len() > self.map.program.results.len()
     }
 
     fn input(&self, number: usize) -> Input {
         Input { number, is_integer: self.map.program.reads_integers(number) }
     }
 
-    fn write_values(&self, text: &mut Text, (width, index): (usize, &str), access: &[Access]) {
+    fn write_values(&self, text: &mut Text, width: usize, access: &[Access]) {
         let is_integer = self.map.program.integer_results();
-        for (number, is_integer) in is_integer.iter().enumerate() {
-            let c_type = if *is_integer { "int" } else { "float" };
+        for (number, is_integer) in is_integer.into_iter().enumerate() {
+            let c_type = if is_integer { "int" } else { "float" };
             text.line(format!("{c_type} y{number}[{width}];"));
-        }
-        if self.is_checked() {
-            text.line("bool is_finite = true;");
         }
         text.line("#pragma unroll");
         text.block(format!("for (int lane = 0; lane < {width}; ++lane)"), |text| {
@@ -207,25 +189,7 @@ impl<'a> Writer<'a> {
                 varies: access[number] != Access::Same,
             };
             let results = formula::write(text, &self.map.program, self.call.precision, input);
-            let numbers = results.iter().zip(&is_integer).filter(|it| !*it.1);
-            // 0 x is 0 if x is finite, else not a number.
-            let zeros: Vec<String> = numbers.map(|it| format!("0.0f * {}", it.0)).collect();
-            if self.is_checked() && !zeros.is_empty() {
-                text.line(format!("const bool is_good = {} == 0.0f;", zeros.join(" + ")));
-                text.line("is_finite &= is_good;");
-            }
             for (number, value) in results.iter().enumerate() {
-                let before = self.map.inputs.len() + number;
-                let value = match self.is_checked() && !zeros.is_empty() {
-                    true => {
-                        let element = match is_integer[number] {
-                            true => format!("in{before}[{index} + lane]"),
-                            false => format!("soybean_value(in{before}[{index} + lane])"),
-                        };
-                        format!("is_good ? {value} : {element}")
-                    }
-                    false => value.clone(),
-                };
                 text.line(format!("y{number}[lane] = {value};"));
             }
         });

@@ -12,8 +12,8 @@ const UPDATES_UNTIL_DOUBLED: u64 = 2000;
 /// The largest count, so that doubles have all counts, and sums of them do not overflow.
 const MAX_COUNT: u64 = 1 << 53;
 
-/// The loss scales that are normal numbers, like their inverses.
-const LOSS_SCALES: std::ops::RangeInclusive<f32> = f32::MIN_POSITIVE..=1.0 / f32::MIN_POSITIVE;
+/// The loss scales: normal numbers whose inverses are exact if they are powers of 2.
+const LOSS_SCALES: std::ops::RangeInclusive<f32> = f32::MIN_POSITIVE..=2.0 / f32::MIN_POSITIVE;
 
 /// Checks that the numbers are those of a trainer of this model.
 pub(crate) fn check_counters(counters: Counters, tables: &Tables) -> Result<(), Error> {

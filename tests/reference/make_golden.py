@@ -624,6 +624,7 @@ CASES = [
     ("ctc_loss", ctc_loss, logarithms(5, 3, 4), given(3, 2, elements=[1, 2, 3, 3, 2, 1]), given(3, elements=[5, 4, 3]), given(3, elements=[2, 2, 1])),
     ("ctc_loss_with", ctc_loss, logarithms(4, 4, 3), given(4, 3, elements=[0, 2, 0, 2, 2, 0, 0, 0, 2, 2, 0, 2]), given(4, elements=[4, 2, 4, 0]), given(4, elements=[3, 2, 0, 1]), 1, "none", True),
     ("ctc_loss_with", ctc_loss, logarithms(4, 2, 3), given(2, 2, elements=[1, 0, 1, 1]), given(2, elements=[4, 3]), given(2, elements=[2, 2]), 2, "sum", False),
+    ("per", np.divide, np.array(1.5), np.array(2.5)),
 ]
 
 

@@ -101,7 +101,10 @@ fn files_of_pytorch_are_named() {
     for start in [&b"PK\x03\x04\x00\x00\x08\x08\x00\x00"[..], b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j"] {
         fs::write(&path, [start, &[0; 90]].concat()).unwrap();
         let text = check(&fault(&path).unwrap(), &path, "PyTorch");
-        assert!(text.ends_with("save it with `safetensors.torch.save_file`"), "{text}");
+        assert!(
+            text.ends_with("`safetensors.torch.save_file(model.state_dict(), path)`"),
+            "{text}"
+        );
     }
 }
 

@@ -3,7 +3,6 @@
 //!
 //! They may take some memory behind the arena. Only saved logarithms change the bits of results.
 
-mod checked_values;
 mod joined_updates;
 mod rounded_parameters;
 
@@ -12,9 +11,7 @@ use std::{borrow::Cow, collections::BTreeMap, ops::Range};
 use soybean_codegen::{fold_permutations, save_logarithms};
 use soybean_plan::{BufferId, Mode, Program};
 
-use self::{
-    checked_values::check_values, joined_updates::join_updates, rounded_parameters::keep_rounded,
-};
+use self::{joined_updates::join_updates, rounded_parameters::keep_rounded};
 use super::{epilogue::Rounded, recorder::record};
 use crate::{
     Error, Model,
@@ -30,19 +27,11 @@ pub(crate) struct DeviceProgram {
     pub(crate) copies: Rounded,
     /// The tensors that have another place than in the plan, with the buffers that they had.
     moved: BTreeMap<BufferId, BufferId>,
-    /// The mark that training steps set if a next value is not finite.
-    pub(crate) mark: Option<BufferId>,
 }
 
 impl DeviceProgram {
-    /// Returns a model's own steps, once its tables have been checked. They check next values.
+    /// Returns a model's own steps, once its tables have been checked.
     pub(crate) fn plain(model: &dyn Model) -> Result<Self, Error> {
-        let mut this = Self::recorded(model)?;
-        this.mark = check_values(&mut this.program);
-        Ok(this)
-    }
-
-    fn recorded(model: &dyn Model) -> Result<Self, Error> {
         check_tables(model.tables())?;
         let tables = model.tables().clone();
         let n_entries = tables.entries.len();
@@ -58,18 +47,17 @@ impl DeviceProgram {
         let evaluate = evaluate.collect::<Result<_, _>>()?;
         let kernels = Cow::Owned(model.kernels().to_vec());
         let program = Program { tables, kernels, train, accumulate, evaluate };
-        Ok(Self { program, copies: Rounded::new(), moved: BTreeMap::new(), mark: None })
+        Ok(Self { program, copies: Rounded::new(), moved: BTreeMap::new() })
     }
 
     /// Returns a model's steps without permutations of heads, with saved logarithms, copies and
     /// joined updates.
     pub(crate) fn new(model: &dyn Model) -> Result<Self, Error> {
-        let Self { mut program, .. } = Self::recorded(model)?;
+        let Self { mut program, .. } = Self::plain(model)?;
         let moved = attend_in_place(&mut program);
         let copies = keep_rounded(&mut program);
         join_updates(&mut program);
-        let mark = check_values(&mut program);
-        Ok(Self { program, copies, moved, mark })
+        Ok(Self { program, copies, moved })
     }
 
     /// Returns these steps, or a model's own if the arena would be larger than this.

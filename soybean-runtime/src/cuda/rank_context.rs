@@ -7,7 +7,7 @@ use soybean_plan::{BUFFER_ALIGNMENT, BufferId, DType, Lane, Tables, bf16};
 use super::{
     batch_slot::BatchSlot,
     gpu::Gpu,
-    memory::{DeviceMemory, PinnedWords},
+    memory::DeviceMemory,
     stream::{Event, Priority, Stream},
     transfer::MemoryBlock,
 };
@@ -47,8 +47,6 @@ pub(crate) struct RankContext {
     workspace: DeviceMemory,
     staging: DeviceMemory,
     arena: DeviceMemory,
-    /// The mark of steps with next values that are not finite, and its copy on the host.
-    pub(crate) mark: Option<(BufferId, PinnedWords)>,
 }
 
 impl RankContext {
@@ -58,7 +56,6 @@ impl RankContext {
         (gpu_index, gpu): (usize, &Arc<Gpu>),
         model: &AnyModel,
         sizes: RankMemorySizes,
-        mark: Option<BufferId>,
     ) -> Result<Self, Error> {
         let tables = model.get().tables();
         let memory = |n_bytes: usize, what: &str| {
@@ -78,7 +75,6 @@ impl RankContext {
             workspace: memory(sizes.workspace, "the workspace")?,
             staging: memory(sizes.staging, "the collectives' memory")?,
             arena: memory(aux_offset + sizes.aux, "the tensors")?,
-            mark: mark.map(|it| Ok((it, PinnedWords::zeroed(gpu, 1)?))).transpose()?,
         })
     }
 

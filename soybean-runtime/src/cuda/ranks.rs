@@ -120,7 +120,7 @@ impl CudaRanks {
         let context = |rank: usize| {
             let gpu_index = (rank - local.ranks.start) * gpus.len() / local.ranks.len();
             let sizes = builder.sizes(rank, kernel_sets[gpu_index].workspace_bytes());
-            RankContext::new(rank, (gpu_index, &gpus[gpu_index]), model, sizes, device_program.mark)
+            RankContext::new(rank, (gpu_index, &gpus[gpu_index]), model, sizes)
         };
         let contexts = local.ranks.clone().map(context).collect::<Result<Vec<_>, _>>()?;
         let phases: Vec<&Phase> = train.iter().chain(&accumulate).chain(&evaluate).collect();
@@ -162,7 +162,7 @@ impl CudaRanks {
         match command {
             Command::Train(training) => self.train(training),
             Command::Queue { entry, batch } => self.fill(self.queued, entry, batch),
-            Command::Evaluate { entry, batch, .. } => {
+            Command::Evaluate { entry, batch } => {
                 // The queued batch stays in its slot.
                 let slot = 1 - self.queued;
                 self.fill(slot, entry, batch)?;
@@ -239,7 +239,6 @@ impl CudaRanks {
         }
         self.launcher.wait(self.runner(entry, kind))?;
         self.report_numbers(entry, kind);
-        self.report_mark()?;
         self.report_bytes(self.runner(entry, kind), slot);
         for report in self.local.reports_here() {
             let profile = &mut lock(report).profile;
@@ -327,8 +326,7 @@ fn training_phases(
 ) -> Result<Vec<Phase>, Error> {
     let tables = &fused.device_program.program.tables;
     let mut phase = |entry: usize| {
-        let mut scalars = scalars_for_host(tables, entry, TrainingStep::Updating);
-        scalars.extend(fused.device_program.mark);
+        let scalars = scalars_for_host(tables, entry, TrainingStep::Updating);
         builder.phase(&fused.train[entry], &scalars)
     };
     let entries = tables.entries.iter().enumerate().filter(|it| it.1.training.is_some());
@@ -344,8 +342,7 @@ fn accumulating_phase(
     if tables.accumulate_loss.is_none() {
         return Ok(None);
     }
-    let mut scalars = scalars_for_host(tables, 0, TrainingStep::Accumulating);
-    scalars.extend(fused.device_program.mark);
+    let scalars = scalars_for_host(tables, 0, TrainingStep::Accumulating);
     builder.phase(&fused.accumulate, &scalars).map(Some)
 }
 

@@ -6,13 +6,12 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use soybean_plan::{BufferId, Lane, Tables};
+use soybean_plan::{Lane, Tables};
 
 use super::{
     collective::CollectiveOperation,
     device_set::{DeviceSet, PhaseEvents, TimingEvents},
     kernels::KernelOperands,
-    memory::PinnedWords,
     module::LaunchConfig,
     phase::{Action, KernelRun, Phase},
     queue_progress::QueueProgress,
@@ -237,25 +236,18 @@ impl StepLaunch {
                 context.slots[self.slot].copy_to_arena(arena, stream)
             }
             Action::Kernel(run) => self.run_kernel(context, run),
-            Action::Report(scalars) => {
-                let report = |buffer: BufferId, word: &PinnedWords| {
-                    let offset = self.tables().buffers[buffer].offset;
+            Action::Report(scalars) if context.rank == 0 => {
+                let host_scalars = self.devices.host_scalars.iter();
+                let mut reported = host_scalars.filter(|it| scalars.contains(&it.0));
+                reported.try_for_each(|(buffer, word)| {
+                    let offset = self.tables().buffers[*buffer].offset;
                     let from = context.address(MemoryBlock::Arena, offset);
                     // SAFETY: the scalar has one word, and the host does not read it before the
                     // step ends.
                     unsafe { word.copy_from(from, stream) }
-                };
-                if let Some((mark, word)) = &context.mark {
-                    report(*mark, word)?;
-                }
-                if context.rank != 0 {
-                    return Ok(());
-                }
-                let host_scalars = self.devices.host_scalars.iter();
-                let mut reported = host_scalars.filter(|it| scalars.contains(&it.0));
-                reported.try_for_each(|(buffer, word)| report(*buffer, word))
+                })
             }
-            Action::Communicate(_) => Ok(()),
+            Action::Report(_) | Action::Communicate(_) => Ok(()),
         }
     }
 

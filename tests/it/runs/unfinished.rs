@@ -16,7 +16,7 @@ macro_rules! models {
             use soybean::{nn, prelude::*};
 
             pub(crate) fn forward(x: Tensor<f32, 8, 16>, y: Tensor<i32, 8>) -> (Tensor, Tensor) {
-                let h = nn::batch_norm(nn::linear(x, 12)).relu().dropout(0.2);
+                let h = nn::batch_norm(nn::linear_without_bias(x, 12)).relu().dropout(0.2);
                 let logits = nn::linear(h, 5);
                 (logits.cross_entropy_with(y, 1.0, 4, "mean", 0.0), logits)
             }

@@ -7,14 +7,12 @@ use super::CudaRanks;
 use crate::{
     Error,
     abort::lock,
-    backend::Upload,
     cuda::{
         device_set::{TimingEvents, TrainingStep, scalars_for_host},
         memory::PinnedWords,
         phase::{Phase, TaskLabel},
         phase_runner::PhaseRunner,
     },
-    inspection::NonFiniteState,
     trace::Span,
 };
 
@@ -36,22 +34,6 @@ impl CudaRanks {
         let mut report = lock(report);
         report.loss = numbers.next().unwrap_or(f32::NAN);
         report.gradient_norm = numbers.next();
-    }
-
-    /// Reports the ranks on which a next value is not finite, and clears their marks.
-    pub(super) fn report_mark(&mut self) -> Result<(), Error> {
-        let contexts = &mut self.launcher.devices_mut()?.contexts;
-        for (context, report) in contexts.iter_mut().zip(self.local.reports_here()) {
-            let Some((mark, word)) = &context.mark else { continue };
-            // SAFETY: as above.
-            let is_set = unsafe { word.words() } != [0];
-            lock(report).non_finite_state = is_set.then_some(NonFiniteState::Any);
-            if is_set {
-                let mark = *mark;
-                context.upload(mark, &mut |words| words.fill(0))?;
-            }
-        }
-        Ok(())
     }
 
     /// Reports the bytes of a step on the batch of a slot. The ranks may have the next batch
