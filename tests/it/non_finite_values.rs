@@ -269,9 +269,8 @@ fn held_out_losses_must_be_finite() {
 fn gpus_do_not_save_them() {
     let settings = [("SOYBEAN_FAKE_DEVICES", "4")];
     on_virtual_gpus("non_finite_values::gpus_do_not_save_them", &settings, |machine| {
-        let config = Config { device: Device::Cuda, ..Config::default() };
-        let mut trainer = norm::two::Trainer::new(config).unwrap();
-        trainer.step(&norm::two::Batch { x: &X }).unwrap();
+        let mut trainer = trainer::<norm::two::Network>(Device::Cuda, 0.01);
+        trainer.step(&[View::F32(&X)]).unwrap();
         let mut checkpoints = Checkpoints::new(folder("gpus"), 2);
         let unsaved = checkpoints.save(&mut trainer, &Progress::default()).unwrap_err().to_string();
         assert!(unsaved.contains("`s`"), "{unsaved}");

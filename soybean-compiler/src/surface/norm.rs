@@ -2,11 +2,7 @@
 
 use soybean_plan::{Binary, Combine, ImageLayout, NumberRange, PoolingForm, Shape, Unary};
 
-use super::{
-    Arguments, Row, SampleArgument, activation, layout, map, map_one,
-    reduction::{self, Moments},
-    slicing,
-};
+use super::{Arguments, Row, SampleArgument, activation, layout, map, map_one, reduction, slicing};
 use crate::{
     builder::{Argument, Builder},
     diagnostic::CallDiagnostic,
@@ -95,10 +91,8 @@ fn layer_norm(
     let weight = vector(builder, arguments, 1, n)?;
     let bias = vector(builder, arguments, 2, n)?;
     let eps = eps(arguments, 3)?;
-    let to_rows = kept.clone();
-    let scaled = Scaled::by_deviation(builder, value, kept, eps, |builder, value| {
-        reduction::mean_to(builder, value, &to_rows)
-    });
+    let centered = reduction::centered(builder, value, &kept);
+    let scaled = Scaled::by_own(builder, centered, kept, eps);
     let dims = vec![factor_id(last)];
     Ok(Argument::Tensor(scaled.build(builder, &[(weight, dims.clone()), (bias, dims)])))
 }
@@ -139,9 +133,11 @@ fn group_norm(
     let eps = eps(arguments, 4)?;
     let groups = Shape::new(&[shape[0], n_groups, shape[1] / n_groups]);
     let kept: Vec<FactorId> = vec![0, 1];
-    let scaled = Scaled::by_deviation(builder, value, kept, eps, |builder, value| {
-        mean_of_groups(builder, value, groups)
-    });
+    let mean = mean_of_groups(builder, value, groups);
+    let centered = reduction::less(builder, value, mean, &kept, |_, mean| mean);
+    let squares = reduction::squares(builder, centered);
+    let mean_square = mean_of_groups(builder, squares, groups);
+    let scaled = Scaled { value: centered, mean_square, kept, eps };
     Ok(Argument::Tensor(scaled.build(builder, &[(weight, vec![1]), (bias, vec![1])])))
 }
 
@@ -226,20 +222,6 @@ impl Scaled {
         let squares = reduction::squares(builder, value);
         let mean_square = reduction::mean_to(builder, squares, &kept);
         Self { value, mean_square, kept, eps }
-    }
-
-    /// Returns a tensor less its mean, divided by its standard deviation, given the function that
-    /// computes means over all dims but some.
-    fn by_deviation(
-        builder: &mut Builder,
-        value: Value,
-        kept: Vec<FactorId>,
-        eps: f64,
-        mean: impl Fn(&mut Builder, Value) -> Value,
-    ) -> Self {
-        let Moments { mean, variance } = Moments::new(builder, value, &kept, mean);
-        let value = reduction::less(builder, value, mean, &kept, |_, mean| mean);
-        Self { value, mean_square: variance, kept, eps }
     }
 
     /// Returns the quotient, times the first and plus the second of the other tensors, if they are

@@ -212,54 +212,10 @@ fn n_reduced(builder: &Builder, value: Value, kept: &[FactorId]) -> usize {
     shape.n_elements() / kept.iter().map(|&dim| shape[dim as usize]).product::<usize>()
 }
 
-/// The mean and the variance of a tensor over all dims but some, with correction 0.
-///
-/// With a first mean `f` and `d = x - f`, they are `f + mean(d)` and `mean(d^2) - mean(d)^2`.
-/// Whatever rounds in `f`, the mean of equal numbers is exact, and large means cost no digits. Both
-/// sums read `f` alone, so that ranks exchange them at once. Source: Chan, Golub & LeVeque 1983.
-pub(super) struct Moments {
-    pub(super) mean: Value,
-    pub(super) variance: Value,
-}
-
-impl Moments {
-    pub(super) fn new(
-        builder: &mut Builder,
-        value: Value,
-        kept: &[FactorId],
-        mean: impl Fn(&mut Builder, Value) -> Value,
-    ) -> Self {
-        let first = mean(builder, value);
-        let difference = less(builder, value, first, kept, ScalarBuilder::detach);
-        let second = mean(builder, difference);
-        let of_squares = |builder: &mut Builder, value| {
-            let squares = squares(builder, value);
-            mean(builder, squares)
-        };
-        let square = of_squares(builder, difference);
-        let shape = builder.shape(first);
-        let mut it = ScalarBuilder::default();
-        let (first_is, second_is) = (it.input(0), it.input(1));
-        let constant = it.detach(first_is);
-        let sum = it.add(constant, second_is);
-        let operands = [first, second].map(|it| (it, all_dims(&shape)));
-        let mean = map(builder, shape, &operands, &it.finish(sum));
-        // Only the gradient reads this form of the variance, mean((x - m)^2). By the mean there is
-        // none: d/dm sum((x - m)^2) = -2 sum(x - m) = 0.
-        let centered = less(builder, value, mean, kept, ScalarBuilder::detach);
-        let with_gradient = of_squares(builder, centered);
-        let mut it = ScalarBuilder::default();
-        let (square_is, second_is, x) = (it.input(0), it.input(1), it.input(2));
-        let of_mean = it.mul(second_is, second_is);
-        let difference = it.sub(square_is, of_mean);
-        let variance = it.unary(Unary::Relu, difference);
-        let (constant, variance) = (it.detach(x), it.detach(variance));
-        let nothing = it.sub(x, constant);
-        let variance = it.add(variance, nothing);
-        let operands = [square, second, with_gradient].map(|it| (it, all_dims(&shape)));
-        let variance = map(builder, shape, &operands, &it.finish(variance));
-        Self { mean, variance }
-    }
+/// Returns a tensor minus its mean over all dims but some.
+pub(super) fn centered(builder: &mut Builder, value: Value, kept: &[FactorId]) -> Value {
+    let mean = mean_to(builder, value, kept);
+    less(builder, value, mean, kept, |_, mean| mean)
 }
 
 /// Returns a tensor minus what a program makes of another one, which has some of its dims.

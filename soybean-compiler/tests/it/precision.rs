@@ -107,13 +107,13 @@ fn a_transformer() {
         7 contract(bf16, bf16) -> f32
         1 gather(i32, f32, i32) -> bf16
         4 iota() -> i32
-        19 map -> bf16
-        81 map -> f32
+        20 map -> bf16
+        75 map -> f32
         1 max -> f32
         8 permute(bf16) -> bf16
         8 reshape(bf16) -> bf16
         1 scatter-add(i32, bf16, i32) -> f32
-        32 sum -> f32
+        29 sum -> f32
     "#]]
     .assert_eq(&types(&network));
 }

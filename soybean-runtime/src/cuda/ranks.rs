@@ -162,7 +162,7 @@ impl CudaRanks {
         match command {
             Command::Train(training) => self.train(training),
             Command::Queue { entry, batch } => self.fill(self.queued, entry, batch),
-            Command::Evaluate { entry, batch } => {
+            Command::Evaluate { entry, batch, .. } => {
                 // The queued batch stays in its slot.
                 let slot = 1 - self.queued;
                 self.fill(slot, entry, batch)?;
