@@ -24,6 +24,7 @@
 //!     Ok(())
 //! }
 //! ```
+#![expect(clippy::manual_is_multiple_of, reason = "the model language has no such method")]
 
 mod adapter;
 mod attention;

@@ -62,7 +62,7 @@ pub(crate) fn evaluation_error(
     Error::new(ErrorKind::Loss, format!("expected a finite loss, found {found}{first}"))
 }
 
-/// What of a step or an evaluation is not finite.
+/// The part of a step or an evaluation that is not finite.
 #[derive(Default)]
 struct NonFiniteTensors {
     /// The description of an input.

@@ -34,7 +34,7 @@ pub(crate) struct Environment {
     pub(crate) gpus: Option<String>,
     /// The folder of the crate's manifest. Paths of files are relative to it.
     pub(crate) folder: Option<PathBuf>,
-    /// What the manifest tells.
+    /// The facts of the manifest.
     pub(crate) manifest: Manifest,
     /// True if an editor requests the expansion. A search would take too long for it.
     pub(crate) is_editor: bool,

@@ -18,7 +18,7 @@ use toml::de::{DeTable, DeValue};
 
 const LIBRARY: &str = "soybean";
 
-/// What a crate's manifest tells.
+/// The facts that a crate's manifest tells.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Manifest {
     /// The library's name in the crate, if the manifest tells it.

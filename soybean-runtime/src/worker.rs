@@ -82,8 +82,8 @@ impl Worker {
     fn serve(&mut self, command: Command<'_>, host_io: &mut HostIo) -> Result<(), Error> {
         let model = self.model.clone();
         let tables = model.get().tables();
-        let report = Arc::clone(&self.shared.reports);
-        let report = &report[self.rank];
+        let reports = Arc::clone(&self.shared.reports);
+        let report = &reports[self.rank];
         match command {
             Command::Train(TrainStep {
                 entry,
@@ -97,33 +97,32 @@ impl Worker {
                 let inspected = is_inspected.then_some(&mut inspection);
                 let is_update = is_update(context.counters, tables);
                 let train: Steps<'_> = &|model, rank| model.train(entry, rank);
+                let accumulate: Steps<'_> = &|model, rank| model.accumulate(rank);
                 let (steps, numbers) = match (is_update, &tables.entries[entry].training) {
                     (true, Some(it)) => (train, (Some(it.loss), it.gradient_norm)),
                     (true, None) => (train, (None, None)),
-                    (false, _) => {
-                        let accumulate: Steps<'_> = &|model, rank| model.accumulate(rank);
-                        (accumulate, (tables.accumulate_loss, None))
-                    }
+                    (false, _) => (accumulate, (tables.accumulate_loss, None)),
                 };
                 self.step((entry, batch), host_io, trace_from, inspected, steps)?;
-                lock(report).inspection = inspection;
-                lock(report).non_finite_state = self.cpu.take_non_finite_state();
+                let mut report = lock(report);
+                report.inspection = inspection;
+                report.non_finite_state = self.cpu.take_non_finite_state();
                 if let (0, (Some(loss), norm)) = (self.rank, numbers) {
                     let norm = norm.map(|it| self.cpu.number(it)).transpose()?;
-                    let mut report = lock(report);
                     report.loss = self.cpu.number(loss)?;
                     report.gradient_norm = norm;
                 }
             }
             Command::Evaluate { entry, batch, is_inspected } => {
-                let mut inspection = Inspection::default();
-                let inspected = is_inspected.then_some(&mut inspection);
+                let mut seen = Inspection::default();
                 let steps: Steps<'_> = &|model, rank| model.evaluate(entry, rank);
+                let inspected = is_inspected.then_some(&mut seen);
                 self.step((entry, batch), host_io, None, inspected, steps)?;
-                lock(report).inspection = inspection;
-                let outputs: Vec<_> =
-                    tables.outputs_of(entry).iter().map(|it| (it.tile, it.buffer)).collect();
-                host_io.parts(tables, &mut self.cpu, &outputs, &mut lock(report).parts)?;
+                let outputs = tables.outputs_of(entry).iter().map(|it| (it.tile, it.buffer));
+                let outputs: Vec<_> = outputs.collect();
+                let mut report = lock(report);
+                report.inspection = seen;
+                host_io.parts(tables, &mut self.cpu, &outputs, &mut report.parts)?;
             }
             Command::Fetch(range) | Command::Save(range) => {
                 let tensors = range.buffers(tables);

@@ -44,7 +44,7 @@ mod tests {
     #[test]
     fn lines_and_tabs_are_left_and_other_controls_escaped() {
         let mut output = PrintableOutput(Vec::new());
-        write!(output, "epoch\t{}\n", "\u{1b}]0;x\u{7}\u{9b}2J\r\u{7f}ä").unwrap();
+        writeln!(output, "epoch\t\u{1b}]0;x\u{7}\u{9b}2J\r\u{7f}ä").unwrap();
         let found = String::from_utf8(output.0).unwrap();
         assert_eq!(found, "epoch\t\\u{1b}]0;x\\u{7}\\u{9b}2J\\r\\u{7f}ä\n");
     }

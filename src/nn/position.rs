@@ -16,6 +16,9 @@ pub fn rotary(x: Tensor, theta: f64) -> Tensor {
 
 /// Rotates queries or keys `x [.., length, features]` as [`rotary`] does, at these positions, `[..,
 /// length, 1]`: those of texts that begin before `x`, for example.
+///
+/// # Panics
+/// If the number of features is odd; in a model, this is a compile error.
 #[crate::layer]
 pub fn rotary_at(x: Tensor, positions: Tensor, theta: f64) -> Tensor {
     let features = x.dim(-1);

@@ -14,6 +14,9 @@ pub fn double_conv(x: Tensor, out_channels: usize) -> Tensor {
 
 /// Goes one level down: a maximum over 2 x 2 pixels, and a [`double_conv`] to twice the channels.
 /// Height and width of `x [n, c, h, w]` are even; the result is `[n, 2 * c, h / 2, w / 2]`.
+///
+/// # Panics
+/// If the height or the width is odd; in a model, this is a compile error.
 #[crate::layer]
 pub fn unet_down(x: Tensor) -> Tensor {
     let (height, width) = (x.dim(2), x.dim(3));

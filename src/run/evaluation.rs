@@ -56,7 +56,7 @@ pub(crate) fn evaluate_dataset(
     Ok(found.expect("only `is_stopped` ends an evaluation"))
 }
 
-/// What an evaluation needs of a model.
+/// The parts of a model that an evaluation needs.
 #[derive(Clone, Copy)]
 pub(crate) struct EvaluatedModel<'a> {
     pub(crate) tables: &'a Tables,

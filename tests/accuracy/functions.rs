@@ -36,7 +36,7 @@ struct Function {
     units: [Unit; 2],
     /// The most units by which values and derivatives differ from exact ones.
     limits: [f64; 2],
-    /// Whether a finite number has a finite value and slope.
+    /// True for numbers of which a finite one has a finite value and slope.
     domain: fn(f64) -> bool,
 }
 
@@ -164,6 +164,7 @@ fn libm_erf(x: f64) -> f64 {
 }
 
 /// Numbers of every exponent, dense between -30 and 30, and near halves.
+#[expect(clippy::cast_possible_truncation, reason = "single precision has these powers of 2")]
 fn finite() -> Vec<f32> {
     let exponents = (-149..=126).flat_map(|exponent| {
         [1.0, 1.37, 1.99].map(|it: f32| (f64::from(it) * 2.0_f64.powi(exponent)) as f32)

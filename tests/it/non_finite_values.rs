@@ -1,5 +1,6 @@
 //! Next values of parameters, buffers and states that are not finite, though the loss is: the step
 //! fails, names the operator and its line, and nothing of it reaches a checkpoint.
+#![expect(clippy::cognitive_complexity, reason = "the macro is a block for each model")]
 
 use std::path::{Path, PathBuf};
 
@@ -103,12 +104,13 @@ macro_rules! check {
     }};
     (@on $name:ident $on:ident, $rate:expr, $n_good:expr, $tensor:expr, $operator:expr) => {{
         let _function = $name::$on::forward;
-        let error = fails::<$name::$on::Network>(Device::Cpu, $rate, $n_good);
-        let step = $n_good + 1;
+        let n_good: usize = $n_good;
+        let error = fails::<$name::$on::Network>(Device::Cpu, $rate, n_good);
+        let step = n_good + 1;
         assert!(error.contains(&format!("that step {step} would leave {}", $tensor)), "{error}");
         let config = Config { device: Device::Cpu, learning_rate: $rate, ..Config::default() };
         let mut trainer = $name::$on::Trainer::new(config).unwrap();
-        for _ in 0..$n_good {
+        for _ in 0..n_good {
             trainer.step(&$name::$on::Batch { x: &[2.0; 32] }).unwrap();
         }
         let error = trainer.step(&$name::$on::Batch { x: &X }).unwrap_err().to_string();

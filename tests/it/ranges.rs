@@ -230,7 +230,8 @@ fn counters_are_those_of_the_model() {
     };
     of(|_| {}).unwrap();
     of(|it| (it.n_steps, it.n_updates, it.n_good) = (1 << 53, 1 << 53, 1999)).unwrap();
-    let cases: [(&str, fn(&mut Counters)); 10] = [
+    type Change = fn(&mut Counters);
+    let cases: [(&str, Change); 10] = [
         ("n_accumulated", |it| it.n_accumulated = 1),
         ("n_accumulated", |it| it.n_accumulated = u64::MAX),
         ("n_steps", |it| it.n_steps = u64::MAX),

@@ -88,9 +88,11 @@ mod by_hand {
         let mut h = left * 0.5;
         let w = param("cell", [6, 8], zeros());
         let twice = [param("twice_0", [6, 6], zeros()), param("twice_1", [6, 6], zeros())];
-        for t in 0..2 {
-            h = cell(a.slice(1, 2 * t, 2 * t + 2), h, w);
-            h = dense(dense(h, twice[t]), twice[t]);
+        let mut start = 0;
+        for w_of_step in twice {
+            h = cell(a.slice(1, start, start + 2), h, w);
+            h = dense(dense(h, w_of_step), w_of_step);
+            start += 2;
         }
         let first = param("first", [6, 6], zeros());
         let second = param("second", [6, 6], zeros());

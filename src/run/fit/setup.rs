@@ -58,16 +58,8 @@ pub(crate) fn fit(
     let initial = initialize(trainer, config, &identity, observer, |trainer| {
         custom.map_or(Ok(()), |it| check_custom_metric(it, trainer, &mut held_out, tables, config))
     })?;
-    let mut progress = initial.progress;
-    if initial.checkpoint.is_some() && progress.n_batches != n_batches {
-        let found = progress.n_batches;
-        note(observer, &format!("an epoch has {n_batches} batches now, and had {found} before"));
-    }
-    progress.n_batches = n_batches;
-    if progress.batch >= n_batches && !progress.is_pending {
-        progress.end_epoch();
-    }
     let (resumed, checkpoints) = (initial.checkpoint.as_ref(), initial.checkpoints.as_ref());
+    let progress = in_epochs_of(n_batches, initial.progress, resumed, observer);
     let best_weights = BestWeights::before(trainer, config, &progress, resumed, checkpoints)?;
     let start = Start {
         n_done: progress.step,
@@ -106,6 +98,24 @@ pub(crate) fn fit(
         _lock: initial.lock,
     };
     run.complete()
+}
+
+/// Returns the progress of a run whose epochs have so many batches.
+fn in_epochs_of(
+    n_batches: u64,
+    progress: RunProgress,
+    resumed: Option<&Checkpoint>,
+    observer: &mut Observer<'_>,
+) -> RunProgress {
+    let found = progress.n_batches;
+    if resumed.is_some() && found != n_batches {
+        note(observer, &format!("an epoch has {n_batches} batches now, and had {found} before"));
+    }
+    let mut progress = RunProgress { n_batches, ..progress };
+    if progress.batch >= n_batches && !progress.is_pending {
+        progress.end_epoch();
+    }
+    progress
 }
 
 /// Returns what a resumed run compares, and notes how the columns of the data are taken.

@@ -96,6 +96,7 @@ macro_rules! check {
 }
 
 #[test]
+#[expect(clippy::cognitive_complexity, reason = "the macro is a block for each model")]
 fn states_move_between_layouts() {
     check!(channels_first: channels_last rounded on_four on_three);
 }

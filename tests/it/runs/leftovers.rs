@@ -1,4 +1,4 @@
-//! What a killed run left behind is removed, also by a run that has nothing to do.
+//! The leftovers of a killed run are removed, also by a run that has nothing to do.
 
 use std::fs;
 

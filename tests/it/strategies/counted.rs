@@ -237,7 +237,8 @@ impl Rows {
     fn new() -> Self {
         let n = ROWS * N_STEPS;
         let is_counted = |row: &usize| *row == 3 || *row > 2 * ROWS;
-        let label = |row: usize| if is_counted(&row) { (row % CLASSES) as i32 } else { IGNORED };
+        let class = |row: usize| i32::try_from(row % CLASSES).unwrap();
+        let label = |row: usize| if is_counted(&row) { class(row) } else { IGNORED };
         let number =
             |row: usize, at: usize| if (row + at) % 3 == 1 { 0.0 } else { 0.5 + at as f32 };
         let mask = (0..n).flat_map(|row| {
