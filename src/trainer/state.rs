@@ -37,7 +37,7 @@ impl<N: Network> Trainer<N> {
     /// the progress of its run. The checkpoint may be of another plan or number of devices.
     ///
     /// # Errors
-    /// As [`runtime::Trainer::restore`].
+    /// As [`soybean_runtime::Trainer::restore`].
     pub fn restore(&mut self, checkpoint: &Checkpoint) -> Result<Progress, Error> {
         let progress = self.inner.restore(checkpoint)?;
         self.numberings = Numberings::stored(&progress);
