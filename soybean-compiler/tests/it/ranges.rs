@@ -36,8 +36,18 @@ const SETTINGS: &[(&str, &str, NumberRange)] = &[
 
 /// Arguments that are elements of tensors, not settings: they may be infinite or NaN, as
 /// `masked_fill(mask, -inf)` has them.
-const ELEMENTS: &[&str] =
-    &["value", "left", "right", "other", "exponent", "input", "weight", "pos_weight", "bias"];
+const ELEMENTS: &[&str] = &[
+    "value",
+    "left",
+    "right",
+    "other",
+    "exponent",
+    "input",
+    "weight",
+    "pos_weight",
+    "bias",
+    "count",
+];
 
 /// Calls an operator with the arguments of a sample, one of which is a number instead.
 fn call(sample: &Sample, position: usize, number: Argument) -> Result<Argument, String> {
