@@ -1,6 +1,8 @@
 //! The check that the numbers of a checkpoint are finite: a run that went on with others could only
 //! fail.
 
+use soybean_plan::GRADIENT_SUM;
+
 use crate::{Error, naming, tensor_file::checkpoint_error};
 
 /// The numbers of one tensor, as far as they were seen.
@@ -25,7 +27,7 @@ impl FiniteCheck {
     /// anything, since a model may drop those that are not finite.
     pub(crate) fn finish(self, file: &str, tensor: &str) -> Result<(), Error> {
         let is_of_model = naming::is_shard(file, naming::MODEL);
-        let is_sum = !is_of_model && tensor.ends_with(".gradient_sum");
+        let is_sum = !is_of_model && tensor.ends_with(GRADIENT_SUM);
         let found = match (self.has_nan, self.has_infinity) {
             (true, _) if !is_sum => "NaN",
             (_, true) if !is_sum && !is_of_model => "an infinity",
