@@ -4,8 +4,14 @@ use std::sync::{
     Arc, Mutex, MutexGuard, PoisonError,
     atomic::{AtomicBool, Ordering},
 };
+#[cfg(any(feature = "cuda", feature = "mpi"))]
+use std::time::Duration;
 
 use crate::{Error, barrier::Barrier};
+
+/// Time that the threads for GPUs have to stop after an error.
+#[cfg(any(feature = "cuda", feature = "mpi"))]
+pub(crate) const STOPPING_TIME: Duration = Duration::from_secs(2);
 
 /// The first error of a run, and the barriers at which ranks may wait.
 #[derive(Default)]

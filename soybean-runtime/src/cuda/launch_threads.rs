@@ -18,12 +18,10 @@ use std::{
 use soybean_plan::ThreadOwner;
 
 use super::{gpu::Gpu, step_launch::StepLaunch};
-use crate::{Error, ErrorKind};
+use crate::{Error, ErrorKind, abort::STOPPING_TIME};
 
 /// Time between two looks of the trainer's thread at the threads that queue.
 const WATCH_INTERVAL: Duration = Duration::from_millis(1);
-/// Time for which threads may go on after an error.
-pub(super) const STOPPING_TIME: Duration = Duration::from_secs(2);
 
 /// The launching threads of all GPUs. They sleep between steps.
 pub(super) struct LaunchThreads {

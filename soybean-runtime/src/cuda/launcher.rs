@@ -10,7 +10,7 @@ use std::{
 use super::{
     device_set::{DeviceSet, TimingEvents},
     gpu::Gpu,
-    launch_threads::{LaunchThreads, STOPPING_TIME},
+    launch_threads::LaunchThreads,
     peers::Peers,
     phase_runner::PhaseRunner,
     queue_progress::QueueProgress,
@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     Error, ErrorKind,
-    abort::lock,
+    abort::{STOPPING_TIME, lock},
     backoff::{LONG_SLEEP, LONG_WAIT},
 };
 

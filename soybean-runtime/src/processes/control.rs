@@ -20,7 +20,10 @@ use super::{
     progress::{Operation, Progress, ProgressList},
     silence::{Observation, PeerTimeout, Silence},
 };
-use crate::{Error, ErrorKind, abort::lock};
+use crate::{
+    Error, ErrorKind,
+    abort::{STOPPING_TIME, lock},
+};
 
 /// Interval at which a waiting process polls for messages.
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
@@ -28,8 +31,10 @@ const POLL_INTERVAL: Duration = Duration::from_millis(1);
 const PEER_FAILURE_TIMEOUT: Duration = Duration::from_millis(500);
 /// Time for which a process waits for others to reach an error that all processes have in common.
 const COMMON_FAILURE_TIMEOUT: Duration = Duration::from_secs(2);
-/// Time for which failed processes wait for the others to end, before all are aborted.
-const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
+/// Time for which failed processes wait for the others to end, before all are aborted. The one that
+/// prints the error first stops its threads, and hears what others found.
+const SHUTDOWN_TIMEOUT: Duration =
+    STOPPING_TIME.saturating_add(PEER_FAILURE_TIMEOUT).saturating_add(Duration::from_secs(2));
 
 /// Time between the signs of life of a process that has not started a trainer.
 const FIRST_INTERVAL_MILLISECONDS: u64 = 500;
