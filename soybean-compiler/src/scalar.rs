@@ -90,6 +90,20 @@ impl ScalarBuilder {
         }
     }
 
+    /// Returns the dividend and the divisor of a quotient times a power of 2, which has one
+    /// rounding less than the product.
+    fn as_quotient(&self, quotient: Register, factor: f64) -> Option<(Register, f64)> {
+        let Instruction::Binary(Binary::Divide, dividend, divisor) =
+            self.instructions[quotient as usize]
+        else {
+            return None;
+        };
+        let is_power = factor.is_normal() && factor.to_bits().trailing_zeros() >= 52;
+        let divisor = self.as_constant(divisor)? / factor;
+        let is_usual = (1e-30..1e30).contains(&divisor.abs());
+        (is_power && is_usual).then_some((dividend, divisor))
+    }
+
     /// Adds a function of one register.
     pub fn unary(&mut self, function: Unary, x: Register) -> Register {
         match (function, self.as_constant(x)) {
@@ -106,6 +120,12 @@ impl ScalarBuilder {
 
     /// Adds a function of two registers.
     pub fn binary(&mut self, function: Binary, x: Register, y: Register) -> Register {
+        if let (Binary::Multiply, Some(factor)) = (function, self.as_constant(y))
+            && let Some((dividend, divisor)) = self.as_quotient(x, factor)
+        {
+            let divisor = self.constant(divisor);
+            return self.div(dividend, divisor);
+        }
         match (function, self.as_constant(x), self.as_constant(y)) {
             (Binary::Add, Some(a), Some(b)) => self.constant(a + b),
             (Binary::Subtract, Some(a), Some(b)) => self.constant(a - b),
@@ -436,6 +456,25 @@ pub fn join(programs: &[ScalarProgram], n_inputs: usize) -> ScalarProgram {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_quotient_times_a_power_of_2_is_a_quotient() {
+        let times = |factor: f64, divisor: f64| {
+            let mut it = ScalarBuilder::default();
+            let (x, divisor) = (it.input(0), it.constant(divisor));
+            let quotient = it.div(x, divisor);
+            let product = it.scale(quotient, factor);
+            it.finish(product).to_string()
+        };
+        assert_eq!(times(0.125, 0.75), "div(x0, 6)");
+        assert_eq!(times(-0.5, 3.0), "div(x0, -6)");
+        // Another factor would round the divisor, and this one would make it infinite in f32.
+        assert_eq!(times(0.375, 3.0), "mul(div(x0, 3), 0.375)");
+        assert_eq!(
+            times(2.0_f64.powi(-126), 49.0),
+            format!("mul(div(x0, 49), {})", 2.0_f64.powi(-126))
+        );
+    }
 
     #[test]
     fn composing_folds_constants_and_shares_equal_instructions() {
