@@ -2,10 +2,10 @@
 //!
 //! They avoid further errors in the rest of the user's crate.
 
-use proc_macro2::TokenStream;
+use proc_macro2::{TokenStream, TokenTree};
 use quote::{ToTokens, quote};
 use soybean_plan::{DType, Mode};
-use syn::{FnArg, Item, ItemFn, Pat};
+use syn::{FnArg, Item, ItemConst, ItemFn, Pat, Visibility};
 
 use crate::{
     erase::erase_dims,
@@ -68,7 +68,9 @@ pub(crate) fn for_faults(
                     use ::soybean::prelude::*;
                 )
             });
-            let items = model.items().iter().filter_map(|item| without_fault(model, item, mode));
+            let is_reported = errors_are_ours(evaluator);
+            let items = model.items().iter().filter(|it| !is_reported || !is_of_bodies(model, it));
+            let items = items.filter_map(|item| without_fault(model, item, mode));
             quote! {
                 #errors
                 #(#attributes)*
@@ -77,6 +79,33 @@ pub(crate) fn for_faults(
             }
         }
     }
+}
+
+/// Returns whether the macro reports all errors, so that rustc need not see what it would refuse.
+fn errors_are_ours(evaluator: &Evaluator<'_>) -> bool {
+    !evaluator.diagnostics.is_empty() && evaluator.left_to_rustc.is_none()
+}
+
+/// Returns whether an item is a private const that bodies alone read, which are left out. rustc
+/// would compute it, however large it is.
+fn is_of_bodies(model: &Model, item: &Item) -> bool {
+    let Item::Const(constant) = item else { return false };
+    let is_needed = |other: &Item| match other {
+        Item::Fn(it) if it.sig.constness.is_none() => {
+            names(erase_dims(it.sig.to_token_stream()), constant)
+        }
+        Item::Macro(_) => false,
+        other => !std::ptr::eq(other, item) && names(other.to_token_stream(), constant),
+    };
+    matches!(constant.vis, Visibility::Inherited) && !model.items().iter().any(is_needed)
+}
+
+fn names(tokens: TokenStream, constant: &ItemConst) -> bool {
+    tokens.into_iter().any(|token| match token {
+        TokenTree::Ident(it) => it == constant.ident,
+        TokenTree::Group(it) => names(it.stream(), constant),
+        TokenTree::Punct(_) | TokenTree::Literal(_) => false,
+    })
 }
 
 /// Returns an error that only shows if rustc does not report those that the macro leaves to it.

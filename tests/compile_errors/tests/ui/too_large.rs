@@ -49,4 +49,14 @@ pub mod calls {
     }
 }
 
+#[soybean::model(gpus = 2)]
+pub mod arrays {
+    use soybean::prelude::*;
+    const TABLE: [[[usize; 10000]; 10000]; 10000] = [[[1; 10000]; 10000]; 10000];
+
+    pub fn forward(x: Tensor<f32, 64, 784>) -> Tensor {
+        (x * TABLE[0][0][0] as f64).mean(..)
+    }
+}
+
 fn main() {}
