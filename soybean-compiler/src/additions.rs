@@ -17,7 +17,7 @@ use crate::{
     network::Network,
     operator::{Operator, Rounding},
     operators::{
-        accumulate::AccumulatedTotal,
+        accumulate::Accumulate,
         addition::Addition,
         combination::Combination,
         elementwise::{Elementwise, add, all_dims, sub},
@@ -267,7 +267,10 @@ fn with_first(
 fn as_map(graph: &Graph, value: Value) -> Option<Elementwise> {
     let shape = graph.shape(value);
     let addition = graph.operator_as::<Addition>(value).map(|it| it.as_map(shape));
-    let total = graph.operator_as::<AccumulatedTotal>(value).map(|it| it.as_map(shape));
+    let total = graph
+        .operator_as::<Accumulate>(value)
+        .filter(|it| it.is_total())
+        .map(|it| it.as_map(shape));
     addition.or(total).or_else(|| graph.operator_as::<Combination>(value).map(|it| it.map.clone()))
 }
 

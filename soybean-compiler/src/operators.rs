@@ -23,7 +23,7 @@ pub mod reshape;
 pub mod total;
 mod window;
 
-use accumulate::AccumulatedTotal;
+use accumulate::Accumulate;
 use addition::Addition;
 use combination::Combination;
 use elementwise::Elementwise;
@@ -40,5 +40,6 @@ pub(crate) fn map_of(operator: &Operator) -> Option<&Elementwise> {
 
 /// Returns whether an operator adds up or combines tensors that may be partial sums.
 pub(crate) fn combines_terms(operator: &Operator) -> bool {
-    operator.is::<Addition>() || operator.is::<AccumulatedTotal>() || operator.is::<Combination>()
+    let is_total = operator.downcast_ref::<Accumulate>().is_some_and(Accumulate::is_total);
+    is_total || operator.is::<Addition>() || operator.is::<Combination>()
 }

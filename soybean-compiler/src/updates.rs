@@ -16,7 +16,7 @@ use crate::{
     graph::{Graph, Source},
     network::{GradientSum, Network},
     operators::{
-        accumulate::{Accumulate, AccumulatedTotal},
+        accumulate::Accumulate,
         elementwise::{Elementwise, add_elementwise, all_dims},
         reduce::Reduce,
     },
@@ -276,9 +276,9 @@ impl UpdateWriter<'_> {
     fn summed(&mut self, name: &str, parameter: Option<Value>, term: Value) -> Value {
         let shape = self.graph.shape(term);
         let state = self.graph.add_source(name, DType::F32, shape, Source::State);
-        let next = self.graph.add(Accumulate.into(), &[state, term]);
+        let next = self.graph.add(Accumulate::Kept.into(), &[state, term]);
         self.gradient_sums.push(GradientSum { parameter, state, next });
-        let total = AccumulatedTotal { has_batch: self.has_batch };
+        let total = Accumulate::Total { has_batch: self.has_batch };
         self.graph.add(total.into(), &[state, term])
     }
 

@@ -195,11 +195,9 @@ impl Lowering<'_> {
     /// Returns the operator of a next value as a map, if it is one.
     fn map_of(&self, next: Value) -> Option<Elementwise> {
         let graph = &self.tiled.network.graph;
-        let is_sum = graph.operator_as::<Accumulate>(next).is_some();
-        match is_sum {
-            true => Some(Accumulate::as_map(graph.shape(next))),
-            false => graph.operator_as::<Elementwise>(next).cloned(),
-        }
+        let sum = graph.operator_as::<Accumulate>(next);
+        sum.map(|it| it.as_map(graph.shape(next)))
+            .or_else(|| graph.operator_as::<Elementwise>(next).cloned())
     }
 
     /// Joins the maps of an update into one kernel, if they have the same shape and partitioning.
