@@ -31,6 +31,8 @@
 //!   `reparametrization`.
 //! - **Mini-bucket elimination** (Dechter and Rish 2003, with the cost shifting of Ihler et al.
 //!   2012) bounds what message passing cannot: `mini_buckets`.
+//! - **Local search** gives all variables of a forest their best labels at once, forest after
+//!   forest: `local_search`.
 //! - **Color refinement** (Weisfeiler and Leman 1968; for lifted inference, Kersting et al. 2014)
 //!   finds variables with equal neighborhoods; the quotient problem gives a first assignment:
 //!   `quotient`.
@@ -54,6 +56,7 @@ mod decomposition;
 mod elimination;
 mod elimination_order;
 mod interner;
+mod local_search;
 mod mini_buckets;
 mod problem;
 mod progress;

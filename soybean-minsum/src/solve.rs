@@ -4,8 +4,9 @@
 //! 1. Variables with few neighbors are eliminated exactly.
 //! 2. If most variables repeat others, the quotient problem gives a first assignment and the first
 //!    messages.
-//! 3. Passes of message passing raise the lower bound, decode assignments and rule out labels. Once
-//!    enough labels are gone, the next round begins with the problem that remains.
+//! 3. Passes of message passing raise the lower bound, decode assignments, which local search
+//!    improves, and rule out labels. Once enough labels are gone, the next round begins with the
+//!    problem that remains.
 //! 4. Where passes stall, the search aims at a cost just above the bound. Few labels remain below
 //!    such an aim, and mini-buckets handle the remaining variables. If they find that no assignment
 //!    costs less than the aim, the bound rises to it. Otherwise they may find a better assignment;
@@ -16,6 +17,7 @@ use super::{
     decomposition::DualDecomposition,
     elimination::{Elimination, minimize},
     elimination_order::{EliminationOrder, Limits},
+    local_search::LocalSearch,
     mini_buckets::eliminate_in_mini_buckets,
     problem::PairwiseProblem,
     progress::{Aim, N_PASSES, Progress},
@@ -34,7 +36,7 @@ pub struct Solution {
     pub lower_bound: i64,
     /// The number of entries of the largest table made.
     pub largest_table: usize,
-    /// The work done, in table entries.
+    /// The work done, in table entries, without that of local search: at most as much again.
     pub work: u64,
 }
 
@@ -47,7 +49,7 @@ pub struct Improvement {
     pub lower_bound: i64,
     /// The number of entries of the largest table made.
     pub largest_table: usize,
-    /// The work done, in table entries.
+    /// The work done, in table entries, without that of local search: at most as much again.
     pub work: u64,
 }
 
@@ -83,6 +85,10 @@ pub(crate) const ENTRIES_OF_COMBINATION: u64 = 8;
 const FIRST_WORK: u64 = 1 << 13;
 /// The work for messages of the quotient problem, in passes of the whole problem.
 const QUOTIENT_PASSES: u64 = 2;
+/// The quotient problem gets this part of the work: 1/2.
+const QUOTIENT_PART: u64 = 2;
+/// Each assignment gets at most this part of the work that is left for local search: 1/16.
+const LOCAL_SEARCH_PART: u64 = 16;
 /// The fraction of the work that goes into an exact proof before a gap may be left: 1/16.
 const EXACT_SHARE: u64 = 16;
 
@@ -145,6 +151,8 @@ struct Budget {
     /// The work done. It may exceed what was given by the last step.
     work_done: u64,
     gap: i64,
+    /// The work that is left for local search. It has its own, so that proofs keep theirs.
+    local_search_work: u64,
     /// The gap may be left once less work than this is left. Before that, the proof may be cheap.
     exact_until: u64,
     /// True until the quotient has been tried.
@@ -160,6 +168,7 @@ impl Budget {
             work_done: 0,
             gap,
             decomposition_work,
+            local_search_work: work,
             exact_until: work - work / EXACT_SHARE,
             may_use_quotient: true,
         }
@@ -241,13 +250,13 @@ impl Core {
         else {
             return Reparametrization::new(self.problem.clone());
         };
-        let share = budget.work / 8;
-        let options = Options { gap: budget.gap, ..Options::with_work(share) };
+        let options =
+            Options { gap: budget.gap, ..Options::with_work(budget.work / QUOTIENT_PART) };
         let mut inner = Budget { may_use_quotient: false, ..Budget::new(options) };
         let found = refine(&quotient.problem, self.limit, &mut inner);
         budget.spend(inner.work_done);
         if let Some(labels) = found.labels {
-            self.offer(quotient.lift(&labels));
+            self.offer_improved(quotient.lift(&labels), budget);
         }
         let mut passes = Reparametrization::new(quotient.problem.clone());
         let n_passes = self.pass_work / reparametrization::pass_work(&quotient.problem);
@@ -307,7 +316,7 @@ impl Core {
     ) -> Vec<Vec<usize>> {
         let Pass { within, decoded } = reparametrization.pass(limit - 1);
         budget.spend(self.pass_work);
-        self.offer(decoded);
+        self.offer_improved(decoded, budget);
         let is_infeasible = within.iter().any(Vec::is_empty);
         let reached = if is_infeasible { limit } else { reparametrization.lower_bound };
         self.best.lower_bound = self.best.lower_bound.max(reached);
@@ -365,6 +374,14 @@ impl Core {
         if let Some(labels) = inner.labels {
             self.offer(labels_at(within, &labels));
         }
+    }
+
+    /// Improves an assignment by local search, and keeps it if it costs less than the limit.
+    fn offer_improved(&mut self, mut labels: Vec<usize>, budget: &mut Budget) {
+        let work = budget.local_search_work / LOCAL_SEARCH_PART;
+        let done = LocalSearch::new(&self.problem).improve(&mut labels, work);
+        budget.local_search_work = budget.local_search_work.saturating_sub(done);
+        self.offer(labels);
     }
 
     /// Keeps an assignment if it costs less than the limit, and lowers the limit to its cost.
