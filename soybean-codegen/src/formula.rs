@@ -160,6 +160,10 @@ fn binary(function: Binary, a: u16, b: u16) -> String {
         Binary::Subtract => format!("r{a} - r{b}"),
         Binary::Multiply => format!("r{a} * r{b}"),
         Binary::Divide => format!("r{a} / r{b}"),
+        Binary::FloorDivide | Binary::FloorDivideIntegers => {
+            format!("soybean_floor_divide(r{a}, r{b})")
+        }
+        Binary::Remainder | Binary::RemainderOfIntegers => format!("soybean_remainder(r{a}, r{b})"),
         Binary::Maximum => format!("soybean_maximum(r{a}, r{b})"),
         Binary::Power => format!("powf(r{a}, r{b})"),
         Binary::Equal | Binary::EqualIntegers => format!("r{a} == r{b} ? 1.0f : 0.0f"),
@@ -168,8 +172,6 @@ fn binary(function: Binary, a: u16, b: u16) -> String {
         Binary::AddIntegers => format!("(int)((unsigned)r{a} + (unsigned)r{b})"),
         Binary::SubtractIntegers => format!("(int)((unsigned)r{a} - (unsigned)r{b})"),
         Binary::MultiplyIntegers => format!("(int)((unsigned)r{a} * (unsigned)r{b})"),
-        Binary::FloorDivideIntegers => format!("soybean_floor_divide(r{a}, r{b})"),
-        Binary::RemainderOfIntegers => format!("soybean_remainder(r{a}, r{b})"),
         Binary::Noise => format!("soybean_noise(r{a}, r{b})"),
     }
 }

@@ -138,6 +138,23 @@ __device__ __forceinline__ int soybean_remainder(int x, int y) {
   return (int)((unsigned)x - (unsigned)soybean_floor_divide(x, y) * (unsigned)y);
 }
 
+// As of integers, from the exact remainder of the division that truncates.
+__device__ __forceinline__ bool soybean_is_shifted(float rest, float divisor) {
+  return rest != 0.0f && (rest < 0.0f) != (divisor < 0.0f);
+}
+__device__ __forceinline__ float soybean_floor_divide(float x, float y) {
+  const float rest = fmodf(x, y), quotient = (x - rest) / y - (soybean_is_shifted(rest, y) ? 1.0f : 0.0f);
+  // Zeros have the sign of the quotient.
+  if (quotient == 0.0f || y == 0.0f) return floorf(x / y);
+  // The quotient of a multiple of `y` is an integer but for rounding. PyTorch rounds halves down.
+  const float below = floorf(quotient);
+  return below + (quotient - below > 0.5f ? 1.0f : 0.0f);
+}
+__device__ __forceinline__ float soybean_remainder(float x, float y) {
+  const float rest = fmodf(x, y);
+  return soybean_is_shifted(rest, y) ? rest + y : rest;
+}
+
 __device__ __forceinline__ float soybean_value(float x) { return x; }
 __device__ __forceinline__ float soybean_value(bf16 x) { return __uint_as_float((unsigned)x << 16); }
 __device__ __forceinline__ float soybean_value(int x) { return (float)x; }

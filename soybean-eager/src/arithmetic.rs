@@ -9,6 +9,8 @@ use std::{
     },
 };
 
+use soybean_plan::Binary;
+
 use super::{
     Tensor,
     arena::Value,
@@ -139,13 +141,13 @@ impl Tensor {
     /// If the shapes do not broadcast.
     #[must_use]
     pub fn floor_divide(self, other: impl Operand) -> Self {
-        let of_numbers = |left: f64, right: f64| (left / right).floor();
+        let of_numbers = |left, right| Binary::FloorDivide.evaluate(left, right);
         let operands = [self, other.into_tensor()];
         exact("floor_divide", operands, &of_numbers, Some(soybean_plan::floor_divide))
     }
 
-    /// Returns `x - floor(x / other) other`, whose sign is that of `other`, a tensor or a number:
-    /// Python's `%`, and not Rust's. An integer by 0 is itself.
+    /// Returns `x - floor(x / other) other` without rounding on the way. Its sign is that of
+    /// `other`, a tensor or a number: Python's `%`, and not Rust's. An integer by 0 is itself.
     ///
     /// ```
     /// # use soybean::Tensor;
@@ -158,7 +160,7 @@ impl Tensor {
     /// If the shapes do not broadcast.
     #[must_use]
     pub fn remainder(self, other: impl Operand) -> Self {
-        let of_numbers = |left: f64, right: f64| left - (left / right).floor() * right;
+        let of_numbers = |left, right| Binary::Remainder.evaluate(left, right);
         let operands = [self, other.into_tensor()];
         exact("remainder", operands, &of_numbers, Some(soybean_plan::remainder))
     }

@@ -87,7 +87,8 @@ pub use program::{
 };
 pub use run_scalar::RunScalar;
 pub use scalar::{
-    Binary, Instruction, Register, ScalarProgram, Unary, floor_divide, noise, remainder,
+    Binary, Instruction, Register, ScalarProgram, Unary, floor_divide, floor_of_quotient, noise,
+    remainder, remainder_by_floor,
 };
 pub use schedule::{Access, Lane, Schedule, Wait};
 pub use separate_weights::separate_weights;

@@ -239,6 +239,11 @@ functions! {
         Multiply = "mul",
         /// `x / y`
         Divide = "div",
+        /// The largest integer that is not above the exact quotient, before it is rounded.
+        FloorDivide = "floor_divide",
+        /// The exact `x - y floor(x / y)`, rounded. Its sign is that of `y`; it is `x` of an
+        /// infinite `y` of the same sign.
+        Remainder = "remainder",
         /// The larger of the two.
         Maximum = "maximum",
         /// `x^y`
@@ -281,6 +286,8 @@ impl Binary {
             | Self::Subtract
             | Self::Multiply
             | Self::Divide
+            | Self::FloorDivide
+            | Self::Remainder
             | Self::Maximum
             | Self::Power
             | Self::Equal
@@ -316,6 +323,31 @@ pub const fn remainder(x: i32, y: i32) -> i32 {
     x.wrapping_sub(floor_divide(x, y).wrapping_mul(y))
 }
 
+/// Returns the value of [`Binary::FloorDivide`], an infinity or NaN if the divisor is 0, given the
+/// exact remainder of the division that truncates. Of numbers of single precision it is exact
+/// before it is rounded to them.
+#[must_use]
+#[inline(always)]
+pub fn floor_of_quotient(x: f64, y: f64, rest: f64) -> f64 {
+    // The quotient of a multiple of `y` is an integer but for rounding.
+    let quotient = ((x - rest) / y).round() - if is_shifted(rest, y) { 1.0 } else { 0.0 };
+    // Zeros have the sign of the quotient.
+    if quotient == 0.0 || y == 0.0 { (x / y).floor() } else { quotient }
+}
+
+/// Returns the value of [`Binary::Remainder`], given the remainder of the division that truncates.
+#[must_use]
+#[inline(always)]
+pub fn remainder_by_floor(rest: f64, y: f64) -> f64 {
+    if is_shifted(rest, y) { rest + y } else { rest }
+}
+
+/// Returns whether the sign of a truncated division's remainder is not the divisor's.
+#[inline(always)]
+fn is_shifted(rest: f64, divisor: f64) -> bool {
+    rest != 0.0 && (rest < 0.0) != (divisor < 0.0)
+}
+
 /// Returns the value of [`Binary::Noise`]: the mixing steps of `MurmurHash3` over the bits of both
 /// numbers. Source: Appleby 2011.
 #[must_use]
@@ -338,6 +370,35 @@ const fn mixed(word: u32) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn division_of_special_numbers_is_that_of_pytorch() {
+        let (inf, nan) = (f64::INFINITY, f64::NAN);
+        // x, y, then the floor of the quotient and the remainder, with the signs of zeros.
+        for (x, y, quotient, rest) in [
+            (-7.0, 2.0, -4.0, 1.0),
+            (7.0, -2.0, -4.0, -1.0),
+            (-6.0, 2.0, -3.0, -0.0),
+            (1.0, 3.0, 0.0, 1.0),
+            (-1.0, -3.0, 0.0, -1.0),
+            (-0.0, 3.0, -0.0, -0.0),
+            (0.0, -3.0, -0.0, 0.0),
+            (-1e-300, 1e300, -1.0, 1e300),
+            (5.0, inf, 0.0, 5.0),
+            (-5.0, inf, -1.0, inf),
+            (inf, 2.0, nan, nan),
+            (1.0, 0.0, inf, nan),
+            (1.0, -0.0, -inf, nan),
+            (0.0, 0.0, nan, nan),
+            (nan, 1.0, nan, nan),
+        ] {
+            let found = [Binary::FloorDivide, Binary::Remainder].map(|it| it.evaluate(x, y));
+            for (found, expected) in found.into_iter().zip([quotient, rest]) {
+                let is_same = found.to_bits() == expected.to_bits();
+                assert!(is_same || found.is_nan() && expected.is_nan(), "{x} {y}: {found}");
+            }
+        }
+    }
 
     #[test]
     fn noise_is_uniform_along_rows_and_columns() {

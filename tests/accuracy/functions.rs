@@ -15,9 +15,11 @@ use soybean_fake_cuda::virtual_gpus::on_virtual_gpus;
 use soybean_plan::{DType, Init};
 use soybean_test_support::models::{call, finish};
 
+use crate::pairs::{PAIRS, Pair};
+
 /// The number in whose units in the last place an error is measured, at least 2^-126.
 #[derive(Clone, Copy, PartialEq)]
-enum Unit {
+pub(crate) enum Unit {
     /// The exact result.
     Result,
     /// The result or 1, whichever is larger: what saturates is less its limit.
@@ -247,7 +249,7 @@ fn exact(function: &Function, x: &[f32]) -> Vec<f64> {
 }
 
 /// Returns the error in units in the last place, and infinity where one of the two is no number.
-fn error(found: f32, exact: f64, x: f32, unit: Unit) -> f64 {
+pub(crate) fn error(found: f32, exact: f64, x: f32, unit: Unit) -> f64 {
     #[expect(clippy::cast_possible_truncation, reason = "the best result there is")]
     let rounded = exact as f32;
     if rounded.is_nan() && found.is_nan() || rounded.is_infinite() && found == rounded {
@@ -271,7 +273,7 @@ fn error(found: f32, exact: f64, x: f32, unit: Unit) -> f64 {
     }
 }
 
-fn largest(errors: impl Iterator<Item = (f64, f32)>) -> (f64, f32) {
+pub(crate) fn largest(errors: impl Iterator<Item = (f64, f32)>) -> (f64, f32) {
     errors.fold((0.0, 0.0), |most, it| if it.0 > most.0 { it } else { most })
 }
 
@@ -322,6 +324,14 @@ fn every_function_is_tried() {
     assert!(all.is_subset(&tried), "{:?}", all.difference(&tried));
 }
 
+const HEAD_OF_PAIRS: &str = "
+Functions of two numbers, also at pairs whose quotient is almost an integer. Errors are in ULP of the
+result.
+
+| function | ULP | derivatives, ULP |
+| --- | ---: | ---: |
+";
+
 const HEAD: &str = "
 ## Accuracy
 
@@ -348,6 +358,10 @@ fn the_table_is_up_to_date() {
         let [unit, of_derivative] = units.map(text);
         let [limit, derivative] = limits;
         let _ = writeln!(table, "| `{call}` | {limit} | {unit} | {derivative} | {of_derivative} |");
+    }
+    table.push_str(HEAD_OF_PAIRS);
+    for Pair { name, limits: [limit, derivatives], .. } in PAIRS {
+        let _ = writeln!(table, "| `{name}` | {limit} | {derivatives} |");
     }
     let path = format!("{}/docs/operators.md", env!("CARGO_MANIFEST_DIR"));
     let page = std::fs::read_to_string(&path).unwrap();

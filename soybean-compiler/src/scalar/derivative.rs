@@ -154,6 +154,12 @@ fn binary_terms(
             let product = b.mul(by_x, y);
             [Some(by_x), Some(b.unary(Unary::Negate, product))]
         }
+        // d (x - floor(x / z) z) = g by x, - floor(x / z) g by z
+        Binary::Remainder => {
+            let quotient = b.binary(Binary::FloorDivide, x, z);
+            let product = b.mul(g, quotient);
+            [Some(g), Some(b.unary(Unary::Negate, product))]
+        }
         // The larger one has the gradient; equal ones share it.
         Binary::Maximum => {
             let (zero, half) = (b.constant(0.0), b.scale(g, 0.5));
@@ -165,7 +171,8 @@ fn binary_terms(
             let [by_x, by_z] = power_terms(b, x, z, y).map(|slope| b.mul(g, slope));
             [Some(by_x), Some(by_z)]
         }
-        Binary::Equal
+        Binary::FloorDivide
+        | Binary::Equal
         | Binary::Greater
         | Binary::EqualIntegers
         | Binary::GreaterInteger

@@ -171,7 +171,11 @@ fn binary(function: Binary, x: Known, y: Known) -> Known {
         (_, Known::Value(x), Known::Value(y)) => return Known::Value(function.evaluate(x, y)),
         (Binary::Multiply, Known::Value(0.0), Known::Finite(_))
         | (Binary::Multiply, Known::Finite(_), Known::Value(0.0))
-        | (Binary::Divide, Known::Value(0.0), Known::Finite(Sign::Positive)) => {
+        | (
+            Binary::Divide | Binary::FloorDivide | Binary::Remainder,
+            Known::Value(0.0),
+            Known::Finite(Sign::Positive),
+        ) => {
             return Known::Value(0.0);
         }
         _ => {}
@@ -182,7 +186,10 @@ fn binary(function: Binary, x: Known, y: Known) -> Known {
         Binary::Subtract => both.map(|(x, y)| x.of_sum(y.negative())),
         Binary::Maximum => both.map(|(x, y)| x.of_maximum(y)),
         Binary::Multiply => both.map(|(x, y)| x.of_product(y)),
-        Binary::Divide => both.filter(|it| it.1 == Sign::Positive).map(|(x, y)| x.of_product(y)),
+        Binary::Divide | Binary::FloorDivide => {
+            both.filter(|it| it.1 == Sign::Positive).map(|(x, y)| x.of_product(y))
+        }
+        Binary::Remainder => both.filter(|it| it.1 == Sign::Positive).map(|_| Sign::NotNegative),
         Binary::Power => None,
         Binary::Equal
         | Binary::Greater

@@ -73,7 +73,9 @@ fn of_instruction(
                 Binary::Add | Binary::Subtract => x.linear & y.linear,
                 Binary::Multiply => x.linear & y.free | x.free & y.linear,
                 Binary::Divide => x.linear & y.free,
-                Binary::Maximum
+                Binary::FloorDivide
+                | Binary::Remainder
+                | Binary::Maximum
                 | Binary::Equal
                 | Binary::Greater
                 | Binary::EqualIntegers

@@ -50,7 +50,7 @@ pub fn n_flops(program: &ScalarProgram) -> u64 {
         Instruction::Binary(Binary::Divide, ..) => 4,
         Instruction::Binary(Binary::FloorDivideIntegers | Binary::RemainderOfIntegers, ..) => 10,
         Instruction::Binary(Binary::Noise, ..) => 10,
-        Instruction::Binary(Binary::Power, ..) => 20,
+        Instruction::Binary(Binary::Power | Binary::FloorDivide | Binary::Remainder, ..) => 20,
         Instruction::Binary(..) | Instruction::Select(..) => 1,
     };
     program.instructions.iter().map(flops).sum()

@@ -86,33 +86,19 @@ pub(super) const TABLE: &[Row] = &[
     },
     Row {
         name: "floor_divide",
-        doc: "The largest integer that is not above `left / right`; broadcast. No gradient flows through it, and an integer by 0 is 0.",
+        doc: "The largest integer that is not above the exact `left / right`; broadcast. No gradient flows through it, and an integer by 0 is 0.",
         arguments: &["left", "right"],
         build: |builder, arguments| {
-            divided(builder, arguments, |it, x, y| {
-                if it.is_integer(x) {
-                    return it.binary(Binary::FloorDivideIntegers, x, y);
-                }
-                let quotient = it.div(x, y);
-                it.unary(Unary::Floor, quotient)
-            })
+            divided(builder, arguments, [Binary::FloorDivide, Binary::FloorDivideIntegers])
         },
         samples: DIVISIONS,
     },
     Row {
         name: "remainder",
-        doc: "`left - floor(left / right) right`, whose sign is that of `right`; broadcast. An integer by 0 is itself.",
+        doc: "`left - floor(left / right) right` without rounding on the way; its sign is that of `right`; broadcast. An integer by 0 is itself.",
         arguments: &["left", "right"],
         build: |builder, arguments| {
-            divided(builder, arguments, |it, x, y| {
-                if it.is_integer(x) {
-                    return it.binary(Binary::RemainderOfIntegers, x, y);
-                }
-                let quotient = it.div(x, y);
-                let whole = it.unary(Unary::Floor, quotient);
-                let product = it.mul(whole, y);
-                it.sub(x, product)
-            })
+            divided(builder, arguments, [Binary::Remainder, Binary::RemainderOfIntegers])
         },
         samples: DIVISIONS,
     },
@@ -209,15 +195,15 @@ fn divide(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, 
 fn divided(
     builder: &mut Builder,
     arguments: &Arguments<'_>,
-    program: impl Fn(&mut ScalarBuilder, Register, Register) -> Register,
+    functions: [Binary; 2],
 ) -> Result<Argument, CallDiagnostic> {
-    let operands = [(0, arguments.comparable(builder, 0)?), (1, arguments.comparable(builder, 1)?)];
-    if let (Operand::Tensor(value), Operand::Number(0.0)) = (operands[0].1, operands[1].1)
+    let operands = [arguments.comparable(builder, 0)?, arguments.comparable(builder, 1)?];
+    if let [Operand::Tensor(value), Operand::Number(0.0)] = operands
         && builder.dtype(value) == DType::I32
     {
         return Err(arguments.fault(1, "integers are divided by 0"));
     }
-    compute(builder, arguments, &operands, &[0, 1], |it, x| program(it, x[0], x[1]))
+    exact(builder, arguments, functions)
 }
 
 fn powi(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, CallDiagnostic> {

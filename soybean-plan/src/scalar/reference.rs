@@ -1,6 +1,9 @@
 //! The meaning of scalar programs, in double precision.
 
-use super::{Binary, Instruction, ScalarProgram, Unary, floor_divide, noise, remainder};
+use super::{
+    Binary, Instruction, ScalarProgram, Unary, floor_divide, floor_of_quotient, noise, remainder,
+    remainder_by_floor,
+};
 
 impl ScalarProgram {
     /// Returns the results for these elements of the inputs and these run-time scalars.
@@ -59,6 +62,8 @@ impl Binary {
             Self::Subtract => x - y,
             Self::Multiply => x * y,
             Self::Divide => x / y,
+            Self::FloorDivide => floor_of_quotient(x, y, x % y),
+            Self::Remainder => remainder_by_floor(x % y, y),
             Self::Maximum if x.is_nan() || y.is_nan() => f64::NAN,
             Self::Maximum => x.max(y),
             Self::Power => x.powf(y),

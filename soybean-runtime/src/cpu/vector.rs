@@ -80,6 +80,11 @@ formulas! {
     Subtract = |a, b, _| a - b;
     Multiply = |a, b, _| a * b;
     Divide = |a, b, _| a / b;
+    // One element at a time, by the system's library.
+    FloorDivide = |a, b, _| {
+        rounded(soybean_plan::floor_of_quotient(a.into(), b.into(), (a % b).into()))
+    };
+    Remainder = |a, b, _| rounded(soybean_plan::remainder_by_floor((a % b).into(), b.into()));
     Maximum = |a, b, _| math::maximum(a, b);
     Power = |a, b, _| a.powf(b);
     Equal = |a, b, _| if a == b { 1.0 } else { 0.0 };
@@ -101,6 +106,12 @@ formulas! {
     DifferenceProduct = |a, b, c| M::multiply_add(-a, b, c);
     // 0 x is 0 if x is finite, else not a number, which stays.
     SumOfZeros = |sum, x, _| M::multiply_add(x, 0.0, sum);
+}
+
+#[inline(always)]
+#[expect(clippy::cast_possible_truncation, reason = "rounded to single precision")]
+const fn rounded(x: f64) -> f32 {
+    x as f32
 }
 
 /// Applies a function of integers to registers that hold their bits.
@@ -136,6 +147,8 @@ pub(crate) fn loop_of(function: Function, vectors: [bool; 3], isa: Isa) -> Loop 
             Binary::Subtract => two::<Subtract>(vectors, isa),
             Binary::Multiply => two::<Multiply>(vectors, isa),
             Binary::Divide => two::<Divide>(vectors, isa),
+            Binary::FloorDivide => two::<FloorDivide>(vectors, isa),
+            Binary::Remainder => two::<Remainder>(vectors, isa),
             Binary::Maximum => two::<Maximum>(vectors, isa),
             Binary::Power => two::<Power>(vectors, isa),
             Binary::Equal => two::<Equal>(vectors, isa),

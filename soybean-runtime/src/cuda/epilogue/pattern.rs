@@ -153,7 +153,9 @@ fn value(program: &ScalarProgram, inputs: &[f64]) -> Option<f64> {
                 Binary::Subtract => at(x) - at(y),
                 Binary::Multiply => at(x) * at(y),
                 Binary::Divide => at(x) / at(y),
-                Binary::Maximum
+                Binary::FloorDivide
+                | Binary::Remainder
+                | Binary::Maximum
                 | Binary::Power
                 | Binary::Equal
                 | Binary::Greater
