@@ -227,8 +227,11 @@ fn gelu(it: &mut ScalarBuilder, x: Register) -> Register {
 }
 
 // gelu(x) ~ x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))). Source: the same.
+// x^2 is bounded where tanh is 1 or -1, for the gradient has a product of 0 and x^2.
 fn gelu_tanh(it: &mut ScalarBuilder, x: Register) -> Register {
-    let square = it.mul(x, x);
+    let (square, bound) = (it.mul(x, x), it.constant(1e4));
+    let is_large = it.greater(square, bound);
+    let square = it.select(is_large, bound, square);
     let cube = it.mul(square, x);
     let small = it.scale(cube, 0.044_715);
     let sum = it.add(x, small);

@@ -88,28 +88,33 @@ fn input(program: &ScalarProgram, register: Register) -> Option<usize> {
     }
 }
 
-/// Number of points at which two functions are compared.
+/// Number of points of each size at which two functions are compared.
 const N_POINTS: u32 = 64;
+
+/// Number of sizes, each 16 times the one before.
+const N_SIZES: u32 = 17;
 
 /// Far above the effect of reordering in double precision, and below the resolution of single
 /// precision.
 const TOLERANCE: f64 = 1e-10;
 
 /// Returns true if a program computes the function. Both are analytic, so they are equal everywhere
-/// if they are equal on an open set. Equal values at scattered points are supported_variant as
-/// proof. A derivative has many equivalent forms, and the compiler may change to another.
+/// if they are equal on an open set; a program that chooses is so between its bounds. Equal values
+/// at scattered points of all sizes count as proof. A derivative has many equivalent forms, and the
+/// compiler may change to another.
 fn computes_same(
     program: &ScalarProgram,
     n_inputs: usize,
     function: impl Fn(&[f64]) -> f64,
 ) -> bool {
-    (1..=N_POINTS).all(|point| {
-        // Multiples of irrational numbers, one for each input, are evenly distributed. The range
-        // from -4 to 4 includes both tails of gelu.
+    (1..=N_POINTS * N_SIZES).all(|point| {
+        // Multiples of irrational numbers, one for each input, are evenly distributed. The first
+        // range, from -4 to 4, includes both tails of gelu.
+        let size = 4.0 * 16.0_f64.powi((point / N_POINTS).cast_signed());
         let place = |number: usize| {
             let step =
                 [0.618_033_988_749_895, 0.414_213_562_373_095, 0.732_050_807_568_877][number];
-            (f64::from(point) * step).fract() * 8.0 - 4.0
+            ((f64::from(point) * step).fract() * 2.0 - 1.0) * size
         };
         let inputs: Vec<f64> = (0..n_inputs).map(place).collect();
         let expected = function(&inputs);
@@ -118,7 +123,8 @@ fn computes_same(
     })
 }
 
-/// Returns the single result of a program, if all its instructions are analytic functions.
+/// Returns the single result of a program, if all its instructions are analytic functions, or
+/// choices between them.
 fn value(program: &ScalarProgram, inputs: &[f64]) -> Option<f64> {
     let mut registers: Vec<f64> = Vec::new();
     for instruction in &*program.instructions {
@@ -126,10 +132,11 @@ fn value(program: &ScalarProgram, inputs: &[f64]) -> Option<f64> {
         registers.push(match *instruction {
             Instruction::Input(number) => *inputs.get(usize::from(number))?,
             Instruction::Constant(value) => value,
-            Instruction::Integer(_)
-            | Instruction::IntegerConstant(_)
-            | Instruction::Scalar(_)
-            | Instruction::Select(..) => return None,
+            Instruction::Integer(_) | Instruction::IntegerConstant(_) | Instruction::Scalar(_) => {
+                return None;
+            }
+            Instruction::Select(condition, _, y) if at(condition) == 0.0 => at(y),
+            Instruction::Select(_, x, _) => at(x),
             Instruction::Unary(function, x) => match function {
                 Unary::Negate => -at(x),
                 Unary::Exp => at(x).exp(),
@@ -153,12 +160,12 @@ fn value(program: &ScalarProgram, inputs: &[f64]) -> Option<f64> {
                 Binary::Subtract => at(x) - at(y),
                 Binary::Multiply => at(x) * at(y),
                 Binary::Divide => at(x) / at(y),
+                Binary::Greater => f64::from(at(x) > at(y)),
                 Binary::FloorDivide
                 | Binary::Remainder
                 | Binary::Maximum
                 | Binary::Power
                 | Binary::Equal
-                | Binary::Greater
                 | Binary::EqualIntegers
                 | Binary::GreaterInteger
                 | Binary::AddIntegers
@@ -299,6 +306,14 @@ mod tests {
         assert_eq!(known(ROOT, CUBIC), forward(Function::Gelu, Some(1)));
         assert_eq!(known(ROOT, 0.0447), None);
         assert_eq!(known(0.8, CUBIC), None);
+        // Above 1000, where gelu is x, x or another number is chosen.
+        let bounded = |above: Register| {
+            let greater = Instruction::Binary(Binary::Greater, 2, 16);
+            let tail = [Constant(1000.0), greater, Select(17, above, 15)];
+            pattern(&map(2, &[&gelu_of(ROOT, CUBIC)[..], &tail].concat()), 0)
+        };
+        assert_eq!(bounded(2), forward(Function::Gelu, Some(1)));
+        assert_eq!(bounded(16), None);
     }
 
     #[test]
