@@ -172,6 +172,72 @@ fn very_large_and_very_small_numbers_on_gpus() {
     on_virtual_gpus(test, &[], |_| extremes(&GPUS));
 }
 
+// Lengths of 3-4-5 triangles, with their products and differences.
+fn similarities(places: &[Place]) {
+    // The other operand is moved by one and has no gradient.
+    let moved = |builder: &mut Builder, x: Value| {
+        let steps = [Argument::Tensor(x), Argument::Integer(1), Argument::Integer(1)];
+        let moved = call(builder, "roll", &steps);
+        call(builder, "detach", &[Argument::Tensor(moved)])
+    };
+    let filled = |builder: &mut Builder, shape: &[i64], number: f64| {
+        let shape = shape.iter().map(|it| Argument::Integer(*it)).collect();
+        call(builder, "full", &[Argument::List(shape), Argument::Float(number)])
+    };
+    let similarity = |builder: &mut Builder, x: Value| {
+        let others = [Argument::Integer(1), Argument::Float(1e-18)];
+        let operands = [x, moved(builder, x)].map(Argument::Tensor);
+        call(builder, "cosine_similarity", &[operands, others].concat())
+    };
+    let embedding = |builder: &mut Builder, x: Value| {
+        let operands = [x, moved(builder, x), filled(builder, &[2], 1.0)].map(Argument::Tensor);
+        let margin = [Argument::Float(0.0)];
+        call(builder, "cosine_embedding_loss", &[&operands[..], &margin].concat())
+    };
+    let triplet = |builder: &mut Builder, x: Value| {
+        let operands = [x, moved(builder, x), filled(builder, &[2, 4], 0.0)].map(Argument::Tensor);
+        let margin = [Argument::Float(1.0)];
+        call(builder, "triplet_margin_loss", &[&operands[..], &margin].concat())
+    };
+    for &place in places {
+        for size in [1e20_f32, 3e30, 1e3, 1e-16] {
+            let (x, wide) = ([3.0 * size, -4.0 * size, 0.0, 0.0].repeat(2), f64::from(size));
+            let rows = (&[2, 4][..], &x[..]);
+            let what = format!("{size} on {place:?}");
+            // The gradient of the cosine c by x is (y / |y| - c x / |x|) / |x|.
+            let slopes = [0.288, 0.216, -0.8, 0.0].map(|it| it / (5.0 * wide)).repeat(2);
+            let [result, gradient] = run(place, rows, &similarity);
+            assert_close(&result, &[-0.48; 2], 1e-6, &what);
+            assert_close(&gradient, &slopes, 1e-5, &what);
+            if size < 1.0 {
+                continue;
+            }
+            let [result, gradient] = run(place, rows, &embedding);
+            assert_close(&result, &[1.48], 1e-6, &what);
+            let halves: Vec<f64> = slopes.iter().map(|it| -it / 2.0).collect();
+            assert_close(&gradient, &halves, 1e-5, &what);
+            let [result, gradient] = run(place, rows, &triplet);
+            let length = 74.0_f64.sqrt();
+            assert_close(&result, &[(length - 5.0) * wide + 1.0], 1e-6, &what);
+            let slopes = [3.0 / length - 0.6, 0.8 - 7.0 / length, 4.0 / length, 0.0];
+            // Differences of numbers up to 1.
+            let is_close = |(x, y): (&f32, f64)| (f64::from(*x) - y / 2.0).abs() < 1e-6;
+            assert!(gradient.iter().zip(slopes.repeat(2)).all(is_close), "{what}: {gradient:?}");
+        }
+    }
+}
+
+// Guards: squares of lengths overflow or underflow where cosines and distances do not.
+#[test]
+fn similarities_of_very_large_and_very_small_numbers() {
+    similarities(&CPU);
+}
+
+#[test]
+fn similarities_on_gpus() {
+    on_virtual_gpus("reductions::similarities_on_gpus", &[], |_| similarities(&GPUS));
+}
+
 // Guards: saturated losses have PyTorch's gradients, which are finite.
 #[test]
 fn saturated_losses() {

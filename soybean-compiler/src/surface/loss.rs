@@ -3,8 +3,10 @@
 use soybean_plan::{Binary, Combine, DType, NumberRange, Register, Shape, Unary};
 
 use super::{
-    Arguments, Row, SampleArgument, activation, broadcast::Operand, conversion, map, norm,
-    reduction,
+    Arguments, Row, SampleArgument, activation,
+    broadcast::Operand,
+    conversion, map, norm,
+    reduction::{self, Rescaled},
 };
 use crate::{
     builder::{Argument, Builder},
@@ -237,18 +239,54 @@ fn per(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, Cal
     Ok(Argument::Tensor(map(builder, Shape::default(), &operands, &it.finish(quotient))))
 }
 
-/// Returns the sums over a dim of `x y`, `x^2` and `y^2`.
-fn products(builder: &mut Builder, [x, y]: [Value; 2], dim: usize) -> [Value; 3] {
-    let kept: Vec<FactorId> =
-        (0..builder.shape(x).len()).filter(|&it| it != dim).map(factor_id).collect();
-    [[x, y], [x, x], [y, y]].map(|pair| {
-        let products = map_all(builder, &pair, |it, x| it.mul(x[0], x[1]));
-        reduction::reduce(builder, products, Combine::Sum, &kept)
-    })
+/// The sums over a dim of `x y`, `x^2` and `y^2`, where both tensors are rescaled.
+struct Products {
+    sums: [Value; 3],
+    scales: [Value; 2],
 }
 
-// x y / (max(|x|, eps) max(|y|, eps)); the roots are of numbers of at least eps^2, so that the
-// gradient by vectors of zeros is finite.
+impl Products {
+    fn new(
+        builder: &mut Builder,
+        tensors: [Value; 2],
+        dim: usize,
+        rescaled: fn(&mut Builder, Value, &[FactorId]) -> Rescaled,
+    ) -> Self {
+        let dims = 0..builder.shape(tensors[0]).len();
+        let kept: Vec<FactorId> = dims.filter(|&it| it != dim).map(factor_id).collect();
+        let [x, y] = tensors.map(|it| rescaled(builder, it, &kept));
+        let pairs = [[x.value, y.value], [x.value; 2], [y.value; 2]];
+        let sums = pairs.map(|pair| {
+            let products = map_all(builder, &pair, |it, x| it.mul(x[0], x[1]));
+            reduction::reduce(builder, products, Combine::Sum, &kept)
+        });
+        Self { sums, scales: [x.scale, y.scale] }
+    }
+
+    /// Returns a map of the cosine and of other tensors. `length` makes a length of the sum of
+    /// squares and the scale; one of both may be very large.
+    fn cosine(
+        &self,
+        builder: &mut Builder,
+        others: &[Value],
+        length: impl Fn(&mut ScalarBuilder, Register, Register) -> Register,
+        result: impl Fn(&mut ScalarBuilder, Register, &[Register]) -> Register,
+    ) -> Value {
+        let operands = [&self.sums[..], &self.scales, others].concat();
+        map_all(builder, &operands, |it, x| {
+            let cosine =
+                [(x[1], x[3]), (x[2], x[4])].into_iter().fold(x[0], |rest, (sum, scale)| {
+                    let scale = it.detach(scale);
+                    let length = length(it, sum, scale);
+                    it.div(rest, length)
+                });
+            result(it, cosine, &x[5..])
+        })
+    }
+}
+
+// x y / (max(|x|, eps) max(|y|, eps)); the roots are of numbers above 0, so that the gradient by
+// vectors of zeros is finite.
 fn cosine_similarity(
     builder: &mut Builder,
     arguments: &Arguments<'_>,
@@ -256,16 +294,15 @@ fn cosine_similarity(
     let tensors = same_shapes(builder, arguments, ["", "the other tensor"])?;
     let dim = arguments.dim(2, builder.shape(tensors[0]).len())?;
     let eps = norm::least_length(arguments, 3)?;
-    let sums = products(builder, tensors, dim);
-    Ok(Argument::Tensor(map_all(builder, &sums, |it, x| {
-        let least = it.constant(eps * eps);
-        let [left, right] = [x[1], x[2]].map(|square| {
-            let limited = it.binary(Binary::Maximum, square, least);
-            it.unary(Unary::Sqrt, limited)
-        });
-        let lengths = it.mul(left, right);
-        it.div(x[0], lengths)
-    })))
+    let products = Products::new(builder, tensors, dim, Rescaled::new);
+    let length = |it: &mut ScalarBuilder, sum, scale| {
+        // Less than the square of a rescaled number other than 0.
+        let least = it.constant(2.0_f64.powi(-101));
+        let limited = it.binary(Binary::Maximum, sum, least);
+        let (root, eps) = (it.unary(Unary::Sqrt, limited), it.scale(scale, eps));
+        it.binary(Binary::Maximum, root, eps)
+    };
+    Ok(Argument::Tensor(products.cosine(builder, &[], length, |_, cosine, _| cosine)))
 }
 
 // The squares of the lengths are increased by 1e-12, as in PyTorch.
@@ -285,17 +322,19 @@ fn cosine_embedding(
         return Err(arguments.fault(2, message));
     }
     let target = conversion::converted(builder, target, DType::F32);
-    let [product, left, right] = products(builder, tensors, rows.len());
-    let losses = map_all(builder, &[product, left, right, target], |it, x| {
-        let [left, right] = [x[1], x[2]].map(|square| {
-            let sum = it.offset(square, 1e-12);
-            it.unary(Unary::Sqrt, sum)
-        });
-        let lengths = it.mul(left, right);
-        let (cosine, one, zero) = (it.div(x[0], lengths), it.constant(1.0), it.constant(0.0));
+    // Next to 1e-12, squares of small numbers are as good as 0.
+    let products = Products::new(builder, tensors, rows.len(), Rescaled::down);
+    let length = |it: &mut ScalarBuilder, sum, scale| {
+        let term = it.scale(scale, 1e-12);
+        let term = it.mul(term, scale);
+        let sum = it.add(sum, term);
+        it.unary(Unary::Sqrt, sum)
+    };
+    let losses = products.cosine(builder, &[target], length, |it, cosine, others| {
+        let (one, zero) = (it.constant(1.0), it.constant(0.0));
         let (near, beyond) = (it.sub(one, cosine), it.offset(cosine, -margin));
         let (far, minus_one) = (it.unary(Unary::Relu, beyond), it.constant(-1.0));
-        let (is_far, is_near) = (it.equal(x[3], minus_one), it.equal(x[3], one));
+        let (is_far, is_near) = (it.equal(others[0], minus_one), it.equal(others[0], one));
         let of_far = it.select(is_far, far, zero);
         it.select(is_near, near, of_far)
     });
@@ -323,16 +362,15 @@ fn triplet_margin(
         same_shapes(builder, arguments, ["", "the positive tensor", "the negative tensor"])?;
     let rows = row_shape(builder, arguments, input)?;
     let margin = arguments.number_in(3, NumberRange::NON_NEGATIVE)?;
-    let squares = [near, far].map(|other| {
-        let squares = map_all(builder, &[input, other], |it, x| {
+    let lengths = [near, far].map(|other| {
+        let distances = map_all(builder, &[input, other], |it, x| {
             let difference = it.sub(x[0], x[1]);
-            let distance = it.offset(difference, 1e-6);
-            it.mul(distance, distance)
+            it.offset(difference, 1e-6)
         });
-        reduction::reduce(builder, squares, Combine::Sum, &all_dims(&rows))
+        reduction::length(builder, distances, &all_dims(&rows))
     });
-    let losses = map_all(builder, &squares, |it, x| {
-        let [near, far] = [x[0], x[1]].map(|square| it.unary(Unary::Sqrt, square));
+    let losses = map_all(builder, &lengths, |it, x| {
+        let (near, far) = (x[0], x[1]);
         let difference = it.sub(near, far);
         let loss = it.offset(difference, margin);
         it.unary(Unary::Relu, loss)

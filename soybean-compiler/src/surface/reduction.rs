@@ -277,6 +277,16 @@ impl Rescaled {
     /// Rescales the elements that share an index in the dims that are kept. Powers of 2 change no
     /// bit of what is computed.
     pub(super) fn new(builder: &mut Builder, value: Value, kept: &[FactorId]) -> Self {
+        Self::by(builder, value, kept, 2.0_f64.powi(100))
+    }
+
+    /// As [`Self::new`], but leaves small numbers as they are.
+    pub(super) fn down(builder: &mut Builder, value: Value, kept: &[FactorId]) -> Self {
+        Self::by(builder, value, kept, 1.0)
+    }
+
+    /// Rescales with this power for small numbers.
+    fn by(builder: &mut Builder, value: Value, kept: &[FactorId], of_small: f64) -> Self {
         let mut it = ScalarBuilder::default();
         let x = it.input(0);
         let size = activation::absolute(&mut it, x);
@@ -285,7 +295,7 @@ impl Rescaled {
         let mut it = ScalarBuilder::default();
         let (x, one) = (it.input(0), it.constant(1.0));
         let [large, small] = [50, -50].map(|exponent| it.constant(2.0_f64.powi(exponent)));
-        let [down, up] = [-80, 100].map(|exponent| it.constant(2.0_f64.powi(exponent)));
+        let [down, up] = [2.0_f64.powi(-80), of_small].map(|power| it.constant(power));
         let (is_large, is_small) = (it.greater(x, large), it.greater(small, x));
         let scale = it.select(is_small, up, one);
         let scale = it.select(is_large, down, scale);
