@@ -296,6 +296,10 @@ impl Arguments<'_> {
     fn tensor(&self, position: usize) -> Tensor {
         match self.list.get(position) {
             Some(Argument::Tensor(tensor)) => *tensor,
+            Some(Argument::Integer(number)) => match i32::try_from(*number) {
+                Ok(number) => Tensor::integers([], &[number]),
+                Err(_) => Tensor::scalar(*number as f64),
+            },
             _ => Tensor::scalar(self.number(position)),
         }
     }

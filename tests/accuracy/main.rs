@@ -2,5 +2,6 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod functions;
+mod integers;
 mod pairs;
 mod reductions;
