@@ -129,7 +129,8 @@ pub trait Dims {
     /// Returns for each of `rank` dims whether it is included.
     ///
     /// # Panics
-    /// If a dim does not exist or is named twice; the message names `operator`.
+    /// If a dim does not exist or is named twice, or if a list of dims is empty; the message names
+    /// `operator`.
     fn mask(self, operator: &str, rank: usize) -> Vec<bool>;
 }
 
@@ -153,6 +154,7 @@ impl<D: Dim, const N: usize> Dims for [D; N] {
 
 impl<D: Dim> Dims for &[D] {
     fn mask(self, operator: &str, rank: usize) -> Vec<bool> {
+        assert!(!self.is_empty(), "`{operator}`: no dim to reduce is given; `..` reduces all dims");
         let mut mask = vec![false; rank];
         for dim in self {
             let index = dim.index(operator, rank);

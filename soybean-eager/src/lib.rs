@@ -216,6 +216,12 @@ mod tests {
     }
 
     #[test]
+    #[should_panic(expected = "`sum`: no dim to reduce is given; `..` reduces all dims")]
+    fn an_empty_list_of_dims() {
+        let _ = matrix().sum([0; 0]);
+    }
+
+    #[test]
     #[should_panic(expected = "`param(\"w\", ..)`: shape is [3, 4], but value 1 has shape [2, 3]")]
     fn parameters_of_another_shape() {
         let _ = with_parameters(&[matrix()], || param("w", [3, 4], zeros()));

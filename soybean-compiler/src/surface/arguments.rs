@@ -206,6 +206,10 @@ impl<'a> Arguments<'a> {
             Argument::List(_) => self.integers(position)?,
             _ => return Err(self.expected(position, "`..`, a dim, or an array of dims")),
         };
+        if given.is_empty() {
+            let fault = self.fault(position, "no dim to reduce is given");
+            return Err(fault.with_help("`..` reduces all dims, as an empty list does in PyTorch"));
+        }
         let resolve = |dim: i64| self.resolve_dim(position, dim, rank);
         let mut dims = given.into_iter().map(resolve).collect::<Result<Vec<_>, _>>()?;
         dims.sort_unstable();
