@@ -90,10 +90,7 @@ pub(crate) fn expand(
         Ok(parsed) => parsed,
         // While its text is being written, an editor reads the item itself.
         Err(_) if environment.is_editor => return erase_dims(item),
-        Err(error) => {
-            let (mode, entry_names) = (mode_of(&attribute), entries_of(&attribute));
-            return recovery::model(&item, (mode, entry_names), &error);
-        }
+        Err(error) => return recovery::model(&item, &attribute, &error),
     };
     let model = match Model::of(parsed, item.clone(), entries_of(&attribute)) {
         Ok(model) => model,
@@ -115,10 +112,10 @@ pub(crate) fn expand(
     }
     let layers = Layers::unknown(&dependencies);
     let mut evaluator = Evaluator::new(model.items(), &layers);
-    let attribute = Attribute::parse(attribute, &mut evaluator.diagnostics);
-    match build(&model, &attribute, environment, &mut evaluator) {
-        Some(success) => generate::expansion(&model, &attribute, &success),
-        None => stub::for_faults(&model, &stub::inputs(&model), attribute.mode, &evaluator),
+    let parsed = Attribute::parse(attribute.clone(), &mut evaluator.diagnostics);
+    match build(&model, &parsed, environment, &mut evaluator) {
+        Some(success) => generate::expansion(&model, &parsed, &success),
+        None => stub::for_faults(&model, &attribute, &evaluator),
     }
 }
 

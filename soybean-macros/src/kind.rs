@@ -4,7 +4,6 @@ use proc_macro2::TokenStream;
 use quote::quote;
 
 use crate::{
-    attribute::{entries_of, mode_of},
     configured,
     expand::{self, Environment},
     layer, operator,
@@ -102,7 +101,7 @@ fn too_deep(
     error: &syn::Error,
 ) -> TokenStream {
     let rest = match kind {
-        Kind::Model => recovery::model(item, (mode_of(attribute), entries_of(attribute)), error),
+        Kind::Model => recovery::model(item, attribute, error),
         Kind::Layer | Kind::Constant => layer::recovered(kind, attribute, item, error),
         Kind::Operator => TokenStream::new(),
     };

@@ -6,13 +6,13 @@
 
 use proc_macro2::{Delimiter, Group, Span, TokenStream, TokenTree};
 use quote::{quote, quote_spanned};
-use soybean_plan::Mode;
 use syn::{
     Item, ItemMod, Token, braced,
     parse::{ParseStream, Parser},
 };
 
 use crate::{
+    attribute::entries_of,
     evaluate::Evaluator,
     item::{Form, Model},
     layers::Layers,
@@ -22,15 +22,15 @@ use crate::{
 /// Returns the stubs of a model with a syntax error.
 pub(crate) fn model(
     tokens: &TokenStream,
-    (mode, entry_names): (Mode, Vec<String>),
+    attribute: &TokenStream,
     error: &syn::Error,
 ) -> TokenStream {
     let unread = unread_item(tokens, error);
     let Some(form) = form(tokens) else { return unread };
-    let model = Model { tokens: tokens.clone(), form, entry_names };
+    let model = Model { tokens: tokens.clone(), form, entry_names: entries_of(attribute) };
     let layers = Layers::default();
     let evaluator = Evaluator::new(model.items(), &layers);
-    let stubs = stub::for_faults(&model, &stub::inputs(&model), mode, &evaluator);
+    let stubs = stub::for_faults(&model, attribute, &evaluator);
     quote!(#stubs #unread)
 }
 
@@ -142,14 +142,11 @@ pub(crate) fn unread(span: Span, message: &str) -> TokenStream {
 #[cfg(test)]
 mod tests {
     use quote::ToTokens;
-    use soybean_plan::Mode;
-
-    use crate::attribute::FORWARD;
 
     fn check(item: &str, kept: &[&str], dropped: &[&str]) {
         let tokens: proc_macro2::TokenStream = item.parse().unwrap();
         let error = syn::parse2::<syn::Item>(tokens.clone()).err().unwrap();
-        let expansion = super::model(&tokens, (Mode::Training, vec![FORWARD.to_owned()]), &error);
+        let expansion = super::model(&tokens, &super::TokenStream::new(), &error);
         let file: syn::File = syn::parse2(expansion).unwrap();
         let text = file.to_token_stream().to_string();
         assert!(kept.iter().all(|it| text.contains(it)), "{text}");

@@ -3,8 +3,9 @@
 //!
 //! The first half emits the user's item in its place, before its errors are known. Its functions
 //! call those of a type with the bodies, which the second half emits. It does not if there are
-//! errors that rustc would report again, or a name that rustc cannot resolve. Then the functions of
-//! a trait take their place, so that the rest of the crate has no further errors.
+//! errors that rustc would report again, and it is not expanded if rustc cannot resolve a name.
+//! Then the functions of a trait take their place, and the first half uses the imports that the
+//! bodies would, so that the rest of the crate has no further errors or warnings.
 
 use proc_macro2::{Ident, TokenStream};
 use quote::{ToTokens, format_ident, quote};
@@ -34,6 +35,8 @@ pub(crate) fn start(
     let id = identity(model.name(), &model.tokens);
     let bodies = bodies_name(&id);
     let mode = mode_of(&attribute);
+    let bodies_of_model = functions(model).into_iter().map(ToTokens::to_token_stream);
+    let used = imports::used_in(bodies_of_model.chain([attribute.clone()]).collect());
     let state = State { stage: Stage::Model, attribute, item: model.tokens.clone(), id };
     let chain = relay::beside_model(dependencies, &state, &environment.manifest);
     let gpus = "the GPUs that it is declared for";
@@ -52,6 +55,7 @@ pub(crate) fn start(
         enum #bodies {}
         #substitutes
         #network
+        #used
         #chain
     };
     inside.push('\n');
@@ -94,11 +98,10 @@ pub(crate) fn arrived(arrived: Arrived, environment: &Environment) -> (TokenStre
     let bodies = bodies_name(&state.id);
     let functions = functions(&model);
     let Some(success) = expand::build(&model, &attribute, environment, &mut evaluator) else {
-        let used = functions.iter().map(|it| it.to_token_stream()).collect();
-        let (errors, used) = (evaluator.diagnostics.to_compile_errors(), imports::used_in(used));
+        let errors = evaluator.diagnostics.to_compile_errors();
         let left = stub::left_to_rustc(&evaluator);
         let unmarked = unmarked(&evaluator.unmarked, &dependencies);
-        return (quote!(#errors #unmarked #left #used), n_modules);
+        return (quote!(#errors #unmarked #left), n_modules);
     };
     let program = generate::tokens(&generate::program(&success));
     let parts = generate::tokens(&generate::parts(&generate::forward(&model, &success.inputs)));

@@ -8,6 +8,7 @@ use soybean_plan::{DType, Mode};
 use syn::{FnArg, Item, ItemConst, ItemFn, Pat, Visibility};
 
 use crate::{
+    attribute::mode_of,
     erase::erase_dims,
     evaluate::Evaluator,
     expand::Input,
@@ -46,18 +47,18 @@ pub(crate) fn for_editor(model: &Model, inputs: &[Vec<Input>], mode: Mode) -> To
 /// Returns the errors, and the user's item without the bodies that would show them again.
 pub(crate) fn for_faults(
     model: &Model,
-    inputs: &[Vec<Input>],
-    mode: Mode,
+    attribute: &TokenStream,
     evaluator: &Evaluator<'_>,
 ) -> TokenStream {
+    let mode = mode_of(attribute);
     let mut errors = evaluator.diagnostics.to_compile_errors();
     errors.extend(left_to_rustc(evaluator));
-    let (inside, network) = generated(model, inputs, mode);
+    let (inside, network) = generated(model, &inputs(model), mode);
     match &model.form {
         Form::Function(function) => {
             let item = without_body(&with_tensors(function));
             let expansion = generate::assemble(model, item, inside, network);
-            let used = imports::used_in(function.to_token_stream());
+            let used = imports::used_in(quote!(#attribute #function));
             quote!(#errors #used #expansion)
         }
         Form::Module(module) => {

@@ -87,6 +87,16 @@ pub(super) const KINDS: &[Kind] = &[
             .find(|it| it.trim() == "use soybean::prelude::*;")?;
         Some(Mistake { text: it.replace(line, ""), line: None })
     }),
+    kind("variable with the name of a macro", Group::Model, |it| {
+        inserted(it, "let cfg = ARGUMENT.reluq();")
+    }),
+    kind("const of the attribute", Group::Model, |it| {
+        let import = "prelude::*};\nuse std::f64::consts::PI as RATE;";
+        let text = it.replacen("prelude::*};", import, 1);
+        let is_other = text == it || it.contains("\"inference\"") || it.contains("clip_norm");
+        let text = text.replacen("model(", "model(clip_norm = RATE, ", 1);
+        (!is_other).then_some(Mistake { text, line: None })
+    }),
     kind("import", Group::Names, |it| {
         it.contains("use soybean::{nn, prelude::*};").then(|| Mistake {
             text: it.replace("use soybean::{nn, prelude::*};", "use soybean::prelude::*;"),
@@ -103,10 +113,7 @@ pub(super) const KINDS: &[Kind] = &[
             .find(|it| it.trim_start().starts_with("const ") && it.contains("usize = "))?;
         replaced(it, line, &line.replace(';', " + UNKNOWNQ;"))
     }),
-    kind("path", Group::Names, |it| {
-        it.contains("use soybean::{nn, prelude::*};").then_some(())?;
-        inserted(it, "let _ = nm::linear(ARGUMENT, 8);")
-    }),
+    kind("path", Group::Names, |it| inserted(it, "let _ = nm::linear(ARGUMENT, 8);")),
     kind("semicolon", Group::Syntax, |it| {
         let at = it.find("let ")?;
         let end = at + it[at..].find(";\n")?;
