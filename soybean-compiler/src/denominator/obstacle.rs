@@ -28,27 +28,30 @@ impl Obstacle {
     pub(super) fn fault(self, site: Option<&Site>) -> ModelDiagnostic {
         let what = match self.kind {
             ObstacleKind::Several => {
-                "the terms of the loss are divided by different numbers of the batch"
+                "one denominator for all terms of the loss, found terms with different ones"
             }
             ObstacleKind::NoCount => {
-                "the loss is divided by a number of the batch that is no sum over its rows"
+                "a loss that is divided by a sum over the rows of its batch, found another number of the batch"
             }
             ObstacleKind::NotLinear => {
-                "the loss is no linear function of a term that is divided by a number of the batch"
+                "a loss that is linear in what it divides by numbers of the batch, found another function"
             }
         };
         let help = match self.kind {
             ObstacleKind::Several => {
-                "divide their sum once: `(labels + 0.1 * other * count).per(count)`"
+                "divide the sum of all terms once: `(sum + 0.1 * other * count).per(count)`"
             }
-            ObstacleKind::NoCount | ObstacleKind::NotLinear => {
-                "write `sum.per(count)` for what the steps add up: the gradients of `sum`, and `count`"
+            ObstacleKind::NoCount => {
+                "write `sum.per(count)`: it is `sum / count`, and the steps of an update add up both"
+            }
+            ObstacleKind::NotLinear => {
+                "apply the function to each row, and let the loss end with their `sum.per(count)`"
             }
         };
         let place = site.filter(|it| !it.place.is_empty());
         let place = place.map(|it| format!(" (`{}` at {})", it.operator, it.place));
         let place = place.unwrap_or_default();
-        let message = format!("{what}, so steps cannot share an update (`accumulate`){place}");
+        let message = format!("`accumulate` needs {what}{place}");
         ModelDiagnostic { at: ModelPart::Loss, message, help: Some(help.to_owned()) }
     }
 }

@@ -400,33 +400,33 @@ fn fault(loss: Loss) -> Option<ModelDiagnostic> {
 #[test]
 fn losses_that_steps_cannot_share_are_refused() {
     let refused: &[(&str, Loss)] = &[
-        ("different numbers", |it| {
+        ("one denominator", |it| {
             let (first, second) = (it.mean_of_labels(), it.logits);
             let second = it.of("square", &[second]);
             let second = it.mean(second);
             it.of("add", &[first, second])
         }),
-        ("different numbers", |it| {
+        ("one denominator", |it| {
             let (first, sum, count) = (it.mean_of_labels(), it.masked_sum(), it.count());
             let second = it.of("div", &[sum, count]);
             it.of("add", &[first, second])
         }),
-        ("no sum over its rows", |it| {
+        ("a sum over the rows", |it| {
             let (sum, mask) = (it.masked_sum(), it.mask);
             let largest = it.call("max", &[Argument::Tensor(mask), Argument::All]);
             it.of("div", &[sum, largest])
         }),
-        ("no sum over its rows", |it| {
+        ("a sum over the rows", |it| {
             let (masked, counts) = (it.masked(), it.over("sum", it.mask, 0));
             let sums = it.over("sum", masked, 0);
             let means = it.of("div", &[sums, counts]);
             it.mean(means)
         }),
-        ("no linear function", |it| {
+        ("linear in what it divides", |it| {
             let loss = it.mean_of_labels();
             it.of("sqrt", &[loss])
         }),
-        ("no linear function", |it| {
+        ("linear in what it divides", |it| {
             let loss = it.mean_of_labels();
             it.of("mul", &[loss, loss])
         }),
