@@ -300,7 +300,7 @@ fn bad_usage_names_the_flag_and_the_nearest_one() {
         ("plan --why x --format json", "--why and --diff give text only"),
         ("plan --why x --diff auto data", "--why and --diff are two questions: ask one at a time"),
         ("train --gpus 2", "--gpus is not a flag of `train`"),
-        ("--lr fast", "--lr: expected a finite number from 0, found `fast`"),
+        ("--lr fast", "--lr: expected a number from 0 to 3.4e38, found `fast`"),
     ] {
         let (code, output, errors) = digits(arguments);
         assert_eq!((code, output.as_str()), (Some(2), ""), "{arguments}");

@@ -175,6 +175,81 @@ fn running_statistics_follow_on_from_call_to_call() {
     }
 }
 
+/// Two entries over one encoder with running statistics.
+#[soybean::model(gpus = 2, optimizer = sgd(), entries = (near, far))]
+mod normed {
+    use soybean::{nn, prelude::*};
+
+    fn encoder(x: Tensor) -> Tensor {
+        nn::batch_norm(nn::linear(x, 6)).tanh()
+    }
+
+    pub(crate) fn near(x: Tensor<f32, 8, 4>) -> Tensor {
+        scope("encoder", || encoder(x)).square().mean(..)
+    }
+
+    pub(crate) fn far(x: Tensor<f32, 8, 4>, y: Tensor<f32, 8, 4>) -> Tensor {
+        let h = scope("encoder", || encoder(x)) - scope("encoder", || encoder(y));
+        (h.square() - 1.0).square().mean(..)
+    }
+}
+
+// Guards: entries share the running statistics of a scope, which evaluations read.
+#[test]
+fn running_statistics_of_a_scope_are_those_of_all_entries() {
+    let mut trainer = normed::Trainer::new(Config::default()).unwrap();
+    let (x, y) = (single(&numbers(32, 1)), single(&numbers(32, 2)));
+    let (near, far) = (normed::Near { x: &x }, normed::Far { x: &x, y: &y });
+    let mut losses = Vec::new();
+    for _ in 0..3 {
+        trainer.step(&near).unwrap();
+        losses.push(trainer.evaluate(&far).unwrap().loss);
+        trainer.step(&far).unwrap();
+        let found = [trainer.evaluate(&near).unwrap().loss, trainer.evaluate(&far).unwrap().loss];
+        let expected = [trainer.eager(&near).unwrap(), trainer.eager(&far).unwrap()];
+        for (found, expected) in found.iter().zip(expected) {
+            assert!((found - expected.outputs[0].data[0]).abs() < 1e-5);
+        }
+        losses.push(found[1]);
+    }
+    assert!(losses.windows(2).all(|it| it[0] != it[1]), "{losses:?}");
+    let parameters = trainer.parameters().unwrap();
+    let names: Vec<&str> = parameters.iter().map(|it| it.0.as_str()).collect();
+    let start = "encoder.encoder.";
+    assert!(names.len() == 6 && names.iter().all(|it| it.starts_with(start)), "{names:?}");
+}
+
+/// Two sums of what predictions are given, each in a scope.
+#[soybean::model(gpus = 2, mode = "inference", entries = (add, both))]
+mod sums {
+    use soybean::prelude::*;
+
+    fn sum(x: Tensor) -> Tensor {
+        let sum = state("sum", [2, 3]);
+        sum.assign(sum + x)
+    }
+
+    pub(crate) fn add(x: Tensor<f32, 2, 3>) -> Tensor {
+        scope("first", || sum(x))
+    }
+
+    pub(crate) fn both(x: Tensor<f32, 2, 3>) -> (Tensor, Tensor) {
+        (scope("first", || sum(x)), scope("second", || sum(x)))
+    }
+}
+
+// Guards: the states of a scope are those of all entries, and of no other scope.
+#[test]
+fn states_of_a_scope_are_those_of_all_entries() {
+    let mut predictor = sums::Predictor::new(Config::default()).unwrap();
+    predictor.predict(&sums::Add { x: &[1.0; 6] }).unwrap();
+    predictor.predict(&sums::Add { x: &[2.0; 6] }).unwrap();
+    predictor.predict(&sums::Both { x: &[4.0; 6] }).unwrap();
+    let found = predictor.predict(&sums::Both { x: &[8.0; 6] }).unwrap();
+    assert_eq!([found[0].data[5], found[1].data[5]], [15.0, 12.0]);
+    assert_eq!(predictor.predict(&sums::Add { x: &[0.0; 6] }).unwrap()[0].data[0], 15.0);
+}
+
 #[soybean::model(gpus = 1, mode = "inference")]
 mod before {
     use soybean::{nn, prelude::*};

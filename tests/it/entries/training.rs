@@ -67,6 +67,69 @@ gans! {
     gan_on_four_by_data on 4 by "data",
 }
 
+/// Players in scopes, which calls share within entries and between them: layers of another crate, an
+/// operator, and an adapter beside weights that no entry trains.
+#[soybean::model(
+    gpus = 4,
+    optimizer = adam(betas = (0.5, 0.9), eps = 0.01),
+    groups = [("critic.*", adam(betas = (0.8, 0.9), eps = 0.01), learning_rate_factor = 0.5)],
+    clip_norm = 0.3,
+    entries = (
+        discriminator(freeze = ["maker.*"]) = 2,
+        generator(freeze = ["critic.*", "maker.*.linear.*"])
+    )
+)]
+pub(crate) mod gan_in_scopes {
+    use layer_crate::{blocks, operators};
+    use soybean::{nn, prelude::*};
+
+    fn make(z: Tensor) -> Tensor {
+        let h = blocks::siamese(z, z.square());
+        nn::linear_with_lora(h, 3, nn::Lora { rank: 2, scale: 4.0 })
+    }
+
+    fn judge(x: Tensor) -> Tensor {
+        let h = nn::linear(x, 5).tanh().dropout(0.25);
+        nn::linear(operators::distances_from_centers(h, 4), 1)
+    }
+
+    pub(crate) fn discriminator(real: Tensor<f32, 6, 3>, z: Tensor<f32, 4, 2>) -> Tensor {
+        let made = scope("maker", || make(z));
+        let good = scope("critic", || judge(real));
+        let bad = scope("critic", || judge(made));
+        (-good).softplus().mean(..) + bad.softplus().mean(..)
+    }
+
+    pub(crate) fn generator(z: Tensor<f32, 8, 2>) -> Tensor {
+        let made = scope("maker", || make(z));
+        (-scope("critic", || judge(made))).softplus().mean(..)
+    }
+}
+
+// Guards: `freeze`, `groups` and adapters of parameters in scopes, and what entries share of them.
+#[test]
+fn players_in_scopes() {
+    check::<gan_in_scopes::Network>(12, &|step| usize::from(step % 3 == 2));
+    let names = gan_in_scopes::Network::model().tables().parameters.iter();
+    let names: Vec<&str> = names.map(|it| &*it.name).collect();
+    let expected = [
+        "maker.make.siamese.tower.residual.dense.0.w",
+        "maker.make.siamese.tower.residual.dense.0.b",
+        "maker.make.siamese.tower.residual.dense.1.w",
+        "maker.make.siamese.tower.residual.dense.1.b",
+        "maker.make.linear_with_lora.linear.weight",
+        "maker.make.linear_with_lora.linear.bias",
+        "maker.make.linear_with_lora.lora.a",
+        "maker.make.linear_with_lora.lora.b",
+        "critic.judge.linear.0.weight",
+        "critic.judge.linear.0.bias",
+        "critic.judge.distances_from_centers.centers",
+        "critic.judge.linear.1.weight",
+        "critic.judge.linear.1.bias",
+    ];
+    assert_eq!(names, expected);
+}
+
 macro_rules! buckets {
     ($($name:ident on $gpus:literal,)*) => {
         $(#[soybean::model(
@@ -221,6 +284,8 @@ fn check<N: Network>(n_steps: usize, entry_of: &dyn Fn(usize) -> usize) {
         let named = start.iter().enumerate().map(|(number, it)| (number, it.0.as_str()));
         let own =
             named.filter(|(_, name)| !has_players || name.starts_with("critic.") == (entry == 0));
+        // The weights beside an adapter are frozen in all entries.
+        let own = own.filter(|(_, name)| !name.contains("with_lora.linear"));
         let of_critic = has_players && entry == 0;
         own.map(|it| if of_critic { (it.0, 0.8, 0.5) } else { (it.0, 0.5, 1.0) }).collect()
     };

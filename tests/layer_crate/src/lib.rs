@@ -37,6 +37,12 @@ pub mod blocks {
         x + linear(linear(x, width * EXPANSION).leaky_relu(SLOPE), width)
     }
 
+    /// The difference of what one block makes of two tensors.
+    #[soybean::layer]
+    pub fn siamese(a: Tensor, b: Tensor) -> Tensor {
+        scope("tower", || residual(a)) - scope("tower", || residual(b))
+    }
+
     /// Multiplies by a trained number.
     #[soybean::layer]
     pub fn scale(x: Tensor) -> Tensor {
