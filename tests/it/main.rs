@@ -16,6 +16,7 @@ mod checkpoints;
 mod clusters;
 mod code_bases;
 mod command_line;
+mod conditions;
 mod conformance;
 mod cuda;
 mod cuda_attention;

@@ -67,8 +67,8 @@ gans! {
     gan_on_four_by_data on 4 by "data",
 }
 
-/// Players in scopes, which calls share within entries and between them: layers of another crate, an
-/// operator, and an adapter beside weights that no entry trains.
+/// Players in scopes, which entries and calls share: layers of another crate, an operator, and an
+/// adapter beside weights that no entry trains.
 #[soybean::model(
     gpus = 4,
     optimizer = adam(betas = (0.5, 0.9), eps = 0.01),
