@@ -2,12 +2,13 @@
 
 use std::path::PathBuf;
 
+use soybean_plan::NumberRange;
 use soybean_runtime::data::SpecialTokens;
 
 use super::{Command, Flag, Target};
 use crate::{
     generation::Sampling,
-    run::setting::{from_zero, number, positive, set, some_path},
+    run::setting::{from_zero, number, positive, set, some_path, within},
 };
 
 /// The options of `generate`.
@@ -57,7 +58,7 @@ pub(super) const FLAGS: &[Flag] = &[
     flag(
         "weights",
         "PATH",
-        "a .safetensors file, an index of several, or the folder of a checkpoint or model",
+        "a .safetensors file, an index of several, or the folder of a checkpoint, run or model",
         |options, text| set(&mut options.generate.weights, some_path(text)),
     ),
     flag(
@@ -106,7 +107,9 @@ pub(super) const FLAGS: &[Flag] = &[
         "top-p",
         "P",
         "draw one of the most probable tokens that have probability P together (1)",
-        |options, text| set(&mut options.generate.sampling.top_p, share(text)),
+        |options, text| {
+            set(&mut options.generate.sampling.top_p, within(text, NumberRange::POSITIVE_SHARE))
+        },
     ),
 ];
 
@@ -117,10 +120,4 @@ fn special_tokens(text: &str) -> Result<SpecialTokens, String> {
         "none" => Ok(SpecialTokens::None),
         _ => Err(format!("expected start, all or none, found `{text}`")),
     }
-}
-
-/// Parses a number above 0 and at most 1.
-fn share(text: &str) -> Result<f64, String> {
-    let found = from_zero(text).ok().filter(|it| *it > 0.0 && *it <= 1.0);
-    found.ok_or_else(|| format!("expected a number above 0 and at most 1, found `{text}`"))
 }

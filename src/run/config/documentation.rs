@@ -3,7 +3,11 @@
 
 use std::{env, fmt::Write, fs};
 
-use super::{setting::Key, settings::settings};
+use super::{
+    TrainConfig,
+    setting::{Key, Setting},
+    settings::settings,
+};
 
 const BEGIN: &str = "<!-- keys: written by a test of src/run/config/documentation.rs -->\n";
 const END: &str = "<!-- end of keys -->\n";
@@ -15,13 +19,20 @@ fn table() -> String {
         let value = match &setting.key {
             Key::Switch(_) => "`true` or `false`".to_owned(),
             Key::List { .. } => format!("list of `\"{}\"`", setting.value),
-            Key::Value(_) => format!("`{}`", setting.value),
+            Key::Value(_) => expected(setting).unwrap_or_else(|| format!("`{}`", setting.value)),
         };
         // Markdown would take `<model>` for HTML.
         let help = setting.help.replace('<', "&lt;");
         writeln!(table, "| `{}` | {value} | {help} |", setting.name).unwrap();
     }
     table
+}
+
+/// Returns the values that a setting takes, as its parser says, unless it takes any text.
+fn expected(setting: &Setting) -> Option<String> {
+    let fault = (setting.set)(&mut TrainConfig::new(1, 0.1), "?").err()?;
+    let (expected, _) = fault.strip_prefix("expected ")?.rsplit_once(", found")?;
+    Some(expected.to_owned())
 }
 
 #[test]

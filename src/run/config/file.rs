@@ -283,8 +283,8 @@ mod tests {
             ("epochs = { n = 1 }", "1: epochs: expected one value, found a table"),
             ("seed = 2000-01-01", "1: seed: expected one value, found the date 2000-01-01"),
             ("steps = 0", "1: steps: expected a whole number from 1, found `0`"),
-            ("lr = inf", "1: lr: expected a finite number from 0, found `inf`"),
-            ("lr = true", "1: lr: expected a finite number from 0, found `true`"),
+            ("lr = inf", "1: lr: expected a number from 0 to 3.4e38, found `inf`"),
+            ("lr = true", "1: lr: expected a number from 0 to 3.4e38, found `true`"),
             ("no-graph = 1", "1: no-graph: expected true or false"),
             ("map = 'a = b'", "1: map: expected a list of strings"),
             ("map = [\n'a = b',\n[]]", "3: map: expected one value, found a list"),
@@ -349,9 +349,9 @@ mod tests {
             ),
             (
                 TrainConfig { min_delta: f64::NAN, ..new() },
-                "min-delta: expected a finite number from 0, found `NaN`",
+                "min-delta: expected a number from 0 to 3.4e38, found `NaN`",
             ),
-            (TrainConfig::new(1, -0.5), "lr: expected a finite number from 0, found `-0.5`"),
+            (TrainConfig::new(1, -0.5), "lr: expected a number from 0 to 3.4e38, found `-0.5`"),
         ] {
             assert_eq!(check(&config).unwrap_err(), message);
         }

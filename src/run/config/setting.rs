@@ -6,6 +6,8 @@ use std::{
     str::FromStr,
 };
 
+use soybean_plan::NumberRange;
+
 use super::TrainConfig;
 
 /// One setting of a [`TrainConfig`].
@@ -104,11 +106,18 @@ pub(super) fn or_never(text: &str) -> Result<Option<u64>, String> {
     number(text).map(|it| Some(it).filter(|it| *it > 0))
 }
 
-/// Parses a finite number that is not negative.
+/// Parses a number that is not negative.
 pub(crate) fn from_zero<N: FromStr + Into<f64> + Copy>(text: &str) -> Result<N, String> {
-    let is_good = |it: &N| (*it).into().is_finite() && (*it).into() >= 0.0;
-    let found = text.parse().ok().filter(is_good);
-    found.ok_or_else(|| format!("expected a finite number from 0, found `{text}`"))
+    within(text, NumberRange::NON_NEGATIVE)
+}
+
+/// Parses a number of a range.
+pub(crate) fn within<N: FromStr + Into<f64> + Copy>(
+    text: &str,
+    range: NumberRange,
+) -> Result<N, String> {
+    let found = text.parse().ok().filter(|it: &N| range.contains((*it).into()));
+    found.ok_or_else(|| format!("expected a number {range}, found `{text}`"))
 }
 
 /// Parses a switch: the flag has no value, its key has a boolean.

@@ -226,8 +226,8 @@ pub(super) const SETTINGS: &[Setting] = &[
     Setting {
         name: "weights",
         on_resume: OnResume::Noted,
-        value: "FILE",
-        help: "a safetensors file with initial weights",
+        value: "PATH",
+        help: "initial weights: a safetensors file, or the folder of a checkpoint or run",
         scope: Scope::Training,
         set: |run, text| set(&mut run.weights, some_path(text)),
         key: Key::Value(|run| run.weights.as_deref().map(path)),
