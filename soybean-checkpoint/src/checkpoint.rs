@@ -10,7 +10,7 @@ use safetensors::Dtype;
 use crate::{
     Counters, Error, Progress,
     finite::FiniteCheck,
-    naming,
+    locate, naming,
     run_file::{FileSum, RunFile},
     tensor_file::{Entry, Reader, checkpoint_error, n_bytes_of, read_chunks},
 };
@@ -35,13 +35,16 @@ pub(crate) struct TensorFile {
 }
 
 impl Checkpoint {
-    /// Opens the folder of a checkpoint, and reads and checks all of its files.
+    /// Opens the folder of a checkpoint, or the only checkpoint in a folder such as `best/`, and
+    /// reads and checks all of its files.
     ///
     /// # Errors
-    /// If a file is missing or cannot be read, if a length, a checksum, a header or the step in the
-    /// folder's name is wrong, or if a number is not finite.
+    /// If the folder contains several checkpoints, if a file is missing or cannot be read, if a
+    /// length, a checksum, a header or the step in the folder's name is wrong, or if a number is
+    /// not finite.
     pub fn open(path: impl Into<PathBuf>) -> Result<Self, Error> {
         let path = path.into();
+        let path = locate::checkpoint_in(&path)?.unwrap_or(path);
         let run = RunFile::read(&path)?;
         check_name(&path, run.counters.n_steps)?;
         let (model_files, optimizer_files) = (Vec::new(), Vec::new());
@@ -64,15 +67,20 @@ impl Checkpoint {
         Ok(this)
     }
 
-    /// Returns the progress that a checkpoint stores, given its folder or one of its files; `None`
-    /// for weights that are of no checkpoint. No tensors are read.
+    /// Returns the progress that a checkpoint stores, given a folder of weights as
+    /// [`weights::load`](crate::weights::load) takes it, or a file in it; `None` for weights that
+    /// are of no checkpoint. No tensors are read.
     ///
     /// # Errors
-    /// If the file `run.json` of a checkpoint cannot be read or is damaged.
+    /// If the folder contains several checkpoints, or the file `run.json` of a checkpoint cannot be
+    /// read or is damaged.
     pub fn progress_beside(weights: &Path) -> Result<Option<Progress>, Error> {
-        let folder = if weights.is_dir() { Some(weights) } else { weights.parent() };
+        let folder = match weights.is_dir() {
+            true => locate::weights_in(weights)?,
+            false => weights.parent().map(Path::to_owned),
+        };
         let folder = folder.filter(|it| it.join(naming::RUN_FILE).is_file());
-        folder.map(|it| RunFile::read(it).map(|run| run.progress)).transpose()
+        folder.map(|it| RunFile::read(&it).map(|run| run.progress)).transpose()
     }
 
     /// Returns the folder of the checkpoint.

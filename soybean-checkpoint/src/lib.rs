@@ -39,6 +39,7 @@ mod counters;
 mod finite;
 mod folder;
 mod link;
+mod locate;
 mod naming;
 mod restore;
 mod run_file;
@@ -53,5 +54,7 @@ pub use checkpoints::{Checkpoints, Latest, Progress};
 pub use counters::Counters;
 #[doc(hidden)]
 pub use folder::{create as create_folder, sync_folder};
+#[doc(hidden)]
+pub use naming::{BEST, CHECKPOINTS};
 pub use soybean_plan::{Array, Error, ErrorKind};
 pub use state::{StateSpec, TensorSpec, TrainingState};

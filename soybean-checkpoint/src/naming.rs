@@ -5,6 +5,12 @@ use std::path::{Path, PathBuf};
 /// The file that lists all other files.
 pub(crate) const RUN_FILE: &str = "run.json";
 
+/// The folder of a run that contains its checkpoints.
+pub const CHECKPOINTS: &str = "checkpoints";
+
+/// The folder of a run that contains the best of them.
+pub const BEST: &str = "best";
+
 /// The file of parameters and buffers, without its extension.
 pub(crate) const MODEL: &str = "model";
 

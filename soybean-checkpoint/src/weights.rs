@@ -44,7 +44,8 @@ pub struct Loaded {
 /// Replaces the parameters and buffers of a trainer by those of a file.
 ///
 /// `path` is a `.safetensors` file, an index of several (`.index.json`), a folder with either, or
-/// the folder of a checkpoint. Elements of the types `F32`, `F64`, `F16` and `BF16` become `f32`.
+/// the folder of a checkpoint. A folder such as `best/` means the only checkpoint in it, and the
+/// folder of a run its best one. Elements of the types `F32`, `F64`, `F16` and `BF16` become `f32`.
 /// The optimizer's tensors and the counters do not change.
 ///
 /// # Errors

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use soybean_runtime::{
     Error, Process, Trainer,
-    checkpoint::{Checkpoints, Latest, Progress},
+    checkpoint::{BEST, CHECKPOINTS, Checkpoints, Latest, Progress},
 };
 
 use super::TrainConfig;
@@ -128,9 +128,6 @@ impl CheckpointManager {
         Ok(())
     }
 }
-
-pub(crate) const CHECKPOINTS: &str = "checkpoints";
-pub(crate) const BEST: &str = "best";
 
 /// Returns the folder of a run's checkpoints.
 pub(crate) fn folder(out: &Path) -> PathBuf {

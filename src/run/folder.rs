@@ -8,10 +8,13 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use soybean_runtime::{Error, checkpoint::create_folder};
+use soybean_runtime::{
+    Error,
+    checkpoint::{BEST, CHECKPOINTS, create_folder},
+};
 
 use super::{
-    checkpoint_manager::{self, BEST, CHECKPOINTS},
+    checkpoint_manager,
     output::{self, write_error},
 };
 

@@ -30,19 +30,21 @@ macro_rules! conditional {
             #[derive(Clone, Copy)]
             struct Options {
                 width: usize,
+                depth: usize,
                 #[cfg($on())]
                 slope: f64,
             }
 
             const OPTIONS: Options = Options {
                 width: WIDTH,
+                depth: 2,
                 #[cfg($on())]
                 slope: 0.5,
             };
 
             #[cfg($on())]
             fn activated(x: Tensor, options: Options) -> Tensor {
-                let Options { slope, width: _ } = options;
+                let Options { slope, .. } = options;
                 x.leaky_relu(slope)
             }
 
@@ -93,7 +95,7 @@ macro_rules! conditional {
                     width: 7,
                     ..OPTIONS
                 };
-                h += param("fields", [options.width], ones()).mean(..);
+                h += param("fields", [options.width, options.depth], ones()).mean(..);
                 #[cfg($on())]
                 return activated(h, OPTIONS).square().mean(..);
                 #[cfg(not($on()))]
@@ -112,7 +114,7 @@ conditional! {
 fn function(x: Tensor<f32, 4, 6>, #[cfg(any())] y: Unknown) -> Tensor {
     #[cfg(any())]
     let x = unknown!(x);
-    #[cfg(all())]
+    #[cfg(test)]
     let x = x + param("kept", [6], zeros());
     x.mean(..)
 }
@@ -148,7 +150,7 @@ fn conditions_decide_in_every_place() {
         ("elements", &[1, 2, 3]),
         ("chosen", &[4]),
         ("layer_on.layer", &[2]),
-        ("fields", &[3]),
+        ("fields", &[3, 2]),
     ]);
     assert_eq!(parameters::<on::Network>(), expected);
     let expected = named(&[
@@ -156,7 +158,7 @@ fn conditions_decide_in_every_place() {
         ("elements", &[1, 3]),
         ("chosen", &[5]),
         ("layer_off.layer", &[3]),
-        ("fields", &[7]),
+        ("fields", &[7, 2]),
     ]);
     assert_eq!(parameters::<off::Network>(), expected);
     assert_eq!(parameters::<function::Network>(), named(&[("kept", &[6])]));

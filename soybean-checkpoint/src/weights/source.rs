@@ -10,6 +10,7 @@ use soybean_plan::caught;
 
 use crate::{
     Checkpoint, Error,
+    locate::weights_in,
     tensor_file::{Entry, checkpoint_error, entries, text},
 };
 
@@ -34,7 +35,7 @@ struct Index {
     weight_map: BTreeMap<String, String>,
 }
 
-/// Opens a file, an index, a folder with either of them, or a checkpoint.
+/// Opens a file, an index, a folder with either of them, or the folder of a checkpoint or run.
 pub(super) fn open(path: &Path) -> Result<Source, Error> {
     let files = if path.is_dir() {
         in_folder(path)?
@@ -51,8 +52,8 @@ fn file(path: PathBuf) -> Result<SourceFile, Error> {
 }
 
 fn in_folder(folder: &Path) -> Result<Vec<SourceFile>, Error> {
-    if folder.join("run.json").is_file() {
-        let checkpoint = Checkpoint::open(folder)?;
+    if let Some(checkpoint) = weights_in(folder)? {
+        let checkpoint = Checkpoint::open(checkpoint)?;
         let files = checkpoint.into_model_files();
         return Ok(files.map(|(path, entries)| SourceFile { path, entries }).collect());
     }
