@@ -1,5 +1,5 @@
-//! `accumulate`: the sum of a gradient and those of earlier steps. Both may be partial sums, so that
-//! ranks add up their own terms and exchange nothing.
+//! `accumulate`: the sum of a gradient and those of earlier steps. Both may be partial sums, so
+//! that ranks add up their own terms and exchange nothing.
 //!
 //! It computes what `add` does, but is an operator of its own: what an accumulating step keeps is
 //! stored as the state that it replaces, while the total that an update reads, `accumulated`, has a
