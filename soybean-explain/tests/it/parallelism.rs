@@ -77,8 +77,8 @@ fn wide_layers_alternate_between_columns_and_rows() {
         perceptron(16, &[512; 4]),
         expect![[r#"
             0: column 8 | column 8 | split 8
-            -: feature 8 | feature 8, data 4 x feature 2 | 
-            1: column 2 x row 4 | column 2 x row 4 | split 8
+            -: feature 8 | feature 8 | 
+            1: column 4 x row 2 | column 4 x row 2 | split 8
             2: column 4 x row 2 | column 4 x row 2 | split 8
         "#]],
     );
