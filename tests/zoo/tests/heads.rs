@@ -70,7 +70,7 @@ fn attention_does_the_permutations_of_heads() {
         decoder, f32 on 1: 16 and 8, 4628224 bytes -> 0 and 0, 4628224 bytes, 10 moved
         decoder, bf16 on 1: 16 and 8, 2540800 bytes -> 0 and 0, 2540800 bytes, 10 moved
         decoder, f32 on 2: 16 and 8, 2459904 bytes -> 0 and 0, 2459904 bytes, 12 moved
-        decoder, bf16 on 8: 16 and 8, 435712 bytes -> 0 and 0, 435712 bytes, 9 moved
+        decoder, bf16 on 8: 16 and 8, 435712 bytes -> 0 and 0, 435712 bytes, 10 moved
         encoder, f32 on 1: 16 and 8, 4413440 bytes -> 0 and 0, 4413440 bytes, 8 moved
         encoder, bf16 on 1: 16 and 8, 2459648 bytes -> 0 and 0, 2459648 bytes, 8 moved
         encoder, f32 on 2: 16 and 8, 2421504 bytes -> 0 and 0, 2421504 bytes, 11 moved
@@ -78,7 +78,7 @@ fn attention_does_the_permutations_of_heads() {
         decoder with slices, f32 on 1: 16 and 8, 4628224 bytes -> 0 and 0, 4628224 bytes, 6 moved
         decoder with slices, bf16 on 1: 16 and 8, 2540800 bytes -> 0 and 0, 2540800 bytes, 6 moved
         decoder with slices, f32 on 2: 16 and 8, 2459392 bytes -> 0 and 0, 2459392 bytes, 6 moved
-        decoder with slices, bf16 on 8: 16 and 8, 433152 bytes -> 0 and 0, 433152 bytes, 5 moved
+        decoder with slices, bf16 on 8: 16 and 8, 433152 bytes -> 0 and 0, 433152 bytes, 6 moved
     "#]]
     .assert_eq(&text);
 }
