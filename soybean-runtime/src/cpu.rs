@@ -56,7 +56,7 @@ use crate::{
     Error, ErrorKind,
     arena::{Arena, Arenas},
     backend::{Download, Kernels, Upload},
-    inspection::{NonFiniteState, non_finite},
+    inspection::non_finite,
     model::AnyModel,
 };
 
@@ -76,7 +76,7 @@ pub(crate) struct Cpu {
     upcast: Upcast,
     next_values: BTreeMap<BufferId, NextValue>,
     /// The first tensor whose next value is not finite, since it was last taken.
-    non_finite_state: Option<NonFiniteState>,
+    non_finite_state: Option<BufferId>,
     scalars: Vec<f32>,
     inputs: Vec<Region>,
     results: Vec<Region>,
@@ -116,7 +116,7 @@ impl Cpu {
 
     /// Returns the first parameter, buffer or state whose next value was not finite, and forgets
     /// it.
-    pub(crate) const fn take_non_finite_state(&mut self) -> Option<NonFiniteState> {
+    pub(crate) const fn take_non_finite_state(&mut self) -> Option<BufferId> {
         self.non_finite_state.take()
     }
 
@@ -245,7 +245,7 @@ impl Kernels for Cpu {
             Error::new(error.kind(), format!("{kind} {kernel} on the CPU: {error}"))
         })?;
         if let Some(it) = non_finite.and_then(|it| self.next_values.get(&results[it])) {
-            self.non_finite_state.get_or_insert(NonFiniteState::In(it.tensor));
+            self.non_finite_state.get_or_insert(it.tensor);
         }
         Ok(())
     }

@@ -14,19 +14,6 @@ pub struct NonFiniteTensor {
     pub value: f32,
 }
 
-/// A parameter, a buffer or a state whose next value is not finite.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum NonFiniteState {
-    /// The one in this buffer.
-    In(BufferId),
-    /// One of them. GPUs know no more.
-    #[cfg_attr(
-        not(any(feature = "cuda", feature = "mpi")),
-        expect(dead_code, reason = "only GPUs and reports of other processes have it")
-    )]
-    Any,
-}
-
 /// The first tensors of a rank that are not finite, in the order of the calls: the first of all,
 /// and the first with NaN if that is another one.
 #[derive(Clone, Debug, Default)]

@@ -2,11 +2,11 @@
 
 use std::{ops::Range, sync::Mutex, time::Instant};
 
+use soybean_plan::BufferId;
+
 use crate::{
-    Counters, Error, MemoryBesidePlan, Process, Profile, View,
-    inspection::{Inspection, NonFiniteState},
-    state::TensorRange,
-    trace::Span,
+    Counters, Error, MemoryBesidePlan, Process, Profile, View, inspection::Inspection,
+    state::TensorRange, trace::Span,
 };
 
 /// All ranks of a model on one kind of device.
@@ -149,8 +149,8 @@ pub(crate) struct Report {
     pub(crate) loss: f32,
     /// The norm of all gradients, if the model computes it. Only rank 0 reports it.
     pub(crate) gradient_norm: Option<f32>,
-    /// A parameter, a buffer or a state whose next value was not finite on this rank.
-    pub(crate) non_finite_state: Option<NonFiniteState>,
+    /// The buffer of a parameter, a buffer or a state whose next value was not finite on this rank.
+    pub(crate) non_finite_state: Option<BufferId>,
     /// The rank's parts of outputs or of the state. A part is empty if another rank reports the
     /// same elements.
     pub(crate) parts: Vec<Vec<f32>>,

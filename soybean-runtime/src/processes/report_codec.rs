@@ -3,10 +3,7 @@
 use soybean_plan::Lane;
 
 use super::progress::{OPERATION_BYTES, Operation};
-use crate::{
-    Error, ErrorKind, KernelCategory, Profile, inspection::NonFiniteState, ranks::Report,
-    trace::Span,
-};
+use crate::{Error, ErrorKind, KernelCategory, Profile, ranks::Report, trace::Span};
 
 /// Header of the reports of a process.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -55,11 +52,7 @@ pub(super) fn write(report: &Report, bytes: &mut Vec<u8>) {
     bytes.extend_from_slice(&loss.to_le_bytes());
     bytes.push(u8::from(gradient_norm.is_some()));
     bytes.extend_from_slice(&gradient_norm.unwrap_or(0.0).to_le_bytes());
-    let state = match non_finite_state {
-        None => 0,
-        Some(NonFiniteState::Any) => 1,
-        Some(NonFiniteState::In(buffer)) => *buffer as u64 + 2,
-    };
+    let state = non_finite_state.map_or(0, |buffer| buffer as u64 + 1);
     bytes.extend_from_slice(&state.to_le_bytes());
     for word in profile.words() {
         bytes.extend_from_slice(&word.to_le_bytes());
@@ -137,11 +130,7 @@ impl ReportReader<'_> {
         let [has_norm] = self.bytes()?;
         let norm = self.bytes().map(f32::from_le_bytes)?;
         report.gradient_norm = (has_norm != 0).then_some(norm);
-        report.non_finite_state = match self.count()? {
-            0 => None,
-            1 => Some(NonFiniteState::Any),
-            state => Some(NonFiniteState::In(state - 2)),
-        };
+        report.non_finite_state = self.count()?.checked_sub(1);
         let mut words = [0; Profile::N_WORDS];
         for word in &mut words {
             *word = self.word()?;
@@ -218,7 +207,7 @@ mod tests {
             fed_bytes: 88,
             loss: 0.25,
             gradient_norm: Some(2.5),
-            non_finite_state: Some(NonFiniteState::In(4)),
+            non_finite_state: Some(4),
             parts: vec![vec![], vec![1.0, f32::NAN, -0.0]],
             profile,
             spans: vec![
@@ -243,7 +232,7 @@ mod tests {
         assert_eq!((found.moved_bytes, found.fed_bytes), (77, 88));
         assert_eq!((found.loss, found.profile), (0.25, profile));
         assert_eq!(found.gradient_norm, Some(2.5));
-        assert_eq!(found.non_finite_state, Some(NonFiniteState::In(4)));
+        assert_eq!(found.non_finite_state, Some(4));
         assert_eq!(found.spans, sent.spans);
         let bits = |report: &Report| -> Vec<Vec<u32>> {
             report.parts.iter().map(|it| it.iter().map(|it| it.to_bits()).collect()).collect()

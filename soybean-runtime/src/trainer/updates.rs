@@ -9,7 +9,6 @@ use crate::{
     Array, Counters, Error, ErrorKind, Process,
     abort::lock,
     counters::{after_skip, after_step, is_update},
-    inspection::NonFiniteState,
     ranks::Command,
     state::{self, TensorRange, fetch_ranges},
 };
@@ -207,12 +206,9 @@ impl Trainer {
     /// other numbers have changed.
     fn non_finite_value(&mut self) -> Option<Error> {
         let mut reports = self.ranks.reports().iter();
-        let state = reports.find_map(|it| lock(it).non_finite_state)?;
+        let buffer = reports.find_map(|it| lock(it).non_finite_state)?;
         let (rate, step) = (self.learning_rate, self.history.counters.n_steps + 1);
-        let tensor = match state {
-            NonFiniteState::In(buffer) => state::described(self.tables(), buffer),
-            NonFiniteState::Any => "one of them".to_owned(),
-        };
+        let tensor = state::described(self.tables(), buffer);
         self.history.partial = Some(step);
         Some(Error::new(
             ErrorKind::Loss,
