@@ -5,7 +5,10 @@
 //! by such forests.) Forests with different variables take turns until none improves the
 //! assignment.
 
-use super::{problem::PairwiseProblem, reparametrization::least};
+use super::{
+    problem::PairwiseProblem,
+    reparametrization::{add, column_minima, least, row_minima},
+};
 
 /// The number of forests in turn without an improvement that ends the search.
 const N_FORESTS: usize = 4;
@@ -135,21 +138,13 @@ impl<'a> LocalSearch<'a> {
     /// Adds for each label of a parent the least costs of its child with the edge between them.
     fn add_least_costs(&self, edge: usize, parent: usize, of_child: &[i64], costs: &mut [i64]) {
         let edge = &self.problem.edges[edge];
-        let rows = edge.table.chunks_exact(self.problem.unary[edge.second].len());
-        if edge.first == parent {
-            for (cost, row) in costs.iter_mut().zip(rows) {
-                let sums = row.iter().zip(of_child).map(|(entry, below)| entry + below);
-                *cost += sums.min().expect("a variable has labels");
-            }
-            return;
+        let messages: Vec<i64> = of_child.iter().map(|it| -it).collect();
+        let mut least = vec![0; costs.len()];
+        match edge.first == parent {
+            true => row_minima(&edge.table, &messages, &mut least),
+            false => column_minima(&edge.table, &messages, &mut least),
         }
-        let mut minima = vec![i64::MAX; costs.len()];
-        for (below, row) in of_child.iter().zip(rows) {
-            for (minimum, entry) in minima.iter_mut().zip(row) {
-                *minimum = (*minimum).min(entry + below);
-            }
-        }
-        costs.iter_mut().zip(minima).for_each(|(cost, minimum)| *cost += minimum);
+        add(costs, &least);
     }
 }
 

@@ -288,7 +288,7 @@ impl Reparametrization {
     }
 }
 
-fn add(sums: &mut [i64], others: &[i64]) {
+pub(crate) fn add(sums: &mut [i64], others: &[i64]) {
     let mut at = 0;
     while at < sums.len() {
         sums[at] += others[at];
@@ -349,7 +349,7 @@ fn least_label(costs: &[i64]) -> usize {
 }
 
 /// Sets each minimum to the least entry of its row, less the message to the column's label.
-fn row_minima(table: &[i64], to_columns: &[i64], minima: &mut [i64]) {
+pub(crate) fn row_minima(table: &[i64], to_columns: &[i64], minima: &mut [i64]) {
     let n_columns = to_columns.len();
     for (minimum, row) in minima.iter_mut().zip(table.chunks_exact(n_columns)) {
         let (mut best, mut column) = (i64::MAX, 0);
@@ -365,7 +365,7 @@ fn row_minima(table: &[i64], to_columns: &[i64], minima: &mut [i64]) {
 }
 
 /// Sets each minimum to the least entry of its column, less the message to the row's label.
-fn column_minima(table: &[i64], to_rows: &[i64], minima: &mut [i64]) {
+pub(crate) fn column_minima(table: &[i64], to_rows: &[i64], minima: &mut [i64]) {
     let n_columns = minima.len();
     minima.fill(i64::MAX);
     for (&to_row, row) in to_rows.iter().zip(table.chunks_exact(n_columns)) {
