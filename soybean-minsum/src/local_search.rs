@@ -190,7 +190,10 @@ impl Trees {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::problem::Edge, *};
+    use super::{
+        super::{problem::Edge, tests::brute_force},
+        *,
+    };
 
     /// Returns numbers that follow no pattern.
     fn numbers(seed: u64) -> impl FnMut(u64) -> u64 {
@@ -218,19 +221,6 @@ mod tests {
         PairwiseProblem { unary, edges: edges.iter().map(edge).collect() }
     }
 
-    /// Returns the least cost of all assignments.
-    fn least_cost(problem: &PairwiseProblem) -> i64 {
-        let mut all = vec![Vec::new()];
-        for costs in &problem.unary {
-            let longer = |it: &Vec<usize>| {
-                let it = it.clone();
-                (0..costs.len()).map(move |label| [&it[..], &[label]].concat())
-            };
-            all = all.iter().flat_map(longer).collect();
-        }
-        all.iter().map(|it| problem.cost(it)).min().unwrap()
-    }
-
     #[test]
     fn a_forest_gets_its_best_labels_at_once() {
         let edges = [(0, 2), (1, 2), (2, 5), (3, 4), (5, 6), (0, 7)];
@@ -238,7 +228,7 @@ mod tests {
             let problem = problem(&edges, 8, seed);
             let mut labels = vec![0; 8];
             LocalSearch::new(&problem).improve(&mut labels, 1);
-            assert_eq!(problem.cost(&labels), least_cost(&problem), "{seed}");
+            assert_eq!(problem.cost(&labels), brute_force(&problem), "{seed}");
         }
     }
 
@@ -253,7 +243,7 @@ mod tests {
             let work = LocalSearch::new(&problem).improve(&mut labels, u64::MAX);
             let cost = problem.cost(&labels);
             assert!(cost <= before && work > 0, "{seed}");
-            n_best += usize::from(cost == least_cost(&problem));
+            n_best += usize::from(cost == brute_force(&problem));
         }
         assert!(n_best >= 80, "{n_best}");
     }

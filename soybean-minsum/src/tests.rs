@@ -21,7 +21,8 @@ fn order(problem: &PairwiseProblem, n_neighbors: usize) -> EliminationOrder {
     EliminationOrder::new(problem, Limits { n_neighbors, ..Limits::NONE })
 }
 
-fn brute_force(problem: &PairwiseProblem) -> i64 {
+/// Returns the least cost of all assignments.
+pub(crate) fn brute_force(problem: &PairwiseProblem) -> i64 {
     let sizes: Vec<usize> = problem.unary.iter().map(Vec::len).collect();
     let mut labels = vec![0; sizes.len()];
     let mut least = i64::MAX;
