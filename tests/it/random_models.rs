@@ -6,25 +6,47 @@
 mod interpreter;
 pub(crate) mod model;
 
+use std::cell::LazyCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 use soybean::runtime::{Array, View};
 use soybean_compiler::{
     Compiled, ModelDiagnostic, Network, Optimizer, Padding, SearchRequest, Strategy, Value, fuse,
-    signature::Partitioning, simplify, training_step, verify, verify_program,
+    graph::Graph, signature::Partitioning, simplify, training_step, verify, verify_program,
 };
 use soybean_plan::{AttentionForm, Kernel, Precision};
 use soybean_test_support::models::{numbers, single, trainer};
 
 use model::{Model, Pin};
 
-fn close(found: &[f32], expected: &[f64]) -> bool {
-    // Single precision through a dozen operators, with sums of some hundred terms.
-    let is_close = |(found, expected): (&f32, &f64)| {
-        (f64::from(*found) - expected).abs() <= 2e-4 * expected.abs().max(1.0)
+/// Returns whether numbers are as single precision through a dozen operators gives them, with sums
+/// of some hundred terms, or as `errors` allows.
+fn close(found: &[f32], exact: &[f64], errors: impl Fn() -> f64) -> bool {
+    let within = |slack: f64| {
+        let is_close = |(found, exact): (&f32, &f64)| {
+            (f64::from(*found) - exact).abs() <= 2e-4 * exact.abs().max(1.0) + slack
+        };
+        found.len() == exact.len() && found.iter().zip(exact).all(is_close)
     };
-    found.len() == expected.len() && found.iter().zip(expected).all(is_close)
+    within(0.0) || within(errors())
+}
+
+/// Evaluates a graph with results of operators that are too small or too large by an error of
+/// rounding. Its errors are large where those of single precision are: the gradient of a softmax
+/// with one weight of almost 1 is a small difference of what may be large numbers.
+fn evaluate_rounded(
+    graph: &Graph,
+    sources: &BTreeMap<Value, Vec<f64>>,
+) -> BTreeMap<Value, Vec<f64>> {
+    let mut n_operators = 0;
+    interpreter::evaluate_changed(graph, sources, graph.values(), |result| {
+        n_operators += 1;
+        let directions = numbers(result.len(), n_operators);
+        for (number, direction) in result.iter_mut().zip(directions) {
+            *number *= 1.0 + f64::from(f32::EPSILON) * direction;
+        }
+    })
 }
 
 /// A compiled model, with the graph of its training step before simplification.
@@ -110,26 +132,29 @@ pub(crate) fn compare(planned: &Planned, shape: &[usize]) -> Result<(), TestCase
     if !values[loss][0].is_finite() || values[loss][0].abs() > 1e4 {
         return Ok(());
     }
+    let rounded = LazyCell::new(|| evaluate_rounded(&raw.graph, &sources));
+    let close = |found: &[f32], value: &Value| {
+        let exact = &values[value];
+        close(found, exact, || {
+            let errors = exact.iter().zip(&rounded[value]).map(|(exact, it)| (exact - it).abs());
+            8.0 * errors.fold(0.0, f64::max)
+        })
+    };
     let rate = single(&[interpreter::LEARNING_RATE])[0];
     let mut trainer = trainer(compiled, rate);
     trainer.set_parameters(&arrays).unwrap();
     let x = single(&x);
     let evaluation = trainer.evaluate(&[View::F32(&x)]).unwrap();
-    prop_assert!(
-        close(&[evaluation.loss], &values[loss]),
-        "loss {} {:?}",
-        evaluation.loss,
-        values[loss]
-    );
-    prop_assert!(close(&evaluation.outputs[0].data, &values[output]), "outputs differ");
+    prop_assert!(close(&[evaluation.loss], loss), "loss {} {:?}", evaluation.loss, values[loss]);
+    prop_assert!(close(&evaluation.outputs[0].data, output), "outputs differ");
     prop_assert_eq!(trainer.moved_bytes(), compiled.program.tables.entries[0].bytes);
     prop_assert_eq!(trainer.fed_bytes(), compiled.report.fed_bytes);
     let stepped = trainer.step(&[View::F32(&x)]).unwrap();
-    prop_assert!(close(&[stepped], &values[loss]), "loss of the step {stepped} {:?}", values[loss]);
+    prop_assert!(close(&[stepped], loss), "loss of the step {stepped} {:?}", values[loss]);
     prop_assert_eq!(trainer.moved_bytes(), compiled.program.tables.train_bytes());
     for ((name, found), (_, next)) in trainer.parameters().unwrap().iter().zip(&raw.updates) {
         prop_assert!(
-            close(&found.data, &values[next]),
+            close(&found.data, next),
             "{}: {:?} instead of {:?}",
             name,
             found.data,
@@ -322,4 +347,14 @@ fn plans_that_split_each_part_of_a_product() {
         }
     }
     assert!(n_split >= 8, "{n_split} plans");
+}
+
+/// Scores of thousands give one key all the weight. Errors of rounding of the gradient of the
+/// softmax, which is 0, are multiplied by keys of some hundred.
+#[test]
+fn programs_of_attention_to_one_key() {
+    let operators = [(0, 958), (3, 0), (11, 78), (14, 0), (22, 36)];
+    let shape = [6, 7, 9];
+    let planned = planned(&operators, &shape, 1, Strategy::Auto.into(), Pin::None);
+    compare(&planned.unwrap().unwrap(), &shape).unwrap();
 }

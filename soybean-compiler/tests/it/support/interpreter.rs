@@ -62,6 +62,17 @@ pub(crate) fn evaluate_these(
     sources: &BTreeMap<Value, Vec<f64>>,
     these: impl Iterator<Item = Value>,
 ) -> BTreeMap<Value, Vec<f64>> {
+    evaluate_changed(graph, sources, these, |_| ())
+}
+
+/// Evaluates values as [`evaluate_these`], and changes the result of each operator before others
+/// read it.
+pub(crate) fn evaluate_changed(
+    graph: &Graph,
+    sources: &BTreeMap<Value, Vec<f64>>,
+    these: impl Iterator<Item = Value>,
+    mut change: impl FnMut(&mut [f64]),
+) -> BTreeMap<Value, Vec<f64>> {
     let mut values = sources.clone();
     for value in these {
         let Some(operator) = graph.operator(value) else { continue };
@@ -69,7 +80,8 @@ pub(crate) fn evaluate_these(
         let operands: Vec<&[f64]> =
             graph.operands(value).iter().map(|it| &values[it][..]).collect();
         let node = graph.node(value);
-        let result = run_operator(kernel.as_ref(), &operands, &node.shape, node.dtype);
+        let mut result = run_operator(kernel.as_ref(), &operands, &node.shape, node.dtype);
+        change(&mut result);
         values.insert(value, result);
     }
     values
