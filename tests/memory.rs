@@ -38,6 +38,7 @@ fn enlarged(program: Executable, lengths: impl Iterator<Item = usize>) -> Execut
             buffer,
             init: Init::Constant(0.5),
             is_trained: false,
+            use_hash: 0,
         });
     }
     // SAFETY: the steps are those of the compiler's program.

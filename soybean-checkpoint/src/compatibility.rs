@@ -5,8 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use soybean_plan::{State, listed};
 
 use crate::{
-    Checkpoint, Error, StateSpec, TensorSpec, checkpoint::TensorFile,
-    tensor_file::checkpoint_error, weights::nearest::nearest,
+    Checkpoint, Error, StateSpec, TensorSpec,
+    checkpoint::TensorFile,
+    exchanged::{exchanged, words},
+    tensor_file::checkpoint_error,
+    weights::nearest::nearest,
 };
 
 /// The limit of suggestions in a message, since each compares a name with all others.
@@ -28,6 +31,11 @@ pub(crate) fn check(spec: &StateSpec, checkpoint: &Checkpoint) -> Result<(), Err
     let of_model = differences(&expected, &found);
     if !of_model.is_empty() {
         return wrong(&of_model);
+    }
+    let entries = checkpoint.model_files.iter().flat_map(|it| &it.entries);
+    let hashes = entries.map(|it| (it.name.as_str(), it.use_hash)).collect();
+    if let Some(exchanged) = exchanged(&spec.parameters, &hashes) {
+        return wrong(&exchanged);
     }
     let states = shapes_of_state(&spec.optimizer);
     let found = without_terms(shapes_of_files(&checkpoint.optimizer_files), &states);
@@ -105,11 +113,7 @@ type Suggest<'a> = &'a dyn Fn(&str) -> Option<&'a str>;
 
 /// Returns whether a missing name differs from a name of the other side in numbers alone.
 fn is_renumbered(expected: &Shapes<'_>, found: &Shapes<'_>) -> bool {
-    let is_number = |part: &&str| part.bytes().all(|it| it.is_ascii_digit());
-    let words = |name: &str| {
-        name.split('.').filter(|it| !is_number(it)).map(str::to_owned).collect::<Vec<String>>()
-    };
-    let others: BTreeSet<Vec<String>> = found.keys().map(|it| words(it)).collect();
+    let others: BTreeSet<Vec<&str>> = found.keys().map(|it| words(it)).collect();
     let mut missing = expected.keys().filter(|it| !found.contains_key(*it));
     missing.any(|it| others.contains(&words(it)))
 }

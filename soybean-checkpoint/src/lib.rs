@@ -36,6 +36,7 @@ mod checkpoint;
 mod checkpoints;
 mod compatibility;
 mod counters;
+mod exchanged;
 mod finite;
 mod folder;
 mod link;

@@ -85,6 +85,7 @@ mod tests {
             name: name.to_owned(),
             shape: vec![n_elements],
             n_terms: 1,
+            use_hash: 0,
         };
         let tensors = vec![tensor("a", 2), tensor("b", 2), tensor("c", 9), tensor("d", 1)];
         let (shards, index) = shards("model", tensors.clone(), 16).unwrap();

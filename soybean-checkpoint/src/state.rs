@@ -95,6 +95,9 @@ pub struct TensorSpec {
     /// The number of terms of this shape that a checkpoint has of it, whose sum it is; 1 for a
     /// tensor itself. Only sums of the steps that share an update have several.
     pub n_terms: usize,
+    /// A hash of how the model uses a parameter, as that of a
+    /// [`Parameter`](soybean_plan::Parameter); 0 if it is not known.
+    pub use_hash: u64,
 }
 
 impl TensorSpec {

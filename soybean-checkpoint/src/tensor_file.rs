@@ -13,6 +13,9 @@ use std::{io, path::Path};
 
 use crate::{Error, ErrorKind};
 
+/// The entry of a file for the hashes of how the model uses its parameters, by name.
+const USE_HASHES: &str = "soybean.use_hashes";
+
 /// Creates the error of a file with unexpected contents.
 pub(crate) fn checkpoint_error(message: impl Into<String>) -> Error {
     Error::new(ErrorKind::Checkpoint, message)

@@ -155,6 +155,7 @@ fn write(path: &Path, arrays: &[(String, Array)]) -> Result<(), Error> {
         name: it.0.clone(),
         shape: it.1.shape.clone(),
         n_terms: 1,
+        use_hash: it.1.use_hash,
     };
     let tensors: Vec<TensorSpec> = arrays.iter().map(spec).collect();
     let mut writer = Writer::create(path)?;

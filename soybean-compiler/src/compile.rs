@@ -28,6 +28,7 @@ use crate::{
     size_limits,
     unplaced::Order,
     updates::add_updates,
+    use_hash::{use_hashes, with_use_hashes},
     value::Value,
 };
 
@@ -83,6 +84,7 @@ pub fn compile_observed(
     let mut passes = Passes { observer };
 
     let network = Network::from_model(model)?;
+    let use_hashes = use_hashes(&network);
     let network = passes.after("differentiate", differentiate(network, optimizer)?);
     let network = passes.after("add-updates", add_updates(network, optimizer));
     let network = passes.after("simplify", simplify(&network));
@@ -109,7 +111,7 @@ pub fn compile_observed(
     let report = Report::new(plan, &placed, request, milliseconds, (chosen.facts, slower));
     // SAFETY: lowering takes extents, strides and buffers from one graph, whose sizes were checked,
     // and the memory plan gives buffers that live at the same time memory of their own.
-    let program = unsafe { Executable::new(placed.program) };
+    let program = unsafe { Executable::new(with_use_hashes(placed.program, &use_hashes)) };
     Ok(Compiled { program, report })
 }
 

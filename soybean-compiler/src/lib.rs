@@ -55,6 +55,7 @@ mod text;
 pub mod tiling;
 mod unplaced;
 mod updates;
+mod use_hash;
 mod value;
 mod verify;
 mod weights;

@@ -233,8 +233,15 @@ impl<'a> Lowering<'a> {
                 }
                 &(Source::Parameter(init) | Source::Buffer(init)) => {
                     let is_trained = self.tiled.network.parameters.contains(&value);
-                    let parameter = Parameter { name, tile, layout, buffer, init, is_trained };
-                    self.parameters.push(parameter);
+                    self.parameters.push(Parameter {
+                        name,
+                        tile,
+                        layout,
+                        buffer,
+                        init,
+                        is_trained,
+                        use_hash: 0,
+                    });
                 }
                 Source::State => self.states.push(State { name, tile, layout, buffer }),
                 Source::Operator(_) => self.constants.push(Constant { tile, buffer }),

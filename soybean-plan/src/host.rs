@@ -41,6 +41,9 @@ pub struct Array {
     pub data: Vec<f32>,
     /// The elements of an output of integers, unchanged; empty for numbers.
     pub integers: Vec<i32>,
+    /// A hash of how the model uses a parameter, as [`Parameter::use_hash`](crate::Parameter); 0 if
+    /// it is not known.
+    pub use_hash: u64,
 }
 
 impl Array {

@@ -302,6 +302,9 @@ pub struct Parameter {
     pub init: Init,
     /// True if the optimizer trains it; false for a buffer that the model itself keeps.
     pub is_trained: bool,
+    /// A hash of how the model uses it, whatever its name is; 0 if it is not known. If equal layers
+    /// change places in the source, they exchange their names, but not these.
+    pub use_hash: u64,
 }
 
 /// A tensor of the optimizer that belongs to a parameter and has its shape.

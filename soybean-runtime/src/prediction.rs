@@ -199,7 +199,7 @@ fn row_counts(queried: &[(&Input, &View<'_>)]) -> Result<Option<RowCounts>, Erro
 
 /// Takes the first `n_kept` indices of a dim.
 fn first_of_dim(array: Array, dim: usize, n_kept: usize) -> Array {
-    let Array { mut shape, data, integers } = array;
+    let Array { mut shape, data, integers, use_hash } = array;
     let inner: usize = shape[dim + 1..].iter().product();
     let (block, kept) = (shape[dim] * inner, n_kept * inner);
     shape[dim] = n_kept;
@@ -207,6 +207,7 @@ fn first_of_dim(array: Array, dim: usize, n_kept: usize) -> Array {
         shape,
         data: first_of_blocks(&data, block, kept),
         integers: first_of_blocks(&integers, block, kept),
+        use_hash,
     }
 }
 
@@ -232,6 +233,7 @@ pub(crate) fn concatenated(mut parts: Vec<Array>, rows: Rows) -> Array {
         shape,
         data: joined(&data, &blocks, n_blocks),
         integers: joined(&integers, &blocks, n_blocks),
+        ..Array::default()
     }
 }
 

@@ -21,6 +21,8 @@ pub(crate) struct Tensor<'a> {
     pub(crate) layout: ImageLayout,
     /// The buffer of each rank's part.
     pub(crate) buffer: BufferId,
+    /// A hash of how the model uses a parameter; 0 for the optimizer's tensors.
+    pub(crate) use_hash: u64,
 }
 
 /// A range of consecutive tensors of the state.
@@ -61,14 +63,21 @@ impl TensorRange {
 
 /// Returns all tensors of the state, in the order of their numbers.
 pub(crate) fn tensors(tables: &Tables) -> impl Iterator<Item = Tensor<'_>> {
-    let parameters = tables.parameters.iter().map(|it| (&it.name, it.tile, it.layout, it.buffer));
-    let states = tables.states.iter().map(|it| (&it.name, it.tile, it.layout, it.buffer));
-    parameters.chain(states).map(|(name, tile, layout, buffer)| Tensor {
-        name,
-        tile,
-        layout,
-        buffer,
-    })
+    let parameters = tables.parameters.iter().map(|it| Tensor {
+        name: &it.name,
+        tile: it.tile,
+        layout: it.layout,
+        buffer: it.buffer,
+        use_hash: it.use_hash,
+    });
+    let states = tables.states.iter().map(|it| Tensor {
+        name: &it.name,
+        tile: it.tile,
+        layout: it.layout,
+        buffer: it.buffer,
+        use_hash: 0,
+    });
+    parameters.chain(states)
 }
 
 /// Describes a parameter, a buffer or a state by the buffer of its parts.
@@ -106,8 +115,10 @@ impl Trainer {
     /// Fetches whole tensors of the state, with their names.
     pub(crate) fn named(&mut self, range: TensorRange) -> Result<Vec<(String, Array)>, Error> {
         let arrays = self.fetch(range)?;
-        let names = range.tensors(self.tables()).map(|it| it.name.to_owned());
-        Ok(names.zip(arrays).collect())
+        let named = |(it, array): (Tensor<'_>, Array)| {
+            (it.name.to_owned(), Array { use_hash: it.use_hash, ..array })
+        };
+        Ok(range.tensors(self.tables()).zip(arrays).map(named).collect())
     }
 
     /// Fetches whole tensors of the state.
@@ -159,6 +170,7 @@ impl TrainingState for Trainer {
                     Sums::Added => 1,
                     Sums::Apart => n_terms(&tables.mesh, &it.tile),
                 },
+                use_hash: it.use_hash,
             };
             range.tensors(tables).map(spec).collect()
         };

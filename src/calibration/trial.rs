@@ -132,7 +132,15 @@ impl Layout {
         let name = format!("numbers.{buffer}").into();
         let tile = self.tile(n_elements);
         let layout = ImageLayout::ChannelsFirst;
-        self.parameters.push(Parameter { name, tile, layout, buffer, init, is_trained: false });
+        self.parameters.push(Parameter {
+            name,
+            tile,
+            layout,
+            buffer,
+            init,
+            is_trained: false,
+            use_hash: 0,
+        });
         buffer
     }
 

@@ -2,7 +2,11 @@
 
 use std::{collections::BTreeMap, fs, path::Path};
 
-use soybean::{Config, Network, weights};
+use soybean::{
+    Config, Network,
+    checkpoint::{Checkpoint, Checkpoints, Progress},
+    weights,
+};
 use soybean_compiler::Recipe;
 use soybean_test_support::models::{numbers, single};
 
@@ -285,6 +289,98 @@ fn names_of_scopes_do_not_depend_on_order() {
     let x = [1.0, 2.0, 3.0, 4.0];
     let expected = one.predict(&before::Batch { x: &x }).unwrap();
     assert_eq!(other.predict(&exchanged::Batch { x: &x }).unwrap(), expected);
+}
+
+/// Two equal layers without names, on 2 devices, in this order and in the other.
+#[soybean::model(gpus = 2, optimizer = adam())]
+mod numbered {
+    use soybean::{nn, prelude::*};
+
+    pub(crate) fn forward(x: Tensor<f32, 4, 4>) -> (Tensor, Tensor, Tensor) {
+        let mean = nn::linear(nn::linear(x, 3), 2);
+        let log_variance = nn::linear(nn::linear(x, 3), 2);
+        ((mean.square() + log_variance.exp()).mean(..), mean, log_variance)
+    }
+}
+
+#[soybean::model(gpus = 2, optimizer = adam())]
+mod renumbered {
+    use soybean::{nn, prelude::*};
+
+    pub(crate) fn forward(x: Tensor<f32, 4, 4>) -> (Tensor, Tensor, Tensor) {
+        let log_variance = nn::linear(nn::linear(x, 3), 2);
+        let mean = nn::linear(nn::linear(x, 3), 2);
+        ((mean.square() + log_variance.exp()).mean(..), mean, log_variance)
+    }
+}
+
+#[soybean::model(gpus = 1, mode = "inference")]
+mod served {
+    use soybean::{nn, prelude::*};
+
+    pub(crate) fn forward(x: Tensor<f32, 4, 4>) -> (Tensor, Tensor) {
+        let log_variance = nn::linear(nn::linear(x, 3), 2);
+        let mean = nn::linear(nn::linear(x, 3), 2);
+        (mean, log_variance)
+    }
+}
+
+/// The same layers in another network: nothing tells which of them is meant.
+#[soybean::model(gpus = 1, mode = "inference")]
+mod changed {
+    use soybean::{nn, prelude::*};
+
+    pub(crate) fn forward(x: Tensor<f32, 4, 4>) -> (Tensor, Tensor) {
+        let log_variance = nn::linear(nn::linear(x, 3).relu(), 2);
+        let mean = nn::linear(nn::linear(x, 3).relu(), 2);
+        (mean, log_variance)
+    }
+}
+
+// Guards: layers without names that change places in the source never get each other's weights
+// without a word: from files of weights, from checkpoints, in training and in inference.
+#[test]
+fn numbered_layers_that_change_places_are_an_error() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("scopes/numbered");
+    fs::create_dir_all(&folder).unwrap();
+    let file = folder.join("weights.safetensors");
+    let mut trainer = numbered::Trainer::new(Config::default()).unwrap();
+    trainer.step(&numbered::Batch { x: &[0.5; 16] }).unwrap();
+    weights::save(&file, &trainer.parameters().unwrap()).unwrap();
+    let path = trainer.save(&mut Checkpoints::new(&folder, 1), &Progress::default()).unwrap();
+    let checkpoint = Checkpoint::open(path).unwrap();
+
+    let mut other = renumbered::Trainer::new(Config::default()).unwrap();
+    let mut predictor = served::Predictor::new(Config::default()).unwrap();
+    let mapping = weights::Mapping::default();
+    for error in [
+        other.load_weights(&file, &mapping).unwrap_err(),
+        other.load_weights(checkpoint.path(), &mapping).unwrap_err(),
+        other.restore(&checkpoint).unwrap_err(),
+        predictor.load_weights(&file, &mapping).unwrap_err(),
+    ] {
+        let message = error.to_string();
+        let expected = "`linear.0.weight` was written by a model that uses it as this one uses \
+                        `linear.2.weight`: equal layers have changed places";
+        assert!(message.contains(expected), "{message}");
+    }
+    // The mapping says which is which.
+    let pairs = [(0, 2), (1, 3), (2, 0), (3, 1)];
+    let rules = pairs.map(|(theirs, ours)| format!("linear.{theirs}.* = linear.{ours}.*"));
+    let mapping: weights::Mapping = rules.join("\n").parse().unwrap();
+    predictor.load_weights(&file, &mapping).unwrap();
+    let x = single(&numbers(16, 3));
+    let evaluation = trainer.evaluate(&numbered::Batch { x: &x }).unwrap();
+    let found = predictor.predict(&served::Batch { x: &x }).unwrap();
+    for (found, expected) in found.iter().zip(&evaluation.outputs) {
+        let is_close = |(a, b): (&f32, &f32)| (a - b).abs() < 1e-6;
+        assert!(found.data.iter().zip(&expected.data).all(is_close));
+    }
+    // What was written by the same model is what it was, and another network takes the names.
+    trainer.load_weights(&file, &weights::Mapping::default()).unwrap();
+    trainer.restore(&checkpoint).unwrap();
+    let mut other = changed::Predictor::new(Config::default()).unwrap();
+    other.load_weights(&file, &weights::Mapping::default()).unwrap();
 }
 
 #[soybean::model(gpus = 2)]

@@ -3,6 +3,7 @@
 //! The header is checked against the length of the file before memory is allocated for elements.
 
 use std::{
+    collections::BTreeMap,
     fs::File,
     io::{ErrorKind, Read},
     path::{Path, PathBuf},
@@ -12,7 +13,7 @@ use crc32fast::Hasher;
 use safetensors::tensor::{Dtype, Metadata};
 use soybean_plan::{caught, open_file, read_text};
 
-use super::{Sum, checkpoint_error, read_error};
+use super::{Sum, USE_HASHES, checkpoint_error, read_error};
 use crate::Error;
 
 /// The number of bytes that are read at a time.
@@ -35,6 +36,11 @@ pub(crate) struct Entry {
     pub(crate) shape: Vec<usize>,
     /// The number of bytes of the elements.
     pub(crate) n_bytes: usize,
+    /// The hash of how the model used it that wrote the file, as that of a [`TensorSpec`]; 0 if
+    /// the file has none.
+    ///
+    /// [`TensorSpec`]: crate::TensorSpec
+    pub(crate) use_hash: u64,
 }
 
 impl Entry {
@@ -195,10 +201,25 @@ pub(crate) fn read_chunks(path: &Path, take: &mut dyn FnMut(&[u8])) -> Result<Su
 }
 
 fn sorted(metadata: &Metadata) -> Vec<Entry> {
+    let hashes = use_hashes(metadata);
     let entry = |name: String| {
         let info = metadata.info(&name)?;
         let n_bytes = info.data_offsets.1 - info.data_offsets.0;
-        Some(Entry { dtype: info.dtype, shape: info.shape.clone(), n_bytes, name })
+        let (dtype, shape) = (info.dtype, info.shape.clone());
+        let use_hash = hashes.get(&name).copied().unwrap_or(0);
+        Some(Entry { dtype, shape, n_bytes, name, use_hash })
     };
     metadata.offset_keys().into_iter().filter_map(entry).collect()
+}
+
+/// Returns the hashes that the file has, by name. What is no hash is as if it were not there: the
+/// file may be another program's.
+fn use_hashes(metadata: &Metadata) -> BTreeMap<String, u64> {
+    let text = metadata.metadata().as_ref().and_then(|it| it.get(USE_HASHES));
+    let hashes: BTreeMap<String, String> =
+        text.and_then(|it| serde_json::from_str(it).ok()).unwrap_or_default();
+    let number = |(name, hash): (String, String)| {
+        u64::from_str_radix(&hash, 16).ok().map(|number| (name, number))
+    };
+    hashes.into_iter().filter_map(number).collect()
 }

@@ -1,6 +1,7 @@
 //! Writing files of tensors: first the header, then the elements.
 
 use std::{
+    collections::BTreeMap,
     fs::{File, OpenOptions},
     io::Write,
     path::{Path, PathBuf},
@@ -9,7 +10,7 @@ use std::{
 use crc32fast::Hasher;
 use safetensors::tensor::{Dtype, Metadata, TensorInfo};
 
-use super::{checkpoint_error, io_error};
+use super::{USE_HASHES, checkpoint_error, io_error};
 use crate::{Error, TensorSpec};
 
 /// The number of elements that are converted to bytes at a time.
@@ -34,18 +35,34 @@ pub(crate) fn header(tensors: &[TensorSpec]) -> Result<Vec<u8>, Error> {
         (tensor.name.clone(), TensorInfo { dtype: Dtype::F32, shape, data_offsets })
     };
     let infos = tensors.iter().map(info).collect();
-    // Tools for PyTorch expect this entry.
-    let format = [("format".to_owned(), "pt".to_owned())];
     let wrong =
         |error: &dyn std::fmt::Display| checkpoint_error(format!("a header of tensors: {error}"));
-    let metadata =
-        Metadata::new(Some(format.into_iter().collect()), infos).map_err(|it| wrong(&it))?;
-    let mut text = serde_json::to_vec(&metadata).map_err(|it| wrong(&it))?;
+    let metadata = Metadata::new(None, infos).map_err(|it| wrong(&it))?;
+    let of_tensors = serde_json::to_string(&metadata).map_err(|it| wrong(&it))?;
+    let of_file = serde_json::to_string(&of_file(tensors)).map_err(|it| wrong(&it))?;
+    // The library would write several entries of the file in a random order.
+    let comma = if tensors.is_empty() { "" } else { "," };
+    let mut text = format!("{{\"__metadata__\":{of_file}{comma}{}", &of_tensors[1..]).into_bytes();
     // The format requires that elements start at a multiple of 8.
     text.resize(text.len().next_multiple_of(8), b' ');
     let mut header = (text.len() as u64).to_le_bytes().to_vec();
     header.append(&mut text);
     Ok(header)
+}
+
+/// Returns the entries of a file that are of no tensor.
+fn of_file(tensors: &[TensorSpec]) -> BTreeMap<&'static str, String> {
+    let hash = |it: &TensorSpec| {
+        (it.use_hash != 0).then(|| (it.name.clone(), format!("{:016x}", it.use_hash).into()))
+    };
+    let hashes: serde_json::Map<String, serde_json::Value> =
+        tensors.iter().filter_map(hash).collect();
+    // Tools for PyTorch expect this entry.
+    let mut entries = BTreeMap::from([("format", "pt".to_owned())]);
+    if !hashes.is_empty() {
+        entries.insert(USE_HASHES, serde_json::Value::from(hashes).to_string());
+    }
+    entries
 }
 
 /// A file that is being written while its checksum is computed.
@@ -124,7 +141,12 @@ mod tests {
 
     #[test]
     fn headers_are_those_of_the_format() {
-        let tensor = |name: &str, shape| TensorSpec { name: name.to_owned(), shape, n_terms: 1 };
+        let tensor = |name: &str, shape| TensorSpec {
+            name: name.to_owned(),
+            shape,
+            n_terms: 1,
+            use_hash: 0,
+        };
         let tensors = [tensor("a", vec![2, 3]), tensor("b", vec![])];
         let header = header(&tensors).unwrap();
         assert_eq!((header.len() % 8, header[0] as usize), (0, header.len() - 8));

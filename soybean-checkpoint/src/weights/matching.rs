@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use soybean_plan::listed;
 
 use super::{Loaded, Mapping, convert::is_number, nearest::nearest, source::Source};
-use crate::{Error, ErrorKind, StateSpec, tensor_file::Entry};
+use crate::{Error, ErrorKind, StateSpec, exchanged::exchanged, tensor_file::Entry};
 
 /// The limit of suggestions in a message, since each compares a name with all others.
 const MAX_SUGGESTIONS: usize = 20;
@@ -55,6 +55,9 @@ pub(super) fn matches<'a>(
     let missing: Vec<&str> = without.map(|it| it.0.name.as_str()).collect();
     let unmatched = Unmatched { missing: &missing, unused: &unused, mapping };
     errors.extend(unmatched.errors());
+    let matched = found.iter().flatten().flatten();
+    let hashes = matched.map(|it| (parameters[it.number].name.as_str(), it.entry.use_hash));
+    errors.extend(exchanged(parameters, &hashes.collect()));
     if !errors.is_empty() {
         let (path, model, errors) = (source.path.display(), &spec.model, listed(errors, "; "));
         let message = format!("{path}: expected weights of the model `{model}`: {errors}");

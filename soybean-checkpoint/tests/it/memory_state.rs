@@ -50,6 +50,7 @@ impl TrainingState for MemoryState {
             name: it.0.clone(),
             shape: it.1.shape.clone(),
             n_terms: 1,
+            use_hash: it.1.use_hash,
         };
         StateSpec {
             model: "linear".to_owned(),

@@ -25,7 +25,7 @@ struct_expression! {
     DigitOrder { first_axis n_parts is_balanced }
     Buffer { offset n_elements dtype }
     Input { name dtype tile buffer n_classes ignored_label is_queried }
-    Parameter { name tile layout buffer init is_trained }
+    Parameter { name tile layout buffer init is_trained use_hash }
     State { name tile layout buffer }
     NextValue { buffer before tensor }
     Constant { tile buffer }

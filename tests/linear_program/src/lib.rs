@@ -117,6 +117,7 @@ fn tables(mesh: Mesh, arena_bytes: usize, buffers: Vec<Buffer>, loss: usize) -> 
             buffer: W,
             init: Init::Normal { mean: 0.0, std: 0.5 },
             is_trained: true,
+            use_hash: 0,
         }]
         .into(),
         scalars: vec![RunScalar::LearningRate].into(),

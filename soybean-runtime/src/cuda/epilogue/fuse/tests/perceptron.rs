@@ -365,6 +365,7 @@ fn tables(activation: Activation) -> Tables {
         buffer,
         init: Init::Constant(0.0),
         is_trained: true,
+        use_hash: 0,
     };
     let input = Input {
         name: "x".into(),
