@@ -44,10 +44,12 @@ struct Eliminated {
     tables: Vec<Term>,
 }
 
-/// Eliminates all variables; each mini-bucket visits at most `n_entries` table entries.
+/// Eliminates all variables. Each mini-bucket visits at most `n_entries` table entries. Once the
+/// work is used up, each table is a mini-bucket of its own.
 pub(crate) fn eliminate_in_mini_buckets(
     problem: &PairwiseProblem,
     n_entries: u64,
+    work_limit: u64,
 ) -> MiniBucketResult {
     let sizes: Vec<usize> = problem.unary.iter().map(Vec::len).collect();
     let order = EliminationOrder::new(problem, Limits::NONE);
@@ -57,7 +59,7 @@ pub(crate) fn eliminate_in_mini_buckets(
     let mut buckets: Vec<Vec<Term>> = (0..sizes.len()).map(|_| Vec::new()).collect();
     let mut lower_bound = 0;
     let (mut largest_table, mut work) = (0, 0);
-    let n_entries = usize::try_from(n_entries).unwrap_or(usize::MAX);
+    let n_entries = usize::try_from(n_entries.min(work_limit)).unwrap_or(usize::MAX);
     for (variable, costs) in problem.unary.iter().enumerate() {
         buckets[variable].push(Term { variables: vec![variable], costs: costs.as_slice().into() });
     }
@@ -74,6 +76,7 @@ pub(crate) fn eliminate_in_mini_buckets(
     let mut eliminated = Vec::with_capacity(sizes.len());
     for &variable in &order.variables {
         let tables = std::mem::take(&mut buckets[variable]);
+        let n_entries = if work < work_limit { n_entries } else { 0 };
         let (scopes, groups): (Vec<_>, Vec<_>) =
             partition(&sizes, variable, tables.clone(), n_entries).into_iter().unzip();
         let groups = if groups.len() > 1 { shift_costs(&sizes, variable, groups) } else { groups };

@@ -2,9 +2,11 @@
 //!
 //! Color refinement (Weisfeiler and Leman 1968) runs for a number of rounds. In each, variables
 //! stay in one class if equal tables lead from them to variables of equal classes. The quotient
-//! problem has one variable per class. It is small however often a layer repeats. Its best labels
-//! are a good assignment of the whole problem, but not always an optimal one: nothing forces layers
-//! to have equal labels. Kersting et al. 2014 use the same quotient for lifted inference.
+//! problem has one variable per class. It is small however often a layer repeats, and the smaller
+//! the fewer rounds there were: each round tells one more layer at either end from those between.
+//! Its best labels are a good assignment of the whole problem, but not always an optimal one:
+//! nothing forces layers to have equal labels. Kersting et al. 2014 use the same quotient for lifted
+//! inference.
 
 use std::{collections::BTreeMap, rc::Rc};
 
@@ -16,9 +18,7 @@ use super::{
 
 /// The fewest variables for which a quotient is made. For smaller problems, it takes more work than
 /// it saves.
-const MIN_VARIABLES: usize = 1 << 11;
-/// The number of rounds of color refinement.
-const N_ROUNDS: usize = 6;
+const MIN_VARIABLES: usize = 1 << 10;
 
 /// A problem in which all variables of a class have the same label.
 pub(crate) struct Quotient {
@@ -32,13 +32,13 @@ pub(crate) struct Quotient {
 type Signature = (usize, Vec<(usize, usize, usize)>);
 
 impl Quotient {
-    /// Returns the quotient, or `None` if there are few variables, or more than half as many
-    /// classes as variables.
-    pub(crate) fn new(problem: &PairwiseProblem) -> Option<Self> {
+    /// Returns the quotient after this many rounds of color refinement, or `None` if there are few
+    /// variables, or more than half as many classes as variables.
+    pub(crate) fn new(problem: &PairwiseProblem, n_rounds: usize) -> Option<Self> {
         if problem.unary.len() < MIN_VARIABLES {
             return None;
         }
-        let class_of = refine_colors(problem);
+        let class_of = refine_colors(problem, n_rounds);
         let n_classes = class_of.iter().max()? + 1;
         (n_classes <= class_of.len() / 2)
             .then(|| Self { problem: sums(problem, &class_of, n_classes), class_of })
@@ -83,7 +83,7 @@ impl Quotient {
 }
 
 /// Returns the class of each variable.
-fn refine_colors(problem: &PairwiseProblem) -> Vec<usize> {
+fn refine_colors(problem: &PairwiseProblem, n_rounds: usize) -> Vec<usize> {
     let mut unary = Interner::default();
     let mut class_of: Vec<usize> = problem.unary.iter().map(|it| unary.number(&it[..])).collect();
     // Most equal tables share an allocation; the others are compared once.
@@ -95,7 +95,7 @@ fn refine_colors(problem: &PairwiseProblem) -> Vec<usize> {
         edges_of[edge.first].push((table, 0, edge.second));
         edges_of[edge.second].push((table, 1, edge.first));
     }
-    for _ in 0..N_ROUNDS {
+    for _ in 0..n_rounds {
         let mut signatures: Interner<Signature> = Interner::default();
         let class = |(class, edges): (&usize, &Vec<(usize, usize, usize)>)| {
             let of_edge = |&(table, side, other): &(_, _, usize)| (table, side, class_of[other]);

@@ -2,7 +2,7 @@
 //! work.
 //!
 //! 1. Variables with few neighbors are eliminated exactly.
-//! 2. If most variables repeat others, the quotient problem gives a first assignment and the first
+//! 2. If most variables repeat others, quotient problems give first assignments and the first
 //!    messages.
 //! 3. Passes of message passing raise the lower bound, decode assignments, which local search
 //!    improves, and rule out labels. Once enough labels are gone, the next round begins with the
@@ -83,10 +83,14 @@ pub(crate) const ENTRIES_OF_COMBINATION: u64 = 8;
 
 /// The most work for the elimination of one variable before there is a bound.
 const FIRST_WORK: u64 = 1 << 13;
-/// The work for messages of the quotient problem, in passes of the whole problem.
+/// The rounds of color refinement of the quotients that give assignments, the coarsest first.
+const QUOTIENT_ROUNDS: [usize; 3] = [1, 2, 3];
+/// Each quotient gets at most this part of the work that is left: 1/4.
+const QUOTIENT_PART: u64 = 4;
+/// The rounds of color refinement of the quotient that gives messages.
+const MESSAGE_ROUNDS: usize = 2;
+/// The work for messages of the quotient, in passes of the whole problem.
 const QUOTIENT_PASSES: u64 = 2;
-/// The quotient problem gets this part of the work: 1/2.
-const QUOTIENT_PART: u64 = 2;
 /// Each assignment gets at most this part of the work that is left for local search: 1/16.
 const LOCAL_SEARCH_PART: u64 = 16;
 /// The fraction of the work that goes into an exact proof before a gap may be left: 1/16.
@@ -155,8 +159,8 @@ struct Budget {
     local_search_work: u64,
     /// The gap may be left once less work than this is left. Before that, the proof may be cheap.
     exact_until: u64,
-    /// True until the quotient has been tried.
-    may_use_quotient: bool,
+    /// True until quotients have been tried.
+    may_use_quotients: bool,
     /// The work of dual decomposition, until it has been tried.
     decomposition_work: u64,
 }
@@ -170,7 +174,7 @@ impl Budget {
             decomposition_work,
             local_search_work: work,
             exact_until: work - work / EXACT_SHARE,
-            may_use_quotient: true,
+            may_use_quotients: true,
         }
     }
 
@@ -242,22 +246,21 @@ impl Core {
         self.best
     }
 
-    /// Returns the first reparametrization. If the problem repeats, the quotient problem gives a
-    /// first assignment and the first messages.
+    /// Returns the first reparametrization. If the problem repeats, quotients give first
+    /// assignments and the first messages.
     fn reparametrized(&mut self, budget: &mut Budget) -> Reparametrization {
-        let may_use_quotient = std::mem::take(&mut budget.may_use_quotient);
-        let Some(quotient) = may_use_quotient.then(|| Quotient::new(&self.problem)).flatten()
-        else {
+        let may_use_quotients = std::mem::take(&mut budget.may_use_quotients);
+        let mut of_messages = None;
+        for n_rounds in QUOTIENT_ROUNDS.into_iter().filter(|_| may_use_quotients) {
+            let Some(quotient) = Quotient::new(&self.problem, n_rounds) else { break };
+            self.try_quotient(&quotient, budget);
+            if n_rounds == MESSAGE_ROUNDS {
+                of_messages = Some(quotient);
+            }
+        }
+        let Some(quotient) = of_messages else {
             return Reparametrization::new(self.problem.clone());
         };
-        let options =
-            Options { gap: budget.gap, ..Options::with_work(budget.work / QUOTIENT_PART) };
-        let mut inner = Budget { may_use_quotient: false, ..Budget::new(options) };
-        let found = refine(&quotient.problem, self.limit, &mut inner);
-        budget.spend(inner.work_done);
-        if let Some(labels) = found.labels {
-            self.offer_improved(quotient.lift(&labels), budget);
-        }
         let mut passes = Reparametrization::new(quotient.problem.clone());
         let n_passes = self.pass_work / reparametrization::pass_work(&quotient.problem);
         for _ in 0..QUOTIENT_PASSES * n_passes {
@@ -266,6 +269,18 @@ impl Core {
         budget.spend(QUOTIENT_PASSES * self.pass_work);
         let messages = quotient.lift_messages(&self.problem, &passes);
         Reparametrization::from_messages(self.problem.clone(), messages)
+    }
+
+    /// Searches a quotient for an assignment that is better than those of coarser quotients.
+    fn try_quotient(&mut self, quotient: &Quotient, budget: &mut Budget) {
+        let options =
+            Options { gap: budget.gap, ..Options::with_work(budget.work / QUOTIENT_PART) };
+        let mut inner = Budget { may_use_quotients: false, ..Budget::new(options) };
+        let found = refine(&quotient.problem, self.limit, &mut inner);
+        budget.spend(inner.work_done);
+        if let Some(labels) = found.labels {
+            self.offer_improved(quotient.lift(&labels), budget);
+        }
     }
 
     /// Searches by dual decomposition, if there is work for it and the problem can be split.
@@ -354,7 +369,7 @@ impl Core {
         budget: &mut Budget,
     ) -> i64 {
         let restricted = reparametrization.restricted(within);
-        let found = eliminate_in_mini_buckets(&restricted, bucket.min(budget.work));
+        let found = eliminate_in_mini_buckets(&restricted, bucket, budget.work);
         budget.spend(found.work);
         self.best.largest_table = self.best.largest_table.max(found.largest_table);
         self.offer(labels_at(within, &found.labels));

@@ -141,12 +141,16 @@ proptest! {
 
     /// The optimum is between the bound and the cost of the labels, for buckets of any size.
     #[test]
-    fn mini_buckets_of_any_size_give_a_bound_and_labels(problem in problems(), n_entries in 1..100_u64) {
+    fn mini_buckets_of_any_size_give_a_bound_and_labels(
+        problem in problems(),
+        n_entries in 1..100_u64,
+        work in 0..1000_u64,
+    ) {
         let least = brute_force(&problem);
-        let found = eliminate_in_mini_buckets(&problem, n_entries);
+        let found = eliminate_in_mini_buckets(&problem, n_entries, work);
         prop_assert!(found.lower_bound <= least);
         prop_assert!(problem.cost(&found.labels) >= least);
-        let found = eliminate_in_mini_buckets(&problem, u64::MAX);
+        let found = eliminate_in_mini_buckets(&problem, u64::MAX, u64::MAX);
         prop_assert_eq!((problem.cost(&found.labels), found.lower_bound), (least, least));
     }
 }
@@ -155,9 +159,13 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(16))]
 
     #[test]
-    fn labels_of_the_quotient_cost_as_much_as_their_lift(layer in problems(), chosen in any::<usize>()) {
+    fn labels_of_the_quotient_cost_as_much_as_their_lift(
+        layer in problems(),
+        chosen in any::<usize>(),
+        n_rounds in 0..7_usize,
+    ) {
         let layers = layers(&layer, 2100 / layer.unary.len() + 1);
-        let quotient = Quotient::new(&layers).expect("most layers are equal");
+        let quotient = Quotient::new(&layers, n_rounds).expect("most layers are equal");
         prop_assert!(quotient.problem.unary.len() < 20 * layer.unary.len());
         let labels = quotient.problem.unary.iter().enumerate();
         let labels: Vec<usize> = labels.map(|(at, it)| (chosen >> (at % 60)) % it.len()).collect();

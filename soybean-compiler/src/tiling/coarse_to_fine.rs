@@ -148,12 +148,11 @@ impl<'a> CoarseToFine<'a> {
                 largest_table: found.largest_table,
             },
         };
-        let blocks = refinement.assign_axes(&labels_at(allowed, &found.labels), depth);
-        if depth == Depth::Assignment || refinement.is_settled() {
+        refinement.assign_axes(&labels_at(allowed, &found.labels), depth);
+        if depth == Depth::Assignment {
             return refinement.found;
         }
         let mesh = &self.problem.mesh;
-        refinement.improve(&blocks);
         refinement.improve(&single_axes(mesh));
         let may_go_on = !refinement.is_settled() && !budget.is_used_up();
         if may_go_on && mesh.n_axes() <= MAX_FINE_AXES {
@@ -183,23 +182,25 @@ impl Refinement<'_> {
     }
 
     /// Assigns axes to these orbits, by one partition into blocks after the other until the gap is
-    /// closed. Returns the best partition.
-    fn assign_axes(&mut self, labels: &[usize], depth: Depth) -> Vec<AxisSet> {
+    /// closed. For a proof, the plan is improved by the same blocks.
+    fn assign_axes(&mut self, labels: &[usize], depth: Depth) {
         let CoarseToFine { problem, orbits, .. } = self.parent;
         let is_quick = depth == Depth::Assignment && problem.mesh.n_axes() > MAX_FINE_AXES;
         let n_partitions = if is_quick { 1 } else { MAX_PARTITIONS };
         let wanted = orbits.plan(labels);
         let partitions = axis_partitions(orbits, labels);
-        let (mut best, mut least) = (0, NO_LIMIT);
-        for (number, blocks) in partitions.iter().take(n_partitions).enumerate() {
-            if let Some(cost) = self.assign_by_blocks(&wanted, blocks, least) {
-                (best, least) = (number, cost);
+        let mut limit = NO_LIMIT;
+        for blocks in partitions.iter().take(n_partitions) {
+            if let Some(cost) = self.assign_by_blocks(&wanted, blocks, limit) {
+                if depth == Depth::Proof {
+                    self.improve(blocks);
+                }
+                limit = cost.min(self.found.cost);
             }
             if self.is_settled() || self.budget.is_used_up() {
                 break;
             }
         }
-        partitions.into_iter().nth(best).expect("single axes are a partition")
     }
 
     /// Returns the cost of the best assignment of these orbits by blocks. Returns `None` if there
