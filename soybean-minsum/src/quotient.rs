@@ -2,11 +2,10 @@
 //!
 //! Color refinement (Weisfeiler and Leman 1968) runs for a number of rounds. In each, variables
 //! stay in one class if equal tables lead from them to variables of equal classes. The quotient
-//! problem has one variable per class. It is small however often a layer repeats, and the smaller
-//! the fewer rounds there were: each round tells one more layer at either end from those between.
-//! Its best labels are a good assignment of the whole problem, but not always an optimal one:
-//! nothing forces layers to have equal labels. Kersting et al. 2014 use the same quotient for lifted
-//! inference.
+//! problem has one variable per class. It is small however often a layer repeats, and smaller after
+//! fewer rounds: each round tells more variables near the ends from those between. Its best labels
+//! are a good assignment of the whole problem, but not always an optimal one: nothing forces layers
+//! to have equal labels. Kersting et al. 2014 use the same quotient for lifted inference.
 
 use std::{collections::BTreeMap, rc::Rc};
 
