@@ -31,7 +31,7 @@ fn found(model: Model, n_ranks: usize, strategy: Search, precision: Precision) -
 
 fn plans() -> Vec<(String, SearchResult)> {
     let mlp = support::classifier(64, &[32, 64, 64, 64, 32], true);
-    let mlp = Model { builder: mlp.0, loss: mlp.1, output: mlp.2 };
+    let mlp = Model::new(mlp.0, mlp.1, mlp.2);
     let models = [("mlp", mlp), ("resnet", resnet20(8)), ("decoder", SMALL.decoder())];
     let mut plans = Vec::new();
     for (name, model) in models {

@@ -22,7 +22,7 @@ fn options(n_gpus: usize, search: SearchRequest) -> Options {
 
 /// Returns the recipe of a training model's outputs without its loss, in mode inference.
 fn recipe(model: Model, options: Options) -> Recipe {
-    let Model { builder, loss, output } = model;
+    let Model { builder, loss, output, .. } = model;
     let outputs = vec![("logits".to_owned(), output)];
     let text = Recipe { builder, loss: Some(loss), outputs, options }.to_string();
     let (first, rest) = text.split_once('\n').unwrap();
@@ -58,7 +58,7 @@ fn cnn(batch: usize) -> Model {
     let w = builder.parameter("w", &[8 * 64, 16], Init::Normal { mean: 0.0, std: 0.1 });
     let output = call(&mut builder, "matmul", &[x, Argument::Tensor(w)]);
     let loss = call(&mut builder, "mean", &[Argument::Tensor(output), Argument::All]);
-    Model { builder, loss, output }
+    Model::new(builder, loss, output)
 }
 
 const SMALL: Transformer =

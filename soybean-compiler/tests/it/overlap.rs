@@ -57,7 +57,7 @@ struct Ordered {
 fn programs() -> Vec<Ordered> {
     let mlp = || {
         let (builder, loss, output) = support::classifier(64, &[32, 64, 64, 64, 32], true);
-        Model { builder, loss, output }
+        Model::new(builder, loss, output)
     };
     let models: [(&str, &dyn Fn() -> Model); 3] =
         [("mlp", &mlp), ("resnet", &|| resnet20(8)), ("decoder", &|| SMALL.decoder())];

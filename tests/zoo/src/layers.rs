@@ -3,7 +3,7 @@
 use soybean_compiler::{Argument, Builder, Value};
 use soybean_plan::{DType, Init};
 
-use crate::Model;
+use crate::{Landmarks, Model};
 
 /// A sequence of layers; each method appends one.
 #[derive(Clone, Debug)]
@@ -13,6 +13,7 @@ pub struct Layers {
     has_bias: bool,
     /// The number of layers with parameters so far, from which parameters are named.
     n_layers: usize,
+    landmarks: Landmarks,
 }
 
 impl Layers {
@@ -25,7 +26,20 @@ impl Layers {
     pub fn new(dtype: DType, shape: &[usize], has_bias: bool) -> Self {
         let mut builder = Builder::new();
         let here = builder.input("x", dtype, shape);
-        Self { builder, here, has_bias, n_layers: 0 }
+        Self { builder, here, has_bias, n_layers: 0, landmarks: Landmarks::default() }
+    }
+
+    /// Adds a further input.
+    ///
+    /// # Panics
+    /// If the shape has more than [`soybean_plan::MAX_RANK`] dims.
+    pub fn input(&mut self, name: &str, dtype: DType, shape: &[usize]) -> Argument {
+        Argument::Tensor(self.builder.input(name, dtype, shape))
+    }
+
+    /// Returns the landmarks so far, to add to them.
+    pub(crate) fn landmarks(&mut self) -> &mut Landmarks {
+        &mut self.landmarks
     }
 
     /// Returns the output of the last layer.
@@ -56,11 +70,28 @@ impl Layers {
     /// Applies an operator to these arguments.
     #[must_use]
     pub fn call(mut self, operator: &str, arguments: &[Argument]) -> Self {
-        self.here = match self.builder.call(operator, arguments) {
+        self.here = self.value(operator, arguments);
+        self
+    }
+
+    /// Returns the result of an operator, from which the network does not continue.
+    pub(crate) fn value(&mut self, operator: &str, arguments: &[Argument]) -> Value {
+        match self.builder.call(operator, arguments) {
             Ok(Argument::Tensor(value)) => value,
             other => unreachable!("the shapes fit, and the result is a tensor: {other:?}"),
+        }
+    }
+
+    /// Returns both results of an operator.
+    pub(crate) fn values(&mut self, operator: &str, arguments: &[Argument]) -> [Value; 2] {
+        let pair = match self.builder.call(operator, arguments) {
+            Ok(Argument::List(results)) => results,
+            other => unreachable!("the shapes fit, and the result is a pair: {other:?}"),
         };
-        self
+        match pair[..] {
+            [Argument::Tensor(first), Argument::Tensor(second)] => [first, second],
+            _ => unreachable!("both are tensors: {pair:?}"),
+        }
     }
 
     /// Adds a parameter of the current layer.
@@ -87,7 +118,7 @@ impl Layers {
     }
 
     /// Adds a convolution without bias; window, stride and padding are `[rows, columns]`.
-    fn conv2d(
+    pub(crate) fn conv2d(
         mut self,
         filters: usize,
         window: [usize; 2],
@@ -102,12 +133,23 @@ impl Layers {
     /// Adds a convolution with ReLU.
     #[must_use]
     pub fn conv(self, filters: usize, window: usize, stride: usize, padding: usize) -> Self {
+        self.linear_conv(filters, window, stride, padding).apply("relu", &[])
+    }
+
+    /// Adds a convolution.
+    pub(crate) fn linear_conv(
+        self,
+        filters: usize,
+        window: usize,
+        stride: usize,
+        padding: usize,
+    ) -> Self {
         let mut it = self.conv2d(filters, [window; 2], stride, [padding; 2]);
         if it.has_bias {
             let bias = it.parameter("bias", &[filters, 1, 1]);
             it = it.apply("add", &[bias]);
         }
-        it.ended().apply("relu", &[])
+        it.ended()
     }
 
     /// Adds a convolution with batch normalization.
@@ -164,6 +206,13 @@ impl Layers {
         self.apply("layer_norm", &[scale, shift, Argument::Float(1e-5)]).ended()
     }
 
+    /// Adds division by the root mean square over the last dim.
+    pub(crate) fn rms_norm(mut self) -> Self {
+        let n = self.shape()[self.shape().len() - 1];
+        let scale = self.parameter("scale", &[n]);
+        self.apply("rms_norm", &[scale, Argument::Float(1e-5)]).ended()
+    }
+
     /// Drops a tenth of the elements.
     #[must_use]
     pub fn dropout(self) -> Self {
@@ -180,7 +229,9 @@ impl Layers {
         let source = self.here;
         let it = layers(self);
         let result = it.here;
-        shortcut(it.at(source)).apply("add", &[Argument::Tensor(result)])
+        let mut it = shortcut(it.at(source)).apply("add", &[Argument::Tensor(result)]);
+        it.landmarks.residuals.push(it.here);
+        it
     }
 
     /// Adds branches that all read the last layer's output, concatenated along the channels.
@@ -203,16 +254,19 @@ impl Layers {
     #[must_use]
     pub fn classified(mut self, labels: &[usize]) -> Model {
         let (output, labels) = (self.here, self.builder.input("y", DType::I32, labels));
-        let it = self.apply("cross_entropy", &[Argument::Tensor(labels)]);
-        Model { builder: it.builder, loss: it.here, output }
+        self.apply("cross_entropy", &[Argument::Tensor(labels)]).finished(output)
     }
 
     /// Returns the network with the mean of its results as its loss, which costs almost nothing.
     #[must_use]
     pub fn averaged(self) -> Model {
         let output = self.here;
-        let it = self.apply("mean", &[Argument::All]);
-        Model { builder: it.builder, loss: it.here, output }
+        self.apply("mean", &[Argument::All]).finished(output)
+    }
+
+    /// Returns the network whose loss is the last layer's output.
+    pub(crate) fn finished(self, output: Value) -> Model {
+        Model { landmarks: self.landmarks, ..Model::new(self.builder, self.here, output) }
     }
 }
 

@@ -29,6 +29,9 @@ pub struct Transformer {
 pub const GPT: Transformer =
     Transformer { batch: 16, tokens: 1024, width: 768, n_heads: 12, n_blocks: 12, n_words: 50_304 };
 
+/// The operator of attention to all keys, or to those before the query.
+pub(crate) const SCALED: &str = "scaled_dot_product_attention";
+
 impl Transformer {
     /// Returns a pre-norm decoder that predicts the next tokens.
     #[must_use]
@@ -99,15 +102,27 @@ impl Layers {
             .apply("permute", &[list(&[0, 2, 1, 3])])
     }
 
-    fn attention(self, heads: [usize; 2], is_causal: bool) -> Self {
-        let (source, features) = (self.here(), self.shape()[2]);
-        let it = self.dense(heads[0] * heads[1]).heads(heads);
+    /// Adds dense layers for the queries of the last layer's output and for the keys and values of
+    /// `memory`. Heads of keys and values may be fewer.
+    pub(crate) fn projected(
+        self,
+        memory: Value,
+        queries: [usize; 2],
+        keys: [usize; 2],
+    ) -> (Self, [Value; 3]) {
+        let it = self.dense(queries[0] * queries[1]).heads(queries);
         let query = it.here();
-        let it = it.at(source).dense(heads[0] * heads[1]).heads(heads);
+        let it = it.at(memory).dense(keys[0] * keys[1]).heads(keys);
         let key = it.here();
-        let it = it.at(source).dense(heads[0] * heads[1]).heads(heads);
+        let it = it.at(memory).dense(keys[0] * keys[1]).heads(keys);
         let value = it.here();
-        it.attended([query, key, value], is_causal).dense(features)
+        (it, [query, key, value])
+    }
+
+    pub(crate) fn attention(self, heads: [usize; 2], is_causal: bool) -> Self {
+        let (source, features) = (self.here(), self.shape()[2]);
+        let (it, operands) = self.projected(source, heads, heads);
+        it.attended(operands, SCALED, &[Argument::Boolean(is_causal)]).dense(features)
     }
 
     /// Adds attention whose queries, keys and values are slices of one dense layer's result.
@@ -125,25 +140,44 @@ impl Layers {
         let key = it.here();
         let it = part(it, 2);
         let value = it.here();
-        it.attended([query, key, value], is_causal).dense(features)
+        it.attended([query, key, value], SCALED, &[Argument::Boolean(is_causal)]).dense(features)
     }
 
-    /// Adds attention of queries, keys and values `[batch, heads, tokens, head width]`, with a
-    /// result of `[batch, tokens, width]`.
-    fn attended(self, [query, key, value]: [Value; 3], is_causal: bool) -> Self {
-        let it = self.at(query);
+    /// Adds attention by this operator of queries, keys and values `[batch, heads, tokens, head
+    /// width]`, with a result of `[batch, tokens, width]`.
+    pub(crate) fn attended(
+        self,
+        [query, key, value]: [Value; 3],
+        operator: &str,
+        options: &[Argument],
+    ) -> Self {
+        let mut it = self.at(query);
         let [batch, heads, tokens, width] = it.shape()[..] else {
             unreachable!("queries have four dims")
         };
-        let operands =
-            [Argument::Tensor(key), Argument::Tensor(value), Argument::Boolean(is_causal)];
-        it.apply("scaled_dot_product_attention", &operands)
+        let n_heads = &mut it.landmarks().n_heads;
+        *n_heads = greatest_common_divisor(*n_heads, heads);
+        let operands = [Argument::Tensor(key), Argument::Tensor(value)];
+        it.apply(operator, &[&operands[..], options].concat())
             .apply("permute", &[list(&[0, 2, 1, 3])])
             .apply("reshape", &[list(&[batch, tokens, heads * width])])
+    }
+
+    /// Adds pre-norm blocks without dropout.
+    pub(crate) fn blocks(self, n_blocks: usize, n_heads: usize, is_causal: bool) -> Self {
+        let heads = [n_heads, self.shape()[2] / n_heads];
+        (0..n_blocks).fold(self, |it, _| {
+            it.residual(|it| it.layer_norm().attention(heads, is_causal), |it| it)
+                .residual(|it| it.layer_norm().feed_forward(), |it| it)
+        })
     }
 
     fn feed_forward(self) -> Self {
         let width = self.shape()[2];
         self.dense(4 * width).apply("gelu", &[]).dense(width)
     }
+}
+
+fn greatest_common_divisor(a: usize, b: usize) -> usize {
+    if a == 0 { b } else { greatest_common_divisor(b % a, a) }
 }
