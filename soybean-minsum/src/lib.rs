@@ -38,6 +38,8 @@
 //!   `quotient`.
 //! - **Dual decomposition** (Komodakis, Paragios and Tziritas 2007, 2011) splits a long problem at
 //!   separators of two variables and proves its subproblems one class at a time: `decomposition`.
+//! - **Lagrangian relaxation** prices a usage over time that has a limit; local search by trees
+//!   (Hamze and de Freitas 2004) keeps within it: [`solve_within_usage`].
 //!
 //! # Shared tables
 //!
@@ -64,6 +66,7 @@ mod projection;
 mod quotient;
 mod reparametrization;
 mod solve;
+mod usage;
 
 #[cfg(test)]
 mod tests;
@@ -73,3 +76,4 @@ pub use problem::{Edge, PairwiseProblem};
 pub use solve::{
     Improvement, NO_LIMIT, Options, Solution, labels_at, labels_within, solve, solve_below,
 };
+pub use usage::{Effort, UsageProblem, UsageProgress, UsageSolution, solve_within_usage};
