@@ -191,20 +191,12 @@ impl Trees {
 #[cfg(test)]
 mod tests {
     use super::{
-        super::{problem::Edge, tests::brute_force},
+        super::{
+            problem::Edge,
+            tests::{brute_force, numbers},
+        },
         *,
     };
-
-    /// Returns numbers that follow no pattern.
-    fn numbers(seed: u64) -> impl FnMut(u64) -> u64 {
-        let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(1);
-        move |below| {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            state % below
-        }
-    }
 
     /// Returns a problem with costs below 100 on these edges.
     fn problem(edges: &[(usize, usize)], n: usize, seed: u64) -> PairwiseProblem {

@@ -21,6 +21,17 @@ fn order(problem: &PairwiseProblem, n_neighbors: usize) -> EliminationOrder {
     EliminationOrder::new(problem, Limits { n_neighbors, ..Limits::NONE })
 }
 
+/// Returns numbers that follow no pattern.
+pub(crate) fn numbers(seed: u64) -> impl FnMut(u64) -> u64 {
+    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(1);
+    move |below| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state % below
+    }
+}
+
 /// Returns the least cost of all assignments.
 pub(crate) fn brute_force(problem: &PairwiseProblem) -> i64 {
     let sizes: Vec<usize> = problem.unary.iter().map(Vec::len).collect();

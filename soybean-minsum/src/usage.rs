@@ -228,3 +228,54 @@ fn least_usage(problem: &UsageProblem) -> Vec<usize> {
     };
     problem.usages.iter().zip(&problem.problem.unary).map(least).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::rc::Rc;
+
+    use super::{
+        super::{problem::Edge, tests::numbers},
+        *,
+    };
+
+    /// Returns a chain of five variables with costs below 100, three labels and usages below 4.
+    fn problem(seed: u64, limit: i64) -> UsageProblem {
+        let mut number = numbers(seed);
+        let mut few = |n: usize, below: u64| -> Vec<i64> {
+            (0..n).map(|_| number(below).cast_signed()).collect()
+        };
+        let unary = (0..5).map(|_| few(3, 100)).collect();
+        let edges =
+            (0..4).map(|it| Edge { first: it, second: it + 1, table: Rc::from(few(9, 100)) });
+        let problem = PairwiseProblem { unary, edges: edges.collect() };
+        let usages = (0..5).map(|_| few(3, 4)).collect();
+        let intervals = (0..5).map(|it| it..it + 2).collect();
+        UsageProblem { problem, intervals, usages, limit }
+    }
+
+    fn brute_force(problem: &UsageProblem) -> Option<i64> {
+        let labels = (0..243_usize).map(|code| [1, 3, 9, 27, 81].map(|it| code / it % 3));
+        let within = labels.filter(|it| problem.peak_usage(it) <= problem.limit);
+        within.map(|it| problem.problem.cost(&it)).min()
+    }
+
+    // Guards: limits of 0, limits that nothing meets and limits that nothing exceeds.
+    #[test]
+    fn small_problems_are_solved_within_any_limit() {
+        let (mut n_feasible, mut n_best) = (0, 0);
+        for seed in 0..60 {
+            let problem = problem(seed, (seed % 6).cast_signed());
+            let least = brute_force(&problem);
+            let found = solve_within_usage(&problem, Effort::Work(200_000), &mut |_| ());
+            assert!(least.is_none_or(|it| found.lower_bound <= it), "{seed}");
+            let Some(labels) = found.labels else { continue };
+            assert!(problem.peak_usage(&labels) <= problem.limit, "{seed}");
+            n_feasible += 1;
+            n_best += usize::from(Some(problem.problem.cost(&labels)) == least);
+        }
+        let expected =
+            (0..60).filter(|&it| brute_force(&problem(it, (it % 6).cast_signed())).is_some());
+        assert_eq!(n_feasible, expected.count());
+        assert!(n_best * 10 >= n_feasible * 9, "{n_best} of {n_feasible}");
+    }
+}

@@ -328,6 +328,11 @@ impl<'a> TreeSearch<'a> {
         self.usage_costs = self.network.usage_costs(&self.prices).0;
     }
 
+    /// Returns the usage that the prices of usage are of: the limit, unless it is 0.
+    fn usage_unit(&self) -> f64 {
+        self.network.limit.max(1) as f64
+    }
+
     /// Lowers the prices of times with little usage. At the other times, the prices follow the
     /// number of rejected changes.
     fn lower_prices(&mut self, profile: &[i64]) {
@@ -335,9 +340,10 @@ impl<'a> TreeSearch<'a> {
         self.n_idle = if is_better { 0 } else { self.n_idle + 1 };
         self.least_cost = self.least_cost.min(self.cost);
         self.step = FIRST_STEP;
-        let factor = if self.n_rejected > self.n_accepted { 1.05 } else { 0.95 };
+        let (factor, unit) =
+            (if self.n_rejected > self.n_accepted { 1.05 } else { 0.95 }, self.usage_unit());
         for (price, usage) in self.prices.iter_mut().zip(profile) {
-            let part = *usage as f64 / self.network.limit as f64;
+            let part = *usage as f64 / unit;
             *price *= if part > 0.99 { factor } else { (part * 1.5 - 0.55).clamp(0.6, 0.95) };
         }
         if self.n_idle > N_IDLE_SWEEPS {
@@ -349,11 +355,11 @@ impl<'a> TreeSearch<'a> {
 
     /// Raises the prices of times with too much usage, in proportion to the excess.
     fn raise_prices(&mut self, profile: &[i64]) {
-        let limit = self.network.limit as f64;
-        let excess = |it: &i64| (*it as f64 / limit - 1.0).max(0.0);
+        let (limit, unit) = (self.network.limit, self.usage_unit());
+        let excess = |it: &i64| (it - limit).max(0) as f64 / unit;
         let sum: f64 = profile.iter().map(excess).sum();
         let most = profile.iter().map(excess).fold(0.0, f64::max).min(1.0);
-        let sum_of_prices = self.step * self.scale as f64 / limit * (0.1 + most);
+        let sum_of_prices = self.step * self.scale as f64 / unit * (0.1 + most);
         for (price, usage) in self.prices.iter_mut().zip(profile) {
             *price += sum_of_prices * excess(usage) / sum;
         }
