@@ -205,7 +205,13 @@ pub fn search(network: &Network, mesh: Mesh, request: &SearchRequest) -> SearchR
         return found;
     }
     let unpinned = search_alone(&network.clone().unpinned(), mesh, request);
-    SearchResult { unpinned_bytes: Some(unpinned.tiled.bytes()), ..found }
+    let bytes = match (request.strategy, request.objective) {
+        // The plan with pins is one of those without, and may be better than the one found.
+        (Strategy::Auto, Objective::Bytes) => unpinned.tiled.bytes().min(found.tiled.bytes()),
+        (Strategy::Auto, Objective::Time)
+        | (Strategy::Recursive | Strategy::Data | Strategy::Model, _) => unpinned.tiled.bytes(),
+    };
+    SearchResult { unpinned_bytes: Some(bytes), ..found }
 }
 
 /// Searches a tiling of the network for this mesh.

@@ -105,6 +105,53 @@ fn the_best_pin_costs_nothing_and_no_pin_is_better() {
     assert_eq!(n_partial, 1, "{found}");
 }
 
+// Guards: pins only take plans away, so no pins of any tensors give fewer bytes than none.
+#[test]
+fn no_random_pins_give_a_cheaper_plan_than_none() {
+    let free = network([None; 3]);
+    let values: Vec<Value> = free.graph.values().collect();
+    let of_free = [2, 4, 6, 8].map(|n| (n, searched(&free, n, Strategy::Auto).tiled.bytes()));
+    let mut number = numbers(7);
+    let (mut n_tried, mut n_equal) = (0, 0);
+    while n_tried < 1000 {
+        let (n_ranks, least) = of_free[number(of_free.len())];
+        let mesh = Mesh::new(n_ranks);
+        let mut pinned = free.clone();
+        for _ in 0..=number(3) {
+            let value = values[number(values.len())];
+            let rank = free.graph.shape(value).len();
+            let placement = |at: usize| match at {
+                0 => Placement::Replicated,
+                dim => Placement::Split(u8::try_from(dim - 1).unwrap()),
+            };
+            let placements = (0..mesh.n_axes()).map(|_| placement(number(rank + 1)));
+            let tiling = Tiling::new(&placements.collect::<Vec<Placement>>());
+            if let Ok(network) = pinned.clone().pinned(value, tiling, &mesh) {
+                pinned = network;
+            }
+        }
+        if pinned.pins().is_empty() {
+            continue;
+        }
+        n_tried += 1;
+        let found = searched(&pinned, n_ranks, Strategy::Auto);
+        assert!(found.tiled.bytes() >= least, "{n_ranks} ranks: {}", found.tiled);
+        assert_eq!(found.unpinned_bytes, Some(least));
+        n_equal += usize::from(found.tiled.bytes() == least);
+    }
+    assert!(n_equal > 10 && n_equal < 900, "{n_equal}");
+}
+
+/// Returns numbers below a limit that follow no pattern.
+fn numbers(seed: u64) -> impl FnMut(usize) -> usize {
+    let mut state = seed;
+    move |below| {
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        usize::try_from(state >> 33).unwrap() % below
+    }
+}
+
 #[test]
 fn pinned_tensors_are_neither_fused_away_nor_merged() {
     let mut it = Builder::new();
