@@ -11,13 +11,13 @@ use super::{
     network::{progress, train, trainer},
 };
 
-/// Prints the metadata of each file, and the name, type, shape and bits of each tensor.
+/// Prints the format that each file names, and the name, type, shape and bits of each tensor.
 const SCRIPT: &str = "
 import sys
 from safetensors import safe_open
 for path in sys.argv[1:]:
     with safe_open(path, framework='numpy') as file:
-        print(file.metadata())
+        print(file.metadata()['format'])
         for name in sorted(file.keys()):
             tensor = file.get_tensor(name)
             print(name, tensor.dtype, *tensor.shape, *tensor.reshape(-1).view('uint32'))
@@ -46,9 +46,6 @@ fn python_reads_what_was_saved() {
             format!("{name} float32 {}\n", numbers.join(" "))
         };
         let expected: String = arrays.iter().map(line).collect();
-        assert_eq!(
-            String::from_utf8_lossy(&output.stdout),
-            format!("{{'format': 'pt'}}\n{expected}")
-        );
+        assert_eq!(String::from_utf8_lossy(&output.stdout), format!("pt\n{expected}"));
     }
 }
