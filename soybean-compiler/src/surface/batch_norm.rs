@@ -70,7 +70,7 @@ fn batch_norm(
             format!("the variance needs more than one element of each channel, found {shape}");
         return Err(arguments.fault(0, message));
     }
-    let mean = reduction::mean_to(builder, value, &[1]);
+    let mean = reduction::exact_mean(builder, value, &[1]);
     let var = reduction::spread(builder, (value, mean), &[1], n);
     follow(builder, (running_mean, mean), momentum, 1.0);
     follow(builder, (running_var, var), momentum, n as f64 / (n - 1) as f64);

@@ -133,7 +133,8 @@ fn group_norm(
     let eps = eps(arguments, 4)?;
     let groups = Shape::new(&[shape[0], n_groups, shape[1] / n_groups]);
     let kept: Vec<FactorId> = vec![0, 1];
-    let mean = mean_of_groups(builder, value, groups);
+    let mean =
+        reduction::exact(builder, value, &kept, |builder, it| mean_of_groups(builder, it, groups));
     let centered = reduction::less(builder, value, mean, &kept, |_, mean| mean);
     let squares = reduction::squares(builder, centered);
     let mean_square = mean_of_groups(builder, squares, groups);

@@ -214,8 +214,34 @@ fn n_reduced(builder: &Builder, value: Value, kept: &[FactorId]) -> usize {
 
 /// Returns a tensor minus its mean over all dims but some.
 pub(super) fn centered(builder: &mut Builder, value: Value, kept: &[FactorId]) -> Value {
-    let mean = mean_to(builder, value, kept);
+    let mean = exact_mean(builder, value, kept);
     less(builder, value, mean, kept, |_, mean| mean)
+}
+
+/// Returns the mean over all dims but some, to half a unit in the last place, see [`exact`].
+pub(super) fn exact_mean(builder: &mut Builder, value: Value, kept: &[FactorId]) -> Value {
+    exact(builder, value, kept, |builder, it| mean_to(builder, it, kept))
+}
+
+/// Returns a mean that has some dims of a tensor, without its rounding errors: what is left when it
+/// is subtracted is exact where it is small, and its own mean is what rounded in the first. So equal
+/// numbers are their mean. The gradient is that of the first mean.
+pub(super) fn exact(
+    builder: &mut Builder,
+    value: Value,
+    kept: &[FactorId],
+    mean: impl Fn(&mut Builder, Value) -> Value,
+) -> Value {
+    let first = mean(builder, value);
+    let difference = less(builder, value, first, kept, ScalarBuilder::detach);
+    let rest = mean(builder, difference);
+    let shape = builder.shape(first);
+    let mut it = ScalarBuilder::default();
+    let (first_is, rest_is) = (it.input(0), it.input(1));
+    let rest_is = it.detach(rest_is);
+    let sum = it.add(first_is, rest_is);
+    let operands = [first, rest].map(|it| (it, all_dims(&shape)));
+    map(builder, shape, &operands, &it.finish(sum))
 }
 
 /// Returns a tensor minus what a program makes of another one, which has some of its dims.
