@@ -10,7 +10,6 @@ use crate::{
     check,
     diagnostic::ModelDiagnostic,
     differentiate::differentiate,
-    fastest::fastest,
     fuse::fuse,
     idle_gpus::choose_gpus,
     lower::lower,
@@ -94,12 +93,11 @@ pub fn compile_observed(
     size_limits::check_network(&network, &mesh, largest).map_err(|fault| vec![fault])?;
     let start = now();
     let (chosen, slower) = choose_gpus(&network, mesh, options).map_err(|it| vec![it])?;
-    let plan = fastest(&chosen.rounded, chosen.replicated.as_ref(), request, chosen.plan);
     let milliseconds = now() - start;
     passes.after("pad", chosen.padded);
     passes.after("round", chosen.rounded);
     passes.after("replicate", chosen.replicated);
-    let plan = passes.after("search", plan);
+    let plan = passes.after("search", chosen.plan);
     let tasks = passes.after("order", order(&plan.tiled.network));
     let lowered = passes.after("lower", lower(name, &plan.tiled, &tasks, Order::Overlapped));
     let overlapped = passes.after("overlap", overlap(lowered, plan.topology.as_ref()));

@@ -343,6 +343,11 @@ impl PaddedSearch<'_> {
 }
 
 impl Chosen {
+    /// Returns true if a dim is longer than in the model.
+    pub(crate) fn has_padding(&self) -> bool {
+        !self.units.is_empty()
+    }
+
     /// Returns those of some units whose padding may make the plan better: operators with dims of
     /// them move more than a hundredth of all bytes, or repeat more than a hundredth of all
     /// operations.

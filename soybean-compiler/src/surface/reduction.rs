@@ -223,9 +223,9 @@ pub(super) fn exact_mean(builder: &mut Builder, value: Value, kept: &[FactorId])
     exact(builder, value, kept, |builder, it| mean_to(builder, it, kept))
 }
 
-/// Returns a mean that has some dims of a tensor, without its rounding errors: what is left when it
-/// is subtracted is exact where it is small, and its own mean is what rounded in the first. So equal
-/// numbers are their mean. The gradient is that of the first mean.
+/// Returns a mean that has some dims of a tensor, without its rounding errors: what is left when
+/// it is subtracted is exact where it is small, and its own mean is what rounded in the first. So
+/// equal numbers are their mean. The gradient is that of the first mean.
 pub(super) fn exact(
     builder: &mut Builder,
     value: Value,

@@ -1,7 +1,7 @@
 //! The objective `time` as time passes: plans are compared with collectives beside kernels.
 
 use soybean_compiler::{
-    Objective, Optimizer, Options, Report, SearchRequest, Strategy, compile, optimizer,
+    Objective, Optimizer, Options, Padding, Report, SearchRequest, Strategy, compile, optimizer,
 };
 use soybean_plan::{Cluster, Device, Level, Measurements, Precision};
 use soybean_zoo::{Model, Transformer, alexnet, perceptron};
@@ -102,5 +102,24 @@ fn a_cluster_is_assumed_if_none_is_named() {
         let named = soybean_cluster::preset(preset).unwrap();
         let assumed = topology.cluster();
         assert_eq!((&assumed.levels, &assumed.device), (&named.levels, &named.device));
+    }
+}
+
+/// Paddings are compared by the sum of all times, and collectives beside kernels change the order.
+#[test]
+fn no_padding_is_slower_than_none() {
+    let of = |(width, n_heads, n_gpus): (usize, usize, usize), padding| {
+        let search = SearchRequest {
+            objective: Objective::Time,
+            cluster: soybean_cluster::preset("dgx-h100"),
+            padding,
+            ..SearchRequest::default()
+        };
+        let model = Transformer { batch: 16, n_heads, width, ..SMALL }.decoder();
+        report(model, n_gpus, search, optimizer("adamw", &[]).unwrap()).prediction.unwrap().seconds
+    };
+    for case in [(96, 4, 8), (96, 4, 6), (60, 6, 8), (60, 6, 3), (112, 7, 4)] {
+        let (padded, unpadded) = (of(case, Padding::Auto), of(case, Padding::Off));
+        assert!(padded <= unpadded, "{case:?}: {padded} with paddings, {unpadded} without");
     }
 }
