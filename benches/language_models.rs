@@ -82,10 +82,14 @@ mod experts {
                 nn::GroupedQueryAttention { n_heads: 32, n_key_value_heads: 8, rope_theta: 1e6 },
             );
             let x = nn::rms_norm_with(h, 1e-5).reshape([4096, 4096]);
-            let (y, loss) = nn::mixture_of_experts(
-                x,
-                nn::MixtureOfExperts { n_experts: 8, hidden: 14336, n_chosen: 2, capacity: 1280 },
-            );
+            let options = nn::MixtureOfExperts {
+                n_experts: 8,
+                hidden: 14336,
+                n_chosen: 2,
+                capacity_factor: 1.25,
+                n_groups: 0,
+            };
+            let (y, loss) = nn::mixture_of_experts(x, options);
             h += y.reshape([8, 512, 4096]);
             balance += loss;
         }

@@ -16,27 +16,73 @@ use crate::support::arrays::tensor;
 /// The numbers of devices on which losses are compared.
 const DEVICES: [usize; 4] = [1, 2, 6, 8];
 
-const TOKENS: usize = 48;
 const WIDTH: usize = 16;
 const EXPERTS: usize = 8;
 const HIDDEN: usize = 48;
 const CHOSEN: usize = 2;
-/// Less than the mean number of choices, 12, so that some are dropped.
-const CAPACITY: usize = 10;
 
-#[soybean::model(gpus = 8, optimizer = sgd())]
-mod routed {
-    use soybean::{nn, prelude::*};
+/// Declares a model of `tokens` in `groups`, with 0.8 times as many places as there are choices.
+macro_rules! routed {
+    ($name:ident: $tokens:literal tokens in $groups:literal groups) => {
+        #[soybean::model(gpus = 8, optimizer = sgd())]
+        mod $name {
+            use soybean::{nn, prelude::*};
 
-    pub(crate) fn forward(
-        x: Tensor<f32, 48, 16>,
-        y: Tensor<f32, 48, 16>,
-    ) -> (Tensor, Tensor, Tensor) {
-        let options = nn::MixtureOfExperts { n_experts: 8, hidden: 48, n_chosen: 2, capacity: 10 };
-        let (found, balance) = nn::mixture_of_experts(x, options);
-        (found.mse(y) + balance * 0.01, found, balance)
-    }
+            pub(crate) fn forward(
+                x: Tensor<f32, $tokens, 16>,
+                y: Tensor<f32, $tokens, 16>,
+            ) -> (Tensor, Tensor, Tensor) {
+                let options = nn::MixtureOfExperts {
+                    n_experts: 8,
+                    hidden: 48,
+                    n_chosen: 2,
+                    capacity_factor: 0.8,
+                    n_groups: $groups,
+                };
+                let (found, balance) = nn::mixture_of_experts(x, options);
+                (found.mse(y) + balance * 0.01, found, balance)
+            }
+        }
+    };
 }
+
+routed!(routed: 48 tokens in 0 groups);
+routed!(grouped: 192 tokens in 4 groups);
+// Halves of 1024 tokens have 32 choices for an expert twice, and quarters of 256 tokens once more.
+routed!(many: 1024 tokens in 0 groups);
+
+/// Declares a model with a wide layer of experts between two linear layers.
+macro_rules! wide {
+    ($name:ident: $experts:literal experts, $tokens:literal tokens in $groups:literal groups) => {
+        #[soybean::model(gpus = 8, optimizer = adamw())]
+        mod $name {
+            use soybean::{nn, prelude::*};
+
+            pub(crate) fn forward(
+                x: Tensor<f32, $tokens, 1024>,
+                y: Tensor<i32, $tokens>,
+            ) -> Tensor {
+                let h = nn::linear_without_bias(x, 1024);
+                let options = nn::MixtureOfExperts {
+                    n_experts: $experts,
+                    hidden: 4096,
+                    n_chosen: 2,
+                    capacity_factor: 1.25,
+                    n_groups: $groups,
+                };
+                let (found, balance) = nn::mixture_of_experts(h, options);
+                nn::linear_without_bias(h + found, 1000).cross_entropy(y) + balance * 0.01
+            }
+        }
+    };
+}
+
+// Plans of these are made, but not trained.
+wide!(few_in_one: 8 experts, 4096 tokens in 1 groups);
+wide!(few_in_groups: 8 experts, 4096 tokens in 0 groups);
+wide!(many_in_one: 64 experts, 8192 tokens in 1 groups);
+wide!(many_in_groups: 64 experts, 8192 tokens in 0 groups);
+wide!(many_in_32: 64 experts, 8192 tokens in 32 groups);
 
 #[soybean::model(gpus = 8, optimizer = adam())]
 mod variational {
@@ -94,13 +140,21 @@ fn numbers(n: usize, seed: usize) -> Vec<f32> {
     (0..n).map(|it| number(it * it + 31 * it)).collect()
 }
 
-fn tokens() -> [Vec<f32>; 2] {
-    [5, 900].map(|seed| numbers(TOKENS * WIDTH, seed))
+fn tokens(n: usize) -> [Vec<f32>; 2] {
+    [5, 900].map(|seed| numbers(n * WIDTH, seed))
+}
+
+/// The tokens of a group, and the places that an expert has for them.
+#[derive(Clone, Copy)]
+struct Queues {
+    group: usize,
+    capacity: usize,
 }
 
 /// Computes the mixture by loops over choices; returns its result, the load-balancing loss and the
 /// number of choices that were dropped.
-fn reference(x: &[f64], router: &[f64], w1: &[f64], w2: &[f64]) -> (Vec<f64>, f64, usize) {
+fn reference(x: &[f64], weights: &[Vec<f64>], queues: Queues) -> (Vec<f64>, f64, usize) {
+    let [router, w1, w2] = [0, 1, 2].map(|it| &weights[it][..]);
     let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
     let softmax = |scores: &[f64]| {
         let sum: f64 = scores.iter().map(|it| it.exp()).sum();
@@ -117,14 +171,16 @@ fn reference(x: &[f64], router: &[f64], w1: &[f64], w2: &[f64]) -> (Vec<f64>, f6
         order.truncate(CHOSEN);
         order
     };
-    let (mut y, mut loads, mut n_dropped) = (vec![0.0; x.len()], [0; EXPERTS], 0);
+    let mut loads = vec![[0; EXPERTS]; tokens.len().div_ceil(queues.group)];
+    let (mut y, mut n_dropped) = (vec![0.0; x.len()], 0);
     for choice in 0..CHOSEN {
         for (at, token) in tokens.iter().enumerate() {
             let chosen = best(&scores[at]);
             let gates = softmax(&chosen.iter().map(|it| scores[at][*it]).collect::<Vec<_>>());
             let expert = chosen[choice];
-            loads[expert] += 1;
-            if loads[expert] > CAPACITY {
+            let load = &mut loads[at / queues.group][expert];
+            *load += 1;
+            if *load > queues.capacity {
                 n_dropped += 1;
                 continue;
             }
@@ -137,7 +193,7 @@ fn reference(x: &[f64], router: &[f64], w1: &[f64], w2: &[f64]) -> (Vec<f64>, f6
             }
         }
     }
-    let n = TOKENS as f64;
+    let n = tokens.len() as f64;
     let balance = (0..EXPERTS).map(|expert| {
         let share = scores.iter().filter(|it| best(it)[0] == expert).count() as f64 / n;
         share * scores.iter().map(|it| softmax(it)[expert]).sum::<f64>() / n
@@ -146,10 +202,10 @@ fn reference(x: &[f64], router: &[f64], w1: &[f64], w2: &[f64]) -> (Vec<f64>, f6
     (y, balance, n_dropped)
 }
 
-#[test]
-fn experts_compute_what_loops_over_choices_compute() {
-    let mut trainer = trainer::<routed::Network>(8, 0.1);
-    let [x, y] = tokens();
+/// Compares a model of `n` tokens on 8 devices with the loops and with the eager function.
+fn check_experts<N: Network>(n: usize, queues: Queues, loss: fn([Tensor; 2]) -> Tensor) {
+    let mut trainer = trainer::<N>(8, 0.1);
+    let [x, y] = tokens(n);
     let evaluation = trainer.evaluate(&[View::F32(&x), View::F32(&y)]).unwrap();
     let parameters = trainer.parameters().unwrap();
     let names: Vec<&str> = parameters.iter().map(|it| it.0.as_str()).collect();
@@ -159,31 +215,82 @@ fn experts_compute_what_loops_over_choices_compute() {
     eager::scope(|| {
         let wide = |it: &[f32]| it.iter().map(|it| f64::from(*it)).collect::<Vec<_>>();
         let weights: Vec<Vec<f64>> = parameters.iter().map(|it| wide(&it.1.data)).collect();
-        let (found, balance, n_dropped) =
-            reference(&wide(&x), &weights[0], &weights[1], &weights[2]);
-        assert!(n_dropped > 0 && n_dropped < TOKENS, "{n_dropped} of the choices were dropped");
+        let (found, balance, n_dropped) = reference(&wide(&x), &weights, queues);
+        assert!(n_dropped > 0 && n_dropped < n, "{n_dropped} of the choices were dropped");
         let close = |found: f32, expected: f64| (f64::from(found) - expected).abs() < 1e-5;
         let outputs = &evaluation.outputs;
         assert!(outputs[0].data.iter().zip(&found).all(|(found, it)| close(*found, *it)));
         assert!(close(outputs[1].data[0], balance), "{:?}, not {balance}", outputs[1].data);
         let values: Vec<Tensor> = parameters.iter().map(|it| tensor(&it.1)).collect();
-        let inputs = [&x, &y].map(|it| Tensor::new([TOKENS, WIDTH], &wide(it)));
-        let loss =
-            eager::with_parameters(&values, || routed::forward(inputs[0], inputs[1]).0.item());
+        let inputs = [&x, &y].map(|it| Tensor::new([n, WIDTH], &wide(it)));
+        let loss = eager::with_parameters(&values, || loss(inputs).item());
         assert!(close(evaluation.loss, loss));
     });
 }
 
 #[test]
+fn experts_compute_what_loops_over_choices_compute() {
+    let queues = Queues { group: 48, capacity: 10 };
+    check_experts::<routed::Network>(48, queues, |[x, y]| routed::forward(x, y).0);
+    check_experts::<grouped::Network>(192, queues, |[x, y]| grouped::forward(x, y).0);
+}
+
+#[test]
+fn experts_have_32_choices_of_a_group_by_default() {
+    let queues = Queues { group: 128, capacity: 26 };
+    check_experts::<many::Network>(1024, queues, |[x, y]| many::forward(x, y).0);
+}
+
+#[test]
+fn gradients_of_experts_are_finite_differences() {
+    let [x, y] = tokens(192);
+    let wide = |it: &[f32]| it.iter().map(|it| f64::from(*it)).collect::<Vec<_>>();
+    let mut trainer = trainer::<grouped::Network>(8, 1.0);
+    let before = trainer.parameters().unwrap();
+    trainer.step(&[View::F32(&x), View::F32(&y)]).unwrap();
+    let after = trainer.parameters().unwrap();
+    // The eager loss, with one element of one parameter changed.
+    let loss = |number: usize, element: usize, distance: f64| {
+        eager::scope(|| {
+            let values = before.iter().enumerate().map(|(at, it)| {
+                let mut data = wide(&it.1.data);
+                if at == number {
+                    data[element] += distance;
+                }
+                Tensor::new(it.1.shape.clone(), &data)
+            });
+            let inputs = [&x, &y].map(|it| Tensor::new([192, WIDTH], &wide(it)));
+            let values: Vec<Tensor> = values.collect();
+            eager::with_parameters(&values, || grouped::forward(inputs[0], inputs[1]).0.item())
+        })
+    };
+    for (number, (before_it, after)) in before.iter().zip(&after).enumerate() {
+        let mut greatest = 0.0_f64;
+        for element in (0..before_it.1.data.len()).step_by(61) {
+            let found = f64::from(before_it.1.data[element] - after.1.data[element]);
+            let expected = (loss(number, element, 1e-5) - loss(number, element, -1e-5)) / 2e-5;
+            let name = &before_it.0;
+            // The difference of two parameters in `f32` has an error of 3e-8.
+            assert!((found - expected).abs() < 2e-7, "{name} {element}: {found}, {expected}");
+            greatest = greatest.max(expected.abs());
+        }
+        assert!(greatest > 1e-4, "{} has gradients of at most {greatest}", before_it.0);
+    }
+}
+
+#[test]
 fn experts_learn_the_same_on_any_number_of_devices() {
-    let [x, y] = tokens();
+    let [x, y] = tokens(48);
     let losses = check_losses::<routed::Network>(&[View::F32(&x), View::F32(&y)], 4.0, 30);
     assert!(losses[29] < 0.95 * losses[0], "{losses:?}");
+    let [x, y] = tokens(192);
+    let losses = check_losses::<grouped::Network>(&[View::F32(&x), View::F32(&y)], 4.0, 20);
+    assert!(losses[19] < losses[0], "{losses:?}");
 }
 
 #[test]
 fn plans_split_experts_among_devices() {
-    let compiled = compiled::<routed::Network>(8);
+    let compiled = compiled::<few_in_groups::Network>(8);
     let parameters = &compiled.program.tables.parameters;
     for name in ["mixture_of_experts.w1", "mixture_of_experts.w2"] {
         let parameter = parameters.iter().find(|it| it.name == name).unwrap();
@@ -191,6 +298,22 @@ fn plans_split_experts_among_devices() {
         // 8 devices are 3 axes of 2, and each device has one of the 8 experts.
         assert!((0..3).all(is_split), "{name}: {:?}", parameter.tile);
     }
+}
+
+#[test]
+fn groups_exchange_tokens_instead_of_sums() {
+    check_megabytes::<few_in_one::Network>([125.8, 578.5, 2684.1]);
+    check_megabytes::<few_in_groups::Network>([85.2, 234.0, 1423.2]);
+    check_megabytes::<many_in_one::Network>([172.6, 923.4, 3670.9]);
+    check_megabytes::<many_in_groups::Network>([154.2, 413.3, 1268.0]);
+    check_megabytes::<many_in_32::Network>([152.2, 413.3, 718.4]);
+}
+
+/// Compares the bytes of plans for 2, 8 and 64 GPUs.
+fn check_megabytes<N: Network>(expected: [f64; 3]) {
+    let megabytes = |n_gpus| compiled::<N>(n_gpus).report.bytes_total as f64 / 1e6;
+    let found = [2, 8, 64].map(|it| (megabytes(it) * 10.0).round() / 10.0);
+    assert_eq!(found, expected);
 }
 
 /// Returns rows of bits, each one of four patterns.

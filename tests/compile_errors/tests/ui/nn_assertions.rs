@@ -23,4 +23,17 @@ fn others(x: Tensor<f32, 8, 6, 5, 7>, y: Tensor<f32, 8, 6, 7>) -> Tensor {
     a + b + c + d
 }
 
+#[soybean::model(gpus = 2)]
+fn experts(x: Tensor<f32, 48, 16>) -> Tensor {
+    let options = nn::MixtureOfExperts {
+        n_experts: 8,
+        hidden: 32,
+        n_chosen: 2,
+        capacity_factor: 1.25,
+        n_groups: 5,
+    };
+    let (y, balance) = nn::mixture_of_experts(x, options);
+    y.mean(..) + balance
+}
+
 fn main() {}
