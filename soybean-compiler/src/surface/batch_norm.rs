@@ -70,13 +70,33 @@ fn batch_norm(
             format!("the variance needs more than one element of each channel, found {shape}");
         return Err(arguments.fault(0, message));
     }
-    let mean = reduction::exact_mean(builder, value, &[1]);
-    let var = reduction::spread(builder, (value, mean), &[1], n);
+    let (mean, var) = statistics(builder, value, n);
     follow(builder, (running_mean, mean), momentum, 1.0);
     follow(builder, (running_var, var), momentum, n as f64 / (n - 1) as f64);
     let mean = builder.by_phase(mean, running_mean);
     let var = builder.by_phase(var, running_var);
     Ok(Argument::Tensor(normalized_channels(builder, value, [mean, var, weight, bias], eps)))
+}
+
+/// Returns mean and variance of each channel, without the rounding errors of the mean, see
+/// [`reduction::exact`]. What the first mean `m` lacks, `mean(x - m)`, corrects both: the variance
+/// is `mean((x - m)^2) - mean(x - m)^2`. So all ranks exchange both sums at once.
+fn statistics(builder: &mut Builder, value: Value, n: usize) -> (Value, Value) {
+    let first = reduction::mean_to(builder, value, &[1]);
+    let difference = reduction::less(builder, value, first, &[1], ScalarBuilder::detach);
+    let rest = reduction::mean_to(builder, difference, &[1]);
+    let spread = reduction::spread(builder, (value, first), &[1], n);
+    let mut it = ScalarBuilder::default();
+    let (spread_is, rest_is) = (it.input(0), it.input(1));
+    let square = it.mul(rest_is, rest_is);
+    let is_less = it.greater(spread_is, square);
+    let excess = it.select(is_less, square, spread_is);
+    let excess = it.detach(excess);
+    let var = it.sub(spread_is, excess);
+    let operands = [spread, rest].map(|it| (it, vec![0]));
+    let channels = builder.shape(first);
+    let var = map(builder, channels, &operands, &it.finish(var));
+    (reduction::corrected(builder, first, rest), var)
 }
 
 /// Makes a buffer follow a tensor: `(1 - momentum) * buffer + momentum * factor * tensor`. Where

@@ -214,13 +214,8 @@ fn n_reduced(builder: &Builder, value: Value, kept: &[FactorId]) -> usize {
 
 /// Returns a tensor minus its mean over all dims but some.
 pub(super) fn centered(builder: &mut Builder, value: Value, kept: &[FactorId]) -> Value {
-    let mean = exact_mean(builder, value, kept);
+    let mean = exact(builder, value, kept, |builder, it| mean_to(builder, it, kept));
     less(builder, value, mean, kept, |_, mean| mean)
-}
-
-/// Returns the mean over all dims but some, to half a unit in the last place, see [`exact`].
-pub(super) fn exact_mean(builder: &mut Builder, value: Value, kept: &[FactorId]) -> Value {
-    exact(builder, value, kept, |builder, it| mean_to(builder, it, kept))
 }
 
 /// Returns a mean that has some dims of a tensor, without its rounding errors: what is left when
@@ -235,12 +230,17 @@ pub(super) fn exact(
     let first = mean(builder, value);
     let difference = less(builder, value, first, kept, ScalarBuilder::detach);
     let rest = mean(builder, difference);
-    let shape = builder.shape(first);
+    corrected(builder, first, rest)
+}
+
+/// Returns a mean plus what it lacks, which has no gradient.
+pub(super) fn corrected(builder: &mut Builder, mean: Value, rest: Value) -> Value {
+    let shape = builder.shape(mean);
     let mut it = ScalarBuilder::default();
-    let (first_is, rest_is) = (it.input(0), it.input(1));
+    let (mean_is, rest_is) = (it.input(0), it.input(1));
     let rest_is = it.detach(rest_is);
-    let sum = it.add(first_is, rest_is);
-    let operands = [first, rest].map(|it| (it, all_dims(&shape)));
+    let sum = it.add(mean_is, rest_is);
+    let operands = [mean, rest].map(|it| (it, all_dims(&shape)));
     map(builder, shape, &operands, &it.finish(sum))
 }
 

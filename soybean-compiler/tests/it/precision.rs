@@ -108,12 +108,12 @@ fn a_transformer() {
         1 gather(i32, f32, i32) -> bf16
         4 iota() -> i32
         20 map -> bf16
-        75 map -> f32
+        78 map -> f32
         1 max -> f32
         8 permute(bf16) -> bf16
         8 reshape(bf16) -> bf16
         1 scatter-add(i32, bf16, i32) -> f32
-        29 sum -> f32
+        32 sum -> f32
     "#]]
     .assert_eq(&types(&network));
 }
@@ -136,7 +136,7 @@ fn a_residual_network() {
         46 map -> bf16
         192 map -> f32
         1 max -> f32
-        87 sum -> f32
+        108 sum -> f32
     "#]]
     .assert_eq(&types(&network));
 }
