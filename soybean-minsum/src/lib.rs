@@ -57,6 +57,7 @@
 mod decomposition;
 mod elimination;
 mod elimination_order;
+mod format;
 mod interner;
 mod local_search;
 mod mini_buckets;
@@ -71,6 +72,7 @@ mod usage;
 #[cfg(test)]
 mod tests;
 
+pub use format::FormatError;
 pub use interner::Interner;
 pub use problem::{Edge, PairwiseProblem};
 pub use solve::{

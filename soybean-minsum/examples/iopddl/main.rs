@@ -15,13 +15,14 @@ use soybean_minsum::{Effort, UsageProgress, solve_within_usage};
 const HELP: &str = "\
 Solves an instance of the ASPLOS/EuroSys 2025 contest on intra-operator parallelism.
 
-usage: iopddl FILE [--seconds N | --work N] [--threads N] [--out FILE]
+usage: iopddl FILE [--seconds N | --work N] [--threads N] [--out FILE] [--wcsp FILE]
 
   FILE          the instance: JSON, or compressed with gzip if its name ends in .gz
   --seconds N   the time from the start of the program until the search ends (60)
   --work N      instead: the work in table entries; two runs give the same result
   --threads N   the number of threads with --seconds (2)
   --out FILE    writes the strategy of each node as a JSON list
+  --wcsp FILE   instead of a search, writes the costs without the limit in the format WCSP
   --help        prints this text
 ";
 
@@ -31,6 +32,7 @@ struct Arguments {
     work: Option<u64>,
     threads: usize,
     out: Option<PathBuf>,
+    wcsp: Option<PathBuf>,
 }
 
 fn main() -> ExitCode {
@@ -50,7 +52,8 @@ fn main() -> ExitCode {
 
 fn parse(arguments: Vec<String>) -> Result<Arguments, String> {
     let mut file = None;
-    let (mut seconds, mut work, mut threads, mut out) = (60, None, 2, None);
+    let (mut seconds, mut work, mut threads) = (60, None, 2);
+    let (mut out, mut wcsp) = (None, None);
     let mut arguments = arguments.into_iter();
     while let Some(name) = arguments.next() {
         let mut value = || arguments.next().ok_or(format!("{name} needs a value"));
@@ -60,6 +63,7 @@ fn parse(arguments: Vec<String>) -> Result<Arguments, String> {
             "--work" => work = Some(number(value()?)?),
             "--threads" => threads = number(value()?)?.clamp(1, 64) as usize,
             "--out" => out = Some(value()?.into()),
+            "--wcsp" => wcsp = Some(PathBuf::from(value()?)),
             _ if name.starts_with('-') || file.is_some() => {
                 return Err(format!("{name} is not known; see --help"));
             }
@@ -67,7 +71,7 @@ fn parse(arguments: Vec<String>) -> Result<Arguments, String> {
         }
     }
     let file = file.ok_or("which instance? See --help")?;
-    Ok(Arguments { file, seconds: seconds.min(1 << 30), work, threads, out })
+    Ok(Arguments { file, seconds: seconds.min(1 << 30), work, threads, out, wcsp })
 }
 
 fn run(arguments: &Arguments) -> Result<(), String> {
@@ -75,6 +79,11 @@ fn run(arguments: &Arguments) -> Result<(), String> {
     let instance = Instance::read(&arguments.file)
         .map_err(|it| format!("{}: {it}", arguments.file.display()))?;
     let problem = instance.usage_problem()?;
+    if let Some(path) = &arguments.wcsp {
+        let (text, missing) = problem.problem.to_wcsp("iopddl");
+        println!("assignments cost {missing} more than in {}", path.display());
+        return std::fs::write(path, text).map_err(|it| format!("{}: {it}", path.display()));
+    }
     let end = start + Duration::from_secs(arguments.seconds);
     let effort = arguments.work.map_or(Effort::Until(end, arguments.threads), Effort::Work);
     println!("{:>9} {:>16} {:>16}", "seconds", "cost", "lower bound");
