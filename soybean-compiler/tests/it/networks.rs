@@ -78,7 +78,7 @@ fn small_transformers_are_proved() {
 fn small_batches_are_nearly_proved() {
     let gpt = Transformer { batch: 2, ..GPT }.decoder();
     let of_gpt = gap("gpt", &compiled_with(SearchEffort::Thorough, gpt, 8, "adamw"));
-    assert!(of_gpt < 0.0005, "{of_gpt}");
+    assert!(of_gpt < 0.0006, "{of_gpt}");
     let of_resnet = gap("resnet50", &compiled(resnet50(32), 8, "adam"));
     assert!(of_resnet < 0.01, "{of_resnet}");
 }
