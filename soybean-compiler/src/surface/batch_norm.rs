@@ -82,9 +82,8 @@ fn batch_norm(
 /// [`reduction::exact`]. What the first mean `m` lacks, `mean(x - m)`, corrects both: the variance
 /// is `mean((x - m)^2) - mean(x - m)^2`. So all ranks exchange both sums at once.
 fn statistics(builder: &mut Builder, value: Value, n: usize) -> (Value, Value) {
-    let first = reduction::mean_to(builder, value, &[1]);
-    let difference = reduction::less(builder, value, first, &[1], ScalarBuilder::detach);
-    let rest = reduction::mean_to(builder, difference, &[1]);
+    let mean = |builder: &mut Builder, it| reduction::mean_to(builder, it, &[1]);
+    let (first, _, rest) = reduction::with_rest(builder, value, &[1], mean);
     let spread = reduction::spread(builder, (value, first), &[1], n);
     let mut it = ScalarBuilder::default();
     let (spread_is, rest_is) = (it.input(0), it.input(1));

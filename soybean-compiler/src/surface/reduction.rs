@@ -227,10 +227,22 @@ pub(super) fn exact(
     kept: &[FactorId],
     mean: impl Fn(&mut Builder, Value) -> Value,
 ) -> Value {
+    let (first, _, rest) = with_rest(builder, value, kept, mean);
+    corrected(builder, first, rest)
+}
+
+/// Returns a mean `m` that has some dims of a tensor `x`, `x - m` without a gradient by `m`, and
+/// the mean of that, which is what rounded in `m`.
+pub(super) fn with_rest(
+    builder: &mut Builder,
+    value: Value,
+    kept: &[FactorId],
+    mean: impl Fn(&mut Builder, Value) -> Value,
+) -> (Value, Value, Value) {
     let first = mean(builder, value);
     let difference = less(builder, value, first, kept, ScalarBuilder::detach);
     let rest = mean(builder, difference);
-    corrected(builder, first, rest)
+    (first, difference, rest)
 }
 
 /// Returns a mean plus what it lacks, which has no gradient.
@@ -370,10 +382,9 @@ fn variance(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Value, C
     };
     // What is left when the mean is subtracted is exact, and its own mean is what rounded in the
     // first. So equal numbers have a variance of 0, and large means cost no digits.
-    let mean = mean_to(builder, value, &kept);
-    let difference = less(builder, value, mean, &kept, ScalarBuilder::detach);
-    let mean = mean_to(builder, difference, &kept);
-    Ok(spread(builder, (difference, mean), &kept, degrees))
+    let (_, difference, rest) =
+        with_rest(builder, value, &kept, |builder, it| mean_to(builder, it, &kept));
+    Ok(spread(builder, (difference, rest), &kept, degrees))
 }
 
 // sum((x - m)^2) / degrees, with m the mean, so that nothing cancels.
