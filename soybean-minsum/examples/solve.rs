@@ -1,8 +1,12 @@
 //! Solves a problem in the format WCSP or UAI.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command-line program")]
 
+#[path = "iopddl/command_line.rs"]
+mod command_line;
+
 use std::{fs, path::PathBuf, process::ExitCode, time::Instant};
 
+use command_line::command_line;
 use soybean_minsum::{Options, PairwiseProblem, solve};
 
 const HELP: &str = "\
@@ -25,18 +29,7 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    if arguments.iter().any(|it| it == "--help") {
-        print!("{HELP}");
-        return ExitCode::SUCCESS;
-    }
-    match parse(arguments).and_then(|it| run(&it)) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    command_line(HELP, |arguments| run(&parse(arguments)?))
 }
 
 fn parse(arguments: Vec<String>) -> Result<Arguments, String> {

@@ -1,6 +1,7 @@
 //! Solves an instance of the contest on intra-operator parallelism (ASPLOS/EuroSys 2025).
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command-line program")]
 
+mod command_line;
 mod instance;
 
 use std::{
@@ -9,6 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use command_line::command_line;
 use instance::Instance;
 use soybean_minsum::{Effort, UsageProgress, solve_within_usage};
 
@@ -36,18 +38,7 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    if arguments.iter().any(|it| it == "--help") {
-        print!("{HELP}");
-        return ExitCode::SUCCESS;
-    }
-    match parse(arguments).and_then(|it| run(&it)) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    command_line(HELP, |arguments| run(&parse(arguments)?))
 }
 
 fn parse(arguments: Vec<String>) -> Result<Arguments, String> {
