@@ -151,6 +151,7 @@ const FUNCTIONS: &[Function] = &[
     with(&[0.25], row("leaky_relu", [OfResult; 2], [0.5; 2], |x| if x > 0.0 { 1.0 } else { 0.25 })),
     row("reciprocal", [OfResult; 2], [0.5, 2.0], |x| -x.powi(-2)),
     with(&[2.5], row("pow", [OfResult; 2], [1.0, 2.0], |x| 2.5 * x.powf(1.5))),
+    with(&[-2.0], row("powi", [OfResult; 2], [2.0, 4.0], |x| -2.0 * x.powi(-3))),
 ];
 
 /// The error function by its series, or what is left of it in the tail.
@@ -177,8 +178,15 @@ struct Found {
     derivatives: Vec<Vec<f32>>,
 }
 
+#[expect(clippy::cast_possible_truncation, reason = "small whole numbers")]
+fn whole(number: f64) -> Option<i64> {
+    (number.fract() == 0.0).then_some(number as i64)
+}
+
 fn arguments_of(function: &Function, first: Argument) -> Vec<Argument> {
-    [first].into_iter().chain(function.arguments.iter().map(|it| Argument::Float(*it))).collect()
+    let number = |it: &f64| whole(*it).map_or(Argument::Float(*it), Argument::Integer);
+    let numbers = function.arguments.iter().map(number);
+    [first].into_iter().chain(numbers).collect()
 }
 
 /// Returns the numbers of the domain at which value and slope are finite in single precision.
@@ -245,7 +253,8 @@ fn exact(function: &Function, x: &[f32]) -> Vec<f64> {
     eager::scope(|| {
         let x: Vec<f64> = x.iter().map(|it| f64::from(*it)).collect();
         let first = Eager::Tensor(Tensor::new([x.len()], &x));
-        let others = function.arguments.iter().map(|it| Eager::Float(*it));
+        let number = |it: &f64| whole(*it).map_or(Eager::Float(*it), Eager::Integer);
+        let others = function.arguments.iter().map(number);
         let arguments: Vec<Eager> = [first].into_iter().chain(others).collect();
         eager::call(function.name, &arguments).remove(0).to_vec()
     })

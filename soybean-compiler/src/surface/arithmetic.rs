@@ -223,10 +223,12 @@ fn integer_power(exponent: i64) -> ScalarProgram {
     it.finish(result)
 }
 
+// Powers of the reciprocal neither overflow nor vanish, nor do their gradients, where those of the
+// number do on the way.
 fn product(it: &mut ScalarBuilder, x: Register, exponent: i64) -> Register {
     let one = it.constant(1.0);
-    let power = (0..exponent.unsigned_abs()).fold(one, |power, _| it.mul(power, x));
-    if exponent < 0 { it.div(one, power) } else { power }
+    let base = if exponent < 0 { it.div(one, x) } else { x };
+    (0..exponent.unsigned_abs()).fold(one, |power, _| it.mul(power, base))
 }
 
 /// Returns `x^exponent`. Common exponents have faster programs, as in PyTorch. Those below -1 have
