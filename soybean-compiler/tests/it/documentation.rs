@@ -24,6 +24,7 @@ where PyTorch has the operator.
 
 - *computed by*: the kernels of a sample call, fused, with their signatures in index notation. Each letter is a dim along which the kernel can be split over GPUs; one that
   the result lacks leaves partial results, which are added up or compared. `_` stays whole; `(i_)` can be split along its outermost part; `(_i)` has equal parts, each of which can be split.
+- *ranges*: what the numbers of a call must be, with the extents of the sample; other numbers are compile errors.
 - *splits*: the dims of operands and results that can be split where they enter and leave the operator.
 - *gradient*: the kinds of kernels that compute it; the update of the parameters is one of the maps.
 ";
@@ -107,10 +108,42 @@ fn section(text: &mut String, operator: &Description, sample: Option<&Sample>) {
     };
     let given: Vec<String> = sample.arguments.iter().map(argument_text).collect();
     let _ = writeln!(text, "- sample: {}", given.join(", "));
+    let ranges = ranges(sample);
+    if !ranges.is_empty() {
+        let _ = writeln!(text, "- ranges: {}", ranges.join("; "));
+    }
     let model = Model::new(sample);
     let _ = writeln!(text, "- computed by: {}", listed(&model.kernels()));
     let _ = writeln!(text, "- splits: {}", model.splits());
     let _ = writeln!(text, "- gradient: {}", model.gradient());
+}
+
+/// Returns what a call's numbers must be, in the words of the faults of numbers out of range.
+fn ranges(sample: &Sample) -> Vec<String> {
+    let fault = |at: usize, odd: Argument| {
+        let (mut builder, mut sources) = (Builder::new(), BTreeMap::new());
+        let mut arguments: Vec<Argument> =
+            sample.arguments.iter().map(|it| argument(&mut builder, &mut sources, it)).collect();
+        arguments[at] = odd;
+        builder.call(sample.operator, &arguments).err().map(|it| it.message)
+    };
+    let mut ranges = Vec::new();
+    for (at, given) in sample.arguments.iter().enumerate() {
+        let odd = match given {
+            SampleArgument::Float(_) => Argument::Float(f64::NAN),
+            SampleArgument::Integer(_) => Argument::Integer(-99),
+            _ => continue,
+        };
+        // Dims have the range of all dims, and are no numbers.
+        let range = fault(at, odd).filter(|it| it.contains(" must ") && !it.contains("a dim"));
+        let Some(range) = range else { continue };
+        let (_, range) = range.split_once(": ").expect("faults begin with the operator");
+        let range = range.split_once(", found").map_or(range, |it| it.0).to_owned();
+        if !ranges.contains(&range) {
+            ranges.push(range);
+        }
+    }
+    ranges
 }
 
 fn listed(items: &[String]) -> String {
