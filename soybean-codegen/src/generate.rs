@@ -66,6 +66,9 @@ pub enum Address {
     Result(usize),
     /// The run-time scalars of the program, as `f32`.
     Scalars,
+    /// The word of the checked result of this number: `u32::MAX` less the number of its first
+    /// element that is not finite, or 0.
+    FirstNonFinite(usize),
     /// An offset in the workspace in bytes, a multiple of 256.
     Workspace(usize),
 }

@@ -40,5 +40,6 @@ pub use fuse_rows::fuse_rows;
 pub use generate::{
     Address, Call, Generated, Launch, Operation, generate, generate_variant, n_variants,
 };
+pub use map::{CheckedResult, generate_checked_map};
 pub use prelude::prelude;
 pub use save_logarithms::save_logarithms;

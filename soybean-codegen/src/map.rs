@@ -1,56 +1,85 @@
 //! CUDA C for [`Map`]: each thread computes a few neighboring points, so that dense operands are
 //! read and written 16 bytes at a time.
 
+use std::ops::Range;
+
 use soybean_plan::{DType, Map};
 
 use crate::{
-    Call, Generated,
+    Address, Call, Generated,
     formula::{self, Element},
     generate::CudaKernel,
     space::{Axis, axes, index_type, is_constant, is_dense, n_points, write_places},
-    text::{Function, Text, Threads, input, input_apart, result},
+    text::{Function, Text, Threads, first_non_finite, input, input_apart, result},
 };
 
 /// The threads of a block.
 const BLOCK: usize = 256;
 
+/// A result of a map whose elements must be finite.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CheckedResult {
+    /// The number of the result.
+    pub result: usize,
+    /// The operand with the elements before, in the same order, if there is one: an element that is
+    /// not finite is replaced by the one before it.
+    pub before: Option<Address>,
+    /// The elements between the tensors that lie side by side in the result. They need not be
+    /// finite.
+    pub gaps: Vec<Range<usize>>,
+}
+
 impl CudaKernel for Map {
     fn generate(&self, call: &Call<'_>, prefix: &str) -> Option<Generated> {
-        let writer = Writer::new(self, call);
-        let n = n_points(&writer.axes);
-        if n == 0 {
-            return Some(Generated::default());
-        }
-        let width = writer.width();
-        let function = writer.function(prefix);
-        let mut text = Text::default();
-        text.function(&function, |text| {
-            let index_type = writer.index_type;
-            let thread = format!("(({index_type})blockIdx.x * {BLOCK}u + threadIdx.x)");
-            text.line(format!("const {index_type} first = {thread} * {width}u;"));
-            text.line(format!("if (first >= {n}u) return;"));
-            formula::write_scalars(text, &self.program);
-            if !n.is_multiple_of(width) {
-                text.block(format!("if (first + {width}u > {n}u)"), |text| {
-                    let head = format!("for ({index_type} point = first; point < {n}u; ++point)");
-                    text.block(head, |text| writer.write(text, 1, "point"));
-                    text.line("return;");
-                });
-            }
-            writer.write(text, width, "first");
-        });
-        let n_blocks = u32::try_from(n.div_ceil(width).div_ceil(BLOCK)).ok()?;
-        Some(Generated {
-            text: text.finish(),
-            operations: vec![function.launch([n_blocks, 1, 1])],
-            workspace_bytes: 0,
-        })
+        generate_checked_map(self, call, &[], prefix)
     }
+}
+
+/// Returns the text of a map that notes for each of these results the first element that is not
+/// finite, at [`Address::FirstNonFinite`].
+#[must_use]
+pub fn generate_checked_map(
+    map: &Map,
+    call: &Call<'_>,
+    checked: &[CheckedResult],
+    prefix: &str,
+) -> Option<Generated> {
+    let writer = Writer::new(map, call, checked);
+    let n = n_points(&writer.axes);
+    if n == 0 {
+        return Some(Generated::default());
+    }
+    let width = writer.width();
+    let function = writer.function(prefix);
+    let mut text = Text::default();
+    text.function(&function, |text| {
+        let index_type = writer.index_type;
+        let thread = format!("(({index_type})blockIdx.x * {BLOCK}u + threadIdx.x)");
+        text.line(format!("const {index_type} first = {thread} * {width}u;"));
+        text.line(format!("if (first >= {n}u) return;"));
+        formula::write_scalars(text, &map.program);
+        writer.write_gaps(text);
+        if !n.is_multiple_of(width) {
+            text.block(format!("if (first + {width}u > {n}u)"), |text| {
+                let head = format!("for ({index_type} point = first; point < {n}u; ++point)");
+                text.block(head, |text| writer.write(text, 1, "point"));
+                text.line("return;");
+            });
+        }
+        writer.write(text, width, "first");
+    });
+    let n_blocks = u32::try_from(n.div_ceil(width).div_ceil(BLOCK)).ok()?;
+    Some(Generated {
+        text: text.finish(),
+        operations: vec![function.launch([n_blocks, 1, 1])],
+        workspace_bytes: 0,
+    })
 }
 
 struct Writer<'a> {
     map: &'a Map,
     call: &'a Call<'a>,
+    checked: &'a [CheckedResult],
     axes: Vec<Axis>,
     index_type: &'static str,
 }
@@ -92,12 +121,12 @@ impl Access {
 }
 
 impl<'a> Writer<'a> {
-    fn new(map: &'a Map, call: &'a Call<'a>) -> Self {
+    fn new(map: &'a Map, call: &'a Call<'a>, checked: &'a [CheckedResult]) -> Self {
         let mut operands = map.inputs.to_vec();
         // Results count as the last operand, so dims are joined only if results allow it.
         operands.push(map.extents.dense_strides());
         let axes = axes(&map.extents, &operands);
-        Self { map, call, index_type: index_type(&axes), axes }
+        Self { map, call, checked, index_type: index_type(&axes), axes }
     }
 
     fn function(&self, prefix: &str) -> Function {
@@ -110,10 +139,11 @@ impl<'a> Writer<'a> {
             }
         });
         let results = self.call.results.iter().enumerate().map(|it| result(it.0, *it.1));
-        let parameters = inputs.chain(results).chain(formula::scalars(&self.map.program)).collect();
+        let first_non_finite = (0..self.checked.len()).map(first_non_finite);
+        let scalars = formula::scalars(&self.map.program);
         Function {
             name: format!("{prefix}_map"),
-            parameters,
+            parameters: inputs.chain(results).chain(first_non_finite).chain(scalars).collect(),
             threads: Threads::Independent,
             block: 256,
         }
@@ -165,7 +195,7 @@ impl<'a> Writer<'a> {
                 }
             });
         }
-        self.write_values(text, width, &access);
+        self.write_values(text, (width, index), &access);
         for number in 0..self.call.results.len() {
             let values = if width == 1 { format!("y{number}[0]") } else { format!("y{number}") };
             text.line(format!("soybean_store(out{number} + {index}, {values});"));
@@ -176,7 +206,7 @@ impl<'a> Writer<'a> {
         Input { number, is_integer: self.map.program.reads_integers(number) }
     }
 
-    fn write_values(&self, text: &mut Text, width: usize, access: &[Access]) {
+    fn write_values(&self, text: &mut Text, (width, index): (usize, &str), access: &[Access]) {
         let is_integer = self.map.program.integer_results();
         for (number, is_integer) in is_integer.into_iter().enumerate() {
             let c_type = if is_integer { "int" } else { "float" };
@@ -189,10 +219,44 @@ impl<'a> Writer<'a> {
                 varies: access[number] != Access::Same,
             };
             let results = formula::write(text, &self.map.program, self.call.precision, input);
-            for (number, value) in results.iter().enumerate() {
-                text.line(format!("y{number}[lane] = {value};"));
+            for number in 0..results.len() {
+                self.write_result(text, &results, number, index);
             }
         });
+    }
+
+    /// Writes a result. If it must be finite and is not, it is noted, and the element before takes
+    /// its place. Another result of the same value, such as a rounded copy, is the same number.
+    fn write_result(&self, text: &mut Text, results: &[String], number: usize, index: &str) {
+        let check = |number: usize| self.checked.iter().position(|it| it.result == number);
+        let value = &results[number];
+        let is_same = |it: &usize| check(*it).is_some() && results[*it] == *value;
+        let at = check(number);
+        if let Some(same) = (0..number).find(is_same).filter(|_| at.is_none()) {
+            return text.line(format!("y{number}[lane] = y{same}[lane];"));
+        }
+        text.line(format!("y{number}[lane] = {value};"));
+        let Some(at) = at else { return };
+        let CheckedResult { before, gaps, .. } = &self.checked[at];
+        text.block(format!("if (!soybean_is_finite({value}))"), |text| {
+            let gaps = if gaps.is_empty() { String::new() } else { format!(", gaps{at}") };
+            text.line(format!("soybean_note(first_non_finite{at}, {index} + lane{gaps});"));
+            let before = match before {
+                Some(Address::Input(number)) => format!("in{number}"),
+                Some(Address::Result(number)) => format!("out{number}"),
+                _ => return,
+            };
+            text.line(format!("y{number}[lane] = soybean_value({before}[{index} + lane]);"));
+        });
+    }
+
+    /// Writes the gaps of checked results.
+    fn write_gaps(&self, text: &mut Text) {
+        for (at, checked) in self.checked.iter().enumerate().filter(|it| !it.1.gaps.is_empty()) {
+            let bounds = checked.gaps.iter().flat_map(|it| [it.start, it.end]);
+            let bounds: Vec<String> = bounds.map(|it| format!("{it}u")).collect();
+            text.line(format!("static const unsigned gaps{at}[] = {{{}}};", bounds.join(", ")));
+        }
     }
 }
 
@@ -245,6 +309,7 @@ mod tests {
     use soybean_plan::{Binary, Instruction, Kernel, Precision, ScalarProgram, Shape, Strides};
 
     use super::*;
+    use crate::Operation;
 
     fn text(extents: &[usize], inputs: &[Strides], types: &[DType]) -> String {
         let instructions = vec![
@@ -287,6 +352,48 @@ extern \"C\" __global__ void __launch_bounds__(256) k_map(const float* in0, cons
 SOYBEAN_EXPORT(k_map, 0)
 ";
         assert_eq!(text(&[6, 8], &[dense, row], &[DType::F32; 2]), expected);
+    }
+
+    // A parameter may be stored in place, with a rounded copy beside it. Its elements before are
+    // what it is, and the copy has the same numbers.
+    #[test]
+    fn checked_results_keep_the_elements_before() {
+        let instructions = vec![
+            Instruction::Input(0),
+            Instruction::Input(1),
+            Instruction::Binary(Binary::Subtract, 0, 1),
+        ];
+        let program =
+            ScalarProgram { instructions: instructions.into(), results: vec![2, 1, 2].into() };
+        let extents = Shape::new(&[8]);
+        let dense = extents.dense_strides();
+        let map = Map { extents, inputs: vec![dense; 2].into(), program };
+        let kernel = Kernel::from(map.clone());
+        let inputs = &[DType::F32; 2];
+        let results = &[DType::F32, DType::F32, DType::Bf16];
+        let call = Call { kernel: &kernel, inputs, results, precision: Precision::F32 };
+        let text = |before, gaps| {
+            let checked = [CheckedResult { result: 0, before, gaps }];
+            generate_checked_map(&map, &call, &checked, "k").expect("all maps have a text")
+        };
+        let stored = text(Some(Address::Input(0)), Vec::new());
+        let lines = "    y0[lane] = r2;
+    if (!soybean_is_finite(r2)) {
+      soybean_note(first_non_finite0, first + lane);
+      y0[lane] = soybean_value(in0[first + lane]);
+    }
+    y1[lane] = r1;
+    y2[lane] = y0[lane];
+";
+        assert!(stored.text.contains(lines), "{}", stored.text);
+        let Operation::Launch(launch) = &stored.operations[0] else { panic!("expected a launch") };
+        assert_eq!(launch.arguments.last(), Some(&Address::FirstNonFinite(0)));
+        let joined = text(None, vec![3..4, 6..8]).text;
+        assert!(joined.contains("static const unsigned gaps0[] = {3u, 4u, 6u, 8u};"), "{joined}");
+        let lines = "      soybean_note(first_non_finite0, first + lane, gaps0);
+    }
+";
+        assert!(joined.contains(lines), "{joined}");
     }
 
     #[test]

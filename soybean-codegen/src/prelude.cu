@@ -159,6 +159,21 @@ __device__ __forceinline__ float soybean_value(float x) { return x; }
 __device__ __forceinline__ float soybean_value(bf16 x) { return __uint_as_float((unsigned)x << 16); }
 __device__ __forceinline__ float soybean_value(int x) { return (float)x; }
 
+// ---- Numbers that must be finite.
+
+__device__ __forceinline__ bool soybean_is_finite(float x) { return (__float_as_uint(x) & 0x7f800000u) != 0x7f800000u; }
+// Notes the first element that is not finite. The elements beyond 2^32 - 2 share a number.
+__device__ __forceinline__ void soybean_note(unsigned* first, unsigned long long element) {
+  atomicMax(first, element < 0xfffffffeu ? 0xffffffffu - (unsigned)element : 1u);
+}
+// As above, for elements outside of the gaps between tensors: pairs of start and end.
+template <int N> __device__ __forceinline__ void soybean_note(unsigned* first, unsigned long long element, const unsigned (&gaps)[N]) {
+  for (int i = 0; i < N; i += 2) {
+    if (gaps[i] <= element && element < gaps[i + 1]) return;
+  }
+  soybean_note(first, element);
+}
+
 __device__ __forceinline__ void soybean_store(float* to, float x) { *to = x; }
 __device__ __forceinline__ void soybean_store(bf16* to, float x) { *to = soybean_to_bf16(x); }
 __device__ __forceinline__ void soybean_store(int* to, int x) { *to = x; }

@@ -155,6 +155,12 @@ pub(crate) fn workspace(declaration: impl Into<String>, offset: usize) -> Parame
     Parameter { declaration: declaration.into(), argument: Address::Workspace(offset) }
 }
 
+/// Returns `unsigned* first_non_finite0`, the word of the checked result of this number.
+pub(crate) fn first_non_finite(number: usize) -> Parameter {
+    let declaration = format!("unsigned* first_non_finite{number}");
+    Parameter { declaration, argument: Address::FirstNonFinite(number) }
+}
+
 /// Returns the type of an element in memory.
 pub(crate) const fn c_type(dtype: DType) -> &'static str {
     match dtype {

@@ -265,18 +265,44 @@ fn held_out_losses_must_be_finite() {
     assert!(error.contains(&place), "{error}");
 }
 
-// GPUs do not check next values in the step: the loss of such a step is returned. That is wrong
-// until their maps check what they store; until then nothing that is not finite is saved.
+/// Joined updates of small parameters, of which one alone is not finite.
+#[soybean::model(gpus = 2, optimizer = adam())]
+mod joined {
+    use soybean::prelude::*;
+
+    pub(crate) fn forward(x: Tensor<f32, 4, 8>) -> Tensor {
+        let shifted = x + param("a", [8], zeros()) + param("b", [8], zeros());
+        let rooted = param("c", [8], zeros()).sqrt() * param("d", [8], zeros());
+        (shifted * shifted).mean(..) + (shifted * rooted).sum(..)
+    }
+}
+
+// The maps of GPUs check what they store, in the place of a tensor or before an exchange, alone or
+// for several small parameters at once.
 #[test]
-fn gpus_do_not_save_them() {
+fn gpus_fail_at_the_same_step() {
     let settings = [("SOYBEAN_FAKE_DEVICES", "4")];
-    on_virtual_gpus("non_finite_values::gpus_do_not_save_them", &settings, |machine| {
-        let mut trainer = trainer::<norm::two::Network>(Device::Cuda, 0.01);
-        trainer.step(&[View::F32(&X)]).unwrap();
-        let mut checkpoints = Checkpoints::new(folder("gpus"), 2);
-        let unsaved = checkpoints.save(&mut trainer, &Progress::default()).unwrap_err().to_string();
-        assert!(unsaved.contains("`s`"), "{unsaved}");
-        assert_eq!(checkpoints.latest().unwrap().checkpoint.map(|it| it.path().to_owned()), None);
+    on_virtual_gpus("non_finite_values::gpus_fail_at_the_same_step", &settings, |machine| {
+        macro_rules! check {
+            ($name:ident, $rate:expr, $n_good:expr) => {
+                check!(@on $name::one::Network, $rate, $n_good);
+                check!(@on $name::two::Network, $rate, $n_good);
+                check!(@on $name::four::Network, $rate, $n_good);
+            };
+            (@on $network:ty, $rate:expr, $n_good:expr) => {
+                let on_cpus = fails::<$network>(Device::Cpu, $rate, $n_good);
+                assert_eq!(fails::<$network>(Device::Cuda, $rate, $n_good), on_cpus);
+            };
+        }
+        check!(root, 0.01, 0);
+        check!(norm, 0.0, 3);
+        check!(moment, 0.01, 0);
+        check!(rate, 3e38, 0);
+        check!(average, 3e38, 0);
+        check!(summed, 0.0, 0);
+        check!(summed, 0.0, 1);
+        check!(skipping_rate, 3e38, 0);
+        check!(@on joined::Network, 0.01, 0);
         assert_eq!(machine.n_complaints(), 0);
     });
 }

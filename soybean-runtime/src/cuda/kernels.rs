@@ -48,12 +48,14 @@ pub(crate) struct KernelOperands<'a> {
     /// Bias and auxiliary buffer of a product's epilogue.
     pub(crate) bias: u64,
     pub(crate) aux: u64,
+    /// The words of the results that must be finite.
+    pub(crate) first_non_finite: &'a [u64],
 }
 
 impl<'a> KernelOperands<'a> {
     /// Returns the operands of a kernel without scalars and epilogue.
     pub(crate) const fn plain(inputs: &'a [u64], results: &'a [u64], workspace: u64) -> Self {
-        Self { inputs, results, scalars: 0, workspace, bias: 0, aux: 0 }
+        Self { inputs, results, scalars: 0, workspace, bias: 0, aux: 0, first_non_finite: &[] }
     }
 
     pub(crate) fn address(&self, which: Address) -> Result<u64, Error> {
@@ -61,6 +63,7 @@ impl<'a> KernelOperands<'a> {
             Address::Input(number) => self.inputs.get(number).copied(),
             Address::Result(number) => self.results.get(number).copied(),
             Address::Scalars => Some(self.scalars),
+            Address::FirstNonFinite(number) => self.first_non_finite.get(number).copied(),
             Address::Workspace(offset) => Some(self.workspace + offset as u64),
         };
         found.ok_or_else(|| {

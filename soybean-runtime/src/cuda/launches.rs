@@ -108,7 +108,7 @@ fn queued_task(builder: &PhaseBuilder<'_>, task: &Task) -> Result<QueuedTask, Er
 }
 
 fn n_launches(builder: &PhaseBuilder<'_>, call: &KernelCall) -> Result<usize, Error> {
-    let KernelCall { kernel, inputs, results, epilogue } = call;
+    let KernelCall { kernel, inputs, results, epilogue, .. } = call;
     let (kernel, precision) = (&builder.kernels[*kernel], builder.precision());
     if let (Kernel::Contract(contraction), &[left, right, ..], &[result, ..]) =
         (kernel, &inputs[..], &results[..])

@@ -1,5 +1,6 @@
 //! A phase of a program, training or evaluation, as tasks on streams.
 
+mod checks;
 mod products;
 
 use std::ops::Range;
@@ -9,6 +10,7 @@ use soybean_plan::{
     Tables, WorkKind,
 };
 
+pub(crate) use self::checks::first_non_finite;
 use super::{
     collective::{
         CollectiveBuilder, CollectiveOperation, CollectiveTask, CommunicationBackend, joined,
@@ -64,7 +66,7 @@ pub(crate) enum Action {
     Kernel(KernelRun),
     /// Exchanges data between ranks.
     Communicate(Vec<CollectiveOperation>),
-    /// Copies the scalars of rank 0 to the host.
+    /// Copies the scalars of rank 0 to the host, and for each rank what its checks have found.
     Report(Vec<BufferId>),
 }
 
@@ -79,6 +81,8 @@ pub(crate) struct KernelRun {
     pub(crate) bias: Option<usize>,
     /// Auxiliary buffer of a product's epilogue.
     pub(crate) aux: Option<usize>,
+    /// The numbers of the next values that a map checks.
+    pub(crate) next_values: Vec<usize>,
 }
 
 impl Phase {
@@ -218,15 +222,19 @@ impl<'a> PhaseBuilder<'a> {
             return Ok(());
         }
         let (reads, writes) = (self.ranges(&step.inputs)?, self.ranges(&step.results)?);
+        let is_map = matches!(self.kernels[step.kernel], Kernel::Map(_));
+        let checks = if is_map { self.checks(step) } else { Vec::new() };
+        let (next_values, checked) = checks.into_iter().unzip();
         let call = KernelCall {
             kernel: step.kernel,
             inputs: self.types(&step.inputs),
             results: self.types(&step.results),
             epilogue: Epilogue::default(),
+            checked,
         };
-        let run = self.run(call, &reads, &writes);
+        let run = KernelRun { next_values, ..self.run(call, &reads, &writes) };
         queue.push(label, compute(reads, writes), Action::Kernel(run));
-        Ok(())
+        if is_map { Ok(()) } else { self.queue_checks(&step.results, queue) }
     }
 
     fn label(&self, kernel: usize, buffer: Option<BufferId>) -> Result<TaskLabel, Error> {
@@ -260,7 +268,7 @@ impl<'a> PhaseBuilder<'a> {
             self.calls.len() - 1
         });
         let (inputs, results) = (offsets(inputs), offsets(results));
-        KernelRun { call, inputs, results, bias: None, aux: None }
+        KernelRun { call, inputs, results, bias: None, aux: None, next_values: Vec::new() }
     }
 
     /// Returns the memory that a rank needs for all phases. `workspace` is that of its kernels.

@@ -7,7 +7,7 @@ use soybean_plan::{BUFFER_ALIGNMENT, BufferId, DType, Lane, Tables, bf16};
 use super::{
     batch_slot::BatchSlot,
     gpu::Gpu,
-    memory::DeviceMemory,
+    memory::{DeviceMemory, PinnedWords},
     stream::{Event, Priority, Stream},
     transfer::MemoryBlock,
 };
@@ -44,6 +44,10 @@ pub(crate) struct RankContext {
     pub(crate) slots: [BatchSlot; 2],
     pub(crate) patterns: DeviceMemory,
     pub(crate) scalars: DeviceMemory,
+    /// A word for each next value: 0 if all its elements were finite so far.
+    pub(crate) first_non_finite: DeviceMemory,
+    /// The words at the end of a step.
+    pub(crate) host_first_non_finite: PinnedWords,
     workspace: DeviceMemory,
     staging: DeviceMemory,
     arena: DeviceMemory,
@@ -61,7 +65,7 @@ impl RankContext {
         let memory = |n_bytes: usize, what: &str| {
             DeviceMemory::zeroed(gpu, n_bytes, &format!("{what} of rank {rank}"))
         };
-        let aux_offset = aux_offset(tables);
+        let (aux_offset, n_next_values) = (aux_offset(tables), tables.next_values.len());
         Ok(Self {
             rank,
             gpu: Arc::clone(gpu),
@@ -72,6 +76,8 @@ impl RankContext {
             slots: [BatchSlot::new(gpu, tables, rank)?, BatchSlot::new(gpu, tables, rank)?],
             patterns: memory(8 * sizes.n_pattern_words, "the collectives' patterns")?,
             scalars: memory(4 * tables.scalars.len(), "the scalars")?,
+            first_non_finite: memory(4 * n_next_values, "the checks")?,
+            host_first_non_finite: PinnedWords::zeroed(gpu, n_next_values)?,
             workspace: memory(sizes.workspace, "the workspace")?,
             staging: memory(sizes.staging, "the collectives' memory")?,
             arena: memory(aux_offset + sizes.aux, "the tensors")?,
@@ -104,7 +110,8 @@ impl RankContext {
     /// Returns the memory besides the tensors of a plan, whose arena has this many bytes.
     pub(crate) fn memory_beside_plan(&self, arena_bytes: usize) -> MemoryBesidePlan {
         let batches = self.slots.iter().map(BatchSlot::n_bytes).sum::<usize>();
-        let others = [&self.patterns, &self.scalars, &self.staging].map(DeviceMemory::n_bytes);
+        let others = [&self.patterns, &self.scalars, &self.first_non_finite, &self.staging];
+        let others = others.map(DeviceMemory::n_bytes);
         MemoryBesidePlan {
             tensors: self.arena.n_bytes().saturating_sub(arena_bytes) as u64,
             workspace: self.workspace.n_bytes() as u64,

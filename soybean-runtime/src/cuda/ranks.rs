@@ -239,6 +239,7 @@ impl CudaRanks {
         }
         self.launcher.wait(self.runner(entry, kind))?;
         self.report_numbers(entry, kind);
+        self.report_non_finite()?;
         self.report_bytes(self.runner(entry, kind), slot);
         for report in self.local.reports_here() {
             let profile = &mut lock(report).profile;

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use soybean_codegen::{self as codegen, Address, Generated, Operation, movement, prelude};
+use soybean_codegen::{
+    self as codegen, Address, CheckedResult, Generated, Operation, movement, prelude,
+};
 use soybean_plan::{DType, Kernel, Precision, Step};
 
 use super::{
@@ -25,12 +27,14 @@ pub(crate) struct KernelCall {
     /// Epilogue of a product. Convolutions have its bias or the result of ReLU as their third
     /// input, and matrix products the sums of an operand as their second result.
     pub(crate) epilogue: Epilogue,
+    /// The results of a map that must be finite.
+    pub(crate) checked: Vec<CheckedResult>,
 }
 
 impl KernelCall {
     /// Returns the kernel with its types, without the epilogue.
     pub(crate) fn described<'a>(&'a self, requests: &KernelRequests<'a>) -> codegen::Call<'a> {
-        let Self { kernel, inputs, results, epilogue: _ } = self;
+        let Self { kernel, inputs, results, epilogue: _, checked: _ } = self;
         let kernel = &requests.kernels[*kernel];
         codegen::Call { kernel, inputs, results, precision: requests.precision }
     }
@@ -171,7 +175,7 @@ fn generate_conversion(conversion: &ResultConversion, prefix: &str) -> Result<Ge
     })?;
     Ok(redirected(made, |address| match address {
         Address::Input(_) => ResultConversion::FROM,
-        Address::Result(_) | Address::Scalars | Address::Workspace(_) => address,
+        _ => address,
     }))
 }
 
@@ -194,7 +198,7 @@ fn generate_epilogue(
     Ok(redirected(made, |address| match address {
         Address::Input(0) => Address::Result(0),
         Address::Input(_) => Address::Input(2),
-        Address::Result(_) | Address::Scalars | Address::Workspace(_) => address,
+        _ => address,
     }))
 }
 
@@ -217,7 +221,7 @@ fn generate_sums(
     Ok(redirected(made, |address| match address {
         Address::Input(_) => Address::Input(operand),
         Address::Result(_) => Address::Result(1),
-        Address::Scalars | Address::Workspace(_) => address,
+        _ => address,
     }))
 }
 
@@ -251,6 +255,7 @@ fn generate(
 ) -> Result<Generated, Error> {
     let (what, epilogue) = (call.described(requests), call.epilogue);
     let made = match what.kernel {
+        Kernel::Map(map) => codegen::generate_checked_map(map, &what, &call.checked, prefix),
         _ if epilogue.is_plain() => codegen::generate_variant(&what, variant, prefix),
         Kernel::Convolve(_) if epilogue.function == Function::ReluGradient => {
             let made = codegen::generate(&what, prefix);

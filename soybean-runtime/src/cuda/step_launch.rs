@@ -6,7 +6,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use soybean_plan::{Lane, Tables};
+use soybean_plan::{BufferId, Lane, Tables};
 
 use super::{
     collective::CollectiveOperation,
@@ -236,19 +236,32 @@ impl StepLaunch {
                 context.slots[self.slot].copy_to_arena(arena, stream)
             }
             Action::Kernel(run) => self.run_kernel(context, run),
-            Action::Report(scalars) if context.rank == 0 => {
-                let host_scalars = self.devices.host_scalars.iter();
-                let mut reported = host_scalars.filter(|it| scalars.contains(&it.0));
-                reported.try_for_each(|(buffer, word)| {
-                    let offset = self.tables().buffers[*buffer].offset;
-                    let from = context.address(MemoryBlock::Arena, offset);
-                    // SAFETY: the scalar has one word, and the host does not read it before the
-                    // step ends.
-                    unsafe { word.copy_from(from, stream) }
-                })
+            Action::Report(scalars) => {
+                if context.rank == 0 {
+                    self.report_scalars(context, scalars)?;
+                }
+                if self.tables().next_values.is_empty() {
+                    return Ok(());
+                }
+                let from = context.first_non_finite.address(0);
+                // SAFETY: both sides have these words, and the host does not read them before the
+                // step ends.
+                unsafe { context.host_first_non_finite.copy_from(from, stream) }
             }
-            Action::Report(_) | Action::Communicate(_) => Ok(()),
+            Action::Communicate(_) => Ok(()),
         }
+    }
+
+    /// Queues the copies of scalars to the host.
+    fn report_scalars(&self, context: &RankContext, scalars: &[BufferId]) -> Result<(), Error> {
+        let host_scalars = self.devices.host_scalars.iter();
+        let mut reported = host_scalars.filter(|it| scalars.contains(&it.0));
+        reported.try_for_each(|(buffer, word)| {
+            let offset = self.tables().buffers[*buffer].offset;
+            let from = context.address(MemoryBlock::Arena, offset);
+            // SAFETY: the scalar has one word, and the host does not read it before the step ends.
+            unsafe { word.copy_from(from, context.lane(Lane::Compute)) }
+        })
     }
 
     fn run_kernel(&self, context: &RankContext, run: &KernelRun) -> Result<(), Error> {
@@ -256,6 +269,8 @@ impl StepLaunch {
             offsets.iter().map(|it| context.address(MemoryBlock::Arena, *it)).collect()
         };
         let (inputs, results) = (addresses(&run.inputs), addresses(&run.results));
+        let words = run.next_values.iter().map(|it| context.first_non_finite.address(4 * it));
+        let first_non_finite: Vec<u64> = words.collect();
         let operands = KernelOperands {
             inputs: &inputs,
             results: &results,
@@ -263,6 +278,7 @@ impl StepLaunch {
             workspace: context.workspace(),
             bias: run.bias.map_or(0, |it| context.address(MemoryBlock::Arena, it)),
             aux: run.aux.map_or(0, |it| context.address(MemoryBlock::Arena, it)),
+            first_non_finite: &first_non_finite,
         };
         let kernels = lock(&self.devices.kernel_sets[context.gpu_index]);
         // SAFETY: the buffers lie within the arena, whose size was checked and which lives as long

@@ -84,6 +84,7 @@ impl Unit {
             Address::Input(number) => inputs[number].at(0),
             Address::Result(number) => result(number).at(0),
             Address::Scalars => scalars.at(0),
+            Address::FirstNonFinite(_) => panic!("expected no results that are checked"),
             Address::Workspace(offset) => {
                 assert!(offset.is_multiple_of(256), "the workspace has places at {offset}");
                 workspace.at(offset)

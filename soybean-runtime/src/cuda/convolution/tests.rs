@@ -98,6 +98,7 @@ fn check(cases: &[Case], precision: Precision, autotunes: bool) {
         inputs: types[..2].to_vec(),
         results: types[2..].to_vec(),
         epilogue: Epilogue::default(),
+        checked: Vec::new(),
     };
     let calls: Vec<KernelCall> = cases.iter().enumerate().map(call).collect();
     let kernels = compiled(gpu, &kernels, &calls, precision, autotunes);

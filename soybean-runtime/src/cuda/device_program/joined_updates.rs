@@ -11,8 +11,8 @@
 use std::{borrow::Cow, collections::BTreeSet};
 
 use soybean_plan::{
-    BUFFER_ALIGNMENT, Buffer, BufferId, DType, Kernel, Map, Program, ScalarProgram, Shape, Step,
-    Strides, Tables, overlaps,
+    BUFFER_ALIGNMENT, Buffer, BufferId, DType, Kernel, Map, NextValue, Program, ScalarProgram,
+    Shape, Step, Strides, Tables, overlaps,
 };
 
 /// The most elements of a small parameter. Larger ones keep a GPU busy for longer than a launch.
@@ -183,6 +183,7 @@ fn join(program: &mut Program, entry: usize, group: &mut Group) {
     };
     let (inputs, strides): (Vec<BufferId>, Vec<Strides>) = group.inputs.iter().map(operand).unzip();
     let results = group.results.iter().map(|it| operand(it).0).collect();
+    check_spans(&mut program.tables, group, &spans);
     let map = Map { extents, inputs: Cow::Owned(strides), program: group.program.clone() };
     let kernels = program.kernels.to_mut();
     kernels.push(map.into());
@@ -193,6 +194,21 @@ fn join(program: &mut Program, entry: usize, group: &mut Group) {
     let replaced: BTreeSet<usize> = replaced.collect();
     let mut at = 0..;
     steps.retain(|_| at.next().is_none_or(|it| !replaced.contains(&it)));
+}
+
+/// Adds the next values over all members of a group.
+fn check_spans(tables: &mut Tables, group: &Group, spans: &[BufferId]) {
+    let of_first = &group.members[0].buffers;
+    let span_of = |buffer: BufferId| {
+        let class = of_first.iter().position(|it| *it == buffer)?;
+        Some(spans[class])
+    };
+    let of_span = |it: &NextValue| {
+        let (buffer, before) = (span_of(it.buffer)?, it.before.and_then(span_of));
+        Some(NextValue { buffer, before, tensor: buffer })
+    };
+    let of_spans: Vec<NextValue> = tables.next_values.iter().filter_map(of_span).collect();
+    tables.next_values.to_mut().extend(of_spans);
 }
 
 /// Moves the buffers of a group behind the arena, and returns a buffer over each kind of them.

@@ -50,6 +50,7 @@ impl PhaseBuilder<'_> {
             inputs: types,
             results: result_types,
             epilogue: product.epilogue,
+            checked: Vec::new(),
         };
         let mut run = self.run(call, &inputs, &results);
         run.bias = bias.as_ref().map(|it| it.start);
@@ -61,7 +62,7 @@ impl PhaseBuilder<'_> {
         let writes = results.into_iter().chain(besides()).collect();
         let label = self.label(product.kernel, Some(product.result))?;
         queue.push(label, compute(reads, writes), Action::Kernel(run));
-        Ok(())
+        self.queue_checks(&[product.result], queue)
     }
 
     /// Queues the rounding of an `f32` vector into a slot.
@@ -76,9 +77,14 @@ impl PhaseBuilder<'_> {
         let map = Map { extents, inputs: inputs.into(), program };
         let kernel = Kernel::Map(map).number_in(&mut self.kernels);
         let (reads, writes) = (vec![self.range(input)?], vec![slot.clone()]);
-        let (inputs, results, epilogue) =
-            (vec![DType::F32], vec![DType::Bf16], Epilogue::default());
-        let run = self.run(KernelCall { kernel, inputs, results, epilogue }, &reads, &writes);
+        let call = KernelCall {
+            kernel,
+            inputs: vec![DType::F32],
+            results: vec![DType::Bf16],
+            epilogue: Epilogue::default(),
+            checked: Vec::new(),
+        };
+        let run = self.run(call, &reads, &writes);
         let label = self.label(kernel, Some(input))?;
         queue.push(label, compute(reads, writes), Action::Kernel(run));
         Ok(())
@@ -103,6 +109,7 @@ impl PhaseBuilder<'_> {
             inputs: self.types(&first.inputs),
             results: self.types(&of_first),
             epilogue: *epilogue,
+            checked: Vec::new(),
         };
         let (inputs, results) = (self.ranges(&first.inputs)?, self.ranges(&of_first)?);
         let mut run = self.run(call, &inputs, &results);
@@ -111,6 +118,6 @@ impl PhaseBuilder<'_> {
         }
         let label = self.label(*kernel, Some(first.result))?;
         queue.push(label, compute(reads, writes), Action::Kernel(run));
-        Ok(())
+        self.queue_checks(&step.results(), queue)
     }
 }

@@ -10,7 +10,7 @@ use crate::{
     cuda::{
         device_set::{TimingEvents, TrainingStep, scalars_for_host},
         memory::PinnedWords,
-        phase::{Phase, TaskLabel},
+        phase::{Phase, TaskLabel, first_non_finite},
         phase_runner::PhaseRunner,
     },
     trace::Span,
@@ -34,6 +34,24 @@ impl CudaRanks {
         let mut report = lock(report);
         report.loss = numbers.next().unwrap_or(f32::NAN);
         report.gradient_norm = numbers.next();
+    }
+
+    /// Reports the first tensor of each rank whose next value was not finite in a step.
+    pub(super) fn report_non_finite(&mut self) -> Result<(), Error> {
+        let model = self.launcher.devices.model.clone();
+        for (context, report) in
+            self.launcher.devices.contexts.iter().zip(self.local.reports_here())
+        {
+            // SAFETY: the step has ended, so no device writes the words.
+            let words = unsafe { context.host_first_non_finite.words() };
+            let found = first_non_finite(model.get().tables(), words);
+            let buffer = found.map(|it| self.device_program.buffer_in_plan(it));
+            lock(report).non_finite_state = buffer;
+            if found.is_some() {
+                context.first_non_finite.fill(0)?;
+            }
+        }
+        Ok(())
     }
 
     /// Reports the bytes of a step on the batch of a slot. The ranks may have the next batch

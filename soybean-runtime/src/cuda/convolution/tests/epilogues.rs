@@ -65,6 +65,7 @@ fn check(dtype: DType, precision: Precision, autotunes: bool) -> u64 {
         inputs: vec![dtype; 3],
         results: vec![dtype],
         epilogue: epilogue(*function, dtype),
+        checked: Vec::new(),
     };
     let calls: Vec<KernelCall> = cases.iter().enumerate().map(call).collect();
     let made = compiled(gpu, &kernels, &calls, precision, autotunes);

@@ -86,6 +86,7 @@ fn compiled(case: &Case, choices: &mut Choices) -> GpuKernels {
         inputs: vec![left, right],
         results: [Some(result), epilogue.bias].into_iter().flatten().collect(),
         epilogue,
+        checked: Vec::new(),
     }];
     let requests = KernelRequests {
         kernels: &kernels,
