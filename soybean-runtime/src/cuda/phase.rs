@@ -3,7 +3,7 @@
 mod checks;
 mod products;
 
-use std::ops::Range;
+use std::{collections::BTreeMap, ops::Range};
 
 use soybean_plan::{
     Access, AxisSet, BUFFER_ALIGNMENT, BufferId, DType, Kernel, Lane, Precision, Schedule, Step,
@@ -109,6 +109,8 @@ struct TaskQueue {
     tasks: Vec<Task>,
     accesses: Vec<Access>,
     received: Vec<u64>,
+    /// Next values that must be read again, by their number of elements.
+    unchecked: BTreeMap<usize, Vec<BufferId>>,
 }
 
 impl TaskQueue {
@@ -169,6 +171,7 @@ impl<'a> PhaseBuilder<'a> {
             tasks: Vec::new(),
             accesses: Vec::new(),
             received: vec![0; self.n_words.len()],
+            unchecked: BTreeMap::new(),
         };
         let slots = self.slots(&fused.slots);
         let inputs: Result<_, _> =
@@ -185,6 +188,7 @@ impl<'a> PhaseBuilder<'a> {
                 }
             }
         }
+        self.queue_checks(&mut queue)?;
         if !host_scalars.is_empty() {
             let access = compute(self.ranges(host_scalars)?, Vec::new());
             queue.push(
@@ -193,7 +197,7 @@ impl<'a> PhaseBuilder<'a> {
                 Action::Report(host_scalars.to_vec()),
             );
         }
-        let TaskQueue { tasks, accesses, received } = queue;
+        let TaskQueue { tasks, accesses, received, .. } = queue;
         Ok(Phase { tasks, schedule: Schedule::new(&accesses), received })
     }
 
@@ -234,7 +238,7 @@ impl<'a> PhaseBuilder<'a> {
         };
         let run = KernelRun { next_values, ..self.run(call, &reads, &writes) };
         queue.push(label, compute(reads, writes), Action::Kernel(run));
-        if is_map { Ok(()) } else { self.queue_checks(&step.results, queue) }
+        if is_map { Ok(()) } else { self.check_later(&step.results, queue) }
     }
 
     fn label(&self, kernel: usize, buffer: Option<BufferId>) -> Result<TaskLabel, Error> {

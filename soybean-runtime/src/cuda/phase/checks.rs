@@ -1,15 +1,20 @@
 //! Checks that the next values of parameters, buffers and states are finite.
 //!
 //! Maps compute nearly all of them, and check them while they are in registers. What another kernel
-//! computes is read again.
+//! computes, such as the running statistics of a batch norm, is read again.
 
 use std::ops::Range;
 
 use soybean_codegen::{Address, CheckedResult};
-use soybean_plan::{BufferId, Kernel, Map, NextValue, ScalarProgram, Shape, Step, Strides, Tables};
+use soybean_plan::{
+    BufferId, Instruction, Kernel, Map, NextValue, ScalarProgram, Shape, Step, Strides, Tables,
+};
 
 use super::{PhaseBuilder, TaskQueue};
 use crate::{Error, state};
+
+/// The most buffers that a map reads again.
+const MOST_CHECKED: usize = 16;
 
 impl PhaseBuilder<'_> {
     /// Returns the results of a map that must be finite, with the numbers of their next values.
@@ -41,24 +46,45 @@ impl PhaseBuilder<'_> {
         step.inputs.iter().zip(&**inputs).position(is_before).map(Address::Input)
     }
 
-    /// Queues maps that read those of these buffers that must be finite.
-    pub(super) fn queue_checks(
+    /// Lets those of these buffers that must be finite be read again: at the end of the phase if
+    /// they are then as now.
+    pub(super) fn check_later(
         &mut self,
         buffers: &[BufferId],
         queue: &mut TaskQueue,
     ) -> Result<(), Error> {
-        let next_values = self.tables.next_values.iter();
-        let checked =
-            buffers.iter().filter(|it| next_values.clone().any(|next| next.buffer == **it));
-        for &buffer in checked {
-            let extents = Shape::new(&[self.tables.buffers[buffer].n_elements]);
-            let inputs = vec![extents.dense_strides()].into();
-            let map = Map { extents, inputs, program: ScalarProgram::identity() };
-            let kernel = Kernel::Map(map).number_in(&mut self.kernels);
-            let step = Step { kernel, inputs: vec![buffer], results: vec![buffer] };
-            self.queue(&step, queue)?;
+        for &buffer in buffers {
+            let mut next_values = self.tables.next_values.iter();
+            let Some(next) = next_values.find(|it| it.buffer == buffer) else { continue };
+            if next.tensor == buffer {
+                let n_elements = self.tables.buffers[buffer].n_elements;
+                queue.unchecked.entry(n_elements).or_default().push(buffer);
+            } else {
+                self.queue_check(&[buffer], queue)?;
+            }
         }
         Ok(())
+    }
+
+    /// Queues the checks that are left for the end of the phase, of several buffers of equal size
+    /// at once.
+    pub(super) fn queue_checks(&mut self, queue: &mut TaskQueue) -> Result<(), Error> {
+        for buffers in std::mem::take(&mut queue.unchecked).into_values() {
+            buffers.chunks(MOST_CHECKED).try_for_each(|it| self.queue_check(it, queue))?;
+        }
+        Ok(())
+    }
+
+    /// Queues a map that writes buffers of equal size as they are.
+    fn queue_check(&mut self, buffers: &[BufferId], queue: &mut TaskQueue) -> Result<(), Error> {
+        let extents = Shape::new(&[self.tables.buffers[buffers[0]].n_elements]);
+        let inputs = vec![extents.dense_strides(); buffers.len()].into();
+        let elements = (0..).take(buffers.len()).map(Instruction::Input).collect();
+        let program =
+            ScalarProgram { instructions: elements, results: (0..).take(buffers.len()).collect() };
+        let kernel = Kernel::Map(Map { extents, inputs, program }).number_in(&mut self.kernels);
+        let step = Step { kernel, inputs: buffers.to_vec(), results: buffers.to_vec() };
+        self.queue(&step, queue)
     }
 }
 
@@ -105,4 +131,43 @@ pub(crate) fn first_non_finite(tables: &Tables, words: &[u32]) -> Option<BufferI
     let mut members = members(tables, *next).into_iter();
     let found = members.find(|it| it.elements.contains(&element));
     Some(found.map_or(next.tensor, |it| it.tensor))
+}
+
+#[cfg(test)]
+mod tests {
+    use soybean_plan::{Buffer, Combine, DType, Mesh, Reduction};
+
+    use super::{
+        super::{Action, CommunicationBackend, Fused, FusedStep},
+        *,
+    };
+
+    // Guards: kernels other than maps, such as those of fused rows, write next values, too.
+    #[test]
+    fn next_values_of_other_kernels_are_read_again_together() {
+        let mut tables = Tables::new("sums", Mesh::new(1));
+        let buffer = |offset, n_elements| Buffer { offset, n_elements, dtype: DType::F32 };
+        tables.buffers = vec![buffer(0, 32), buffer(256, 4), buffer(512, 4)].into();
+        let next = |buffer| NextValue { buffer, before: Some(buffer), tensor: buffer };
+        tables.next_values = vec![next(1), next(2)].into();
+        let extents = Shape::new(&[4, 8]);
+        let inputs = vec![extents.dense_strides()].into();
+        let map = Map { extents, inputs, program: ScalarProgram::identity() };
+        let sums = Reduction { map, combine: Combine::Sum, result: Strides::new(&[1, 0]) };
+        let kernels = [Kernel::Reduce(sums)];
+        let step = |result| Step { kernel: 0, inputs: vec![0], results: vec![result] };
+        let steps = [1, 2].map(|it| FusedStep::Plain(step(it))).into();
+        let mut builder = PhaseBuilder::new(&tables, &kernels, CommunicationBackend::PeerAccess);
+        let fused = Fused { steps, slots: Vec::new() };
+        let phase = builder.phase(&fused, &[]).expect("the tables are right");
+        let Some(Action::Kernel(run)) = phase.tasks.last().map(|it| &it.action) else {
+            panic!("expected a kernel at the end")
+        };
+        assert_eq!(phase.tasks.len(), 4, "the feed, two sums and one check");
+        assert_eq!((&run.inputs, &run.results), (&vec![256, 512], &vec![256, 512]));
+        assert_eq!(run.next_values, [0, 1]);
+        let checked = builder.calls[run.call].checked.iter().map(|it| (it.result, it.before));
+        let stored = |it| (it, Some(Address::Result(it)));
+        assert_eq!(checked.collect::<Vec<_>>(), [stored(0), stored(1)]);
+    }
 }

@@ -62,7 +62,7 @@ impl PhaseBuilder<'_> {
         let writes = results.into_iter().chain(besides()).collect();
         let label = self.label(product.kernel, Some(product.result))?;
         queue.push(label, compute(reads, writes), Action::Kernel(run));
-        self.queue_checks(&[product.result], queue)
+        self.check_later(&[product.result], queue)
     }
 
     /// Queues the rounding of an `f32` vector into a slot.
@@ -118,6 +118,6 @@ impl PhaseBuilder<'_> {
         }
         let label = self.label(*kernel, Some(first.result))?;
         queue.push(label, compute(reads, writes), Action::Kernel(run));
-        self.queue_checks(&step.results(), queue)
+        self.check_later(&step.results(), queue)
     }
 }
