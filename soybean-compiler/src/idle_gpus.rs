@@ -4,7 +4,7 @@
 //! even where most of them share a node, and a number that a dim is not long enough for wastes
 //! their work.
 
-use soybean_plan::{Mesh, Precision, Topology};
+use soybean_plan::{Mesh, Topology};
 
 use crate::{
     check,
@@ -13,7 +13,7 @@ use crate::{
     network::Network,
     options::Options,
     padding::{Chosen, choose_padding},
-    tiling::{Objective, Padding, SearchRequest, Strategy},
+    tiling::{Objective, SearchRequest, Strategy},
 };
 
 /// The plan for all GPUs, which is slower than the chosen one for some of them.
@@ -56,31 +56,22 @@ pub(crate) fn choose_gpus(
     }
     let chosen_seconds = seconds(&best);
     let slower = SlowerPlan { n_gpus: *n_gpus, seconds: all, chosen_seconds };
-    let best = fastest_padding(fused, best, *precision, request);
+    let best = fastest_padding(best, request);
     Ok((best, (chosen_seconds < all).then_some(slower)))
 }
 
 /// Returns the fastest plan as time passes, with the chosen padding or without any: paddings are
 /// compared by the sum of all times, of which collectives beside kernels take a part away.
-fn fastest_padding(
-    fused: &Network,
-    chosen: Chosen,
-    precision: Precision,
-    request: &SearchRequest,
-) -> Chosen {
+fn fastest_padding(mut chosen: Chosen, request: &SearchRequest) -> Chosen {
     let as_time_passes = |mut it: Chosen| {
         it.plan = fastest(&it.rounded, it.replicated.as_ref(), request, it.plan);
         it
     };
-    let mesh = chosen.plan.tiled.mesh;
-    let padded = as_time_passes(chosen);
-    if !padded.has_padding() || padded.plan.times.is_none() || request.strategy != Strategy::Auto {
-        return padded;
-    }
-    let unpadded = SearchRequest { padding: Padding::Off, ..request.clone() };
-    match choose_padding(fused, mesh, precision, &unpadded).map(as_time_passes) {
-        Ok(unpadded) if seconds(&unpadded) < seconds(&padded) => unpadded,
-        _ => padded,
+    let unpadded = chosen.unpadded.take().filter(|_| request.strategy == Strategy::Auto);
+    let chosen = as_time_passes(chosen);
+    match unpadded.map(|it| as_time_passes(*it)) {
+        Some(unpadded) if seconds(&unpadded) < seconds(&chosen) => unpadded,
+        Some(_) | None => chosen,
     }
 }
 

@@ -20,6 +20,7 @@ use crate::{
 };
 
 /// A network with the extents that were chosen for its dims, and its plan.
+#[derive(Clone)]
 pub(crate) struct Chosen {
     /// The network after the pass `pad`.
     pub(crate) padded: Network,
@@ -35,6 +36,8 @@ pub(crate) struct Chosen {
     bytes: u64,
     /// The facts for the report.
     pub(crate) facts: PaddingFacts,
+    /// The best plan without padding, if this one has padding and time counts.
+    pub(crate) unpadded: Option<Box<Self>>,
 }
 
 /// The facts about a plan that depend on the padding of its dims.
@@ -93,6 +96,7 @@ pub(crate) fn choose_padding(
         least_work: f64::INFINITY,
         fewest_bytes: None,
         n_trials_left: MAX_TRIALS,
+        unpadded: None,
     };
     if request.padding == Padding::All {
         let extents = paddable.into_iter().map(|it| (it, it.extent.next_multiple_of(n_ranks)));
@@ -100,6 +104,9 @@ pub(crate) fn choose_padding(
         return search.with(units, request.effort);
     }
     let mut best = search.with(PaddedUnits::new(), request.effort);
+    if request.objective == Objective::Time {
+        search.unpadded = best.as_ref().ok().cloned().map(Box::new);
+    }
     if request.padding == Padding::Off {
         return best;
     }
@@ -120,7 +127,9 @@ pub(crate) fn choose_padding(
         let found = search.with(units, request.effort);
         best = search.best_of(best, found);
     }
-    best.map(|it| search.with_heavier(it))
+    let best = search.with_heavier(best?);
+    let unpadded = search.unpadded.filter(|_| best.has_padding());
+    Ok(Chosen { unpadded, ..best })
 }
 
 /// Returns the padding of a plan; none if there is no plan.
@@ -149,6 +158,8 @@ struct PaddedSearch<'a> {
     fewest_bytes: Option<PlanCosts>,
     /// The number of rough searches that may follow.
     n_trials_left: usize,
+    /// The plan without padding, if there is one and time counts.
+    unpadded: Option<Box<Chosen>>,
 }
 
 impl PaddedSearch<'_> {
@@ -177,7 +188,7 @@ impl PaddedSearch<'_> {
         }
         let has_further_paddings = self.has_further_paddings;
         let facts = PaddingFacts { work, has_further_paddings, heavier: None };
-        Ok(Chosen { padded, rounded, replicated, plan, units, bytes, facts })
+        Ok(Chosen { padded, rounded, replicated, plan, units, bytes, facts, unpadded: None })
     }
 
     /// Returns the work of light products that ranks may repeat: what a padding leaves of the limit
