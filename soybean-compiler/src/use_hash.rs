@@ -6,26 +6,14 @@
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
-use soybean_plan::Program;
+use soybean_plan::{Program, fingerprint};
 
 use crate::{graph::Source, network::Network, value::Value};
 
-/// A hash under construction: FNV-1a, 64 bits. Source: Fowler, Noll & Vo 1991.
-struct Hash(u64);
-
-impl Hash {
-    fn of(text: &str) -> Self {
-        Self(0xcbf2_9ce4_8422_2325).with(text.as_bytes())
-    }
-
-    fn with(self, bytes: &[u8]) -> Self {
-        let fold = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-        Self(bytes.iter().fold(self.0, fold))
-    }
-
-    fn and(self, number: u64) -> Self {
-        self.with(&number.to_le_bytes())
-    }
+/// Returns a hash of a text and some numbers.
+fn hash(text: &str, numbers: impl IntoIterator<Item = u64>) -> u64 {
+    let numbers = numbers.into_iter().flat_map(u64::to_le_bytes);
+    fingerprint(text.bytes().chain(numbers))
 }
 
 /// Returns the hash of each parameter and buffer of a model's graph, by name. Those that no output
@@ -44,15 +32,16 @@ pub(crate) fn use_hashes(network: &Network) -> BTreeMap<String, u64> {
             Source::Operator(operator) => write!(text, "{operator:?}"),
         };
         written.expect("writing to a string cannot fail");
-        let extents = node.shape.iter().fold(Hash::of(&text), |hash, it| hash.and(*it as u64));
-        let hash = graph.operands(value).iter().fold(extents, |hash, it| hash.and(computed[it]));
-        computed.insert(value, hash.0);
+        let extents = node.shape.iter().map(|it| *it as u64);
+        let operands = graph.operands(value);
+        let of_operands = operands.iter().map(|it| computed[it]);
+        computed.insert(value, hash(&text, extents.chain(of_operands)));
     }
     let mut used = results(network);
     for value in graph.values().rev() {
         let Some(&of_result) = used.get(&value) else { continue };
         for (operand, at) in graph.operands(value).iter().zip(0..) {
-            let hash = Hash::of("use").and(at).and(computed[&value]).and(of_result).0;
+            let hash = hash("use", [at, computed[&value], of_result]);
             let sum = used.entry(*operand).or_default();
             *sum = sum.wrapping_add(hash);
         }
@@ -60,7 +49,7 @@ pub(crate) fn use_hashes(network: &Network) -> BTreeMap<String, u64> {
     let hash_of = |(value, used): (Value, u64)| {
         let node = graph.node(value);
         let is_parameter = matches!(node.source, Source::Parameter(_) | Source::Buffer(_));
-        let hash = Hash::of("parameter").and(computed[&value]).and(used).0;
+        let hash = hash("parameter", [computed[&value], used]);
         is_parameter.then(|| (node.name.clone(), hash))
     };
     used.into_iter().filter_map(hash_of).collect()
@@ -84,7 +73,7 @@ fn results(network: &Network) -> BTreeMap<Value, u64> {
         if network.outputs.is_empty() { losses.collect() } else { outputs.collect() };
     for (value, number) in results.into_iter().zip(0..) {
         let sum = used.entry(value).or_default();
-        *sum = sum.wrapping_add(Hash::of("result").and(number).0);
+        *sum = sum.wrapping_add(hash("result", [number]));
     }
     used
 }

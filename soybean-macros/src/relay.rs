@@ -14,6 +14,7 @@
 
 use proc_macro2::{Ident, Literal, Span, TokenStream, TokenTree};
 use quote::{format_ident, quote};
+use soybean_plan::fingerprint;
 use syn::{
     braced, bracketed,
     ext::IdentExt,
@@ -186,9 +187,5 @@ pub(crate) fn identity(name: &Ident, item: &TokenStream) -> String {
         item.to_string(),
     ];
     let bytes = parts.iter().flat_map(|it| it.bytes().chain([0]));
-    // FNV-1a, 64 bits.
-    let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    });
-    format!("{}_{hash:016x}", name.unraw())
+    format!("{}_{:016x}", name.unraw(), fingerprint(bytes))
 }

@@ -38,19 +38,13 @@ fn fingerprint(entry: &Entry, n_gpus: usize, strategy: Strategy) -> String {
         precision: Precision::F32,
         optimizer: optimizer(entry.optimizer, &[]).expect("an optimizer of the compiler"),
     };
+    let hash = |text: &str| soybean_plan::fingerprint(text.bytes());
     match compile(builder, loss, &[], &options, &|| 0.0) {
         Ok(compiled) => {
-            let json = fnv1a(&compiled.report.json());
-            let text = fnv1a(&program_text(&compiled.program));
+            let json = hash(&compiled.report.json());
+            let text = hash(&program_text(&compiled.program));
             format!("plan {json:016x} program {text:016x}")
         }
-        Err(faults) => format!("refused {:016x}", fnv1a(&faults[0].message)),
+        Err(faults) => format!("refused {:016x}", hash(&faults[0].message)),
     }
-}
-
-/// Returns the 64-bit FNV-1a hash of a text. Source: Fowler, Noll and Vo.
-fn fnv1a(text: &str) -> u64 {
-    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    })
 }
