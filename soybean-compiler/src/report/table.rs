@@ -57,10 +57,10 @@ fn title(report: &Report) -> String {
 /// Returns what is proved of the plan's bytes, if they are the objective.
 fn byte_proof(report: &Report) -> Option<String> {
     let gap = report.gap().filter(|_| report.objective() == Objective::Bytes)?;
-    let extents = if report.padding.has_further_paddings { " for these extents" } else { "" };
+    let extents = if report.padding.has_further_paddings { " of these extents" } else { "" };
     Some(match gap {
-        0.0 => format!("proved optimal{extents}"),
-        _ => format!("within {:.1} % of the optimum{extents}", gap * 100.0),
+        0.0 => format!("proved optimal among tilings{extents}"),
+        _ => format!("within {:.1} % of the best tiling{extents}", gap * 100.0),
     })
 }
 
@@ -269,8 +269,8 @@ fn predicted(report: &Report) -> String {
     let label = format!("predicted for {}", prediction.cluster);
     let _ = write!(text, "  {label:<32}  {:>10}", readable_seconds(prediction.seconds));
     let proved = match report.gap().filter(|_| report.objective() == Objective::Time) {
-        Some(0.0) => ", proved fastest".to_owned(),
-        Some(gap) => format!(", within {:.1} % of the fastest", gap * 100.0),
+        Some(0.0) => ", proved fastest among tilings".to_owned(),
+        Some(gap) => format!(", within {:.1} % of the fastest tiling", gap * 100.0),
         None => String::new(),
     };
     let _ = writeln!(

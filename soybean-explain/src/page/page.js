@@ -8,7 +8,7 @@ function fact(...children) {
 function proof() {
   const { search, times } = plan;
   const [cost, bound] = times ? [times.plan, times.lower_bound] : [plan.bytes_total, search.lower_bound_bytes];
-  if (search.optimal) return times ? "proved fastest" : "proved optimal";
+  if (search.optimal) return times ? "proved fastest among tilings" : "proved optimal among tilings";
   return bound ? `within ${((100 * (cost - bound)) / bound).toFixed(1)} % of the lower bound` : "not proved optimal";
 }
 
