@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use soybean_plan::{AxisSet, Placement, Tiling};
 
 use super::{
+    conversion::Splits,
     problem::{Label, OperatorKind, TilingProblem, Variable},
     splittable::Redundancy,
 };

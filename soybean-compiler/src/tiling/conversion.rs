@@ -9,10 +9,55 @@
 //! ranks, which moves nothing.
 
 use soybean_plan::{
-    AxisSet, Collective, CollectiveKind, Combine, DType, Halo, Mesh, Placement, Shape, Tile, Tiling,
+    AxisSet, Collective, CollectiveKind, Combine, DType, Halo, Mesh, Placement, Shape, Tile,
+    Tiling, may_split,
 };
 
-use super::tiling_space::LegalSplits;
+/// The sets of axes that can split each dim of a tensor.
+pub(super) trait Splits {
+    /// Returns the number of axes of the mesh.
+    fn n_axes(&self) -> usize;
+
+    /// Returns the number of dims of the tensor.
+    fn rank(&self) -> usize;
+
+    /// Returns whether a dim can be split along these axes.
+    fn may_split(&self, dim: usize, axes: AxisSet) -> bool;
+
+    /// Returns whether each dim can be split along all axes that split it.
+    fn are_legal(&self, tiling: &Tiling) -> bool {
+        (0..self.rank()).all(|dim| self.may_split(dim, tiling.axes_of(dim)))
+    }
+
+    /// Returns whether each dim can be split at once along its axes in `from` and its axes in `to`.
+    /// Of the latter, only those among `axes` count.
+    fn are_independent(&self, from: &Tiling, to: &Tiling, axes: AxisSet) -> bool {
+        (0..self.rank()).all(|dim| {
+            let set = from.axes_of(dim).0 | (to.axes_of(dim).0 & axes.0);
+            self.may_split(dim, AxisSet(set))
+        })
+    }
+}
+
+/// The splits of one tensor. A conversion asks for few of the many sets of axes.
+struct TensorSplits<'a> {
+    mesh: &'a Mesh,
+    shape: Shape,
+}
+
+impl Splits for TensorSplits<'_> {
+    fn n_axes(&self) -> usize {
+        self.mesh.n_axes()
+    }
+
+    fn rank(&self) -> usize {
+        self.shape.len()
+    }
+
+    fn may_split(&self, dim: usize, axes: AxisSet) -> bool {
+        may_split(self.shape[dim], self.mesh, axes)
+    }
+}
 
 /// A step of a conversion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +82,7 @@ pub fn route(
     if from == to {
         return Vec::new();
     }
-    let splits = LegalSplits::new(mesh, &shape);
+    let splits = TensorSplits { mesh, shape };
     let collective = |it: ConversionStep| Collective {
         kind: it.kind,
         dtype,
@@ -75,7 +120,7 @@ pub(crate) fn divided_axes(from: Tiling, to: Tiling) -> AxisSet {
 
 /// Returns the steps from one tiling to another, up to the division along [`divided_axes`].
 pub(super) fn conversion_steps(
-    splits: &LegalSplits,
+    splits: &dyn Splits,
     from: Tiling,
     to: Tiling,
 ) -> Vec<ConversionStep> {
@@ -89,7 +134,7 @@ pub(super) fn conversion_steps(
 
 /// A conversion under construction.
 struct RouteBuilder<'a> {
-    splits: &'a LegalSplits,
+    splits: &'a dyn Splits,
     here: Tiling,
     changes: Vec<ConversionStep>,
 }
@@ -116,7 +161,7 @@ impl RouteBuilder<'_> {
 }
 
 /// Returns the cheapest steps, or `None` if an extent has too few factors for a tiling on the way.
-fn direct(splits: &LegalSplits, from: Tiling, to: Tiling) -> Option<Vec<ConversionStep>> {
+fn direct(splits: &dyn Splits, from: Tiling, to: Tiling) -> Option<Vec<ConversionStep>> {
     use Placement::{Partial, Replicated, Split};
     let [mut sliced, mut scattered, mut summed, mut exchanged, mut gathered] = [AxisSet::EMPTY; 5];
     for axis in 0..splits.n_axes() {
@@ -165,7 +210,7 @@ fn exchange(route: &mut RouteBuilder<'_>, axes: AxisSet, to: Tiling) -> Option<(
 /// Returns a legal tiling during an all-to-all in which some dim is split along the axes of sums
 /// that end replicated.
 fn scatter_dims(
-    splits: &LegalSplits,
+    splits: &dyn Splits,
     here: &Tiling,
     to: &Tiling,
     summed: AxisSet,
@@ -186,7 +231,7 @@ fn scatter_dims(
 }
 
 /// Returns the steps that always work: everything that changes is replicated first, then sliced.
-fn through_replication(splits: &LegalSplits, from: Tiling, to: Tiling) -> Vec<ConversionStep> {
+fn through_replication(splits: &dyn Splits, from: Tiling, to: Tiling) -> Vec<ConversionStep> {
     let axes = |condition: &dyn Fn(Placement, Placement) -> bool| -> AxisSet {
         (0..splits.n_axes())
             .filter(|&axis| from.on(axis) != to.on(axis) && condition(from.on(axis), to.on(axis)))

@@ -14,6 +14,7 @@ use std::{cell::RefCell, collections::BTreeMap, sync::Arc};
 use soybean_plan::{AxisSet, MAX_RANK, Mesh, Placement, Tiling};
 
 use super::{
+    conversion::Splits,
     cost_model::{ConversionCost, CostModel},
     tiling_space::LegalSplits,
 };

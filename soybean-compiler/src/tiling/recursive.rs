@@ -11,6 +11,7 @@ use soybean_minsum::{Interner, Options, PairwiseProblem, solve};
 use soybean_plan::{Placement, Tiling};
 
 use super::{
+    conversion::Splits,
     effort::{SearchEffort, WorkBudget},
     problem::{Access, AccessEdge, Label, Plan, TableKey, TilingProblem, Variable},
     splittable::Redundancy,

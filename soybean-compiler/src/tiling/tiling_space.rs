@@ -12,7 +12,7 @@ use std::{
 use soybean_plan::{AxisSet, Mesh, Placement, Shape, Tiling};
 
 use super::{
-    conversion::{ConversionStep, conversion_steps},
+    conversion::{ConversionStep, Splits, conversion_steps},
     cost_model::{ConversionCost, CostModel},
     orbits::OrbitCosts,
     problem::Label,
@@ -35,11 +35,7 @@ pub(super) struct LegalSplits {
 }
 
 impl LegalSplits {
-    pub(super) fn new(mesh: &Mesh, shape: &Shape) -> Self {
-        Self::looked_up(&mut SplittingSets::new(mesh), mesh, shape)
-    }
-
-    pub(super) fn looked_up(sets: &mut SplittingSets, mesh: &Mesh, shape: &Shape) -> Self {
+    pub(super) fn new(sets: &mut SplittingSets, mesh: &Mesh, shape: &Shape) -> Self {
         let is_legal = shape.iter().map(|&extent| sets.of(extent)).collect();
         Self { mesh: *mesh, is_legal, idle: Idle::Replicated }
     }
@@ -74,33 +70,6 @@ impl LegalSplits {
         idle.iter().copied().chain(splits)
     }
 
-    pub(super) fn n_axes(&self) -> usize {
-        self.mesh.n_axes()
-    }
-
-    pub(super) fn rank(&self) -> usize {
-        self.is_legal.len()
-    }
-
-    /// Returns whether a dim can be split along these axes.
-    pub(super) fn may_split(&self, dim: usize, axes: AxisSet) -> bool {
-        self.is_legal[dim][axes.0 as usize]
-    }
-
-    /// Returns whether each dim can be split along all axes that split it.
-    pub(super) fn are_legal(&self, tiling: &Tiling) -> bool {
-        (0..self.rank()).all(|dim| self.may_split(dim, tiling.axes_of(dim)))
-    }
-
-    /// Returns whether each dim can be split at once along its axes in `from` and its axes in `to`.
-    /// Of the latter, only those among `axes` count.
-    pub(super) fn are_independent(&self, from: &Tiling, to: &Tiling, axes: AxisSet) -> bool {
-        (0..self.rank()).all(|dim| {
-            let set = from.axes_of(dim).0 | (to.axes_of(dim).0 & axes.0);
-            self.may_split(dim, AxisSet(set))
-        })
-    }
-
     /// Returns the number of parts of a tensor in a tiling.
     pub(super) fn n_parts(&self, tiling: &Tiling) -> u64 {
         let split = tiling.axes_where(|it| matches!(it, Placement::Split(_)));
@@ -128,6 +97,20 @@ impl LegalSplits {
     fn at_resolution(&self, resolution: &Resolution) -> Self {
         let is_legal = self.is_legal.iter().map(|it| resolution.possible(it).into()).collect();
         Self { is_legal, ..self.clone() }
+    }
+}
+
+impl Splits for LegalSplits {
+    fn n_axes(&self) -> usize {
+        self.mesh.n_axes()
+    }
+
+    fn rank(&self) -> usize {
+        self.is_legal.len()
+    }
+
+    fn may_split(&self, dim: usize, axes: AxisSet) -> bool {
+        self.is_legal[dim][axes.0 as usize]
     }
 }
 

@@ -5,7 +5,10 @@ use std::borrow::Cow;
 use soybean_plan::{Cluster, Halo, MeasuredCollective, Mesh, Placement, Tiling};
 
 use super::*;
-use crate::assumed_cluster::assumed_cluster;
+use crate::{
+    assumed_cluster::assumed_cluster,
+    tiling::{conversion::Splits, splittable::SplittingSets},
+};
 
 /// Returns all tilings of a tensor that are legal.
 fn tilings(splits: &LegalSplits) -> Vec<Tiling> {
@@ -50,7 +53,7 @@ fn no_conversion_with_a_halo_exceeds_the_time_of_the_scale() {
         let topology = Topology::new(&cluster, n_gpus).unwrap();
         let mesh: Mesh = topology.mesh();
         let shape = Shape::new(&[8, 4, 16, 8]);
-        let splits = LegalSplits::new(&mesh, &shape);
+        let splits = LegalSplits::new(&mut SplittingSets::new(&mesh), &mesh, &shape);
         let times = TimeModel {
             topology: topology.clone(),
             ticks_per_second: 1.0,

@@ -121,7 +121,7 @@ impl ProblemBuilder<'_> {
         if let Some(&tensor_kind) = self.tensor_kinds.get(&key) {
             return tensor_kind;
         }
-        let splits = LegalSplits::looked_up(&mut self.sets, &self.problem.mesh, &shape);
+        let splits = LegalSplits::new(&mut self.sets, &self.problem.mesh, &shape);
         let splits = splits.without(is_needless).idle(idle);
         let number = number(&mut self.problem.tensor_kinds, splits);
         self.tensor_kinds.insert(key, number);
