@@ -82,9 +82,7 @@ impl TilingProblem<'_> {
                 self.tensor_kinds[tensor_kind].are_legal(tiling)
             }
             (Variable::Operator { operator_kind, .. }, Label::Operator(partitioning)) => {
-                let splittable = &self.operator_kinds[operator_kind].splittable;
-                let may_split = |it| splittable.may_split(it, partitioning.axes_of(it));
-                splittable.factors().all(may_split)
+                self.operator_kinds[operator_kind].splittable.are_legal(partitioning)
             }
             _ => unreachable!("a label is of the kind of its variable"),
         }

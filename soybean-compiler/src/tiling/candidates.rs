@@ -6,10 +6,12 @@ use std::{
     rc::Rc,
 };
 
-use soybean_minsum::{Interner, PairwiseProblem};
-use soybean_plan::Tiling;
+use soybean_minsum::PairwiseProblem;
 
-use super::problem::{AccessEdge, Label, Plan, TableKey, TilingProblem, Variable};
+use super::{
+    instance::AccessTable,
+    problem::{AccessEdge, Label, Plan, TableKey, TilingProblem, Variable},
+};
 
 /// Candidate labels of each variable. Equal variables share a list, and equal edges a table.
 pub(super) struct Candidates<'a> {
@@ -102,35 +104,17 @@ impl<'a> Candidates<'a> {
 
     fn table(&self, edge: &AccessEdge, tilings: &[Label], partitionings: &[Label]) -> Rc<[i64]> {
         let problem = self.problem;
-        // Many partitionings need a tensor in the same tiling.
         let of_access = |&access: &usize| {
             let access = &problem.accesses[access];
-            let mut known = Interner::default();
-            let mut needed = Vec::new();
-            let number = |partitioning: &Label| {
-                let tiling = problem.accessed_tiling(access, partitioning.partitioning());
-                let number = known.number(tiling);
-                if number == needed.len() {
-                    needed.push(tiling);
-                }
-                number
-            };
-            let numbers: Vec<usize> = partitionings.iter().map(number).collect();
-            let cost = |tiling: &Label, needed: &Tiling| {
+            let needed =
+                partitionings.iter().map(|it| problem.accessed_tiling(access, it.partitioning()));
+            AccessTable::new(tilings, needed, |tiling, needed| {
                 problem.cost_of_conversion(&problem.cost_model, access, tiling.tiling(), *needed)
-            };
-            let of_tiling = |tiling| needed.iter().map(|it| cost(tiling, it)).collect();
-            let costs: Vec<Vec<i64>> = tilings.iter().map(of_tiling).collect();
-            (numbers, costs)
+            })
         };
-        let accesses: Vec<(Vec<usize>, Vec<Vec<i64>>)> =
-            edge.accesses.iter().map(of_access).collect();
+        let accesses: Vec<AccessTable> = edge.accesses.iter().map(of_access).collect();
         let is_priced = problem.multiplier_key(edge) > 0;
-        let rows: Vec<usize> = (0..tilings.len()).collect();
-        let columns: Vec<usize> = (0..partitionings.len()).collect();
-        edge.table(&rows, &columns, |&row, &column| {
-            let of_access =
-                |(numbers, costs): &(Vec<usize>, Vec<Vec<i64>>)| costs[row][numbers[column]];
+        edge.table([tilings.len(), partitionings.len()], |row, column| {
             let memory_price = || {
                 problem.memory_price_of_labels(
                     edge,
@@ -138,7 +122,8 @@ impl<'a> Candidates<'a> {
                     partitionings[column].partitioning(),
                 )
             };
-            accesses.iter().map(of_access).sum::<i64>() + if is_priced { memory_price() } else { 0 }
+            accesses.iter().map(|it| it.cost(row, column)).sum::<i64>()
+                + if is_priced { memory_price() } else { 0 }
         })
     }
 }

@@ -242,20 +242,17 @@ impl<'a> Instance<'a> {
         self.problem.memory_price_of_edge(edge, n_parts)
     }
 
-    /// Returns the cost of converting between a tensor's tiling and the one that an access needs or
-    /// gives.
-    fn cost_of_access(&self, access: usize, tiling: usize, partitioning: usize) -> i64 {
-        let other = self.positions[access][partitioning];
-        let of_halo = self.halos[access].get(partitioning).copied().unwrap_or(0);
+    /// Returns the cost of converting between a tensor's tiling and another one that an access
+    /// needs or gives.
+    fn cost_of_conversion(&self, access: usize, tiling: usize, other: usize) -> i64 {
         if tiling == other {
-            return of_halo;
+            return 0;
         }
         let access = &self.problem.accesses[access];
         let (from, to) = if access.operand.is_some() { (tiling, other) } else { (other, tiling) };
         let space = &self.spaces[access.tensor_kind];
         self.problem.cost_of_access(access, space.cost(from, to))
             + self.problem.replica_tie_break(access, space.n_parts(to))
-            + of_halo
     }
 
     /// Returns the min-sum problem over the kept labels.
@@ -279,15 +276,23 @@ impl<'a> Instance<'a> {
     }
 
     fn table(&self, edge: &AccessEdge, rows: &[usize], columns: &[usize]) -> Rc<[i64]> {
+        let of_access = |&access: &usize| {
+            let needed = |&partitioning: &usize| {
+                let of_halo = self.halos[access].get(partitioning).copied().unwrap_or(0);
+                (self.positions[access][partitioning], of_halo)
+            };
+            AccessTable::new(rows, columns.iter().map(needed), |&tiling, &(other, of_halo)| {
+                self.cost_of_conversion(access, tiling, other) + of_halo
+            })
+        };
+        let accesses: Vec<AccessTable> = edge.accesses.iter().map(of_access).collect();
         let is_priced = self.problem.multiplier_key(edge) > 0;
-        edge.table(rows, columns, |&tiling, &partitioning| {
-            let accesses = edge
-                .accesses
-                .iter()
-                .map(|&access| self.cost_of_access(access, tiling, partitioning));
-            let memory_price =
-                if is_priced { self.memory_price_of_edge(edge, tiling, partitioning) } else { 0 };
-            accesses.sum::<i64>() + memory_price
+        edge.table([rows.len(), columns.len()], |row, column| {
+            let memory_price = match is_priced {
+                true => self.memory_price_of_edge(edge, rows[row], columns[column]),
+                false => 0,
+            };
+            accesses.iter().map(|it| it.cost(row, column)).sum::<i64>() + memory_price
         })
     }
 }
@@ -310,22 +315,60 @@ fn halo_costs(
     partitionings.iter().map(cost).collect()
 }
 
-impl AccessEdge {
-    /// Returns the table of these labels of the tensor and of the operator.
-    pub(super) fn table<T, F>(
-        &self,
+/// The costs of an access for some tilings and partitionings. Many partitionings need a tensor in
+/// the same tiling, whose costs are computed once.
+pub(super) struct AccessTable {
+    /// The number of what each partitioning needs.
+    numbers: Vec<usize>,
+    n_needed: usize,
+    /// The costs of each tiling with what partitionings need, in row-major order.
+    costs: Vec<i64>,
+}
+
+impl AccessTable {
+    /// Returns the costs of these tilings with what each partitioning needs.
+    pub(super) fn new<T, N: Ord + Copy>(
         tilings: &[T],
-        partitionings: &[F],
-        cost: impl Fn(&T, &F) -> i64,
+        needed: impl Iterator<Item = N>,
+        cost: impl Fn(&T, &N) -> i64,
+    ) -> Self {
+        let mut known = Interner::default();
+        let mut distinct = Vec::new();
+        let number = |needed: N| {
+            let number = known.number(needed);
+            if number == distinct.len() {
+                distinct.push(needed);
+            }
+            number
+        };
+        let numbers = needed.map(number).collect();
+        let of_tiling = |tiling| distinct.iter().map(move |it| (tiling, it));
+        let costs = tilings.iter().flat_map(of_tiling).map(|(tiling, it)| cost(tiling, it));
+        Self { numbers, n_needed: distinct.len(), costs: costs.collect() }
+    }
+
+    /// Returns the cost of the tiling and the partitioning at these positions.
+    pub(super) fn cost(&self, tiling: usize, partitioning: usize) -> i64 {
+        self.costs[tiling * self.n_needed + self.numbers[partitioning]]
+    }
+}
+
+impl AccessEdge {
+    /// Returns the table of so many labels of the tensor and of the operator, given the cost of the
+    /// labels at two positions.
+    pub(super) fn table(
+        &self,
+        [n_tilings, n_partitionings]: [usize; 2],
+        cost: impl Fn(usize, usize) -> i64,
     ) -> Rc<[i64]> {
-        let mut table = Vec::with_capacity(tilings.len() * partitionings.len());
+        let mut table = Vec::with_capacity(n_tilings * n_partitionings);
         if self.tensor < self.operator {
-            for tiling in tilings {
-                table.extend(partitionings.iter().map(|partitioning| cost(tiling, partitioning)));
+            for tiling in 0..n_tilings {
+                table.extend((0..n_partitionings).map(|partitioning| cost(tiling, partitioning)));
             }
         } else {
-            for partitioning in partitionings {
-                table.extend(tilings.iter().map(|tiling| cost(tiling, partitioning)));
+            for partitioning in 0..n_partitionings {
+                table.extend((0..n_tilings).map(|tiling| cost(tiling, partitioning)));
             }
         }
         table.into()

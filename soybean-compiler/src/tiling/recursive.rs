@@ -150,8 +150,8 @@ fn table_of_cut(
         (access, (access.bytes / n_parts) as i64 * weight, needed)
     });
     let accesses: Vec<(&Access, i64, Vec<Needed>)> = accesses.collect();
-    let numbers: Vec<usize> = (0..factors.len()).collect();
-    edge.table(placements, &numbers, |&stored, &factor| {
+    edge.table([placements.len(), factors.len()], |stored, factor| {
+        let stored = placements[stored];
         let of_access = |(access, elements, needed): &(&Access, i64, Vec<Needed>)| {
             let (needed, [halo, extent]) = needed[factor];
             let (from, to) =

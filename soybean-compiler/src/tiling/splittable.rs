@@ -122,6 +122,11 @@ impl SplittableFactors {
         }
     }
 
+    /// Returns whether each factor can be split along all axes that split it.
+    pub(super) fn are_legal(&self, partitioning: &Partitioning) -> bool {
+        self.factors().all(|it| self.may_split(it, partitioning.axes_of(it)))
+    }
+
     fn at_resolution(&self, see: impl Fn(&[bool]) -> Vec<bool>) -> Self {
         let of_factors = self.of_factors.iter().map(|marks| see(marks)).collect();
         Self { of_factors, terms: self.terms.clone() }
@@ -157,9 +162,6 @@ pub(super) fn enumerate_partitionings(
         };
         partitionings = partitionings.iter().flat_map(extend).collect();
     }
-    partitionings.retain(|it| {
-        resolution.has_member(&it.0, &|factor, axes| splittable.may_split(factor, axes))
-    });
     if redundancy == Redundancy::Unavoidable {
         let could_split = |partitioning: &Partitioning, axis: usize| {
             let may_split =
@@ -169,6 +171,11 @@ pub(super) fn enumerate_partitionings(
         partitionings
             .retain(|partitioning| !(0..mesh.n_axes()).any(|axis| could_split(partitioning, axis)));
     }
+    // This takes the longest, so it comes last.
+    partitionings.retain(|it| {
+        splittable.are_legal(it)
+            || resolution.has_member(&it.0, &|factor, axes| splittable.may_split(factor, axes))
+    });
     partitionings
 }
 

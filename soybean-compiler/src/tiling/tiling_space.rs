@@ -2,12 +2,7 @@
 //!
 //! Most searches ask for few of the many conversions, so costs are computed on demand.
 
-use std::{
-    cell::{Cell, RefCell},
-    collections::BTreeMap,
-    rc::Rc,
-    sync::Arc,
-};
+use std::{cell::Cell, rc::Rc, sync::Arc};
 
 use soybean_plan::{AxisSet, Mesh, Placement, Shape, Tiling};
 
@@ -185,37 +180,26 @@ impl TilingSpace {
     }
 }
 
-/// The costs found so far: a table, or a map if a table would be too large.
+/// The costs found so far. No costs are kept where their table would be too large.
 #[derive(Debug)]
-enum CostCache {
-    All(Vec<Cell<ConversionCost>>),
-    Some(RefCell<BTreeMap<usize, ConversionCost>>),
-}
+struct CostCache(Vec<Cell<ConversionCost>>);
 
 impl CostCache {
     /// The most entries of the table.
-    const MOST: usize = 1 << 20;
+    const MOST: usize = 1 << 18;
 
     fn new(n_prices: usize) -> Self {
-        if n_prices > Self::MOST {
-            return Self::Some(RefCell::default());
-        }
-        Self::All(vec![Cell::new(ConversionCost::UNKNOWN); n_prices])
+        let n_kept = if n_prices > Self::MOST { 0 } else { n_prices };
+        Self(vec![Cell::new(ConversionCost::UNKNOWN); n_kept])
     }
 
     fn get(&self, at: usize) -> Option<ConversionCost> {
-        match self {
-            Self::All(prices) => Some(prices[at].get()).filter(|it| *it != ConversionCost::UNKNOWN),
-            Self::Some(prices) => prices.borrow().get(&at).copied(),
-        }
+        self.0.get(at).map(Cell::get).filter(|it| *it != ConversionCost::UNKNOWN)
     }
 
     fn set(&self, at: usize, price: ConversionCost) {
-        match self {
-            Self::All(prices) => prices[at].set(price),
-            Self::Some(prices) => {
-                prices.borrow_mut().insert(at, price);
-            }
+        if let Some(known) = self.0.get(at) {
+            known.set(price);
         }
     }
 }
