@@ -29,7 +29,7 @@ use split::{Split, Subproblem};
 use subproblem_class::{ClassTable, SubproblemClass};
 use template::Template;
 
-use super::problem::PairwiseProblem;
+use super::{problem::PairwiseProblem, reparametrization::add_multiple};
 
 /// The number of rounds after which progress is judged.
 const N_ROUNDS: u64 = 4;
@@ -244,8 +244,8 @@ impl DualDecomposition {
             let (marginals, n_visited) = class.visit(template, tables, margin);
             self.work_left = self.work_left.saturating_sub(n_visited * 2 * template.pass_work());
             let [left, right] = class.separators;
-            add(&mut updates[left], &marginals[0], -class.n_subproblems);
-            add(&mut updates[right], &marginals[1], class.n_subproblems);
+            add_multiple(&mut updates[left], &marginals[0], -class.n_subproblems);
+            add_multiple(&mut updates[right], &marginals[1], class.n_subproblems);
         }
         let update = |(separator, mut costs): (&SeparatorClass, Vec<i64>)| {
             match costs.len() {
@@ -263,7 +263,7 @@ impl DualDecomposition {
     /// Applies updates of the multipliers.
     fn update(&mut self, updates: &[MultiplierUpdate]) {
         for (separator, update) in self.separators.iter_mut().zip(updates) {
-            add(&mut separator.multipliers, &update.costs, 1);
+            add_multiple(&mut separator.multipliers, &update.costs, 1);
         }
         self.classes.iter_mut().for_each(|it| it.update(updates));
     }
@@ -329,13 +329,5 @@ impl DualDecomposition {
             right = row.1.separators[0];
         }
         Some((labels, cost))
-    }
-}
-
-fn add(sums: &mut [i64], others: &[i64], factor: i64) {
-    let mut at = 0;
-    while at < sums.len() {
-        sums[at] += factor * others[at];
-        at += 1;
     }
 }

@@ -7,7 +7,7 @@
 
 use super::{
     problem::PairwiseProblem,
-    reparametrization::{add, column_minima, least, row_minima},
+    reparametrization::{add, add_entries, column_minima, least, row_minima, subtract},
 };
 
 /// The number of forests in turn without an improvement that ends the search.
@@ -131,14 +131,14 @@ impl<'a> LocalSearch<'a> {
             true => (other_label, n_second),
             false => (other_label * n_second, 1),
         };
-        let entries = edge.table[start..].iter().step_by(stride);
-        costs.iter_mut().zip(entries).for_each(|(cost, entry)| *cost += entry);
+        add_entries(costs, &edge.table, start, stride);
     }
 
     /// Adds for each label of a parent the least costs of its child with the edge between them.
     fn add_least_costs(&self, edge: usize, parent: usize, of_child: &[i64], costs: &mut [i64]) {
         let edge = &self.problem.edges[edge];
-        let messages: Vec<i64> = of_child.iter().map(|it| -it).collect();
+        let mut messages = vec![0; of_child.len()];
+        subtract(&mut messages, of_child);
         let mut least = vec![0; costs.len()];
         match edge.first == parent {
             true => row_minima(&edge.table, &messages, &mut least),
@@ -165,14 +165,12 @@ impl Trees {
         let mut trees = Vec::new();
         for neighbor in neighbors {
             if self.is_member[neighbor] {
-                trees.push(self.tree_of(neighbor));
+                let tree = self.tree_of(neighbor);
+                if trees.contains(&tree) {
+                    return false;
+                }
+                trees.push(tree);
             }
-        }
-        let n = trees.len();
-        trees.sort_unstable();
-        trees.dedup();
-        if trees.len() < n {
-            return false;
         }
         self.is_member[variable] = true;
         trees.into_iter().for_each(|it| self.next[it] = variable);

@@ -7,12 +7,12 @@
 //! are a good assignment of the whole problem, but not always an optimal one: nothing forces layers
 //! to have equal labels. Kersting et al. 2014 use the same quotient for lifted inference.
 
-use std::{collections::BTreeMap, rc::Rc};
+use std::collections::BTreeMap;
 
 use super::{
     interner::Interner,
     problem::{Edge, PairwiseProblem, transposed},
-    reparametrization::Reparametrization,
+    reparametrization::{Reparametrization, add, add_multiple},
 };
 
 /// The fewest variables for which a quotient is made. For smaller problems, it takes more work than
@@ -112,28 +112,36 @@ fn sums(problem: &PairwiseProblem, class_of: &[usize], n_classes: usize) -> Pair
     let mut unary: Vec<Vec<i64>> = vec![Vec::new(); n_classes];
     for (costs, &class) in problem.unary.iter().zip(class_of) {
         unary[class].resize(costs.len(), 0);
-        add(&mut unary[class], costs.iter().copied());
+        add(&mut unary[class], costs);
     }
-    let mut tables: BTreeMap<(usize, usize), Vec<i64>> = BTreeMap::new();
-    for Edge { first, second, table } in &problem.edges {
-        let [first, second] = [first, second].map(|it| class_of[*it]);
+    // The edges between two classes mostly share a table, which is added once. The order of
+    // addition does not matter.
+    let mut n_edges: BTreeMap<([usize; 2], *const i64), (&Edge, i64)> = BTreeMap::new();
+    for edge in &problem.edges {
+        let classes = [edge.first, edge.second].map(|it| class_of[it]);
+        n_edges.entry((classes, edge.table.as_ptr())).or_insert((edge, 0)).1 += 1;
+    }
+    let mut tables: BTreeMap<[usize; 2], Vec<i64>> = BTreeMap::new();
+    for (([first, second], _), (Edge { table, .. }, n)) in n_edges {
         let n_second = unary[second].len();
         if first == second {
-            add(&mut unary[first], table.iter().copied().step_by(n_second + 1));
+            let diagonal: Vec<i64> = table.iter().copied().step_by(n_second + 1).collect();
+            add_multiple(&mut unary[first], &diagonal, n);
             continue;
         }
-        let sum = tables.entry((first.min(second), first.max(second))).or_default();
+        let sum = tables.entry([first.min(second), first.max(second)]).or_default();
         sum.resize(table.len(), 0);
         if first < second {
-            add(sum, table.iter().copied());
+            add_multiple(sum, table, n);
         } else {
-            add(sum, transposed(table, n_second));
+            let transposed: Vec<i64> = transposed(table, n_second).collect();
+            add_multiple(sum, &transposed, n);
         }
     }
-    let edge = |((first, second), table)| Edge { first, second, table: Rc::from(table) };
+    let edge = |([first, second], table): ([usize; 2], Vec<i64>)| Edge {
+        first,
+        second,
+        table: table.into(),
+    };
     PairwiseProblem { unary, edges: tables.into_iter().map(edge).collect() }
-}
-
-fn add(sums: &mut [i64], others: impl Iterator<Item = i64>) {
-    sums.iter_mut().zip(others).for_each(|(sum, other)| *sum += other);
 }

@@ -176,18 +176,12 @@ impl Reparametrization {
     /// Adds the edge costs of the variable on this side, given the decoded label of the other one.
     fn add_decoded(&self, edge: usize, side: usize, decoded: &[usize], costs: &mut [i64]) {
         let Edge { first, second, table } = &self.problem.edges[edge];
-        let table = &table[..];
         let n_second = self.problem.unary[*second].len();
-        let (mut at, stride) = match side {
+        let (start, stride) = match side {
             0 => (decoded[*second], n_second),
             _ => (decoded[*first] * n_second, 1),
         };
-        let mut label = 0;
-        while label < costs.len() {
-            costs[label] += table[at];
-            at += stride;
-            label += 1;
-        }
+        add_entries(costs, table, start, stride);
     }
 
     /// Returns the reparametrization with one label of a variable fixed.
@@ -296,7 +290,26 @@ pub(crate) fn add(sums: &mut [i64], others: &[i64]) {
     }
 }
 
-fn subtract(sums: &mut [i64], others: &[i64]) {
+/// Adds a row or a column of a table, whose entries are `stride` apart from `start` on.
+pub(crate) fn add_entries(sums: &mut [i64], table: &[i64], start: usize, stride: usize) {
+    let (mut at, mut label) = (start, 0);
+    while label < sums.len() {
+        sums[label] += table[at];
+        at += stride;
+        label += 1;
+    }
+}
+
+/// Adds a multiple of each other number.
+pub(crate) fn add_multiple(sums: &mut [i64], others: &[i64], factor: i64) {
+    let mut at = 0;
+    while at < sums.len() {
+        sums[at] += factor * others[at];
+        at += 1;
+    }
+}
+
+pub(crate) fn subtract(sums: &mut [i64], others: &[i64]) {
     let mut at = 0;
     while at < sums.len() {
         sums[at] -= others[at];
