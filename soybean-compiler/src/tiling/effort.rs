@@ -10,7 +10,7 @@ use super::by_name;
 pub enum SearchEffort {
     /// A sixteenth of the work of a standard search, to compare paddings. Users do not choose it.
     Rough,
-    /// As much work as takes seconds in an unoptimized build: 10 s for the largest networks, and up
+    /// As much work as takes seconds in an unoptimized build: 20 s for the largest networks, and up
     /// to three times as long where dims may be padded.
     #[default]
     Standard,
