@@ -210,7 +210,7 @@ impl Writer<'_> {
             self.it.segment_inputs().map_or([None; 2], |it| it.map(Some)).map(name);
         let [positions, bias, heads] =
             [self.it.positions_input(), self.it.bias_input(), self.it.heads_input()].map(name);
-        let mask = format!("{{{positions}, {of_queries}, {of_keys}, {bias}, {heads}, 0}}");
+        let mask = format!("{{{positions}, {of_queries}, {of_keys}, {bias}, {heads}, 0, 0}}");
         let mut arguments: Vec<String> =
             names[..n_operands].iter().map(ToString::to_string).collect();
         arguments.push(mask);

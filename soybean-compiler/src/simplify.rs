@@ -1,7 +1,9 @@
 //! Simplification: removes dead tensors, copies and repeated work, lets products read permuted
 //! operands and write permuted results in place, turns sums of padded parts into concatenations,
-//! and masks and sums the gradients of pooled pixels instead of those of all pixels.
+//! masks and sums the gradients of pooled pixels instead of those of all pixels, and lets attention
+//! in windows read all keys beside attention without windows.
 
+mod halos;
 mod permutations;
 mod pooling;
 mod windows;
@@ -45,6 +47,7 @@ fn pass(network: &Network) -> Network {
     let roots: BTreeSet<Value> = network.roots().into_iter().collect();
     let is_live = network.graph.ancestors(&network.roots());
     let next_values: BTreeSet<Value> = network.replacements().map(|it| it.1).collect();
+    let balanced = halos::balanced(&network.graph);
     let (mut computed, mut taken) = (Computed::default(), BTreeSet::new());
     rewrite(network, |rewriter, value| {
         let node = rewriter.old.node(value);
@@ -60,6 +63,7 @@ fn pass(network: &Network) -> Network {
             return Some(masked);
         }
         let operands = rewriter.operands(value);
+        let operator = halos::dropped(operator, &balanced);
         let graph = &mut rewriter.graph;
         if let Some(map) = operator.downcast_ref::<Elementwise>()
             && node.pinned.is_none()
@@ -75,8 +79,7 @@ fn pass(network: &Network) -> Network {
         {
             return Some(joined);
         }
-        let (operator, operands) =
-            permutations::with_operands_in_place(graph, operator.clone(), operands);
+        let (operator, operands) = permutations::with_operands_in_place(graph, operator, operands);
         let (operator, operands) = pooling::summed_before(graph, operator, operands);
         let new = computed.value(graph, operator.clone(), operands.clone(), node.pinned);
         // Two tensors that are kept from step to step need next values of their own.

@@ -56,6 +56,7 @@ mod runs;
 mod rustc;
 mod scalar_inputs;
 mod scopes;
+mod sliding_windows;
 mod soundness;
 mod split_images;
 mod strategies;

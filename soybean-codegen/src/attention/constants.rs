@@ -12,7 +12,7 @@ impl Writer<'_> {
     /// Writes the constants and the functions that rely on them.
     pub(super) fn space(&self, text: &mut Text, part: Part, tiling: &Tiling) {
         let Attention { heads, group, queries, keys, features, width, .. } = *self.it;
-        let Attention { is_causal, window, scale, .. } = *self.it;
+        let Attention { is_causal, window, halo, scale, .. } = *self.it;
         let one = AttentionBias { matrices: 1, repeats: 1, rows: 1 };
         let bias = self.it.bias.unwrap_or(one);
         let sizes = [
@@ -22,6 +22,7 @@ impl Writer<'_> {
             ("FEATURES", features),
             ("WIDTH", width),
             ("WINDOW", window.unwrap_or(0)),
+            ("HALO", halo.unwrap_or(0)),
             ("SEGMENT_HEADS", heads * group / self.it.segments.unwrap_or(1)),
             ("BIAS_MATRICES", bias.matrices),
             ("BIAS_REPEATS", bias.repeats),
@@ -33,7 +34,8 @@ impl Writer<'_> {
         let flags = [
             ("IS_CAUSAL", is_causal),
             ("HAS_WINDOW", window.is_some()),
-            ("HAS_POSITIONS", self.it.positions_input().is_some()),
+            ("HAS_POSITIONS", self.it.positions_input().is_some() && halo.is_none()),
+            ("HAS_HALO", self.it.positions_input().is_some() && halo.is_some()),
             ("HAS_SEGMENTS", self.it.segments.is_some()),
             ("HAS_BIAS", self.it.bias.is_some()),
             ("HAS_FUNCTION", self.it.score.is_some()),

@@ -9,6 +9,8 @@ struct Mask {
   const int* heads;
   // The number of the head, for a function of scores.
   int head;
+  // The first key of the sequence, if there is a halo.
+  int first_key;
 };
 
 // Returns the mask of a head of queries, given that of all.
@@ -17,21 +19,23 @@ __device__ __forceinline__ Mask of_head(Mask mask, long long head) {
     long long row = head / SEGMENT_HEADS;
     mask.query_segments += row * QUERIES, mask.key_segments += row * KEYS;
   }
+  if (HAS_HALO && mask.positions[0] < HALO) mask.first_key = HALO - mask.positions[0];
   if (HAS_HEADS) mask.head = mask.heads[head % HEAD_NUMBERS];
   if (HAS_BIAS) mask.bias += head / BIAS_REPEATS % BIAS_MATRICES * BIAS_ROWS * KEYS;
   return mask;
 }
 
-constexpr int KEYS_SEEN_LAST = IS_CAUSAL ? (QUERIES < KEYS ? QUERIES : KEYS) : KEYS;
+constexpr int KEYS_SEEN_LAST = IS_CAUSAL ? (HALO + QUERIES < KEYS ? HALO + QUERIES : KEYS) : KEYS;
 
-// Returns the position of a query. Those past the last one are where the last one is.
+// Returns the position of a query among the keys. Those past the last one that are read are where
+// the last one is.
 __device__ __forceinline__ int position(const Mask& mask, int query) {
-  return HAS_POSITIONS ? mask.positions[query < QUERIES ? query : QUERIES - 1] : query;
+  return HAS_POSITIONS ? mask.positions[query < QUERIES ? query : QUERIES - 1] : HALO + query;
 }
 
 // Returns the number of keys that the queries before `end` see.
 __device__ __forceinline__ int n_seen(const Mask& mask, int end) {
-  if (!HAS_POSITIONS) return IS_CAUSAL && end < KEYS_SEEN_LAST ? end : KEYS_SEEN_LAST;
+  if (!HAS_POSITIONS) return IS_CAUSAL && HALO + end < KEYS_SEEN_LAST ? HALO + end : KEYS_SEEN_LAST;
   int last = position(mask, end - 1);
   return last < KEYS ? last + 1 : KEYS;
 }
@@ -40,19 +44,20 @@ __device__ __forceinline__ int n_seen(const Mask& mask, int end) {
 __device__ __forceinline__ int first_seen(const Mask& mask, int query, int n_keys) {
   if (!HAS_WINDOW) return 0;
   int first = position(mask, query) - (WINDOW - 1);
+  if (HAS_HALO && first < mask.first_key) first = mask.first_key;
   return first > 0 ? first / n_keys * n_keys : 0;
 }
 
 // Returns true if a query, at this position, sees a key.
 __device__ __forceinline__ bool is_seen(const Mask& mask, int query, int position, int key) {
-  return key < KEYS && (!IS_CAUSAL || key <= position) && (!HAS_WINDOW || key > position - WINDOW) &&
+  return key < KEYS && (!IS_CAUSAL || key <= position) && (!HAS_WINDOW || key > position - WINDOW) && (!HAS_HALO || key >= mask.first_key) &&
          (!HAS_SEGMENTS || mask.query_segments[query < QUERIES ? query : QUERIES - 1] == mask.key_segments[key]);
 }
 
 // Returns true if every one of these queries sees all these keys.
 __device__ __forceinline__ bool is_whole(const Mask& mask, int query, int n_queries, int key, int n_keys) {
   return !HAS_SEGMENTS && (KEYS % n_keys == 0 || key + n_keys <= KEYS) && (!IS_CAUSAL || key + n_keys <= position(mask, query) + 1) &&
-         (!HAS_WINDOW || key > position(mask, query + n_queries - 1) - WINDOW);
+         (!HAS_WINDOW || key > position(mask, query + n_queries - 1) - WINDOW) && (!HAS_HALO || key >= mask.first_key);
 }
 
 // Returns true if the queries from `query` on see only keys after this one.
@@ -135,7 +140,7 @@ __device__ __forceinline__ float normal(float sum, float total) { return MAY_SEE
 // Returns the first of the tiles of `n_rows` queries of which any sees this key or a later one.
 __device__ __forceinline__ int first_seeing(const Mask& mask, int key, int n_rows) {
   if (!IS_CAUSAL) return 0;
-  if (!HAS_POSITIONS) return key / n_rows * n_rows;
+  if (!HAS_POSITIONS) return key > HALO ? (key - HALO) / n_rows * n_rows : 0;
   int start = 0;
   while (start + n_rows < QUERIES && mask.positions[start + n_rows - 1] < key) start += n_rows;
   return start;

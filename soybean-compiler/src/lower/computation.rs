@@ -32,14 +32,17 @@ impl Lowering<'_> {
         let halo = signature.halo(None, &tile.tiling);
         let result = self.buffer_with_halo(value, tile.tiling, halo);
         self.step(kernel, operands, vec![result]);
-        if halo.is_none() { result } else { self.own_part(value, tile, halo, result) }
+        self.own_part(value, tile, halo, result)
     }
 
-    /// Returns the rank's own part of a result that a kernel computed with a halo.
+    /// Returns the rank's own part of a result that a kernel computed with a halo, if there is one.
     fn own_part(&mut self, value: Value, tile: Tile, halo: Halo, computed: BufferId) -> BufferId {
+        if halo.is_none() {
+            return computed;
+        }
         let mesh = &self.tiled.mesh;
         let (input, result) = (halo.local_shape(&tile, mesh), tile.local_shape(mesh));
-        let low = halo.before.map(|it| -i32::try_from(it).expect("a halo is a few pixels"));
+        let low = halo.before.map(|it| -i32::try_from(it).expect("a halo is a part of a dim"));
         let own = self.buffer(value, tile.tiling, false);
         let crop = Padding { input, result, low, fill: 0.0 };
         self.step(crop.into(), vec![computed], vec![own]);
@@ -66,13 +69,21 @@ impl Lowering<'_> {
         let attend: Option<&Attend> = self.tiled.network.graph.operator_as(value);
         let operator = attend.expect("attention has these gradients").joined().into();
         let (operands, parts) = self.operands(value);
-        let result_tile = |this: &Self, value| {
-            let (signature, form) = this.tiled.signature(value);
-            this.tile(value, signature.result_tiling(form))
-        };
-        let kernel = self.kernel(&operator, &parts, &result_tile(self, gradients[0]));
-        let results = gradients.map(|it| self.buffer(it, result_tile(self, it).tiling, false));
-        self.step(kernel.expect("attention has a kernel"), operands, results.to_vec());
+        let tiles = gradients.map(|value| {
+            let (signature, form) = self.tiled.signature(value);
+            let tile = self.tile(value, signature.result_tiling(form));
+            (tile, signature.halo(None, &tile.tiling))
+        });
+        let kernel = self.kernel(&operator, &parts, &tiles[0].0);
+        let computed = [0, 1, 2].map(|it| {
+            let (tile, halo) = tiles[it];
+            self.buffer_with_halo(gradients[it], tile.tiling, halo)
+        });
+        self.step(kernel.expect("attention has a kernel"), operands, computed.to_vec());
+        let results = [0, 1, 2].map(|it| {
+            let (tile, halo) = tiles[it];
+            self.own_part(gradients[it], tile, halo, computed[it])
+        });
         self.joined.extend(gradients.into_iter().zip(results).skip(1));
         results[0]
     }

@@ -8,7 +8,7 @@
 pub(crate) mod bias;
 pub(crate) mod score;
 
-use std::fmt;
+use std::{fmt, ops::Range};
 
 use soybean_plan::{
     Attention, AttentionForm, AttentionLayout, Combine, Kernel, Mesh, ScalarProgram, ScoreFunction,
@@ -18,7 +18,7 @@ use soybean_plan::{
 use crate::{
     graph::Graph,
     operator::{GradientBuilder, Operator, OperatorCall, Rounding, Rules},
-    signature::{Dim, Signature, factor_id},
+    signature::{Dim, FactorId, Signature, factor_id},
     value::Value,
 };
 
@@ -26,6 +26,11 @@ use crate::{
 /// `[.., m, e]`. The leading dims can be split, and so can the queries; keys and values are whole.
 /// Queries of grouped heads have one more dim before `n`: the heads that share keys and values.
 /// Where it is split, ranks read the same keys, and their gradients are partial sums.
+///
+/// With a halo ([`Attend::reads_halo`]), keys and values are split like the queries. A rank also
+/// reads the keys before its own that its first queries see. For gradients it reads the queries
+/// after its own that see its last keys, and all that these see. It computes their gradients, too,
+/// and drops those of other ranks' queries and keys.
 ///
 /// Gradients read the result's gradient `[.., n, e]` as fourth operand. Then follow the segments of
 /// queries `[.., n]` and of keys `[.., m]`, which have the first of the leading dims, and the bias
@@ -59,6 +64,9 @@ pub struct Attend {
     pub score: Option<ScalarProgram>,
     /// True if a bias is added to the scores.
     pub has_bias: bool,
+    /// True if a rank that has some of the queries reads only the keys in their windows, not all.
+    /// The queries are those of the keys' positions.
+    pub reads_halo: bool,
 }
 
 impl Attend {
@@ -95,9 +103,46 @@ impl Attend {
         Self { form: AttentionForm::Gradient, ..self.clone() }
     }
 
-    /// Returns the number of pairs of the first queries of a sequence and the keys that they see.
+    /// Returns whether halos move at most as much as keys and values of all positions, where
+    /// `group` heads of queries share keys.
+    ///
+    /// Between two neighbors, a halo of `w` rows moves keys and values once forward. For gradients,
+    /// it moves them twice, and the queries and gradients of each head once: `(6 + 2 group) w`
+    /// rows. To gather `n` keys and values moves `2 n`, and to add up their gradients perhaps more.
+    pub(crate) fn has_short_window(&self, group: usize) -> bool {
+        let is_plain = !self.has_segments && !self.has_bias && self.score.is_none();
+        let is_short = |window: usize| (window - 1).saturating_mul(3 + group) <= self.queries;
+        is_plain && self.queries == self.keys && self.window.is_some_and(is_short)
+    }
+
+    /// Returns the number of keys before a query that it sees, if ranks have them as a halo.
+    fn halo(&self) -> Option<usize> {
+        self.window.filter(|_| self.reads_halo).map(|it| it - 1)
+    }
+
+    /// Returns the number of queries after its own that a rank has as a halo.
+    fn queries_after(&self) -> usize {
+        match self.form {
+            AttentionForm::Forward => 0,
+            AttentionForm::Gradient
+            | AttentionForm::QueryGradient
+            | AttentionForm::KeyGradient
+            | AttentionForm::ValueGradient => self.halo().unwrap_or(0),
+        }
+    }
+
+    /// Returns the dims of queries and of keys, given the factor of the queries.
+    fn rows(&self, factor: FactorId) -> [Dim; 2] {
+        let queries = Dim::new(self.queries, Some(factor));
+        let Some(before) = self.halo() else { return [queries, Dim::new(self.keys, None)] };
+        let with = |before| Dim { halo: Some([before, self.queries_after()]), ..queries };
+        [with(0), with(before)]
+    }
+
+    /// Returns the number of pairs of the first queries of a sequence and the keys that they see. A
+    /// halo after the sequence has keys, too.
     fn seen_pairs(&self, queries: usize) -> usize {
-        Attention::seen_pairs(queries, self.keys, self.window)
+        Attention::seen_pairs(queries, self.keys + self.queries_after(), self.window)
     }
 
     /// Returns the position of the first operand after those that are multiplied.
@@ -152,9 +197,11 @@ impl Attend {
         let (n_leading, n_shared) = (query.len() - 2, operands[1].len() - 2);
         let heads = query[..n_shared].iter().product();
         let group = query[n_shared..n_leading].iter().product();
-        let queries = query[n_leading];
+        let (queries, keys) = (query[n_leading], operands[1][n_shared]);
         let n_rows = |at: usize| operands[at].iter().take(operands[at].len() - 1).product();
-        let (all, keys) = (self.queries, self.keys);
+        let all = self.queries;
+        // Positions have no halo.
+        let is_part = self.has_positions() && operands.last().is_some_and(|it| it[0] < all);
         let pairs = match self.is_causal {
             // On average over the parts of a sequence.
             true if all > 0 => self.seen_pairs(all) * queries / all,
@@ -170,7 +217,8 @@ impl Attend {
             width: self.width,
             is_causal: self.is_causal,
             window: self.window,
-            is_part: self.has_positions() && queries < all,
+            is_part,
+            halo: self.halo().filter(|_| is_part),
             segments: self.segments_at().map(n_rows),
             score: self.score_function(self.heads_at().map(|it| &operands[it])),
             bias: self.bias_at().map(|it| bias::matrices(&operands[it], query)),
@@ -187,7 +235,7 @@ impl Rules for Attend {
         // Those of keys, and perhaps the heads of queries that share them.
         let leading = &operands[0][..operands[0].len() - 2];
         let of_keys = &leading[..operands[1].len() - 2];
-        let of_queries = Dim::new(self.queries, Some(factor_id(leading.len())));
+        let [of_queries, rows_of_keys] = self.rows(factor_id(leading.len()));
         let whole = |extent| Dim::new(extent, None);
         let dims = |leading: &[usize], rows: Dim, columns: usize| -> Vec<Dim> {
             let leading = leading.iter().enumerate();
@@ -195,8 +243,8 @@ impl Rules for Attend {
             leading.chain([rows, whole(columns)]).collect()
         };
         let query = dims(leading, of_queries, self.features);
-        let key = dims(of_keys, whole(self.keys), self.features);
-        let value = dims(of_keys, whole(self.keys), self.width);
+        let key = dims(of_keys, rows_of_keys, self.features);
+        let value = dims(of_keys, rows_of_keys, self.width);
         let attended = dims(leading, of_queries, self.width);
         let mut read = vec![query.clone(), key.clone(), value.clone()];
         if self.form != AttentionForm::Forward {
@@ -205,7 +253,7 @@ impl Rules for Attend {
         if let Some(at) = self.segments_at() {
             let n_rows = operands[at].len() - 1;
             let rows = |last| dims(&leading[..n_rows], last, 0)[..=n_rows].to_vec();
-            read.extend([rows(of_queries), rows(whole(self.keys))]);
+            read.extend([rows(of_queries), rows(rows_of_keys)]);
         }
         if let Some(at) = self.bias_at() {
             let all = dims(leading, of_queries, self.keys).into_iter().zip(&operands[at][..]);
@@ -220,7 +268,8 @@ impl Rules for Attend {
             read.push(query[first..leading.len()].to_vec());
         }
         if self.has_positions() {
-            read.push(vec![of_queries]);
+            // Those of a rank's own queries tell all others.
+            read.push(vec![Dim { halo: None, ..of_queries }]);
         }
         let result = match self.form {
             AttentionForm::Forward => attended,
@@ -297,10 +346,12 @@ impl Rules for Attend {
             return kernel;
         }
         let tile = Tile { shape: positions.padded, ..*positions };
-        let axes = tile.tiling.axes_of(0);
+        let (axes, after) = (tile.tiling.axes_of(0), self.queries_after());
         let pairs = mesh.group(0, axes).into_iter().map(|rank| {
             let ranges = tile.ranges(0, mesh, &mesh.coordinates(rank));
-            ranges.map(|it| self.seen_pairs(it.end) - self.seen_pairs(it.start)).sum::<usize>()
+            let pairs =
+                |it: Range<usize>| self.seen_pairs(it.end + after) - self.seen_pairs(it.start);
+            ranges.map(pairs).sum::<usize>()
         });
         Attention { pairs: pairs.max().unwrap_or(0), ..attention.clone() }.into()
     }
@@ -324,6 +375,9 @@ impl fmt::Display for Attend {
             f.write_str(" causal")?;
         }
         self.window.map_or(Ok(()), |it| write!(f, " window {it}"))?;
+        if self.reads_halo {
+            f.write_str(" halo")?;
+        }
         if self.has_segments {
             f.write_str(" segments")?;
         }

@@ -7,6 +7,7 @@ use soybean_plan::readable_bytes;
 use super::{Report, readable_seconds, transfers::Context};
 use crate::{
     graph::Node,
+    operators::attend::Attend,
     tiling::{Strategy, TiledNetwork},
     value::Value,
 };
@@ -60,6 +61,8 @@ enum Cause {
     Padded { user: usize, stored: usize },
     /// Ranks with late queries of this causal attention have more keys to see than others.
     Unbalanced(Value),
+    /// Ranks compute this gradient of attention for the queries and keys of their halos, too.
+    Halo(Value),
 }
 
 /// Warns of much work, and names what takes most of it.
@@ -82,6 +85,10 @@ fn much_work(report: &Report) -> Option<String> {
             let name = Context::new(report).name(it).to_owned();
             format!("`{name}` takes longest on the GPUs with the last positions")
         }
+        Cause::Halo(it) => {
+            let name = Context::new(report).name(it).to_owned();
+            format!("`{name}` is also computed in the halo of each GPU")
+        }
     };
     let help = match cause {
         Cause::Padded { user, stored } if user != batch => format!("{stored} in its place"),
@@ -89,6 +96,7 @@ fn much_work(report: &Report) -> Option<String> {
             let divisor = n_ranks * tiled.mesh.free_radix();
             format!("a length that {divisor} divides, and that no other dim has,")
         }
+        Cause::Halo(_) => "a shorter window".to_owned(),
         _ if batch.is_multiple_of(n_ranks) => format!("a width that {n_ranks} divides"),
         _ => nearest(batch, n_ranks),
     };
@@ -160,7 +168,9 @@ fn cause(tiled: &TiledNetwork) -> Option<Cause> {
     // Of equal causes the last one counts.
     let padded =
         padded.into_iter().map(|((user, stored), it)| (it, Cause::Padded { user, stored }));
-    let unbalanced = unbalanced.map(|(surplus, it)| (surplus, Cause::Unbalanced(it)));
+    let has_halo = |it| graph.operator_as::<Attend>(it).is_some_and(|it| it.reads_halo);
+    let of_attention = |it| if has_halo(it) { Cause::Halo(it) } else { Cause::Unbalanced(it) };
+    let unbalanced = unbalanced.map(|(surplus, it)| (surplus, of_attention(it)));
     let repeated = repeated.map(|(surplus, it)| (surplus, Cause::Repeated(it)));
     let causes = padded.chain(unbalanced).chain(repeated);
     causes.max_by(|one, other| one.0.total_cmp(&other.0)).map(|it| it.1)

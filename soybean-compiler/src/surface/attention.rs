@@ -189,6 +189,7 @@ fn attended(builder: &mut Builder, [query, key, value]: [Value; 3], options: &Op
             has_segments: options.segments.is_some(),
             score: None,
             has_bias: options.bias.is_some(),
+            reads_halo: false,
         };
         fused(builder, operands, attend, options)
     } else {
@@ -226,6 +227,8 @@ fn fused(
         operands.extend(heads.filter(|_| reads_head).map(|it| it.value));
         attend.score = Some(score);
     }
+    let n_heads = |it: Value| builder.shape(it).iter().rev().skip(2).product::<usize>();
+    attend.reads_halo = attend.has_short_window(n_heads(query) / n_heads(key).max(1));
     if attend.has_positions() {
         operands.push(builder.graph.add(Iota::new(attend.queries).into(), &[]));
     }

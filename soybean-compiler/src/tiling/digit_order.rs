@@ -10,7 +10,8 @@
 //! moves nothing.
 //!
 //! Causal attention has the more work, the later its queries are. Where digits suffice, sequences
-//! of such queries are balanced: each rank has ranges from all over them.
+//! of such queries are balanced: each rank has ranges from all over them. Ranks that read halos of
+//! keys have blocks instead, and about equal work without balance.
 //!
 //! An extent and its parts begin with the same axis. Groups of extents with too few digits for all
 //! axes get axes from the last one on; the first ones are left to the batch.
@@ -93,7 +94,7 @@ fn balanced(network: &Network, pairs: &[PartialFactor], mesh: &Mesh) -> BTreeSet
     let graph = &network.graph;
     let attentions = graph.values().filter_map(|it| graph.operator_as::<Attend>(it));
     let sequences: BTreeSet<usize> =
-        attentions.filter(|it| it.is_causal).map(|it| it.queries).collect();
+        attentions.filter(|it| it.is_causal && !it.reads_halo).map(|it| it.queries).collect();
     let mut all = BTreeSet::new();
     for sequence in sequences {
         let mut extents = BTreeSet::from([sequence]);

@@ -26,6 +26,7 @@ use super::problem::{
 };
 use crate::{
     network::Network,
+    operators::attend::Attend,
     partial_sums::{Idle, PartialSums},
     signature::{Dim, FactorId, Signature, factor_id},
     value::Value,
@@ -243,9 +244,11 @@ impl<'a> Loops<'a> {
         self.some_dim_is(variable, at, Dim::has_halo)
     }
 
-    /// Returns whether an operator moves windows along this factor.
+    /// Returns whether an operator moves windows over images along this factor.
     fn is_windowed(&self, variable: usize, at: usize) -> bool {
-        self.some_dim_is(variable, at, |dim| dim.halo.is_some())
+        let is_attention = |value| self.network.graph.operator_as::<Attend>(value).is_some();
+        !matches!(self.variables[variable], NetworkVariable::Operator(it) if is_attention(it))
+            && self.some_dim_is(variable, at, |dim| dim.halo.is_some())
     }
 
     /// Returns whether the condition holds of a dim that carries this factor of an operator.

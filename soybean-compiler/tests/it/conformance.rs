@@ -370,10 +370,13 @@ fn attention_in_one_kernel_is_its_formula() {
     };
     let windows = [(1, 1), (2, 7), (3, 40)]
         .map(|(group, window)| AttentionCase { window: Some(window), ..of(group, 48, 60) });
+    // Ranks exchange halos of these.
+    let short = [(1, 1), (1, 13), (2, 7), (3, 8)]
+        .map(|(group, window)| AttentionCase { window: Some(window), ..of(group, 48, 48) });
     let whole =
         [of(1, 4096, 16), of(2, 4096, 16)].map(|it| AttentionCase { is_causal: false, ..it });
     let causal = [of(1, 4096, 16), of(3, 4096, 16)];
-    for case in [whole, causal].concat().into_iter().chain(windows) {
+    for case in [whole, causal].concat().into_iter().chain(windows).chain(short) {
         let group = case.group;
         let fused = case.fused();
         let composed = case.network(fused.sample, |builder, operands| {
@@ -398,7 +401,10 @@ fn attention_in_one_kernel_is_its_formula() {
         }
         let graph = &fused.network.graph;
         for value in graph.values() {
-            if let Some(operator) = graph.operator(value).filter(|it| it.is::<Attend>()) {
+            if let Some(attend) = graph.operator_as::<Attend>(value) {
+                let operator = graph.operator(value).unwrap();
+                let is_short = case.queries == case.keys && case.window.is_some();
+                assert_eq!(attend.reads_halo, is_short, "{case:?}");
                 // The heads of keys, those of queries that share them, and the queries.
                 let n_factors = if group > 1 { 3 } else { 2 };
                 let n_splits = split_each_factor(&fused.sample, graph, operator, value, &values[0]);

@@ -38,5 +38,6 @@ mod recosted;
 mod replicas;
 mod report;
 mod sequences;
+mod sliding_windows;
 mod time;
 mod transposes;

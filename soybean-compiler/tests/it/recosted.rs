@@ -8,10 +8,13 @@ use soybean_compiler::{
 };
 use soybean_plan::{Combine, DType, Mesh, Placement, Precision, Shape, Tile, Tiling};
 
-use crate::support::{
-    self,
-    random_networks::{Sizes, image_model, random_model, random_predictor},
-    recost::{Conversion, Halo, fewest_bytes, implied, listed},
+use crate::{
+    sliding_windows::one_gradient,
+    support::{
+        self,
+        random_networks::{Sizes, image_model, random_model, random_predictor},
+        recost::{Conversion, Halo, fewest_bytes, implied, listed},
+    },
 };
 
 /// Returns the JSON of a plan, or `None` if there are too many ranks for the network.
@@ -315,6 +318,23 @@ fn conversions_of_few_images() {
             for (_, strategy) in Strategy::NAMES {
                 let plan = plan(builder.clone(), loss, n_gpus, strategy, Precision::F32);
                 let Some(plan) = plan else { continue };
+                check(&plan);
+                n_with_halo += listed(&plan).iter().filter(|it| !it.halo.is_empty()).count();
+            }
+        }
+    }
+    assert!(n_with_halo >= 40, "{n_with_halo}");
+}
+
+/// The last windows are longer than the part of a rank.
+#[test]
+fn conversions_of_sliding_windows() {
+    let mut n_with_halo = 0;
+    for (n_gpus, n_heads, window) in [(2, 1, 9), (3, 2, 5), (4, 1, 13), (6, 1, 1), (8, 1, 17)] {
+        for trains_queries in [false, true] {
+            let (builder, loss) = one_gradient(n_heads, 72, window, trains_queries);
+            for (_, strategy) in Strategy::NAMES {
+                let plan = plan(builder.clone(), loss, n_gpus, strategy, Precision::F32).unwrap();
                 check(&plan);
                 n_with_halo += listed(&plan).iter().filter(|it| !it.halo.is_empty()).count();
             }

@@ -2,8 +2,8 @@
 //! causal ranks have equal work, and that no fused attention loses a better plan to the search.
 
 use soybean_compiler::{
-    Argument, Builder, Compiled, Network, Options, SearchRequest, Strategy, Value, build_network,
-    compile, operators::attend::Attend, optimizer, tiling::search_alone,
+    Argument, Builder, Compiled, Network, Options, SearchRequest, Strategy, build_network, compile,
+    operators::attend::Attend, optimizer, tiling::search_alone,
 };
 use soybean_plan::{AttentionForm, DType, Init, Kernel, Mesh, Precision};
 use soybean_zoo::{GPT, Transformer};
@@ -151,52 +151,4 @@ fn heads_that_share_keys_have_the_plan_of_brute_force() {
     }
     assert!(n_compared >= 10, "{n_compared} networks");
     assert!(n_of_shared >= 4, "{n_of_shared} operators are split along heads that share keys");
-}
-
-/// Returns one head of attention in a window over its own input, of these positions.
-fn windowed(tokens: usize, window: i64) -> (Builder, Value) {
-    let mut builder = Builder::new();
-    let x = Argument::Tensor(builder.input("x", DType::F32, &[tokens, 8]));
-    let operands = ["query", "key", "value"].map(|name| {
-        let weight = Argument::Tensor(builder.parameter(name, &[8, 8], Init::Constant(0.5)));
-        Argument::Tensor(call(&mut builder, "matmul", &[x.clone(), weight]))
-    });
-    let arguments = [&operands[..], &[Argument::Integer(window)]].concat();
-    let attended = call(&mut builder, "sliding_window_attention", &arguments);
-    let loss = call(&mut builder, "mean", &[Argument::Tensor(attended), Argument::All]);
-    (builder, loss)
-}
-
-#[test]
-fn work_in_a_window_is_that_of_the_keys_in_it() {
-    const TOKENS: usize = 288;
-    for (n_gpus, window) in [(1, 40), (2, 40), (3, 7), (4, 64), (6, 1), (8, 100)] {
-        let (builder, loss) = windowed(TOKENS, window);
-        let options = Options {
-            name: "window".to_owned(),
-            n_gpus,
-            search: SearchRequest::default(),
-            precision: Precision::F32,
-            optimizer: optimizer("sgd", &[]).unwrap(),
-        };
-        let compiled = compile(builder, loss, &[], &options, &|| 0.0).unwrap();
-        let window = usize::try_from(window).unwrap();
-        let seen: usize = (0..TOKENS).map(|it| (it + 1).min(window)).sum();
-        let attentions = compiled.program.kernels.iter().filter_map(|it| match it {
-            Kernel::Attend(it) => Some(it),
-            _ => None,
-        });
-        let mut n_attentions = 0;
-        for it in attentions {
-            n_attentions += 1;
-            assert_eq!((it.queries, it.window), (TOKENS / n_gpus, Some(window)), "{n_gpus}");
-            // The first queries see fewer keys, so a rank without them has at most so many more.
-            let missing = window * (window - 1) / 2;
-            assert!(it.pairs * n_gpus >= seen, "{n_gpus} {window}: {it:?}");
-            assert!(it.pairs * n_gpus <= seen + missing, "{n_gpus} {window}: {it:?}");
-        }
-        assert_eq!(n_attentions, 2, "{n_gpus}");
-        let tables = &compiled.program.tables;
-        assert_eq!(tables.train_bytes(), compiled.report.search().tiled.bytes(), "{n_gpus}");
-    }
 }

@@ -17,7 +17,8 @@ descriptor! {
     /// keys `[rows, keys]` as `i32`, the bias `[matrices, rows, keys]`, the numbers of heads of
     /// queries that a [`ScoreFunction`] reads, as `i32`, and, if [`Self::has_positions`], the
     /// positions of the queries in the whole sequence, increasing, as `i32`, which matter if
-    /// [`Self::is_part`]. [`Self::saves_logarithms`] adds the last inputs.
+    /// [`Self::is_part`]. With a [`Self::halo`], only the position of the first query is read.
+    /// [`Self::saves_logarithms`] adds the last inputs.
     ///
     /// All are dense and row-major, except that the rows of some heads may alternate
     /// ([`AttentionLayout`]). The computation is in `f32`, and the matrix of scores is never in
@@ -46,6 +47,11 @@ descriptor! {
         /// True if the queries are only some of the sequence. Otherwise their positions are
         /// `0..queries`, and need not be read.
         pub is_part: bool,
+        /// The number of keys before the first query, if a part of a causal sequence has only the
+        /// keys around it: query `i` is at the position of key `halo + i`. Keys before the sequence
+        /// are not seen. All keys of the sequence if `None`. A function of scores would count
+        /// positions from the first key, so there is none.
+        pub halo: Option<usize>,
         /// The number of rows of segments; each row is that of equally many heads of keys. A query
         /// sees only the keys of its own segment. All keys if `None`.
         pub segments: Option<usize>,
@@ -206,6 +212,7 @@ impl Attention {
             is_causal: false,
             window: None,
             is_part: false,
+            halo: None,
             segments: None,
             score: None,
             bias: None,
@@ -278,7 +285,7 @@ impl Attention {
         let Self { queries, keys, .. } = *self;
         let segments = self.segments.into_iter().flat_map(|it| [it * queries, it * keys]);
         let bias = self.bias.map(|it| it.matrices * it.rows * keys);
-        let positions = self.has_positions().then_some(queries);
+        let positions = self.has_positions().then_some(if self.halo.is_some() { 1 } else { queries });
         segments.chain(bias).chain(self.n_head_numbers()).chain(positions).collect()
     }
 
@@ -398,6 +405,7 @@ impl fmt::Display for Attention {
         }
         write!(f, "{queries}x{keys}x{features}")?;
         self.window.map_or(Ok(()), |it| write!(f, " window {it}"))?;
+        self.halo.map_or(Ok(()), |it| write!(f, " halo {it}"))?;
         self.segments.map_or(Ok(()), |_| f.write_str(" segments"))?;
         if let Some(it) = &self.score {
             write!(f, " score {{{}}}", it.score)?;

@@ -52,6 +52,7 @@ fn of(dice: &mut Dice, [heads, queries, keys]: [usize; 3], sides: &[usize]) -> C
         is_causal,
         window,
         is_part: dice.below(2) == 0,
+        halo: None,
         segments: dice.pick(&[None, None, Some(1), Some(heads)]),
         score: score_function(dice.below(5), dice.pick(&[1, group, heads * group])),
         bias: dice.pick(&[None, Some(bias)]).filter(|_| queries > 0),
@@ -60,6 +61,7 @@ fn of(dice: &mut Dice, [heads, queries, keys]: [usize; 3], sides: &[usize]) -> C
         layout: AttentionLayout::HEADS_FIRST,
         saves_logarithms: false,
     };
+    with_halo(dice, &mut it);
     // Scores have a size near 1, and so have sums over queries or keys.
     let lengths = it.input_lengths();
     let n_terms = [1, features, width.max(features), it.group * queries];
@@ -73,6 +75,15 @@ fn of(dice: &mut Dice, [heads, queries, keys]: [usize; 3], sides: &[usize]) -> C
     it.layout = layout(dice, &it);
     let (precision, variant) = (types.precision, dice.below(4));
     Case { precision, variant, ..Case::new(it, inputs, results, tolerance) }
+}
+
+/// Leaves some parts of causal sequences only the keys around them.
+fn with_halo(dice: &mut Dice, it: &mut Attention) {
+    if it.is_causal && it.is_part && it.score.is_none() && it.queries > 0 && dice.below(2) == 0 {
+        let most = it.window.map_or(70, |it| it - 1);
+        let halo = dice.pick(&[0, most / 2, most]);
+        (it.halo, it.keys) = (Some(halo), halo + it.queries);
+    }
 }
 
 /// Gradients that can read saved logarithms.
@@ -163,9 +174,10 @@ pub(crate) fn masks(dice: &mut Dice, it: &Attention, dtype: DType) -> Vec<Data> 
     masks
 }
 
-/// Returns increasing positions of queries: all, or some of a longer sequence.
+/// Returns increasing positions of queries: all, or some of a longer sequence. With a halo, only
+/// the first one matters.
 pub(crate) fn positions(dice: &mut Dice, it: &Attention) -> Data {
-    let mut next = 0;
+    let mut next = it.halo.map_or(0, |halo| dice.below(halo + 2));
     let mut position = |_| {
         next += if it.is_part { 1 + dice.below(3) * dice.below(it.keys + 2) } else { 1 };
         (next - 1) as f32

@@ -146,6 +146,7 @@ pub(crate) fn attention(dice: &mut Dice) -> Case {
         is_causal,
         window,
         is_part: dice.below(2) == 0,
+        halo: None,
         segments: dice.pick(&[None, Some(heads)]),
         score: score_function(dice.below(6), heads * group),
         bias: dice.pick(&[None, Some(AttentionBias { matrices: 1, repeats: 1, rows: queries })]),

@@ -68,6 +68,22 @@ fn split_sequences_in_all_precisions() {
 }
 
 #[test]
+fn halos_of_windows_in_all_precisions() {
+    on_virtual_gpus("cuda::sequences::halos_of_windows_in_all_precisions", &[], |machine| {
+        for n_ranks in [2, 3, 8] {
+            for precision in [Precision::F32, Precision::Tf32, Precision::Bf16] {
+                let model = sequence(n_ranks, 1, Scores::Window, precision);
+                let Model::Program(program) = &model else { unreachable!("it is a program") };
+                let has_halo =
+                    |it: &Kernel| matches!(it, Kernel::Attend(it) if it.halo == Some(19));
+                assert_eq!(program.kernels.iter().filter(|it| has_halo(it)).count(), 2);
+                learns_as_on_the_cpu(machine, &model);
+            }
+        }
+    });
+}
+
+#[test]
 fn heads_that_share_keys_in_all_precisions() {
     on_virtual_gpus("cuda::sequences::heads_that_share_keys_in_all_precisions", &[], |machine| {
         for n_ranks in [1, 2, 6] {

@@ -120,16 +120,29 @@ impl Attention {
     /// Returns whether a query of a head of keys sees a key.
     fn is_seen(&self, head: usize, query: usize, key: usize, inputs: &[&[f64]]) -> bool {
         let before = self.position(query, inputs) - key as f64;
-        let is_before =
-            !self.is_causal || before >= 0.0 && self.window.is_none_or(|it| before < it as f64);
+        let is_before = !self.is_causal
+            || before >= 0.0
+                && self.window.is_none_or(|it| before < it as f64)
+                && key as f64 >= self.first_key(inputs);
         let Some((rows, of)) = self.segments.zip(self.segment_inputs()) else { return is_before };
         let row = head * rows / self.heads;
         is_before
             && inputs[of[0]][row * self.queries + query] == inputs[of[1]][row * self.keys + key]
     }
 
+    /// Returns the position of a query among the keys.
     fn position(&self, query: usize, inputs: &[&[f64]]) -> f64 {
-        self.positions_input().map_or(query as f64, |it| inputs[it][query])
+        match (self.halo, self.positions_input()) {
+            (Some(halo), _) => (halo + query) as f64,
+            (None, Some(input)) => inputs[input][query],
+            (None, None) => query as f64,
+        }
+    }
+
+    /// Returns the number of keys of the halo that lie before the sequence.
+    fn first_key(&self, inputs: &[&[f64]]) -> f64 {
+        let of_halo = self.halo.zip(self.positions_input());
+        of_halo.map_or(0.0, |(halo, input)| halo as f64 - inputs[input][0])
     }
 
     /// Returns the score of a row of the group of a head of keys and of a key, from the scaled

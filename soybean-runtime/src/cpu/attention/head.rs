@@ -45,6 +45,7 @@ pub(super) struct Sizes {
     form: AttentionForm,
     is_causal: bool,
     window: Option<usize>,
+    halo: Option<usize>,
     pub(super) bias: Option<AttentionBias>,
     /// The function of scores.
     pub(super) score: Option<ScoreLoops>,
@@ -66,7 +67,8 @@ pub(super) struct Head {
     pub(super) value: Matrix,
     /// Gradient of the result, for gradients only.
     pub(super) gradient: Matrix,
-    /// The positions of the queries, if they are only some of the sequence and are read.
+    /// The positions of the queries, if they are only some of the sequence and are read: of the
+    /// first query alone if there is a halo.
     pub(super) positions: Option<*const i32>,
     /// The segments and the bias.
     pub(super) mask: Mask,
@@ -104,6 +106,8 @@ struct Block {
     queries: Range<usize>,
     /// As in [`Head`].
     positions: Option<*const i32>,
+    /// The number of keys before the first query, if they are only those around the queries.
+    halo: Option<usize>,
     mask: Mask,
     /// Scores, later weights: a row for each query, a column for each key of a block.
     weights: *mut f32,
@@ -125,12 +129,15 @@ impl Block {
         unsafe { &mut *self.statistics.wrapping_add(row) }
     }
 
-    /// Returns the position of the query of a row, or `None` if it is negative.
+    /// Returns the position of the query of a row among the keys, or `None` if it is negative.
     ///
     /// # Safety
-    /// The block has the row, and positions for all of its rows if it has any.
+    /// The block has the row, and positions for all of its rows if it has any and no halo.
     unsafe fn position(&self, row: usize) -> Option<usize> {
         let number = self.queries.start + row;
+        if let Some(halo) = self.halo {
+            return Some(halo + number);
+        }
         let Some(positions) = self.positions else { return Some(number) };
         // SAFETY: required of the caller.
         usize::try_from(unsafe { positions.wrapping_add(number).read() }).ok()
@@ -145,7 +152,7 @@ pub(super) const fn dense(start: *mut f32, row: usize) -> Matrix {
 impl Sizes {
     pub(super) fn new(attention: &Attention, isa: Isa) -> Self {
         let Attention { form, group, queries, keys, features, width, .. } = *attention;
-        let Attention { is_causal, window, scale, bias, .. } = *attention;
+        let Attention { is_causal, window, halo, scale, bias, .. } = *attention;
         let n_scores = match form {
             AttentionForm::Forward => N_SCORES,
             AttentionForm::Gradient
@@ -171,6 +178,7 @@ impl Sizes {
             form,
             is_causal,
             window,
+            halo,
             bias,
             score: ScoreLoops::new(attention, isa),
             scale,
@@ -224,6 +232,7 @@ impl Sizes {
         let block = Block {
             queries: first..self.queries.min(first + self.block_queries),
             positions: head.positions,
+            halo: self.halo,
             mask: head.mask,
             weights,
             gradients: weights.wrapping_add(N_SCORES / 2),

@@ -11,8 +11,10 @@ use crate::cpu::random_data::{Dice, in_pool, region};
 
 /// The changes of the scores of one head of keys, with its heads of queries.
 struct Seen<'a> {
-    /// Those of causal queries.
+    /// Those of causal queries among the keys.
     positions: &'a [usize],
+    /// The number of keys before the sequence.
+    first_key: usize,
     /// Of queries and of keys; all equal if there are none.
     segments: [&'a [i32]; 2],
     /// A row for each query of each head.
@@ -79,7 +81,7 @@ fn weights(it: &Attention, seen: &Seen<'_>, score: &dyn Fn(usize, usize) -> f64)
         let position = seen.positions[i % it.queries];
         let is_seen = |j: usize| {
             let is_near = it.window.is_none_or(|window| j + window > position);
-            (!it.is_causal || j <= position && is_near)
+            (!it.is_causal || j <= position && is_near && j >= seen.first_key)
                 && seen.segments[0][i % it.queries] == seen.segments[1][j]
         };
         let score = |j: usize| match is_seen(j) {
@@ -97,8 +99,11 @@ fn weights(it: &Attention, seen: &Seen<'_>, score: &dyn Fn(usize, usize) -> f64)
     weights
 }
 
-/// Returns increasing positions of queries: all, or some of a longer sequence.
+/// Returns increasing positions of queries among the keys: all, or some of a longer sequence.
 fn positions(dice: &mut Dice, it: &Attention) -> Vec<usize> {
+    if let Some(halo) = it.halo {
+        return (halo..halo + it.queries).collect();
+    }
     let mut next = 0;
     let mut position = |_| {
         next += if it.is_part { 1 + dice.below(3) * dice.below(it.keys + 2) } else { 1 };
@@ -110,6 +115,8 @@ fn positions(dice: &mut Dice, it: &Attention) -> Vec<usize> {
 /// Random inputs after the operands; segments are all equal and the bias is empty without them.
 struct Masks {
     positions: Vec<usize>,
+    /// The number of keys before the sequence.
+    first_key: usize,
     segments: [Vec<i32>; 2],
     bias: Vec<f32>,
     heads: Vec<i32>,
@@ -118,6 +125,7 @@ struct Masks {
 impl Masks {
     fn new(dice: &mut Dice, it: &Attention) -> Self {
         let positions = positions(dice, it);
+        let first_key = it.halo.map_or(0, |halo| dice.below(halo + 1));
         let limit = if it.segments.is_some() { 3 } else { 1 };
         let segments = [it.queries, it.keys].map(|n| {
             let n = it.segments.unwrap_or(1) * n;
@@ -130,7 +138,7 @@ impl Masks {
         }
         let n_heads = it.n_head_numbers().unwrap_or(1);
         let heads = (0..n_heads).map(|_| i32::try_from(dice.below(5)).unwrap()).collect();
-        Self { positions, segments, bias, heads }
+        Self { positions, first_key, segments, bias, heads }
     }
 
     /// Returns the inputs that a kernel has, as words in memory.
@@ -138,8 +146,11 @@ impl Masks {
         let words = |it: &[i32]| -> Vec<f32> {
             it.iter().map(|it| f32::from_bits(it.cast_unsigned())).collect()
         };
-        let positions: Vec<i32> =
-            self.positions.iter().map(|it| i32::try_from(*it).unwrap()).collect();
+        let of_sequence = self.positions.iter().map(|at| match it.halo {
+            Some(_) => at - self.first_key,
+            None => *at,
+        });
+        let positions: Vec<i32> = of_sequence.map(|it| i32::try_from(it).unwrap()).collect();
         let has_segments = it.segments.is_some();
         let [of_queries, of_keys] = &self.segments;
         let all = [
@@ -160,7 +171,9 @@ impl Masks {
             [&of_queries[row * it.queries..][..it.queries], &of_keys[row * it.keys..][..it.keys]];
         let number = |member: usize| self.heads[(head * it.group + member) % self.heads.len()];
         let heads = (0..it.group).map(number).collect();
-        Seen { positions: &self.positions, segments, bias: bias_of(it, head, &self.bias), heads }
+        let Self { positions, first_key, .. } = self;
+        let bias = bias_of(it, head, &self.bias);
+        Seen { positions, first_key: *first_key, segments, bias, heads }
     }
 }
 
@@ -278,6 +291,7 @@ fn random(dice: &mut Dice, lengths: &[usize]) -> Attention {
         is_causal,
         window: if is_causal { dice.pick(&windows) } else { None },
         is_part: dice.below(2) == 0,
+        halo: None,
         segments: segments.filter(|it| heads.is_multiple_of(*it)),
         score: score_function(dice.below(6), dice.pick(&[1, group, heads * group])),
         bias: dice.pick(&[None, None, Some(bias), Some(last)]),
@@ -294,6 +308,19 @@ fn random_attention_agrees_with_plain_loops() {
         let mut dice = Dice(seed);
         let attention = random(&mut dice, &[1, 2, 7, 33, 64, 65, 150]);
         check(&mut dice, &attention);
+    }
+}
+
+#[test]
+fn keys_before_the_sequence_are_not_seen() {
+    for seed in 0..200 {
+        let mut dice = Dice(seed);
+        let attention = random(&mut dice, &[1, 2, 33, 64, 65, 150]);
+        let halo = dice.pick(&[0, 1, 7, 63, 64, 200]);
+        let (keys, window) =
+            (halo + attention.queries, dice.pick(&[Some(halo + 1), Some(5), None]));
+        let part = Attention { is_causal: true, is_part: true, score: None, ..attention };
+        check(&mut dice, &Attention { keys, window, halo: Some(halo), ..part });
     }
 }
 

@@ -21,6 +21,7 @@ const CAUSAL: Attention = Attention {
     is_causal: true,
     window: None,
     is_part: false,
+    halo: None,
     segments: None,
     score: None,
     bias: None,

@@ -59,6 +59,17 @@ unsafe fn elements<'a>(first: *const i32, range: &Range<usize>) -> &'a [i32] {
     unsafe { std::slice::from_raw_parts(first.wrapping_add(range.start), range.len()) }
 }
 
+/// Returns the number of keys of the halo of a block that lie before the sequence.
+///
+/// # Safety
+/// The block has the position of the first query if it has a halo.
+unsafe fn first_key(block: &Block) -> usize {
+    let (Some(halo), Some(positions)) = (block.halo, block.positions) else { return 0 };
+    // SAFETY: required of the caller.
+    let first = unsafe { positions.read() };
+    usize::try_from(first).map_or(0, |it| halo.saturating_sub(it))
+}
+
 impl Sizes {
     /// Returns the keys that are visible to the query of a row of causal attention.
     ///
@@ -69,6 +80,8 @@ impl Sizes {
         let n_before = unsafe { block.position(row) }.map_or(0, |it| it + 1);
         let end = self.keys.min(n_before);
         let start = self.window.map_or(0, |it| n_before.saturating_sub(it));
+        // SAFETY: as above.
+        let start = start.max(unsafe { first_key(block) });
         start.min(end)..end
     }
 
