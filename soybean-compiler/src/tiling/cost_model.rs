@@ -19,7 +19,7 @@ use crate::{
     network::Network,
     operator::Operator,
     operators::{attend::Attend, combines_terms},
-    signature::{Dim, Partitioning},
+    signature::{Dim, Partitioning, Signature},
     value::Value,
 };
 
@@ -316,33 +316,22 @@ fn kernel_seconds(
 ) -> f64 {
     let graph = &network.graph;
     let signature = operator.signature(&graph.operand_shapes(value));
-    let local = |dims: &[Dim]| local_shape(topology, dims, partitioning);
-    let read_part = |operand: usize| {
-        let dims = &signature.operands[operand];
-        let Some(partitioning) = partitioning else { return local(dims) };
-        let tiling = signature.operand_tiling(operand, partitioning);
-        let halo = signature.halo(Some(operand), &tiling);
-        match halo.is_none() {
-            true => local(dims),
-            false => {
-                let whole = dims.iter().map(|it| it.extent).collect();
-                halo.local_shape(&Tile::new(whole, tiling), &topology.mesh())
-            }
-        }
-    };
-    let operands: Vec<Shape> = (0..signature.operands.len()).map(read_part).collect();
+    let part = |signature: &Signature, operand| part(topology, signature, operand, partitioning);
+    let operands: Vec<Shape> =
+        (0..signature.operands.len()).map(|it| part(&signature, Some(it))).collect();
     let joined = Attend::gradients(graph, value).map_or(vec![value], Vec::from);
     let results: Vec<Shape> = joined
         .iter()
-        .filter_map(|it| Some(graph.operator(*it)?.signature(&graph.operand_shapes(*it)).result))
-        .map(|dims| local(&dims))
+        .filter_map(|it| Some(graph.operator(*it)?.signature(&graph.operand_shapes(*it))))
+        .map(|signature| part(&signature, None))
         .collect();
+    let own = local_shape(topology, &signature.result, partitioning);
     let of_all: Option<Operator> = operator
         .downcast_ref::<Attend>()
         .filter(|_| joined.len() > 1)
         .map(|attend| attend.joined().into());
     let operator = of_all.as_ref().unwrap_or(operator);
-    let Some(kernel) = operator.kernel(&operands, &results[0]) else { return 0.0 };
+    let Some(kernel) = operator.kernel(&operands, &own) else { return 0.0 };
     let kernel = match partitioning {
         Some(partitioning) => {
             let tile = |at: usize| {
@@ -365,6 +354,27 @@ fn kernel_seconds(
     let written: u64 = joined.iter().zip(&results).map(|(it, shape)| bytes_of(*it, shape)).sum();
     let work = KernelWork::new(&kernel, read + written);
     topology.cluster().kernel_seconds(work, network.precision)
+}
+
+/// Returns the shape of a rank's part of an operand, or of the result for `None`, with its halo.
+fn part(
+    topology: &Topology,
+    signature: &Signature,
+    operand: Option<usize>,
+    partitioning: Option<&Partitioning>,
+) -> Shape {
+    let dims = signature.dims(operand);
+    let Some(form) = partitioning else { return local_shape(topology, dims, None) };
+    let tiling = match operand {
+        Some(operand) => signature.operand_tiling(operand, form),
+        None => signature.result_tiling(form),
+    };
+    let halo = signature.halo(operand, &tiling);
+    if halo.is_none() {
+        return local_shape(topology, dims, partitioning);
+    }
+    let whole = dims.iter().map(|it| it.extent).collect();
+    halo.local_shape(&Tile::new(whole, tiling), &topology.mesh())
 }
 
 /// Returns the shape of a rank's part of a tensor with these dims.

@@ -7,7 +7,10 @@ use soybean_compiler::{
 };
 use soybean_plan::{Attention, AttentionForm, DType, Init, Kernel, Mesh, Precision};
 
-use crate::support::{brute_force::least_bytes, call};
+use crate::{
+    support::{brute_force::least_bytes, call},
+    time::{is_close, level, program_seconds, searched, slow},
+};
 
 /// The features of a head.
 const WIDTH: usize = 8;
@@ -210,4 +213,18 @@ fn plans_of_windows_are_those_of_brute_force() {
     }
     assert!(n_compared >= 10, "{n_compared} networks");
     assert!(n_with_halo >= 8, "{n_with_halo} networks");
+}
+
+#[test]
+fn times_of_plans_of_windows_are_those_of_their_programs() {
+    for (n_heads, window) in [(1, 2), (1, 33), (3, 25)] {
+        for levels in [&[level(4, 1e6, 1e-5)][..], &[level(2, 1e5, 1e-4), level(2, 1e6, 1e-5)]] {
+            let network = network(attentions(288, n_heads, &[Some(window)]));
+            let found = searched(&network, &slow(levels), Strategy::Auto);
+            let (plan, program) = (found.times.unwrap().plan, program_seconds(&found));
+            let case = format!("{n_heads} heads in windows of {window}:\n{}", found.tiled);
+            assert!(is_close(plan, program), "{plan} s, the program {program} s: {case}");
+            assert!(case.contains(" with halo "), "{case}");
+        }
+    }
 }
