@@ -15,6 +15,8 @@ use soybean_zoo::{GPT, Model, Transformer};
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 const N_GPUS: usize = 8;
+/// The keys of a sliding window.
+const WINDOW: usize = 1024;
 /// GPT-2 small with one text in a batch.
 const ONE_TEXT: Transformer = Transformer { batch: 1, ..GPT };
 
@@ -41,9 +43,25 @@ fn main() -> Result<()> {
         for (heads, network) in NETWORKS {
             for (name, strategy, max_work) in PLANS {
                 let request = SearchRequest { strategy, max_work, ..SearchRequest::default() };
-                let compiled = compiled(Transformer { tokens, ..network }.decoder(), request)?;
+                let model = Transformer { tokens, ..network }.decoder();
+                let compiled = compiled(model, N_GPUS, request)?;
                 writeln!(output, "| {heads} | {name} | {} |", cells(&compiled))?;
             }
+        }
+    }
+    writeln!(output, "\n## Sliding windows of {WINDOW} of 32768 tokens\n")?;
+    writeln!(
+        output,
+        "| heads | GPUs | attention | most dense layers | MB | GiB | work | MB without a window |"
+    )?;
+    writeln!(output, "| ---: | ---: | --- | --- | ---: | ---: | ---: | ---: |")?;
+    for (heads, network) in NETWORKS {
+        for n_gpus in [2, 4, N_GPUS] {
+            let network = Transformer { tokens: 32_768, ..network };
+            let models = [network.decoder_with_window(WINDOW), network.decoder()];
+            let [window, all] = models.map(|it| compiled(it, n_gpus, SearchRequest::default()));
+            let all = all?.report.bytes_total as f64 / 1e6;
+            writeln!(output, "| {heads} | {n_gpus} | {} | {all:.0} |", cells(&window?))?;
         }
     }
     Ok(())
@@ -69,11 +87,11 @@ fn cells(compiled: &Compiled) -> String {
     format!("{attention} | {most} | {megabytes:.0} | {gibibytes:.2} | {:.3}", report.work)
 }
 
-fn compiled(model: Model, search: SearchRequest) -> Result<Compiled> {
+fn compiled(model: Model, n_gpus: usize, search: SearchRequest) -> Result<Compiled> {
     let Model { builder, loss, .. } = model;
     let options = Options {
         name: "gpt".to_owned(),
-        n_gpus: N_GPUS,
+        n_gpus,
         search,
         precision: Precision::F32,
         optimizer: optimizer("adamw", &[]).map_err(|it| it.message)?,

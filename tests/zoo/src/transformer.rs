@@ -52,6 +52,14 @@ impl Transformer {
         self.decoder_of(self.n_heads, Layers::fused_attention, Layers::feed_forward)
     }
 
+    /// Returns the same decoder, in which each query sees this many keys: its own and the ones just
+    /// before it.
+    #[must_use]
+    pub fn decoder_with_window(&self, window: usize) -> Model {
+        let attention = |it: Layers, heads, _| it.window_attention(heads, window);
+        self.decoder_of(self.n_heads, attention, Layers::feed_forward)
+    }
+
     /// Returns a decoder whose blocks have these layers instead of perceptrons.
     pub(crate) fn decoder_with(&self, layers: impl Fn(Layers) -> Layers) -> Model {
         self.decoder_of(self.n_heads, Layers::attention, layers)
@@ -123,6 +131,13 @@ impl Layers {
         let (source, features) = (self.here(), self.shape()[2]);
         let (it, operands) = self.projected(source, heads, heads);
         it.attended(operands, SCALED, &[Argument::Boolean(is_causal)]).dense(features)
+    }
+
+    /// Adds attention in a window of this many keys.
+    fn window_attention(self, heads: [usize; 2], window: usize) -> Self {
+        let (source, features) = (self.here(), self.shape()[2]);
+        let (it, operands) = self.projected(source, heads, heads);
+        it.attended(operands, "sliding_window_attention", &[integer(window)]).dense(features)
     }
 
     /// Adds attention whose queries, keys and values are slices of one dense layer's result.
