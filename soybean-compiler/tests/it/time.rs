@@ -338,7 +338,7 @@ fn reports_show_times_and_loads() {
     let text = report.text();
     let lines: Vec<&str> = text.lines().filter(is_prediction).map(str::trim_start).collect();
     expect![[r#"
-        predicted for test                   11.6 ms  11.8 ms one after another, 9.3 ms of it communication, within 369.9 % of the fastest
+        predicted for test                   11.6 ms  11.8 ms one after another, 9.3 ms of it communication, within 369.9 % of the fastest tiling
         time with strategy data              12.4 ms  1.07 x
         time with strategy model             19.2 ms  1.66 x
         time with strategy recursive         11.8 ms  1.02 x
