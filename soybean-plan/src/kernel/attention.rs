@@ -285,7 +285,8 @@ impl Attention {
         let Self { queries, keys, .. } = *self;
         let segments = self.segments.into_iter().flat_map(|it| [it * queries, it * keys]);
         let bias = self.bias.map(|it| it.matrices * it.rows * keys);
-        let positions = self.has_positions().then_some(if self.halo.is_some() { 1 } else { queries });
+        let positions =
+            self.has_positions().then_some(if self.halo.is_some() { 1 } else { queries });
         segments.chain(bias).chain(self.n_head_numbers()).chain(positions).collect()
     }
 
