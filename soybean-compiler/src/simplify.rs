@@ -14,7 +14,7 @@ use crate::{
     graph::{Graph, Source},
     network::Network,
     operator::Operator,
-    operators::elementwise::Elementwise,
+    operators::{attend::Attend, elementwise::Elementwise},
     pin::Pin,
     rewrite::rewrite,
     value::Value,
@@ -47,7 +47,7 @@ fn pass(network: &Network) -> Network {
     let roots: BTreeSet<Value> = network.roots().into_iter().collect();
     let is_live = network.graph.ancestors(&network.roots());
     let next_values: BTreeSet<Value> = network.replacements().map(|it| it.1).collect();
-    let balanced = halos::balanced(&network.graph);
+    let balanced = Attend::balanced_sequences(&network.graph);
     let (mut computed, mut taken) = (Computed::default(), BTreeSet::new());
     rewrite(network, |rewriter, value| {
         let node = rewriter.old.node(value);

@@ -8,7 +8,7 @@
 pub(crate) mod bias;
 pub(crate) mod score;
 
-use std::{fmt, ops::Range};
+use std::{collections::BTreeSet, fmt, ops::Range};
 
 use soybean_plan::{
     Attention, AttentionForm, AttentionLayout, Combine, Kernel, Mesh, ScalarProgram, ScoreFunction,
@@ -113,6 +113,13 @@ impl Attend {
         let is_plain = !self.has_segments && !self.has_bias && self.score.is_none();
         let is_short = |window: usize| (window - 1).saturating_mul(3 + group) <= self.queries;
         is_plain && self.queries == self.keys && self.window.is_some_and(is_short)
+    }
+
+    /// Returns the lengths of the sequences of a graph whose causal attention reads no halos. The
+    /// search balances them: each rank has ranges from all over them.
+    pub(crate) fn balanced_sequences(graph: &Graph) -> BTreeSet<usize> {
+        let attentions = graph.values().filter_map(|it| graph.operator_as::<Self>(it));
+        attentions.filter(|it| it.is_causal && !it.reads_halo).map(|it| it.queries).collect()
     }
 
     /// Returns the number of keys before a query that it sees, if ranks have them as a halo.

@@ -96,7 +96,6 @@ pub(crate) fn choose_padding(
         least_work: f64::INFINITY,
         fewest_bytes: None,
         n_trials_left: MAX_TRIALS,
-        unpadded: None,
     };
     if request.padding == Padding::All {
         let extents = paddable.into_iter().map(|it| (it, it.extent.next_multiple_of(n_ranks)));
@@ -104,12 +103,11 @@ pub(crate) fn choose_padding(
         return search.with(units, request.effort);
     }
     let mut best = search.with(PaddedUnits::new(), request.effort);
-    if request.objective == Objective::Time {
-        search.unpadded = best.as_ref().ok().cloned().map(Box::new);
-    }
     if request.padding == Padding::Off {
         return best;
     }
+    let is_by_time = request.objective == Objective::Time;
+    let unpadded = best.as_ref().ok().filter(|_| is_by_time).cloned();
     // The best plan may have other costs that padding avoids than the one before.
     let mut untried: BTreeMap<Unit, Vec<usize>> =
         paddable.into_iter().map(|it| (it, padded_extents(it.extent, n_ranks))).collect();
@@ -128,8 +126,8 @@ pub(crate) fn choose_padding(
         best = search.best_of(best, found);
     }
     let best = search.with_heavier(best?);
-    let unpadded = search.unpadded.filter(|_| best.has_padding());
-    Ok(Chosen { unpadded, ..best })
+    let unpadded = unpadded.filter(|_| best.has_padding());
+    Ok(Chosen { unpadded: unpadded.map(Box::new), ..best })
 }
 
 /// Returns the padding of a plan; none if there is no plan.
@@ -158,8 +156,6 @@ struct PaddedSearch<'a> {
     fewest_bytes: Option<PlanCosts>,
     /// The number of rough searches that may follow.
     n_trials_left: usize,
-    /// The plan without padding, if there is one and time counts.
-    unpadded: Option<Box<Chosen>>,
 }
 
 impl PaddedSearch<'_> {

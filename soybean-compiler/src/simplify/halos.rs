@@ -6,13 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::{graph::Graph, operator::Operator, operators::attend::Attend};
-
-/// Returns the lengths of the sequences of causal attention that reads no halos.
-pub(super) fn balanced(graph: &Graph) -> BTreeSet<usize> {
-    let attentions = graph.values().filter_map(|it| graph.operator_as::<Attend>(it));
-    attentions.filter(|it| it.is_causal && !it.reads_halo).map(|it| it.queries).collect()
-}
+use crate::{operator::Operator, operators::attend::Attend};
 
 /// Returns the operator, without a halo if it is attention over a sequence of these lengths.
 pub(super) fn dropped(operator: &Operator, balanced: &BTreeSet<usize>) -> Operator {

@@ -91,12 +91,8 @@ fn first_axes(pairs: &[PartialFactor], mesh: &Mesh) -> BTreeMap<usize, u8> {
 /// sequence is, if the digits of all of them suffice. They are no other part of a dim whose splits
 /// would be lost.
 fn balanced(network: &Network, pairs: &[PartialFactor], mesh: &Mesh) -> BTreeSet<usize> {
-    let graph = &network.graph;
-    let attentions = graph.values().filter_map(|it| graph.operator_as::<Attend>(it));
-    let sequences: BTreeSet<usize> =
-        attentions.filter(|it| it.is_causal && !it.reads_halo).map(|it| it.queries).collect();
     let mut all = BTreeSet::new();
-    for sequence in sequences {
+    for sequence in Attend::balanced_sequences(&network.graph) {
         let mut extents = BTreeSet::from([sequence]);
         let is_new = |it: &&PartialFactor, extents: &BTreeSet<usize>| {
             it.place == Place::Outermost

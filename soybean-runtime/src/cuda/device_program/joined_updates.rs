@@ -183,7 +183,7 @@ fn join(program: &mut Program, entry: usize, group: &mut Group) {
     };
     let (inputs, strides): (Vec<BufferId>, Vec<Strides>) = group.inputs.iter().map(operand).unzip();
     let results = group.results.iter().map(|it| operand(it).0).collect();
-    check_spans(&mut program.tables, group, &spans);
+    add_next_values(&mut program.tables, group, &spans);
     let map = Map { extents, inputs: Cow::Owned(strides), program: group.program.clone() };
     let kernels = program.kernels.to_mut();
     kernels.push(map.into());
@@ -197,7 +197,7 @@ fn join(program: &mut Program, entry: usize, group: &mut Group) {
 }
 
 /// Adds the next values over all members of a group.
-fn check_spans(tables: &mut Tables, group: &Group, spans: &[BufferId]) {
+fn add_next_values(tables: &mut Tables, group: &Group, spans: &[BufferId]) {
     let of_first = &group.members[0].buffers;
     let span_of = |buffer: BufferId| {
         let class = of_first.iter().position(|it| *it == buffer)?;
