@@ -138,7 +138,8 @@ fn ranges(sample: &Sample) -> Vec<String> {
         let range = fault(at, odd).filter(|it| it.contains(" must ") && !it.contains("a dim"));
         let Some(range) = range else { continue };
         let (_, range) = range.split_once(": ").expect("faults begin with the operator");
-        let range = range.split_once(", found").map_or(range, |it| it.0).to_owned();
+        let range = range.split_once(", found").map_or(range, |it| it.0);
+        let range = range.replace(" must be a number", "").replace(" must be", "");
         if !ranges.contains(&range) {
             ranges.push(range);
         }
