@@ -2,13 +2,13 @@
 //! causal ranks have equal work, and that no fused attention loses a better plan to the search.
 
 use soybean_compiler::{
-    Argument, Builder, Compiled, Network, Options, SearchRequest, Strategy, build_network, compile,
-    operators::attend::Attend, optimizer, tiling::search_alone,
+    Argument, Builder, Compiled, Network, Strategy, build_network, operators::attend::Attend,
+    optimizer, tiling::search_alone,
 };
-use soybean_plan::{AttentionForm, DType, Init, Kernel, Mesh, Precision};
+use soybean_plan::{AttentionForm, DType, Init, Kernel, Mesh};
 use soybean_zoo::{GPT, Transformer};
 
-use crate::support::{brute_force::least_bytes, call};
+use crate::support::{self, brute_force::least_bytes, call};
 
 /// A decoder for one text, with attention over enough positions for one kernel.
 const ONE_TEXT: Transformer =
@@ -16,14 +16,7 @@ const ONE_TEXT: Transformer =
 
 fn compiled(model: Transformer, n_gpus: usize) -> Compiled {
     let model = model.decoder();
-    let options = Options {
-        name: "gpt".to_owned(),
-        n_gpus,
-        search: SearchRequest::default(),
-        precision: Precision::F32,
-        optimizer: optimizer("adamw", &[]).unwrap(),
-    };
-    compile(model.builder, model.loss, &[], &options, &|| 0.0).unwrap()
+    support::compiled(model.builder, model.loss, n_gpus, "adamw")
 }
 
 /// Returns the parts into which attention splits its queries, equal for all of its operators.

@@ -2,13 +2,13 @@
 //! of one window, not those of all positions.
 
 use soybean_compiler::{
-    Argument, Builder, Compiled, Network, Options, SearchRequest, Strategy, Value, build_network,
-    compile, operators::attend::Attend, optimizer, tiling::search_alone,
+    Argument, Builder, Compiled, Network, Strategy, Value, build_network,
+    operators::attend::Attend, optimizer, tiling::search_alone,
 };
-use soybean_plan::{Attention, AttentionForm, DType, Init, Kernel, Mesh, Precision};
+use soybean_plan::{Attention, AttentionForm, DType, Init, Kernel, Mesh};
 
 use crate::{
-    support::{brute_force::least_bytes, call},
+    support::{self, brute_force::least_bytes, call},
     time::{is_close, level, program_seconds, searched, slow},
 };
 
@@ -44,14 +44,7 @@ fn attentions(tokens: usize, n_heads: usize, windows: &[Option<i64>]) -> (Builde
 }
 
 fn compiled((builder, loss): (Builder, Value), n_gpus: usize) -> Compiled {
-    let options = Options {
-        name: "window".to_owned(),
-        n_gpus,
-        search: SearchRequest::default(),
-        precision: Precision::F32,
-        optimizer: optimizer("sgd", &[]).unwrap(),
-    };
-    let compiled = compile(builder, loss, &[], &options, &|| 0.0).unwrap();
+    let compiled = support::compiled(builder, loss, n_gpus, "sgd");
     let tables = &compiled.program.tables;
     assert_eq!(tables.train_bytes(), compiled.report.search().tiled.bytes(), "{n_gpus}");
     compiled

@@ -9,8 +9,10 @@ pub(crate) mod recost;
 pub(crate) mod samples;
 pub(crate) mod split;
 
-use soybean_compiler::{Argument, Builder, Value};
-use soybean_plan::{DType, Init};
+use soybean_compiler::{
+    Argument, Builder, Compiled, Options, SearchRequest, Value, compile, optimizer,
+};
+use soybean_plan::{DType, Init, Precision};
 
 /// Calls an operator on tensors.
 pub(crate) fn call(builder: &mut Builder, operator: &str, arguments: &[Argument]) -> Value {
@@ -18,6 +20,18 @@ pub(crate) fn call(builder: &mut Builder, operator: &str, arguments: &[Argument]
         Argument::Tensor(value) => value,
         other => unreachable!("{operator} gave {other:?}"),
     }
+}
+
+/// Compiles a model with the optimizer of this name.
+pub(crate) fn compiled(builder: Builder, loss: Value, n_gpus: usize, updates: &str) -> Compiled {
+    let options = Options {
+        name: "model".to_owned(),
+        n_gpus,
+        search: SearchRequest::default(),
+        precision: Precision::F32,
+        optimizer: optimizer(updates, &[]).unwrap(),
+    };
+    compile(builder, loss, &[], &options, &|| 0.0).unwrap()
 }
 
 /// Returns an MLP through layers of these widths, with ReLU between them: the builder and the
