@@ -11,6 +11,8 @@ mod obstacle;
 
 use std::collections::BTreeMap;
 
+use soybean_plan::DType;
+
 use crate::{
     batch::{self, Relation},
     builder::Site,
@@ -48,30 +50,45 @@ impl Quotient {
     }
 }
 
-/// Returns the loss as a quotient, whose numerator is added to the graph; `None` if nothing that
-/// depends on the batch divides it. `is_trained` marks the tensors that depend on what is trained.
+/// Returns the denominators of a loss; `None` if nothing that depends on the batch divides it.
+/// `is_trained` marks the tensors that depend on what is trained.
 ///
 /// # Errors
 /// Returns a fault if steps cannot add up the numerators and the counts of the loss.
-pub(crate) fn quotient(
-    network: &mut Network,
+pub(crate) fn divisors(
+    network: &Network,
     loss: Value,
     is_trained: &[bool],
-) -> Result<Option<Quotient>, ModelDiagnostic> {
-    let mut search = Search::new(network, is_trained);
-    let found = search.divisors(loss);
-    let followed = search.followed;
+) -> Result<Option<Divisors>, ModelDiagnostic> {
     let fault = |obstacle: Obstacle| obstacle.fault(network.site(obstacle.at));
-    let Some(Divisors { denominators, counts }) = found.map_err(fault)? else { return Ok(None) };
-    let mut copied = BTreeMap::new();
-    let numerator = without_denominators(&mut network.graph, &followed, loss, &mut copied);
-    Ok(Some(Quotient { numerator, denominators, counts }))
+    Search::new(network, is_trained).divisors(loss).map_err(fault)
 }
 
 /// The denominators of a loss, and the counts that they are computed from.
-struct Divisors {
+pub(crate) struct Divisors {
+    loss: Value,
     denominators: Vec<Value>,
     counts: Vec<Value>,
+    followed: BTreeMap<Value, Followed>,
+}
+
+impl Divisors {
+    /// Returns the number that weighs the losses of batches in their mean; `None` if several
+    /// numbers divide the loss.
+    pub(crate) fn weight(&self, graph: &Graph) -> Option<Value> {
+        let [denominator] = self.denominators[..] else { return None };
+        // The denominator of a batch without labels may be 1, where their number is 0.
+        let count = self.counts.first().filter(|_| self.counts.len() == 1);
+        let is_number = |it: &&Value| graph.node(**it).dtype != DType::I32;
+        Some(count.filter(is_number).copied().unwrap_or(denominator))
+    }
+
+    /// Returns the loss as a quotient, whose numerator is added to the graph.
+    pub(crate) fn quotient(self, graph: &mut Graph) -> Quotient {
+        let Self { loss, denominators, counts, followed } = self;
+        let numerator = without_denominators(graph, &followed, loss, &mut BTreeMap::new());
+        Quotient { numerator, denominators, counts }
+    }
 }
 
 /// The denominators of a term, by their numbers in [`Search::denominators`], in increasing order.
@@ -131,7 +148,7 @@ impl<'a> Search<'a> {
     }
 
     /// Returns the denominators of the loss, and the counts that they are computed from.
-    fn divisors(&mut self, loss: Value) -> Result<Option<Divisors>, Obstacle> {
+    fn divisors(mut self, loss: Value) -> Result<Option<Divisors>, Obstacle> {
         let found = self.follow(loss)?;
         if !found.has_denominators() {
             return Ok(None);
@@ -144,7 +161,7 @@ impl<'a> Search<'a> {
         for &denominator in &denominators {
             self.find_counts(denominator, &mut counts)?;
         }
-        Ok(Some(Divisors { denominators, counts }))
+        Ok(Some(Divisors { loss, denominators, counts, followed: self.followed }))
     }
 
     fn is_trained(&self, value: Value) -> bool {

@@ -116,14 +116,16 @@ fn differentiate_entry(
             false => faults.push(without_gradient(graph, loss, parameter)),
         }
     }
-    if optimizer.accumulate > 1 {
-        let is_trained = depends_on(&network.graph, &sources);
-        let found = denominator::quotient(network, loss, &is_trained);
-        network.entries[number].quotient = found.map_err(|it| faults.push(it)).ok().flatten();
-    }
+    let is_trained = depends_on(&network.graph, &sources);
+    let divisors = denominator::divisors(network, loss, &is_trained);
     let Network { graph, scalars, gradients: by_source, choices, entries, .. } = network;
     let custom = &network.custom_gradients;
     let entry = &mut entries[number];
+    entry.loss_weight = divisors.as_ref().ok().and_then(|it| it.as_ref()?.weight(graph));
+    if optimizer.accumulate > 1 {
+        let divisors = divisors.map_err(|it| faults.push(it)).ok().flatten();
+        entry.quotient = divisors.map(|it| it.quotient(graph));
+    }
     let before = by_source.len();
     let seed = updates::seed(optimizer, scalars);
     let choices = Choices::new(graph, choices);

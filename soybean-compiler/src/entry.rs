@@ -41,6 +41,9 @@ pub struct Entry {
     pub freeze: Vec<String>,
     /// The scalar that its training steps minimize; none in inference.
     pub loss: Option<Value>,
+    /// The number of the batch that divides the loss, such as a count of labels. It weighs the
+    /// losses of batches in their mean.
+    pub loss_weight: Option<Value>,
     /// The loss over numbers of the batch, if steps share an update and it is divided by some.
     pub quotient: Option<Quotient>,
     /// The losses that steps leave, if they share an update.
@@ -56,12 +59,13 @@ impl Entry {
     pub(crate) fn remapped(&self, of: &BTreeMap<Value, Value>) -> Self {
         let parameters = self.parameters.iter().map(|it| of[it]).collect();
         let loss = self.loss.map(|it| of[&it]);
+        let loss_weight = self.loss_weight.map(|it| of[&it]);
         let gradient_norm = self.gradient_norm.map(|it| of[&it]);
         let quotient = self.quotient.as_ref().map(|it| it.remapped(of));
         let shared_loss = self.shared_loss.map(|SharedLoss { accumulating, updating }| {
             SharedLoss { accumulating: of[&accumulating], updating: of[&updating] }
         });
-        Self { parameters, loss, quotient, shared_loss, gradient_norm, ..self.clone() }
+        Self { parameters, loss, loss_weight, quotient, shared_loss, gradient_norm, ..self.clone() }
     }
 }
 
@@ -125,6 +129,7 @@ pub(crate) fn entries(
             parameters: calls[start.first_call..last_call].iter().filter_map(parameter).collect(),
             freeze: start.freeze.clone(),
             loss: start.loss,
+            loss_weight: None,
             quotient: None,
             shared_loss: None,
             gradient_norm: None,

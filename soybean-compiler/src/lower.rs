@@ -112,6 +112,7 @@ fn entries(
             n_calls: of_network.n_calls,
             inputs: of_network.inputs.clone(),
             outputs: first..first_output,
+            has_loss_weight: of_network.loss_weight.is_some(),
             parameters: of_network.parameters.iter().map(place).collect(),
             bytes: bytes(steps),
             training: training.get(number).cloned(),
@@ -405,13 +406,15 @@ impl<'a> Lowering<'a> {
         self.owners.iter().zip(&self.storage).map(held).collect()
     }
 
-    /// Returns the outputs of an entry with the buffers that the evaluation writes: the loss if
-    /// there is one, then the model's further outputs.
+    /// Returns the outputs of an entry with the buffers that the evaluation writes: the loss and
+    /// its weight if there are any, then the model's further outputs.
     fn outputs(&self, entry: usize) -> Vec<Output> {
         let network = &self.tiled.network;
-        let loss = network.entries[entry].loss.map(|it| ("loss".to_owned(), it));
-        let further = &network.outputs[network.entries[entry].outputs.clone()];
-        let all = loss.into_iter().chain(further.iter().cloned());
+        let of_entry = &network.entries[entry];
+        let loss = of_entry.loss.map(|it| ("loss".to_owned(), it));
+        let weight = of_entry.loss_weight.map(|it| ("weight of the loss".to_owned(), it));
+        let further = &network.outputs[of_entry.outputs.clone()];
+        let all = loss.into_iter().chain(weight).chain(further.iter().cloned());
         all.map(|(name, value)| Output {
             name: Cow::Owned(name),
             dtype: network.graph.node(value).dtype,

@@ -254,7 +254,8 @@ impl Network {
                     Mode::Training => Vec::new(),
                     Mode::Inference => next(&self.updates[entry.updates.clone()]),
                 };
-                entry.loss.into_iter().chain(outputs).chain(next).collect()
+                let loss = entry.loss.into_iter().chain(entry.loss_weight);
+                loss.chain(outputs).chain(next).collect()
             }
         }
     }
@@ -310,10 +311,13 @@ impl Network {
         self.sites.get(self.graph.node(value).origin?)
     }
 
-    /// Returns the results of all evaluations: the losses if there are any, then the outputs.
+    /// Returns the results of all evaluations: the losses if there are any, their weights, and the
+    /// outputs.
     #[must_use]
     pub fn fetched(&self) -> Vec<Value> {
-        self.losses().chain(self.outputs.iter().map(|&(_, value)| value)).collect()
+        let weights = self.entries.iter().filter_map(|it| it.loss_weight);
+        let outputs = self.outputs.iter().map(|&(_, value)| value);
+        self.losses().chain(weights).chain(outputs).collect()
     }
 
     /// Marks the tensors that the loss or an output depends on.

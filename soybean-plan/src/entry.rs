@@ -19,6 +19,9 @@ pub struct Entry {
     pub inputs: Range<usize>,
     /// The numbers of its results in [`Tables::outputs`](crate::Tables::outputs).
     pub outputs: Range<usize>,
+    /// True if the second result is a weight of the loss: a number of the batch, such as a count of
+    /// labels, that divides it.
+    pub has_loss_weight: bool,
     /// The numbers of the parameters and buffers that it asks for, call by call, in
     /// [`Tables::parameters`](crate::Tables::parameters). What calls share is there for each call.
     pub parameters: Cow<'static, [usize]>,
@@ -37,6 +40,7 @@ impl Entry {
             n_calls: 1,
             inputs: 0..n_inputs,
             outputs: 0..n_outputs,
+            has_loss_weight: false,
             parameters: (0..n_parameters).collect(),
             bytes,
             training: None,

@@ -204,7 +204,8 @@ impl Tables {
         &self.inputs[self.entries[entry].inputs.clone()]
     }
 
-    /// Returns the results of an evaluation of an entry, the loss first if there is one.
+    /// Returns the results of an evaluation of an entry, the loss and its weight first if there are
+    /// any.
     ///
     /// # Panics
     /// If there is no such entry.
@@ -213,13 +214,24 @@ impl Tables {
         &self.outputs[self.entries[entry].outputs.clone()]
     }
 
-    /// Returns the results of a prediction by an entry: all its outputs but the loss.
+    /// Returns the results of a prediction by an entry: all its outputs but the loss and its
+    /// weight.
     ///
     /// # Panics
     /// If there is no such entry.
     #[must_use]
     pub fn predictions(&self, entry: usize) -> &[Output] {
-        &self.outputs_of(entry)[usize::from(self.mode() == Mode::Training)..]
+        &self.outputs_of(entry)[self.n_of_loss(entry)..]
+    }
+
+    /// Returns the number of results of an evaluation that come before those of a prediction.
+    ///
+    /// # Panics
+    /// If there is no such entry.
+    #[must_use]
+    pub fn n_of_loss(&self, entry: usize) -> usize {
+        let has_weight = self.entries[entry].has_loss_weight;
+        usize::from(self.mode() == Mode::Training) + usize::from(has_weight)
     }
 
     /// Returns the bytes of a batch's parts over all ranks: what the host writes to them for each

@@ -216,8 +216,11 @@ impl Trainer {
     /// As [`Self::evaluate`].
     pub fn evaluate_by(&mut self, entry: usize, batch: &[View<'_>]) -> Result<Evaluation, Error> {
         let mut arrays = self.forward(entry, batch)?.into_iter();
-        let loss = arrays.next().and_then(|loss| loss.data.first().copied()).unwrap_or(f32::NAN);
-        Ok(Evaluation { loss, outputs: arrays.collect() })
+        let mut number = || arrays.next().and_then(|it| it.data.first().copied());
+        let loss = number().unwrap_or(f32::NAN);
+        let has_weight = self.model.get().tables().entries[entry].has_loss_weight;
+        let loss_weight = if has_weight { number() } else { None };
+        Ok(Evaluation { loss, loss_weight, outputs: arrays.collect() })
     }
 
     /// Computes the model's outputs without the loss.
@@ -246,7 +249,7 @@ impl Trainer {
         let mut answers = vec![Vec::new(); predictions.len()];
         for part in request.batches() {
             let arrays = self.forward(entry, &part.views())?;
-            let arrays = arrays.into_iter().skip(usize::from(tables.loss().is_some()));
+            let arrays = arrays.into_iter().skip(tables.n_of_loss(entry));
             for ((output, answer), array) in predictions.iter().zip(&mut answers).zip(arrays) {
                 answer.push(part.cut(array, output.rows));
             }

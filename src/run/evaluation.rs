@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use soybean_plan::{Input, Tables};
 use soybean_runtime::{
-    Error, Trainer, View,
+    Error, Evaluation, Trainer, View,
     data::{Batch, DataLoader, Dataset, LoaderOptions, Values},
 };
 
@@ -22,7 +22,8 @@ use super::{
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct DatasetEvaluation {
-    /// The mean loss over all samples.
+    /// The mean loss over all samples. Where a number of the batch divides the loss, such as a
+    /// count of labels, it is that of one batch with all samples.
     pub loss: f64,
     /// The metrics that apply to the model, by name.
     pub metrics: Vec<(String, f64)>,
@@ -75,7 +76,7 @@ pub(crate) fn evaluate(
 ) -> Result<Option<DatasetEvaluation>, Error> {
     let inputs = &tables.inputs;
     let mut sums = MetricAccumulator::new(metrics, &ModelFacts::new(tables));
-    let (mut loss_sum, mut n_samples) = (0.0, 0);
+    let mut total = WeighedLoss::default();
     loader.start(0, 0);
     for n_done in 0..loader.n_batches() {
         let batch = next_batch(loader);
@@ -85,16 +86,15 @@ pub(crate) fn evaluate(
         let batch = batch?;
         let views = batch.views();
         let evaluation = trainer.evaluate(&views)?;
-        if !evaluation.loss.is_finite() {
+        if !evaluation.loss.is_finite() && evaluation.loss_weight != Some(0.0) {
             let error = evaluation_error(evaluation.loss, trainer, tables, recipe, &views);
             let message = format!("batch {} of an evaluation: {error}", n_done + 1);
             return Err(Error::new(error.kind(), message));
         }
-        loss_sum += loss_of_rows(trainer, &batch, evaluation.loss, inputs)?;
-        n_samples += batch.n_valid;
+        total.add(&WeighedLoss::of_samples(trainer, &batch, &evaluation, inputs)?);
         sums.add(&evaluation, &HeldOutBatch::new(inputs, &views, batch.n_valid));
     }
-    let loss = loss_sum / n_samples.max(1) as f64;
+    let loss = total.mean()?;
     Ok(Some(DatasetEvaluation { loss, metrics: sums.values(loss) }))
 }
 
@@ -136,29 +136,66 @@ pub(crate) fn with_averages<T>(
     outcome.and_then(|it| restored.map(|()| it))
 }
 
-/// Returns the loss of a batch times the number of its samples, without the padding rows.
-///
-/// Padding rows repeat the last sample. If the loss `L` is a mean over `n` rows, the sum over the
-/// samples is `n L - n_padding l`. Here `l` is the loss of a batch of the last sample alone, which
-/// takes one more evaluation. This also holds for sums over rows and for terms that do not depend
-/// on the batch. It does not hold for losses that compare the rows of a batch with each other.
-fn loss_of_rows(
-    trainer: &mut Trainer,
-    batch: &Batch,
-    loss: f32,
-    inputs: &[Input],
-) -> Result<f64, Error> {
-    let n_rows = inputs.first().map_or(0, |it| it.tile.shape[0]);
-    let (loss, n_filling) = (f64::from(loss), n_rows - batch.n_valid);
-    if n_filling == 0 {
-        return Ok(loss * n_rows as f64);
+/// The sum of losses of batches, each times its weight, and the sum of these weights.
+#[derive(Clone, Copy, Debug, Default)]
+struct WeighedLoss {
+    sum: f64,
+    weight: f64,
+}
+
+impl WeighedLoss {
+    /// Returns that of a batch with this number of rows: the loss is a mean over what its weight
+    /// counts, or over the rows.
+    fn new(evaluation: &Evaluation, n_rows: usize) -> Self {
+        let weight = evaluation.loss_weight.map_or(n_rows as f64, f64::from);
+        // A mean over nothing is no number.
+        let sum = if weight == 0.0 { 0.0 } else { f64::from(evaluation.loss) * weight };
+        Self { sum, weight }
     }
-    let columns = batch.views();
-    let last = columns.iter().map(|it| repeated(it, n_rows, batch.n_valid - 1));
-    let last: Vec<Values> = last.collect();
-    let views: Vec<View<'_>> = last.iter().map(Values::view).collect();
-    let of_last = f64::from(trainer.evaluate(&views)?.loss);
-    Ok(loss * n_rows as f64 - of_last * n_filling as f64)
+
+    /// Returns that of the samples of a batch, without the padding rows.
+    ///
+    /// Padding rows repeat the last sample. What they add to the sum and to the weight is their
+    /// part of a batch of the last sample alone, which takes one more evaluation. This also holds
+    /// for sums over rows and for terms that do not depend on the batch. It does not hold for
+    /// losses that compare the rows of a batch with each other.
+    fn of_samples(
+        trainer: &mut Trainer,
+        batch: &Batch,
+        evaluation: &Evaluation,
+        inputs: &[Input],
+    ) -> Result<Self, Error> {
+        let n_rows = inputs.first().map_or(0, |it| it.tile.shape[0]);
+        let of_rows = Self::new(evaluation, n_rows);
+        if batch.n_valid == n_rows {
+            return Ok(of_rows);
+        }
+        let columns = batch.views();
+        let last = columns.iter().map(|it| repeated(it, n_rows, batch.n_valid - 1));
+        let last: Vec<Values> = last.collect();
+        let views: Vec<View<'_>> = last.iter().map(Values::view).collect();
+        let of_last = Self::new(&trainer.evaluate(&views)?, n_rows);
+        let share = (n_rows - batch.n_valid) as f64 / n_rows as f64;
+        Ok(Self {
+            sum: of_rows.sum - share * of_last.sum,
+            weight: of_rows.weight - share * of_last.weight,
+        })
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.sum += other.sum;
+        self.weight += other.weight;
+    }
+
+    /// Returns the mean; it is an error if nothing counts.
+    fn mean(&self) -> Result<f64, Error> {
+        if self.weight == 0.0 {
+            return Err(Error::data(
+                "expected samples that count in the loss, found none: all labels are ignored, or all weights are 0",
+            ));
+        }
+        Ok(self.sum / self.weight)
+    }
 }
 
 /// Returns a column in which every row is this row.

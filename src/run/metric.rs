@@ -336,7 +336,10 @@ mod tests {
         let logits = vec![0.0, 1.0, 0.0, 1.0, 0.0, 0.0, 1.0, 0.0, 0.0];
         let outputs = vec![Array { shape: vec![3, 3], data: logits, ..Array::default() }];
         let views = [View::F32(&[0.0; 6]), View::I32(&[1, 0, 2])];
-        accumulator.add(&Evaluation { loss: 0.0, outputs }, &HeldOutBatch::new(&inputs, &views, 3));
+        accumulator.add(
+            &Evaluation { loss: 0.0, loss_weight: None, outputs },
+            &HeldOutBatch::new(&inputs, &views, 3),
+        );
         assert_eq!(accumulator.values(0.0), [("accuracy".to_owned(), 0.5)]);
     }
 
@@ -355,7 +358,7 @@ mod tests {
             let outputs = vec![Array { shape: vec![3, 4], data: logits, ..Array::default() }];
             let views = [View::F32(&x), View::I32(&labels)];
             let batch = HeldOutBatch::new(&inputs, &views, n_valid);
-            accumulator.add(&Evaluation { loss: 0.0, outputs }, &batch);
+            accumulator.add(&Evaluation { loss: 0.0, loss_weight: None, outputs }, &batch);
         }
         accumulator.values(2.0)
     }
@@ -401,8 +404,10 @@ mod tests {
             let outputs = vec![Array { shape: output.to_vec(), data, ..Array::default() }];
             let (x, y) = (vec![0.0; 6], vec![0; 3 * 7]);
             let views = [View::F32(&x), View::I32(&y)];
-            accumulator
-                .add(&Evaluation { loss: 0.0, outputs }, &HeldOutBatch::new(inputs, &views, 3));
+            accumulator.add(
+                &Evaluation { loss: 0.0, loss_weight: None, outputs },
+                &HeldOutBatch::new(inputs, &views, 3),
+            );
             accumulator.values(0.0).into_iter().map(|it| it.0).collect::<Vec<_>>()
         };
         assert_eq!(names(&inputs(&[], 10), &[3, 10]), ["accuracy"]);

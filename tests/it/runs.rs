@@ -8,6 +8,7 @@ mod chaos;
 mod columns;
 mod faults;
 mod fit;
+mod ignored_labels;
 mod leftovers;
 mod non_finite;
 mod resume;

@@ -20,7 +20,7 @@ struct_expression! {
         name mesh precision arena_bytes buffers entries inputs parameters states constants scalars
         accumulate_loss accumulate ema non_finite next_values outputs accumulate_bytes
     }
-    Entry { name n_calls inputs outputs parameters bytes training }
+    Entry { name n_calls inputs outputs has_loss_weight parameters bytes training }
     TrainingStep { loss gradient_norm bytes trains_like }
     DigitOrder { first_axis n_parts is_balanced }
     Buffer { offset n_elements dtype }

@@ -252,8 +252,19 @@ impl Rows {
         }
     }
 
-    /// Runs a step on these rows; the scalar of the batch is their share of what all have.
+    /// Runs a step on these rows.
     fn step(&self, trainer: &mut Trainer, first: usize, n: usize, has_weight: bool) -> f32 {
+        self.views(first, n, has_weight, |views| trainer.step(views)).unwrap()
+    }
+
+    /// Calls a function with a batch of these rows; its scalar is their share of what all have.
+    fn views<R>(
+        &self,
+        first: usize,
+        n: usize,
+        has_weight: bool,
+        with: impl FnOnce(&[View<'_>]) -> R,
+    ) -> R {
         let of = |width: usize| first * width..(first + n) * width;
         let given = [[2.0, 3.0, 5.0][first / ROWS]];
         let given = if n == ROWS { given } else { [10.0] };
@@ -266,7 +277,7 @@ impl Rows {
         if has_weight {
             views.push(View::F32(&self.weight));
         }
-        trainer.step(&views).unwrap()
+        with(&views)
     }
 }
 
@@ -318,6 +329,44 @@ fn an_update_is_that_of_one_batch_with_the_rows_of_all_steps() {
             }
             assert_near(&parameters(&mut shared), &expected, &what);
             assert!(before != expected, "{what}");
+        }
+    }
+}
+
+/// Guards: the mean of the losses of batches, weighed by what they count, is the loss of one batch
+/// with all their rows. A batch that counts nothing has the weight 0.
+#[test]
+fn weighed_losses_of_batches_have_the_mean_of_all_rows() {
+    let rows = Rows::new();
+    // Several denominators have no weight. Two are no multiples of their counts here: the limit is
+    // 1, and a batch counts 0.5. One loss is infinite for a batch that counts nothing.
+    let others = [
+        "two denominators of all terms",
+        "a limited count",
+        "a count and a small number",
+        "other terms per count",
+    ];
+    let weighed = COUNTED.iter().filter(|it| !others.contains(&it.0));
+    for &(name, loss) in weighed {
+        let has_weight = name == "class weights";
+        let mut whole = trainer(&compiled(loss, ROWS * N_STEPS, 1, with_momentum(1)), 0.5);
+        let all = rows.views(0, ROWS * N_STEPS, has_weight, |views| whole.evaluate(views)).unwrap();
+        for n_gpus in DEVICES {
+            let mut parts = trainer(&compiled(loss, ROWS, n_gpus, with_momentum(1)), 0.5);
+            let (mut sum, mut weight) = (0.0, 0.0);
+            for step in 0..N_STEPS {
+                let found =
+                    rows.views(step * ROWS, ROWS, has_weight, |it| parts.evaluate(it)).unwrap();
+                let own = found.loss_weight.unwrap();
+                assert_eq!(
+                    own == 0.0,
+                    step == 1 && name != "a count of the batch",
+                    "{name}: {own}"
+                );
+                sum += if own == 0.0 { 0.0 } else { found.loss * own };
+                weight += own;
+            }
+            assert_near(&[sum / weight], &[all.loss], &format!("{name}, {n_gpus} devices"));
         }
     }
 }
