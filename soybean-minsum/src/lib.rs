@@ -66,6 +66,7 @@ mod progress;
 mod projection;
 mod quotient;
 mod reparametrization;
+mod round;
 mod solve;
 mod usage;
 
@@ -76,6 +77,6 @@ pub use format::FormatError;
 pub use interner::Interner;
 pub use problem::{Edge, PairwiseProblem};
 pub use solve::{
-    Improvement, NO_LIMIT, Options, Solution, labels_at, labels_within, solve, solve_below,
+    Improvement, NO_LIMIT, Options, Search, Solution, labels_at, labels_within, solve, solve_below,
 };
 pub use usage::{Effort, UsageProblem, UsageProgress, UsageSolution, solve_within_usage};

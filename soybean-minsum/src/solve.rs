@@ -14,15 +14,9 @@
 //! 5. If the problem is a long chain, dual decomposition ([`super::decomposition`]) closes the gap.
 
 use super::{
-    decomposition::DualDecomposition,
-    elimination::{Elimination, minimize},
-    elimination_order::{EliminationOrder, Limits},
-    local_search::LocalSearch,
-    mini_buckets::eliminate_in_mini_buckets,
     problem::PairwiseProblem,
-    progress::{Aim, N_PASSES, Progress},
-    quotient::Quotient,
-    reparametrization::{self, Pass, Reparametrization},
+    reparametrization::Reparametrization,
+    round::{Found, Round},
 };
 
 /// An assignment, and what is proved of it.
@@ -78,21 +72,6 @@ impl Options {
 /// More than the cost of any assignment.
 pub const NO_LIMIT: i64 = i64::MAX / 2;
 
-/// The work of elimination for one label combination, in entries of a pass.
-pub(crate) const ENTRIES_OF_COMBINATION: u64 = 8;
-
-/// The most work for the elimination of one variable before there is a bound.
-const FIRST_WORK: u64 = 1 << 13;
-/// The rounds of color refinement of the quotients that give assignments, the coarsest first.
-const QUOTIENT_ROUNDS: [usize; 3] = [1, 2, 3];
-/// Each quotient gets at most this part of the work that is left: 1/4.
-const QUOTIENT_PART: u64 = 4;
-/// The rounds of color refinement of the quotient that gives messages.
-const MESSAGE_ROUNDS: usize = 2;
-/// The work for messages of the quotient, in passes of the whole problem.
-const QUOTIENT_PASSES: u64 = 2;
-/// Each assignment gets at most this part of the work that is left for local search: 1/16.
-const LOCAL_SEARCH_PART: u64 = 16;
 /// The fraction of the work that goes into an exact proof before a gap may be left: 1/16.
 const EXACT_SHARE: u64 = 16;
 
@@ -120,10 +99,46 @@ pub fn solve(problem: &PairwiseProblem, start: Option<&[usize]>, options: Option
 /// If the problem is malformed, as for [`solve`].
 #[must_use]
 pub fn solve_below(problem: &PairwiseProblem, limit: i64, options: Options) -> Improvement {
-    problem.assert_valid();
-    let mut budget = Budget::new(options);
-    let Found { labels, lower_bound, largest_table } = refine(problem, limit, &mut budget);
-    Improvement { labels, lower_bound, largest_table, work: budget.work_done }
+    Search::new(problem, limit, options).run()
+}
+
+/// A search that stops when its work is used up, and can go on with more.
+pub struct Search {
+    round: Round,
+    budget: Budget,
+}
+
+impl Search {
+    /// Returns a search for an assignment that costs less than the limit.
+    ///
+    /// # Panics
+    /// If the problem is malformed, as for [`solve`].
+    #[must_use]
+    pub fn new(problem: &PairwiseProblem, limit: i64, options: Options) -> Self {
+        problem.assert_valid();
+        let mut budget = Budget::new(options);
+        Self { round: Round::new(problem, limit, &mut budget), budget }
+    }
+
+    /// Searches until the gap is closed or the work is used up. Returns the best result so far, and
+    /// the work of this run.
+    #[must_use]
+    pub fn run(&mut self) -> Improvement {
+        self.round.run(&mut self.budget);
+        let Found { labels, lower_bound, largest_table } = self.round.found();
+        let work = std::mem::take(&mut self.budget.work_done);
+        Improvement { labels, lower_bound, largest_table, work }
+    }
+
+    /// Adds work for the next [`Self::run`].
+    pub fn add_work(&mut self, work: u64) {
+        self.budget.add(work);
+    }
+
+    /// Lowers the limit, because an assignment of this cost is known.
+    pub fn lower_limit(&mut self, limit: i64) {
+        self.round.lower_limit(limit);
+    }
 }
 
 /// Returns for each variable the labels that an assignment of at most this cost may have. Passes of
@@ -149,24 +164,24 @@ pub fn labels_at(kept: &[Vec<usize>], positions: &[usize]) -> Vec<usize> {
 }
 
 /// The effort that is left.
-struct Budget {
+pub(crate) struct Budget {
     /// The work that is left.
-    work: u64,
+    pub(crate) work: u64,
     /// The work done. It may exceed what was given by the last step.
-    work_done: u64,
+    pub(crate) work_done: u64,
     gap: i64,
     /// The work that is left for local search. It has its own, so that proofs keep theirs.
-    local_search_work: u64,
+    pub(crate) local_search_work: u64,
     /// The gap may be left once less work than this is left. Before that, the proof may be cheap.
     exact_until: u64,
     /// True until quotients have been tried.
-    may_use_quotients: bool,
+    pub(crate) may_use_quotients: bool,
     /// The work of dual decomposition, until it has been tried.
-    decomposition_work: u64,
+    pub(crate) decomposition_work: u64,
 }
 
 impl Budget {
-    fn new(Options { work, gap, decomposition_work }: Options) -> Self {
+    pub(crate) fn new(Options { work, gap, decomposition_work }: Options) -> Self {
         Self {
             work,
             work_done: 0,
@@ -178,257 +193,26 @@ impl Budget {
         }
     }
 
+    /// Returns the budget of a quotient: 1/`part` of the work that is left.
+    pub(crate) fn of_quotient(&self, part: u64) -> Self {
+        let options = Options { gap: self.gap, ..Options::with_work(self.work / part) };
+        Self { may_use_quotients: false, ..Self::new(options) }
+    }
+
     /// Returns the gap that may be left at this point of the search.
-    fn gap(&self) -> i64 {
+    pub(crate) fn gap(&self) -> i64 {
         if self.work < self.exact_until { self.gap } else { 0 }
     }
 
-    fn spend(&mut self, work: u64) {
+    pub(crate) fn spend(&mut self, work: u64) {
         self.work = self.work.saturating_sub(work);
         self.work_done += work;
     }
-}
 
-/// The result of a round of the search, as in [`Improvement`].
-struct Found {
-    labels: Option<Vec<usize>>,
-    lower_bound: i64,
-    largest_table: usize,
-}
-
-/// Eliminates what is easy, then searches the remaining core.
-fn refine(problem: &PairwiseProblem, limit: i64, budget: &mut Budget) -> Found {
-    let mut elimination = Elimination::new(problem);
-    let limits = Limits { n_neighbors: 2, work_each: FIRST_WORK, ..Limits::NONE };
-    let order = EliminationOrder::new(problem, limits);
-    elimination.run(&order);
-    budget.spend(elimination.n_combinations * ENTRIES_OF_COMBINATION);
-    let (core, numbers) = elimination.remaining();
-    let constant = elimination.constant();
-    let complete = |inner: &[usize]| {
-        let mut labels = vec![0; problem.unary.len()];
-        numbers.iter().zip(inner).for_each(|(&number, &label)| labels[number] = label);
-        elimination.complete(&mut labels);
-        labels
-    };
-    let inner = Core::new(core, limit - constant).solved(budget);
-    Found {
-        labels: inner.labels.as_deref().map(complete),
-        lower_bound: inner.lower_bound + constant,
-        largest_table: inner.largest_table.max(elimination.largest_table),
+    /// Adds work. The proof has turned out not to be cheap.
+    fn add(&mut self, work: u64) {
+        self.work += work;
+        self.local_search_work += work;
+        self.exact_until = u64::MAX;
     }
-}
-
-/// The part of a problem that was not eliminated at once, and the best results so far.
-struct Core {
-    problem: PairwiseProblem,
-    /// The cost below which assignments are wanted.
-    limit: i64,
-    best: Found,
-    /// The work of a pass.
-    pass_work: u64,
-}
-
-impl Core {
-    fn new(problem: PairwiseProblem, limit: i64) -> Self {
-        let pass_work = reparametrization::pass_work(&problem);
-        let best = Found { labels: None, lower_bound: i64::MIN, largest_table: 0 };
-        Self { problem, limit, best, pass_work }
-    }
-
-    fn solved(mut self, budget: &mut Budget) -> Found {
-        if !self.try_elimination(N_PASSES * self.pass_work, budget) {
-            self.improve(budget);
-            if !self.is_settled(budget) {
-                self.decompose(budget);
-            }
-        }
-        self.best
-    }
-
-    /// Returns the first reparametrization. If the problem repeats, quotients give first
-    /// assignments and the first messages.
-    fn reparametrized(&mut self, budget: &mut Budget) -> Reparametrization {
-        let may_use_quotients = std::mem::take(&mut budget.may_use_quotients);
-        let mut of_messages = None;
-        for n_rounds in QUOTIENT_ROUNDS.into_iter().filter(|_| may_use_quotients) {
-            let Some(quotient) = Quotient::new(&self.problem, n_rounds) else { break };
-            self.try_quotient(&quotient, budget);
-            if n_rounds == MESSAGE_ROUNDS {
-                of_messages = Some(quotient);
-            }
-        }
-        let Some(quotient) = of_messages else {
-            return Reparametrization::new(self.problem.clone());
-        };
-        let mut passes = Reparametrization::new(quotient.problem.clone());
-        let n_passes = self.pass_work / reparametrization::pass_work(&quotient.problem);
-        for _ in 0..QUOTIENT_PASSES * n_passes {
-            passes.pass(self.limit);
-        }
-        budget.spend(QUOTIENT_PASSES * self.pass_work);
-        let messages = quotient.lift_messages(&self.problem, &passes);
-        Reparametrization::from_messages(self.problem.clone(), messages)
-    }
-
-    /// Searches a quotient for an assignment that is better than those of coarser quotients.
-    fn try_quotient(&mut self, quotient: &Quotient, budget: &mut Budget) {
-        let options =
-            Options { gap: budget.gap, ..Options::with_work(budget.work / QUOTIENT_PART) };
-        let mut inner = Budget { may_use_quotients: false, ..Budget::new(options) };
-        let found = refine(&quotient.problem, self.limit, &mut inner);
-        budget.spend(inner.work_done);
-        if let Some(labels) = found.labels {
-            self.offer_improved(quotient.lift(&labels), budget);
-        }
-    }
-
-    /// Searches by dual decomposition, if there is work for it and the problem can be split.
-    fn decompose(&mut self, budget: &mut Budget) {
-        let work = std::mem::take(&mut budget.decomposition_work);
-        if work == 0 {
-            return;
-        }
-        let Some(decomposition) = DualDecomposition::new(&self.problem, work) else { return };
-        let found = decomposition.solve_below(self.limit);
-        budget.work_done += found.work;
-        self.best.lower_bound = self.best.lower_bound.max(found.lower_bound);
-        if let Some(labels) = found.labels {
-            self.offer(labels);
-        }
-    }
-
-    /// Alternates passes and mini-buckets until the core is settled or the work is used up.
-    fn improve(&mut self, budget: &mut Budget) {
-        let mut reparametrization = self.reparametrized(budget);
-        let n_before = n_labels(&self.problem.unary);
-        let mut progress = Progress::new();
-        let mut aim = Aim::new();
-        for n_passes in 1.. {
-            let within = self.pass(&mut reparametrization, self.limit, budget);
-            if self.is_settled(budget) || budget.work == 0 {
-                return;
-            }
-            let fraction_gone = if n_passes < N_PASSES { 4 } else { 16 };
-            if n_labels(&within) < n_before - n_before / fraction_gone {
-                return self.solve_restricted(&reparametrization, &within, budget);
-            }
-            if progress.is_slow(self.limit - reparametrization.lower_bound) {
-                self.aim_below(&mut reparametrization, &mut aim, budget);
-                if self.is_settled(budget) || budget.work == 0 {
-                    return;
-                }
-            }
-        }
-    }
-
-    /// Runs a pass. Returns the labels that an assignment below the limit may have.
-    fn pass(
-        &mut self,
-        reparametrization: &mut Reparametrization,
-        limit: i64,
-        budget: &mut Budget,
-    ) -> Vec<Vec<usize>> {
-        let Pass { within, decoded } = reparametrization.pass(limit - 1);
-        budget.spend(self.pass_work);
-        self.offer_improved(decoded, budget);
-        let is_infeasible = within.iter().any(Vec::is_empty);
-        let reached = if is_infeasible { limit } else { reparametrization.lower_bound };
-        self.best.lower_bound = self.best.lower_bound.max(reached);
-        within
-    }
-
-    /// Searches in mini-buckets below an aim. A lower aim leaves fewer labels, and so larger tables
-    /// fit into a bucket.
-    fn aim_below(
-        &mut self,
-        reparametrization: &mut Reparametrization,
-        aim: &mut Aim,
-        budget: &mut Budget,
-    ) {
-        let (least, most) = (self.best.lower_bound, self.limit);
-        let target = aim.target(least, most);
-        let within = self.pass(reparametrization, target, budget);
-        if self.best.lower_bound < target {
-            aim.expected = self.fill_buckets(reparametrization, &within, aim.bucket, budget);
-            self.best.lower_bound = self.best.lower_bound.max(aim.expected.min(target));
-        }
-        if self.best.lower_bound >= target {
-            aim.was_proved();
-        } else if self.limit == most {
-            aim.was_missed();
-        }
-    }
-
-    /// Runs mini-bucket elimination over some labels. Returns the lower bound for these labels.
-    fn fill_buckets(
-        &mut self,
-        reparametrization: &Reparametrization,
-        within: &[Vec<usize>],
-        bucket: u64,
-        budget: &mut Budget,
-    ) -> i64 {
-        let restricted = reparametrization.restricted(within);
-        let found = eliminate_in_mini_buckets(&restricted, bucket, budget.work);
-        budget.spend(found.work);
-        self.best.largest_table = self.best.largest_table.max(found.largest_table);
-        self.offer(labels_at(within, &found.labels));
-        found.lower_bound
-    }
-
-    /// Starts the next round over the labels that assignments below the limit may have.
-    fn solve_restricted(
-        &mut self,
-        reparametrization: &Reparametrization,
-        within: &[Vec<usize>],
-        budget: &mut Budget,
-    ) {
-        let inner = refine(&reparametrization.restricted(within), self.limit, budget);
-        self.best.lower_bound = self.best.lower_bound.max(inner.lower_bound);
-        self.best.largest_table = self.best.largest_table.max(inner.largest_table);
-        if let Some(labels) = inner.labels {
-            self.offer(labels_at(within, &labels));
-        }
-    }
-
-    /// Improves an assignment by local search, and keeps it if it costs less than the limit.
-    fn offer_improved(&mut self, mut labels: Vec<usize>, budget: &mut Budget) {
-        let work = budget.local_search_work / LOCAL_SEARCH_PART;
-        let done = LocalSearch::new(&self.problem).improve(&mut labels, work);
-        budget.local_search_work = budget.local_search_work.saturating_sub(done);
-        self.offer(labels);
-    }
-
-    /// Keeps an assignment if it costs less than the limit, and lowers the limit to its cost.
-    fn offer(&mut self, labels: Vec<usize>) {
-        let cost = self.problem.cost(&labels);
-        if cost < self.limit {
-            self.limit = cost;
-            self.best.labels = Some(labels);
-        }
-    }
-
-    /// Eliminates all variables if that takes at most this much work. Returns whether it did.
-    fn try_elimination(&mut self, work: u64, budget: &mut Budget) -> bool {
-        let limits = Limits { work: work / ENTRIES_OF_COMBINATION, ..Limits::NONE };
-        let order = EliminationOrder::new(&self.problem, limits);
-        if order.is_complete {
-            let (labels, elimination) = minimize(&self.problem, &order);
-            budget.spend(elimination.n_combinations * ENTRIES_OF_COMBINATION);
-            self.best.lower_bound = self.problem.cost(&labels).min(self.limit);
-            self.best.largest_table = self.best.largest_table.max(elimination.largest_table);
-            self.offer(labels);
-        }
-        order.is_complete
-    }
-
-    /// Returns whether the gap between the limit and the lower bound is closed, or small enough.
-    fn is_settled(&mut self, budget: &Budget) -> bool {
-        self.best.lower_bound = self.best.lower_bound.min(self.limit);
-        self.limit - self.best.lower_bound <= budget.gap()
-    }
-}
-
-fn n_labels<T>(of_variables: &[Vec<T>]) -> usize {
-    of_variables.iter().map(Vec::len).sum()
 }

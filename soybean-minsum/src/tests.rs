@@ -11,7 +11,7 @@ use super::{
     problem::{Edge, PairwiseProblem},
     quotient::Quotient,
     reparametrization::Reparametrization,
-    solve::{Options, solve},
+    solve::{NO_LIMIT, Options, Search, solve},
 };
 
 /// The work of a search that is to prove the optimum.
@@ -192,6 +192,44 @@ proptest! {
         }
         let least = |it: &PairwiseProblem| it.cost(&minimize(it, &order(it, usize::MAX)).0);
         prop_assert_eq!(least(&shared), least(&unshared));
+    }
+
+    /// More work never gives a worse assignment or bound, and leads to the optimum.
+    #[test]
+    fn a_search_goes_on_where_it_stopped(
+        problem in dense_problems(),
+        parts in prop::collection::vec(0..50_000_u64, 1..6),
+    ) {
+        let least = problem.cost(&minimize(&problem, &order(&problem, usize::MAX)).0);
+        let mut search = Search::new(&problem, NO_LIMIT, Options::with_work(0));
+        let (mut cost, mut lower_bound) = (NO_LIMIT, i64::MIN);
+        for work in parts.into_iter().chain([WORK]) {
+            search.add_work(work);
+            let found = search.run();
+            let cost_of_found = problem.cost(&found.labels.expect("all are below no limit"));
+            prop_assert!(cost_of_found <= cost && found.lower_bound >= lower_bound);
+            prop_assert!(found.lower_bound <= least && cost_of_found >= least);
+            (cost, lower_bound) = (cost_of_found, found.lower_bound);
+        }
+        prop_assert_eq!((cost, lower_bound), (least, least));
+    }
+
+    /// Below a lower limit, a search finds the optimum if there is one.
+    #[test]
+    fn a_limit_may_be_lowered(
+        problem in dense_problems(),
+        work in 0..100_000_u64,
+        above_optimum in 0..100_i64,
+    ) {
+        let least = problem.cost(&minimize(&problem, &order(&problem, usize::MAX)).0);
+        let mut search = Search::new(&problem, NO_LIMIT, Options::with_work(work));
+        let before = search.run().labels.map(|it| problem.cost(&it));
+        search.lower_limit(least + above_optimum);
+        search.add_work(WORK);
+        let found = search.run();
+        let is_wanted = above_optimum > 0 || before == Some(least);
+        let cost = found.labels.map(|it| problem.cost(&it));
+        prop_assert_eq!((cost, found.lower_bound), (is_wanted.then_some(least), least));
     }
 
     /// The optimum is between the bound and the cost of the labels, for any amount of work.

@@ -8,7 +8,8 @@ use crate::{
     elimination::Elimination,
     elimination_order::{EliminationOrder, Limits},
     problem::{Edge, PairwiseProblem},
-    solve::{ENTRIES_OF_COMBINATION, labels_at},
+    round::ENTRIES_OF_COMBINATION,
+    solve::labels_at,
 };
 
 /// The number of passes that rule out labels, half of them forward. Each costs little compared with
