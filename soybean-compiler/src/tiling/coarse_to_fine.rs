@@ -7,8 +7,13 @@
 //!    as much as the orbits; then it is proved optimal.
 //! 3. If not, the plan is improved by changing one block per variable. On meshes of few axes, all
 //!    plans that can still be better are searched.
+//! 4. If the gap is still wide, the search goes on with more work (`wide_gap.rs`).
 
-use soybean_minsum::{NO_LIMIT, Options, labels_at, labels_within, solve, solve_below};
+mod wide_gap;
+
+use soybean_minsum::{
+    NO_LIMIT, Options, PairwiseProblem, Search, labels_at, labels_within, solve, solve_below,
+};
 use soybean_plan::{AxisSet, Mesh};
 
 use super::{
@@ -19,6 +24,7 @@ use super::{
     problem::{Label, Plan, TilingProblem, WORK},
     resolution::Resolution,
 };
+use wide_gap::OrbitSearch;
 
 /// The most axes for which single axes are searched.
 const MAX_FINE_AXES: usize = 4;
@@ -79,6 +85,8 @@ pub(super) enum Depth {
     Assignment,
     /// A proof of the best plan, as far as the work allows.
     Proof,
+    /// The same, with more work where the gap is still wide.
+    NarrowGap,
 }
 
 /// A tiling problem, and its instance by orbits.
@@ -126,17 +134,20 @@ impl<'a> CoarseToFine<'a> {
         let of_baseline = self.budget.part(BASELINE_PART);
         let budget = match depth {
             Depth::Assignment => &of_baseline,
-            Depth::Proof => &self.budget,
+            Depth::Proof | Depth::NarrowGap => &self.budget,
         };
         let granted = budget.granted(self.coarse_work, ORBITS_PART);
         let options = Options {
             gap: self.negligible(start.map_or(0, |it| it.cost)),
             ..Options::with_work(granted)
         };
-        let found = solve(&costs, from.as_deref(), options);
+        let limit = from.as_deref().map_or(NO_LIMIT, |it| costs.cost(it));
+        let mut search = Search::new(&costs, limit, options);
+        let found = search.run();
         // The last step of a search can exceed what was granted by far. The work of the refinement,
         // which finds better plans, is not taken for that.
         budget.spend(found.work.min(granted));
+        let labels = found.labels.or(from).expect("all assignments are below no limit");
         let mut refinement = Refinement {
             parent: self,
             budget,
@@ -148,18 +159,28 @@ impl<'a> CoarseToFine<'a> {
                 largest_table: found.largest_table,
             },
         };
-        refinement.assign_axes(&labels_at(allowed, &found.labels), depth);
+        refinement.assign_axes(&labels_at(allowed, &labels), depth);
         if depth == Depth::Assignment {
             return refinement.found;
         }
-        let mesh = &self.problem.mesh;
-        refinement.improve(&single_axes(mesh));
-        let may_go_on = !refinement.is_settled() && !budget.is_used_up();
-        if may_go_on && mesh.n_axes() <= MAX_FINE_AXES {
-            let kept = labels_within(&costs, refinement.found.cost, N_PASSES);
-            refinement.search(&labels_at_each(allowed, &kept));
+        refinement.improve(&single_axes(&self.problem.mesh), IMPROVEMENT_PART);
+        refinement.search_single_axes(&costs);
+        let may_go_on = depth == Depth::NarrowGap && self.budget.may_grow();
+        if may_go_on && refinement.has_wide_gap() {
+            refinement.narrow_gap(&mut OrbitSearch { search, labels });
         }
         refinement.found
+    }
+
+    /// Returns the labels in the orbit of `like` whose axes are split by blocks, or all labels of
+    /// the orbit if no blocks fit.
+    fn assignments(&self, variable: usize, like: &Label, blocks: &[AxisSet]) -> Vec<Label> {
+        let (problem, classes) = (self.problem, self.orbits.resolution.classes());
+        let by_blocks = problem.axis_assignments(variable, like, &classes, blocks);
+        if by_blocks.is_empty() {
+            return problem.axis_assignments(variable, like, &classes, &single_axes(&problem.mesh));
+        }
+        by_blocks
     }
 }
 
@@ -192,8 +213,8 @@ impl Refinement<'_> {
         let mut limit = NO_LIMIT;
         for blocks in partitions.iter().take(n_partitions) {
             if let Some(cost) = self.assign_by_blocks(&wanted, blocks, limit) {
-                if depth == Depth::Proof {
-                    self.improve(blocks);
+                if depth != Depth::Assignment {
+                    self.improve(blocks, IMPROVEMENT_PART);
                 }
                 limit = cost.min(self.found.cost);
             }
@@ -212,17 +233,10 @@ impl Refinement<'_> {
         limit: i64,
     ) -> Option<i64> {
         let problem = self.parent.problem;
-        let classes = self.parent.orbits.resolution.classes();
-        let single = single_axes(&problem.mesh);
-        let assignments = |variable: usize, like: &[&Label]| {
-            let by_blocks = problem.axis_assignments(variable, like[0], &classes, blocks);
-            if by_blocks.is_empty() {
-                return problem.axis_assignments(variable, like[0], &classes, &single);
-            }
-            by_blocks
-        };
+        let assignments =
+            |variable: usize, like: &[&Label]| self.parent.assignments(variable, like[0], blocks);
         let candidates = Candidates::new(problem, &[wanted], assignments)?;
-        self.spend_on_tables(candidates.n_entries());
+        self.budget.spend(self.work_of_tables(candidates.n_entries()));
         if limit < NO_LIMIT && candidates.n_entries() > MAX_ASSIGNMENT_ENTRIES {
             return None;
         }
@@ -233,15 +247,15 @@ impl Refinement<'_> {
         found.labels.map(|it| self.offer(candidates.plan(&it)))
     }
 
-    /// Takes the work of making distinct tables with this many entries in all.
-    fn spend_on_tables(&self, n_entries: usize) {
-        let of_entries = ENTRY_WORK * n_entries as u64;
-        self.budget.spend(of_entries + EDGE_WORK * self.parent.problem.edges.len() as u64);
+    /// Returns the work of making distinct tables with this many entries in all.
+    fn work_of_tables(&self, n_entries: usize) -> u64 {
+        ENTRY_WORK * n_entries as u64 + EDGE_WORK * self.parent.problem.edges.len() as u64
     }
 
     /// Improves the plan until no change of one block per variable helps. All variables change
-    /// together (a very large neighborhood, Ahuja et al. 2002).
-    fn improve(&mut self, blocks: &[AxisSet]) {
+    /// together (a very large neighborhood, Ahuja et al. 2002). Each change takes at most 1/`part`
+    /// of the work that is left.
+    fn improve(&mut self, blocks: &[AxisSet], part: u64) {
         let problem = self.parent.problem;
         while !self.is_settled() && !self.budget.is_used_up() {
             let plan = &self.found.plan;
@@ -253,10 +267,9 @@ impl Refinement<'_> {
             };
             let candidates = Candidates::new(problem, &[plan], neighborhood)
                 .expect("a plan is in its neighborhood");
-            self.spend_on_tables(candidates.n_entries());
+            self.budget.spend(self.work_of_tables(candidates.n_entries()));
             let from = candidates.positions(plan);
-            let options =
-                Options::with_work(self.budget.granted(self.parent.work, IMPROVEMENT_PART));
+            let options = Options::with_work(self.budget.granted(self.parent.work, part));
             let found = solve(&candidates.costs(), from.as_deref(), options);
             self.budget.spend(found.work);
             let before = self.found.cost;
@@ -264,6 +277,15 @@ impl Refinement<'_> {
             if self.found.cost > before - before / NEGLIGIBLE {
                 return;
             }
+        }
+    }
+
+    /// Searches all plans on meshes of few axes, given the costs of the allowed orbits.
+    fn search_single_axes(&mut self, costs: &PairwiseProblem) {
+        let may_go_on = !self.is_settled() && !self.budget.is_used_up();
+        if may_go_on && self.parent.problem.mesh.n_axes() <= MAX_FINE_AXES {
+            let kept = labels_within(costs, self.found.cost, N_PASSES);
+            self.search(&labels_at_each(self.allowed, &kept));
         }
     }
 

@@ -11,7 +11,8 @@ pub enum SearchEffort {
     /// A sixteenth of the work of a standard search, to compare paddings. Users do not choose it.
     Rough,
     /// As much work as takes seconds in an unoptimized build: 20 s for the largest networks, and up
-    /// to three times as long where dims may be padded.
+    /// to three times as long where dims may be padded. Where the plan could still be improved by
+    /// more than 2 %, it takes about twice as long.
     #[default]
     Standard,
     /// As much work as proofs of deep networks need: up to minutes in an unoptimized build.
@@ -50,7 +51,7 @@ pub(super) struct WorkBudget {
 
 impl WorkBudget {
     /// The work of a standard search, in table entries.
-    const STANDARD: u64 = 1 << 28;
+    pub(super) const STANDARD: u64 = 1 << 28;
 
     pub(super) fn new(effort: SearchEffort) -> Self {
         let left = match effort {
@@ -59,6 +60,19 @@ impl WorkBudget {
             SearchEffort::Thorough => u64::MAX,
         };
         Self { left: Cell::new(left), effort }
+    }
+
+    /// Returns whether a search may have more work where its gap is wide.
+    pub(super) fn may_grow(&self) -> bool {
+        match self.effort {
+            SearchEffort::Rough => false,
+            SearchEffort::Standard | SearchEffort::Thorough => true,
+        }
+    }
+
+    /// Adds work.
+    pub(super) fn add(&self, work: u64) {
+        self.left.set(self.left().saturating_add(work));
     }
 
     /// Returns a budget of its own, of 1/`part` of what is left here.

@@ -266,7 +266,7 @@ pub(crate) fn search_with_baselines(
     });
     let in_hand = [&recursive, &data, &model];
     let chosen = match request.strategy {
-        Strategy::Auto => searcher.best(&orbits.all_labels(), &in_hand, Depth::Proof),
+        Strategy::Auto => searcher.best(&orbits.all_labels(), &in_hand, Depth::NarrowGap),
         Strategy::Recursive => recursive.clone(),
         Strategy::Data => data.clone(),
         Strategy::Model => model.clone(),

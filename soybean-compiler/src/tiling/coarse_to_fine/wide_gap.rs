@@ -1,0 +1,108 @@
+//! More work where the gap between a plan and its bound is still wide.
+//!
+//! The search of orbits goes on where it stopped, which raises the bound and finds better orbits.
+//! Often no assignment of axes suits all of them. Mixtures take such an assignment for some
+//! variables, and the labels of the best plan for the others.
+
+use soybean_minsum::{Options, Search, labels_at, solve_below};
+use soybean_plan::AxisSet;
+
+use super::{CoarseToFine, MAX_PARTITIONS, Refinement, single_axes};
+use crate::tiling::{
+    axis_partition::axis_partitions, candidates::Candidates, effort::WorkBudget, problem::Label,
+};
+
+/// Gaps above 1/50 of the bound are wide.
+const WIDE: i64 = 50;
+/// The most additional work, for orbits and again for plans: each as much as a standard search has.
+const MORE_WORK: u64 = WorkBudget::STANDARD;
+/// Of the additional work that is left, a mixture gets at most 1/8, its tables another 1/8, and an
+/// improvement 1/4.
+const MIXTURE_PART: u64 = 8;
+const IMPROVEMENT_PART: u64 = 4;
+/// The most rounds of improvements by all partitions.
+const MAX_ROUNDS: usize = 2;
+
+/// A search of orbits that can go on.
+pub(super) struct OrbitSearch {
+    pub(super) search: Search,
+    /// The positions of the best orbits among those that plans may have.
+    pub(super) labels: Vec<usize>,
+}
+
+impl Refinement<'_> {
+    /// Returns whether the gap is wide.
+    pub(super) fn has_wide_gap(&self) -> bool {
+        self.found.cost - self.found.lower_bound > self.found.lower_bound / WIDE
+    }
+
+    /// Goes on with more work. The plan and the bound never become worse.
+    pub(super) fn narrow_gap(&mut self, orbits: &mut OrbitSearch) {
+        self.search_orbits(orbits);
+        self.budget.add(MORE_WORK);
+        let CoarseToFine { problem, orbits: instance, .. } = self.parent;
+        let labels = labels_at(self.allowed, &orbits.labels);
+        let wanted = instance.plan(&labels);
+        let mut partitions = axis_partitions(instance, &labels);
+        partitions.truncate(MAX_PARTITIONS);
+        partitions.push(single_axes(&problem.mesh));
+        self.step_by_each(&partitions, |this, blocks| this.mix(&wanted, blocks));
+        for _ in 0..MAX_ROUNDS {
+            let before = self.found.cost;
+            self.step_by_each(&partitions, |this, blocks| this.improve(blocks, IMPROVEMENT_PART));
+            if self.found.cost == before {
+                return;
+            }
+        }
+    }
+
+    /// Goes on with the search of orbits.
+    fn search_orbits(&mut self, OrbitSearch { search, labels }: &mut OrbitSearch) {
+        search.lower_limit(self.found.cost);
+        search.add_work(self.parent.coarse_work.min(MORE_WORK));
+        let found = search.run();
+        self.found.lower_bound = self.found.lower_bound.max(found.lower_bound);
+        self.found.largest_table = self.found.largest_table.max(found.largest_table);
+        if let Some(better) = found.labels {
+            *labels = better;
+        }
+    }
+
+    /// Takes a step by one partition into blocks after the other.
+    fn step_by_each(
+        &mut self,
+        partitions: &[Vec<AxisSet>],
+        mut step: impl FnMut(&mut Self, &[AxisSet]),
+    ) {
+        for blocks in partitions {
+            if self.is_settled() || self.budget.is_used_up() {
+                return;
+            }
+            step(self, blocks);
+        }
+    }
+
+    /// Searches the best mixture of the plan and of the assignments of these orbits by blocks,
+    /// unless that takes too much work.
+    fn mix(&mut self, wanted: &[Label], blocks: &[AxisSet]) {
+        let plan = &self.found.plan;
+        let of_both = |variable: usize, like: &[&Label]| {
+            let mut labels = self.parent.assignments(variable, like[0], blocks);
+            labels.push(like[1].clone());
+            labels
+        };
+        let candidates = Candidates::new(self.parent.problem, &[wanted, plan], of_both)
+            .expect("a plan is one of its mixtures");
+        let of_tables = self.work_of_tables(candidates.n_entries());
+        if of_tables > self.budget.left() / MIXTURE_PART {
+            return;
+        }
+        self.budget.spend(of_tables);
+        let options = Options::with_work(self.budget.granted(self.parent.work, MIXTURE_PART));
+        let found = solve_below(&candidates.costs(), self.found.cost, options);
+        self.budget.spend(found.work);
+        if let Some(labels) = found.labels {
+            self.offer(candidates.plan(&labels));
+        }
+    }
+}
