@@ -23,6 +23,7 @@ pub mod graph;
 mod holdings;
 mod idle_gpus;
 mod initializers;
+mod kept_halos;
 mod limit;
 mod lower;
 mod memory;
@@ -70,6 +71,7 @@ pub use differentiate::differentiate;
 pub use entry::Entry;
 pub use fuse::fuse;
 pub use initializers::init_names;
+pub use kept_halos::{KeptHalos, Read};
 pub use model::Model;
 pub use network::{GradientSum, Network};
 pub use optimizer::{

@@ -2,9 +2,10 @@
 //!
 //! Each operator becomes the conversions of its operands, one kernel over the rank's parts, and the
 //! conversion of its result. Every operator converts its operands anew, as the search counts them.
-//! Conversions that move nothing are shared.
+//! Conversions that move nothing are shared, and so are halos.
 
 mod computation;
+mod halos;
 mod update;
 
 use std::{
@@ -16,6 +17,8 @@ use soybean_plan::{
     Buffer, BufferId, Collective, Constant, Entry, Halo, ImageLayout, Input, Kernel, NextValue,
     Output, Parameter, Program, State, Step, Tables, Tile, Tiling, TrainingStep,
 };
+
+use halos::Border;
 
 use crate::{
     batch::Batch,
@@ -153,6 +156,10 @@ struct Lowering<'a> {
     converted: BTreeMap<(Value, Tiling), BufferId>,
     /// The gradients of attention that the kernel of another one has computed.
     joined: BTreeMap<Value, BufferId>,
+    /// The sides of halos that later operators of the phase use.
+    borders: BTreeMap<Border, BufferId>,
+    /// The operators of the phase.
+    computed: BTreeSet<Value>,
     phase: Phase,
     steps: Vec<Step>,
 }
@@ -174,6 +181,8 @@ impl<'a> Lowering<'a> {
             stored: BTreeMap::new(),
             converted: BTreeMap::new(),
             joined: BTreeMap::new(),
+            borders: BTreeMap::new(),
+            computed: BTreeSet::new(),
             phase: Phase::Train(0),
             steps: Vec::new(),
         }
@@ -199,11 +208,15 @@ impl<'a> Lowering<'a> {
     fn buffer_with_halo(&mut self, value: Value, tiling: Tiling, halo: Halo) -> BufferId {
         let tile = Tile::new(self.tiled.network.graph.shape(value), tiling);
         let n_elements = halo.local_shape(&tile, &self.tiled.mesh).n_elements();
-        let dtype = self.tiled.network.graph.node(value).dtype;
         let is_converted = tiling != self.tiled.tilings[value.index()] || !halo.is_none();
-        let is_persistent = false;
-        self.owners.push(Owner { value, is_converted });
-        self.storage.push(Storage { n_elements, dtype, is_persistent });
+        self.buffer_of(Owner { value, is_converted }, n_elements)
+    }
+
+    /// Adds a buffer of this size, which is not kept.
+    fn buffer_of(&mut self, owner: Owner, n_elements: usize) -> BufferId {
+        let dtype = self.tiled.network.graph.node(owner.value).dtype;
+        self.owners.push(owner);
+        self.storage.push(Storage { n_elements, dtype, is_persistent: false });
         self.storage.len() - 1
     }
 
@@ -255,6 +268,12 @@ impl<'a> Lowering<'a> {
         self.phase = phase;
         self.converted.clear();
         self.joined.clear();
+        self.borders.clear();
+        let computed = |task: &Task| match task {
+            Task::Compute(value) => Some(*value),
+            Task::Update(_) => None,
+        };
+        self.computed = tasks.iter().filter_map(computed).collect();
         for task in tasks {
             if self.order == Order::Lean {
                 // A copy that is kept takes memory.

@@ -14,6 +14,7 @@ use crate::{
     diagnostic::ModelDiagnostic,
     entry::{self, Entry},
     graph::{Graph, Source},
+    kept_halos::{self, KeptHalos},
     model::Model,
     operator::{Operator, Phase},
     operators::{combines_terms, elementwise::Elementwise, permute::Permute},
@@ -59,6 +60,8 @@ pub struct Network {
     pub names: Vec<(String, Option<Value>)>,
     /// The positions of the builder's calls, to which the origins of tensors refer.
     pub sites: Arc<[Site]>,
+    /// The reads that may use the halo of an earlier read, if halos are kept.
+    pub kept_halos: KeptHalos,
     /// True if no convolution or pooling may be split along rows and columns.
     pub keeps_images_whole: bool,
     /// The most work of small products that ranks may repeat on terms of sums, over that of a step
@@ -114,6 +117,7 @@ impl Network {
             precision: Precision::F32,
             names: names.into_iter().map(|(name, it)| (name, Some(it))).collect(),
             sites,
+            kept_halos: KeptHalos::new(),
             keeps_images_whole: false,
             light_work: LIGHT_WORK,
         };
@@ -457,6 +461,7 @@ impl Network {
             precision: self.precision,
             names: self.names.iter().map(|(name, it)| (name.clone(), moved(*it))).collect(),
             sites: Arc::clone(&self.sites),
+            kept_halos: kept_halos::remapped(&self.kept_halos, of),
             keeps_images_whole: self.keeps_images_whole,
             light_work: self.light_work,
         }

@@ -13,17 +13,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
-    network::Network, operators::replica::Replica, rewrite::rewrite, tiling::TiledNetwork,
-    value::Value,
+    kept_halos::kept_halos, network::Network, operators::replica::Replica, rewrite::rewrite,
+    tiling::TiledNetwork, value::Value,
 };
 
-/// Adds replicas to a network. A network that has them is returned unchanged.
+/// Adds replicas to a network, in which ranks also keep halos. A network that has them is returned
+/// unchanged.
 #[must_use]
 pub fn replicate(network: &Network) -> Network {
     let next = network.next_values();
     let has_replica = having_replicas(network, &next);
     let mut replicas: BTreeMap<Value, Value> = BTreeMap::new();
-    rewrite(network, |rewriter, value| {
+    let replicated = rewrite(network, |rewriter, value| {
         let old = rewriter.old;
         let Some(operator) = old.operator(value) else { return Some(rewriter.copy(value)) };
         // A replica is added right before its first reader, which keeps its life short.
@@ -37,7 +38,8 @@ pub fn replicate(network: &Network) -> Network {
             }
         }
         Some(rewriter.graph.add_like(old.node(value), operator.clone(), &operands))
-    })
+    });
+    Network { kept_halos: kept_halos(&replicated), ..replicated }
 }
 
 /// Removes the replicas that have the tilings of their tensors.

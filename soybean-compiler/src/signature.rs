@@ -227,6 +227,14 @@ impl Signature {
         with_halo.fold(Halo::NONE, |halo, (at, dim)| halo.with(at, dim.halo.unwrap_or_default()))
     }
 
+    /// Returns the elements around its own part of an operand that a rank reads if all dims are
+    /// split.
+    #[must_use]
+    pub(crate) fn widest_halo(&self, operand: usize) -> Halo {
+        let with_halo = self.operands[operand].iter().enumerate().filter(|it| it.1.has_halo());
+        with_halo.fold(Halo::NONE, |halo, (at, dim)| halo.with(at, dim.halo.unwrap_or_default()))
+    }
+
     /// Returns the tiling of a tensor with these dims. An axis whose factor no dim carries is
     /// placed as `absent`. An axis of terms is one of partial sums if the tensor is of that set.
     fn tiling(

@@ -45,6 +45,32 @@ impl Halo {
         self.before[dim] + self.after[dim] > 0
     }
 
+    /// Returns the part of this halo that a rank has if it has `other` around the same part: all of
+    /// it if `other` is as wide everywhere. Otherwise, it is the sides along which `other` is as
+    /// wide, if there is one dim: along several dims, corners would be missing.
+    #[must_use]
+    pub fn within(&self, other: &Self) -> Self {
+        let is_whole = |dim: usize| {
+            self.before[dim] <= other.before[dim] && self.after[dim] <= other.after[dim]
+        };
+        if (0..MAX_RANK).all(is_whole) {
+            return *self;
+        }
+        let mut dims = (0..MAX_RANK).filter(|&dim| self.is_along(dim) || other.is_along(dim));
+        let (Some(dim), None) = (dims.next(), dims.next()) else { return Self::NONE };
+        let side = |own: usize, other: usize| if own <= other { own } else { 0 };
+        let before = side(self.before[dim], other.before[dim]);
+        Self::NONE.with(dim, [before, side(self.after[dim], other.after[dim])])
+    }
+
+    /// Returns this halo without a part of it.
+    #[must_use]
+    pub fn without(&self, part: &Self) -> Self {
+        let rest =
+            |dim: usize| [self.before[dim] - part.before[dim], self.after[dim] - part.after[dim]];
+        (0..MAX_RANK).fold(Self::NONE, |halo, dim| halo.with(dim, rest(dim)))
+    }
+
     /// Returns the axes that split dims with a halo.
     #[must_use]
     pub fn axes(&self, tile: &Tile) -> AxisSet {
@@ -201,6 +227,26 @@ mod tests {
             }
         }
         assert!(n_checked > 200, "{n_checked}");
+    }
+
+    #[test]
+    fn a_halo_within_another_is_its_sides_unless_corners_are_missing() {
+        let along = |dim, sides| Halo::NONE.with(dim, sides);
+        let one = along(1, [2, 3]);
+        for (other, within) in [
+            (one, one),
+            (along(1, [2, 4]), one),
+            (along(1, [2, 1]), along(1, [2, 0])),
+            (along(1, [1, 3]), along(1, [0, 3])),
+            (along(2, [2, 3]), Halo::NONE),
+            (one.with(2, [1, 1]), one),
+            (along(1, [2, 1]).with(2, [1, 1]), Halo::NONE),
+            (Halo::NONE, Halo::NONE),
+        ] {
+            assert_eq!(one.within(&other), within, "{other}");
+        }
+        assert_eq!(one.without(&along(1, [2, 0])), along(1, [0, 3]));
+        assert!(one.without(&one).is_none());
     }
 
     #[test]

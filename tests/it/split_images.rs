@@ -113,3 +113,30 @@ fn few_images_are_planned_with_halos() {
     }
     assert!(n_all >= 20, "{n_all}");
 }
+
+/// Two layers exchange a halo each, and the gradient of the first one's result one more. Gradients
+/// of filters use the borders that their layer has kept.
+#[test]
+fn dilated_sequences_and_volumes_exchange_each_halo_once() {
+    type Case = (&'static str, &'static [usize], [&'static [usize]; 2], &'static [usize]);
+    let cases: [Case; 2] = [
+        ("conv1d", &[1, 2, 96], [&[4, 2, 3], &[4, 4, 3]], &[1, 4, 4, 1]),
+        ("conv3d", &[1, 2, 4, 48, 6], [&[4, 2, 3, 3, 3], &[4, 4, 3, 3, 3]], &[1, 1, 1, 1]),
+    ];
+    for (n_gpus, (operator, shape, filters, settings)) in
+        [2, 3, 4, 8].into_iter().flat_map(|n_gpus| cases.map(|it| (n_gpus, it)))
+    {
+        let mut model = Model::new(shape);
+        for filter in filters {
+            let filter = model.parameter(filter);
+            model.apply(operator, &[vec![filter], integers(settings)].concat());
+            model.apply("tanh", &[]);
+        }
+        let loss = model.loss();
+        let search = SearchRequest::from(Strategy::Auto);
+        let planned = finished(model, loss, n_gpus, search, Precision::F32).unwrap();
+        let planned = planned.expect("sequences and volumes can be split over the devices");
+        compare(&planned, shape).unwrap_or_else(|it| unreachable!("{operator}, {n_gpus}: {it}"));
+        assert_eq!(n_exchanges(&planned.compiled.program), 3, "{operator}, {n_gpus}");
+    }
+}

@@ -3,8 +3,8 @@
 //! A program point is a task with a kernel, in the order that needs the least memory
 //! ([`crate::overlap::Order::Lean`]). A tensor that is live across it is in memory as it is stored.
 //! The kernel's operands and result are in the tilings of its partitioning. Not counted are buffers
-//! within an operand's conversion, updates, and gaps between buffers, so programs hold a little
-//! more.
+//! within an operand's conversion, halos, updates, and gaps between buffers, so programs hold a
+//! little more.
 
 use std::{collections::BTreeMap, ops::Range};
 

@@ -110,9 +110,14 @@ impl Lowering<'_> {
                 let shape = halo.local_shape(&tile, &self.tiled.mesh);
                 let part = self.in_tiling(operand, tiling);
                 let outside = self.tiled.outside(value, position);
-                let exchange = halo_exchange(node.shape, node.dtype, outside, tiling, halo);
-                let Some(exchange) = exchange else { return (part, (tile, shape)) };
-                (self.communicate(operand, &[exchange], part, None), (tile, shape))
+                let read = (value, position);
+                let received = halo.without(&self.tiled.kept_halo(read));
+                let exchange = halo_exchange(node.shape, node.dtype, outside, tiling, received);
+                let part = self.communicate(operand, exchange.as_slice(), part, None);
+                let with_received = received.local_shape(&tile, &self.tiled.mesh);
+                let part = self.with_borders(read, with_received, part);
+                self.keep_borders(read, tiling, halo, part);
+                (part, (tile, shape))
             })
             .unzip()
     }

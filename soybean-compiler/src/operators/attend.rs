@@ -107,8 +107,9 @@ impl Attend {
     /// `group` heads of queries share keys.
     ///
     /// Between two neighbors, a halo of `w` rows moves keys and values once forward. For gradients,
-    /// it moves them twice, and the queries and gradients of each head once: `(6 + 2 group) w`
-    /// rows. To gather `n` keys and values moves `2 n`, and to add up their gradients perhaps more.
+    /// it moves them twice if ranks keep no halos, and the queries and gradients of each head once:
+    /// `(6 + 2 group) w` rows. To gather `n` keys and values moves `2 n`, and to add up their
+    /// gradients perhaps more.
     pub(crate) fn has_short_window(&self, group: usize) -> bool {
         let is_plain = !self.has_segments && !self.has_bias && self.score.is_none();
         let is_short = |window: usize| (window - 1).saturating_mul(3 + group) <= self.queries;

@@ -7,10 +7,14 @@ use std::{
 };
 
 use soybean_minsum::PairwiseProblem;
+use soybean_plan::Tiling;
 
 use super::{
     instance::AccessTable,
-    problem::{AccessEdge, Label, Plan, TableKey, TilingProblem, Variable},
+    problem::{
+        AccessEdge, Label, Plan, TableKey, TilingProblem, Variable,
+        halo_edge::{HaloEdge, HaloTable},
+    },
 };
 
 /// Candidate labels of each variable. Equal variables share a list, and equal edges a table.
@@ -73,7 +77,16 @@ impl<'a> Candidates<'a> {
     pub(super) fn n_entries(&self) -> usize {
         let mut keys: BTreeSet<TableKey> = BTreeSet::new();
         let edges = self.problem.edges.iter().filter(|it| keys.insert(self.key(it)));
-        edges.map(|it| self.list(it.tensor).len() * self.list(it.operator).len()).sum()
+        let edges = edges.map(|it| [it.tensor, it.operator]);
+        let mut keys = BTreeSet::new();
+        let of_halos = self.problem.halo_edges.iter().filter(|it| keys.insert(self.halo_key(it)));
+        let of_halos = of_halos.map(|it| [it.earlier, it.later]);
+        edges.chain(of_halos).map(|it| self.list(it[0]).len() * self.list(it[1]).len()).sum()
+    }
+
+    /// Returns what the table of a halo edge depends on.
+    fn halo_key<'e>(&self, edge: &'e HaloEdge) -> (&'e [usize], [usize; 2]) {
+        (&edge.accesses, [edge.earlier, edge.later].map(|it| self.list_of[it]))
     }
 
     fn key(&self, edge: &AccessEdge) -> TableKey {
@@ -96,10 +109,39 @@ impl<'a> Candidates<'a> {
             });
             edge.edge(Rc::clone(table))
         };
+        let mut known = BTreeMap::new();
+        let mut halo_edge = |edge: &'a HaloEdge| {
+            let table = known.entry(self.halo_key(edge)).or_insert_with(|| self.halo_table(edge));
+            edge.edge(Rc::clone(table))
+        };
         PairwiseProblem {
             unary: (0..self.list_of.len()).map(of_variable).collect(),
-            edges: problem.edges.iter().map(&mut edge).collect(),
+            edges: problem
+                .edges
+                .iter()
+                .map(&mut edge)
+                .chain(problem.halo_edges.iter().map(&mut halo_edge))
+                .collect(),
         }
+    }
+
+    fn halo_table(&self, edge: &HaloEdge) -> Rc<[i64]> {
+        let problem = self.problem;
+        let of_access = |&at: &usize| {
+            let access = &problem.accesses[at];
+            let needed = |access, it: &Label| problem.accessed_tiling(access, it.partitioning());
+            let source = problem.halo_source(access);
+            let later = |it: &Label| {
+                let tiling = needed(access, it);
+                (tiling, problem.costs_of_shared_halo(&problem.cost_model, at, tiling))
+            };
+            HaloTable {
+                earlier: self.list(edge.earlier).iter().map(|it| needed(source, it)).collect(),
+                later: self.list(edge.later).iter().map(later).collect(),
+            }
+        };
+        let accesses: Vec<HaloTable<Tiling>> = edge.accesses.iter().map(of_access).collect();
+        HaloTable::sum(&accesses)
     }
 
     fn table(&self, edge: &AccessEdge, tilings: &[Label], partitionings: &[Label]) -> Rc<[i64]> {

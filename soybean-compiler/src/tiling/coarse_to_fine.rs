@@ -249,7 +249,9 @@ impl Refinement<'_> {
 
     /// Returns the work of making distinct tables with this many entries in all.
     fn work_of_tables(&self, n_entries: usize) -> u64 {
-        ENTRY_WORK * n_entries as u64 + EDGE_WORK * self.parent.problem.edges.len() as u64
+        let problem = self.parent.problem;
+        let n_edges = problem.edges.len() + problem.halo_edges.len();
+        ENTRY_WORK * n_entries as u64 + EDGE_WORK * n_edges as u64
     }
 
     /// Improves the plan until no change of one block per variable helps. All variables change

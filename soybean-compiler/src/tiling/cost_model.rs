@@ -231,7 +231,8 @@ const MAX_TICKS: f64 = (1_u64 << 42) as f64;
 
 impl TimeModel {
     /// Slices take no time here, because those of one tensor are shared by all its readers.
-    /// Dividing a tensor among ranks that add it to their terms takes no time either.
+    /// Dividing a tensor among ranks that add it to their terms takes no time either, and neither
+    /// does cutting off and adding borders that ranks keep.
     #[expect(clippy::cast_possible_truncation, reason = "seven digits are more than is known")]
     fn conversion(&self, splits: &LegalSplits, changes: &[ConversionStep]) -> ConversionCost {
         let n_ranks = self.topology.mesh().n_ranks() as f64;

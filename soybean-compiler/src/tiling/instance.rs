@@ -4,22 +4,23 @@
 //! Tables are made only for the labels that a search asks for. Equal edges share a table, because
 //! layers repeat.
 
+mod halos;
+
 use std::{cell::RefCell, collections::BTreeMap, rc::Rc};
 
 use soybean_minsum::{Edge, Interner, PairwiseProblem};
 
+use halos::halo_costs;
+
 use super::{
     dominance::is_known,
     orbits::OrbitCosts,
-    problem::{Access, AccessEdge, Label, Plan, TableKey, TilingProblem, Variable},
+    problem::{AccessEdge, Label, Plan, TableKey, TilingProblem, Variable},
     resolution::Resolution,
     splittable::enumerate_partitionings,
     tiling_space::TilingSpace,
 };
-use crate::{
-    signature::{Dim, Partitioning},
-    value::Value,
-};
+use crate::{signature::Partitioning, value::Value};
 
 /// A problem with the labels that a resolution distinguishes.
 pub(super) struct Instance<'a> {
@@ -33,7 +34,7 @@ pub(super) struct Instance<'a> {
     /// needs or gives.
     positions: Vec<Rc<[usize]>>,
     /// For each access and each partitioning of its operator, the cost of the halo; empty without
-    /// halos.
+    /// halos, and where it is a cost of a halo edge.
     halos: Vec<Rc<[i64]>>,
     /// The kernel costs of the partitionings of each task and operator kind, computed once.
     kernels: RefCell<BTreeMap<(usize, usize), Vec<i64>>>,
@@ -197,8 +198,9 @@ impl<'a> Instance<'a> {
 
     /// Returns the number of entries of all tables over the kept labels.
     pub(super) fn n_entries(&self, kept: &[Vec<usize>]) -> usize {
-        let edges = self.problem.edges.iter();
-        edges.map(|it| kept[it.tensor].len() * kept[it.operator].len()).sum()
+        let edges = self.problem.edges.iter().map(|it| [it.tensor, it.operator]);
+        let of_halos = self.problem.halo_edges.iter().map(|it| [it.earlier, it.later]);
+        edges.chain(of_halos).map(|it| kept[it[0]].len() * kept[it[1]].len()).sum()
     }
 
     fn unary_cost(&self, variable: usize, label: usize) -> i64 {
@@ -272,6 +274,7 @@ impl<'a> Instance<'a> {
             let table = known.entry(key).or_insert_with(|| self.table(edge, rows, columns));
             edges.push(edge.edge(Rc::clone(table)));
         }
+        edges.extend(self.halo_edges(kept, &of_kept));
         PairwiseProblem { unary, edges }
     }
 
@@ -295,24 +298,6 @@ impl<'a> Instance<'a> {
             accesses.iter().map(|it| it.cost(row, column)).sum::<i64>() + memory_price
         })
     }
-}
-
-/// Returns the costs of the halos that partitionings need at an access; none if no dim has one.
-/// They depend on the number of axes of each class that split a dim, so orbits have them, too.
-fn halo_costs(
-    problem: &TilingProblem<'_>,
-    access: &Access,
-    partitionings: &[Partitioning],
-) -> Rc<[i64]> {
-    let signature = &problem.operator_kinds[access.operator_kind].signature;
-    if !signature.dims(access.operand).iter().any(Dim::has_halo) {
-        return Rc::new([]);
-    }
-    let cost = |it: &Partitioning| {
-        let tiling = problem.accessed_tiling(access, it);
-        problem.cost_of_halo(&problem.cost_model, access, tiling)
-    };
-    partitionings.iter().map(cost).collect()
 }
 
 /// The costs of an access for some tilings and partitionings. Many partitionings need a tensor in

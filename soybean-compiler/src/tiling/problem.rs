@@ -2,7 +2,8 @@
 //!
 //! Every tensor has a variable for its tiling, and every operator one for its partitioning. An edge
 //! connects an operator with a tensor that it reads or writes: their labels determine a conversion,
-//! and so a cost.
+//! and so a cost. Another kind of edge connects two operators of which one may use the halo that
+//! the other has fetched ([`halo_edge`]).
 //!
 //! Costs are integers: [`UNIT`] for each byte that an update (in inference, a prediction) moves
 //! over all ranks, or for each tick of time. If steps share an update, conversions count once for
@@ -12,6 +13,7 @@
 
 pub(super) mod builder;
 mod costs;
+pub(super) mod halo_edge;
 
 use std::sync::Arc;
 
@@ -22,7 +24,7 @@ use super::{
     dominance::needless_splits,
     guided::ExposedShares,
     multipliers::MemoryMultipliers,
-    problem::builder::computed_by,
+    problem::{builder::computed_by, halo_edge::HaloEdge},
     splittable::{Redundancy, SplittableFactors, completed},
     tiled::TiledNetwork,
     tiling_space::LegalSplits,
@@ -53,6 +55,8 @@ pub(super) struct TilingProblem<'a> {
     /// The accesses of tensors by operators.
     pub(super) edges: Vec<AccessEdge>,
     pub(super) accesses: Vec<Access>,
+    /// The operators that may use each other's halos.
+    pub(super) halo_edges: Vec<HaloEdge>,
     /// The distinct sets of legal splits of tensors.
     pub(super) tensor_kinds: Vec<LegalSplits>,
     pub(super) operator_kinds: Vec<OperatorKind>,
@@ -152,6 +156,9 @@ pub(super) struct Access {
     pub(super) is_replica: bool,
     /// True if the tensor is kept from step to step, or only updates read it.
     pub(super) is_kept: bool,
+    /// The access of an earlier operator whose halo this one may use. Its halo is then a cost of a
+    /// [`HaloEdge`].
+    pub(super) halo_source: Option<usize>,
 }
 
 impl<'a> TilingProblem<'a> {

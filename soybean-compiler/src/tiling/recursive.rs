@@ -108,7 +108,8 @@ impl CutOptions {
 }
 
 /// Returns the costs of one cut, in parts of an element. All groups of ranks have equal costs, so
-/// their number does not matter. Conversions that only evaluations need count little.
+/// their number does not matter. Conversions that only evaluations need count little. Halos count
+/// for each operator that needs them, also where it uses those of an earlier one.
 fn costs_of_cut(
     problem: &TilingProblem<'_>,
     options: &[CutOptions],

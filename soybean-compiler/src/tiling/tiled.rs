@@ -6,6 +6,7 @@ use soybean_plan::{Collective, Combine, Halo, Mesh, Shape, Tile, Tiling};
 
 use super::conversion::{halo_exchange, route};
 use crate::{
+    kept_halos::Read,
     network::Network,
     operator::Rules,
     operators::attend::Attend,
@@ -37,7 +38,7 @@ pub struct Conversion {
     pub from: Tiling,
     /// The tiling after.
     pub to: Tiling,
-    /// The elements around its part that a rank has after.
+    /// The elements around its part that a rank receives, without those that it kept.
     pub halo: Halo,
     /// The combination of partial results.
     pub combine: Combine,
@@ -89,7 +90,9 @@ impl TiledNetwork {
                 return self.conversion(operand, [from, from], Combine::Sum, NO_HALO);
             }
             let to = signature.operand_tiling(position, partitioning);
-            let halo = (signature.halo(Some(position), &to), self.outside(value, position));
+            let halo = signature.halo(Some(position), &to);
+            let received = halo.without(&self.kept_halo((value, position)));
+            let halo = (received, self.outside(value, position));
             // What is stored as partial results is a sum.
             self.conversion(operand, [from, to], Combine::Sum, halo)
         };
@@ -172,6 +175,19 @@ impl TiledNetwork {
     pub(crate) fn ranks_at_work(&self, form: &Partitioning) -> usize {
         let is_split = |axis: &usize| form.0[*axis].is_some_and(|it| set_of_terms(it).is_none());
         self.mesh.group_size((0..form.0.len()).filter(is_split).collect())
+    }
+
+    /// Returns the part of an operand's halo that ranks kept from the read of an earlier operator:
+    /// see [`Network::kept_halos`].
+    pub(crate) fn kept_halo(&self, read: Read) -> Halo {
+        let Some(&source) = self.network.kept_halos.get(&read) else { return Halo::NONE };
+        let needed = |(value, position): Read| {
+            let (signature, partitioning) = self.signature(value);
+            let tiling = signature.operand_tiling(position, partitioning);
+            (tiling, signature.halo(Some(position), &tiling))
+        };
+        let ((tiling, halo), (of_source, wide)) = (needed(read), needed(source));
+        if tiling == of_source { halo.within(&wide) } else { Halo::NONE }
     }
 
     /// Returns the function whose identity an operand's halo holds outside the tensor.

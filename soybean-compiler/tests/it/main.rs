@@ -18,6 +18,7 @@ mod figures;
 mod graph;
 mod halos;
 mod inference;
+mod kept_halos;
 mod linear_operators;
 mod lowering;
 mod memory;

@@ -84,15 +84,14 @@ fn ranks_exchange_one_window_of_rows() {
             for it in kernels(&halos) {
                 assert_eq!((it.halo, it.is_part), (Some(before), true), "{n_gpus}");
             }
-            // Forward, keys and values; backward, both on both sides, and for each head queries
-            // and gradients after the part. A halo ends where the sequence ends.
+            // Forward, keys and values before the part; backward, both after it, and for each head
+            // queries and gradients. A halo ends where the sequence ends.
             let rows = |before: usize, after: usize| -> usize {
                 let part = TOKENS / n_gpus;
                 let starts = (0..n_gpus).map(|it| it * part);
                 starts.map(|it| it.min(before) + (TOKENS - it - part).min(after)).sum()
             };
-            let n_rows =
-                2 * rows(before, 0) + 2 * rows(before, before) + 2 * n_heads * rows(0, before);
+            let n_rows = 2 * rows(before, 0) + 2 * (1 + n_heads) * rows(0, before);
             let expected = (n_rows * WIDTH * DType::F32.bytes()) as u64;
             assert_eq!(bytes_of_attention(&halos), expected, "{n_heads} {window} {n_gpus}");
             // Without a window, all keys are gathered.

@@ -24,10 +24,21 @@ pub(crate) fn call(builder: &mut Builder, operator: &str, arguments: &[Argument]
 
 /// Compiles a model with the optimizer of this name.
 pub(crate) fn compiled(builder: Builder, loss: Value, n_gpus: usize, updates: &str) -> Compiled {
+    searched(builder, loss, n_gpus, SearchRequest::default(), updates)
+}
+
+/// Compiles a model with these options of the search.
+pub(crate) fn searched(
+    builder: Builder,
+    loss: Value,
+    n_gpus: usize,
+    search: SearchRequest,
+    updates: &str,
+) -> Compiled {
     let options = Options {
         name: "model".to_owned(),
         n_gpus,
-        search: SearchRequest::default(),
+        search,
         precision: Precision::F32,
         optimizer: optimizer(updates, &[]).unwrap(),
     };

@@ -104,7 +104,7 @@ pub(crate) fn program_seconds(found: &SearchResult) -> f64 {
     let topology = found.topology.as_ref().unwrap();
     let is_copy = |kernel: &Kernel| match kernel {
         Kernel::Communicate(_) => kernel.transfer().is_none(),
-        other => matches!(other, Kernel::Pad(_)),
+        other => matches!(other, Kernel::Pad(_) | Kernel::Concatenate(_)),
     };
     let steps = program.train[0].iter().filter(|it| !is_copy(&program.kernels[it.kernel]));
     steps.map(|it| topology.step_seconds(&program, it)).sum()

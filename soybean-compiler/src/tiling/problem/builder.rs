@@ -6,8 +6,9 @@ use std::{collections::BTreeMap, sync::Arc};
 use soybean_minsum::Interner;
 use soybean_plan::Mesh;
 
-use super::{Access, AccessEdge, OperatorKind, TilingProblem, UNIT, Variable, bytes_of};
+use super::{Access, AccessEdge, HaloEdge, OperatorKind, TilingProblem, UNIT, Variable, bytes_of};
 use crate::{
+    kept_halos::Read,
     network::Network,
     operators::attend::Attend,
     partial_sums::{Idle, PartialSums},
@@ -41,6 +42,7 @@ impl<'a> TilingProblem<'a> {
                 variables: Vec::new(),
                 edges: Vec::new(),
                 accesses: Vec::new(),
+                halo_edges: Vec::new(),
                 tensor_kinds: Vec::new(),
                 operator_kinds: Vec::new(),
                 cost_model: Arc::new(CostModel::Bytes),
@@ -54,6 +56,7 @@ impl<'a> TilingProblem<'a> {
             is_kept: network.kept_aside(),
             partial_sums: PartialSums::of(network, mesh.n_ranks()),
             accesses: BTreeMap::new(),
+            halo_reads: BTreeMap::new(),
             edge_kinds: Interner::default(),
             tensor_kinds: BTreeMap::new(),
         };
@@ -96,6 +99,8 @@ struct ProblemBuilder<'a> {
     is_kept: Vec<bool>,
     partial_sums: PartialSums,
     accesses: BTreeMap<Access, usize>,
+    /// The variable and the access of each read that may have a halo.
+    halo_reads: BTreeMap<Read, [usize; 2]>,
     edge_kinds: Interner<Vec<usize>>,
     tensor_kinds: BTreeMap<(Vec<usize>, Vec<bool>, Idle), usize>,
 }
@@ -170,6 +175,7 @@ impl ProblemBuilder<'_> {
         let is_replica = network.graph.is_replica(user);
         let operands = network.graph.operands(user).into_iter().enumerate();
         let mut accesses: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+        let mut of_halos: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
         let mut total = 0;
         for (value, operand) in operands.map(|(at, it)| (it, Some(at))).chain([(user, None)]) {
             let (tensor, bytes) = (tensors[value.index()], bytes_of(network, value));
@@ -180,6 +186,9 @@ impl ProblemBuilder<'_> {
             let Variable::Tensor { tensor_kind, .. } = self.problem.variables[tensor] else {
                 unreachable!("the variable of a tensor")
             };
+            let has_halo = self.problem.operator_kinds[operator_kind].may_have_halo(operand);
+            let read = operand.map(|at| (user, at)).filter(|_| has_halo);
+            let source = read.and_then(|it| self.halo_source(it));
             let access = self.add_access(Access {
                 tensor_kind,
                 bytes,
@@ -188,12 +197,18 @@ impl ProblemBuilder<'_> {
                 weight,
                 is_replica,
                 is_kept: self.is_kept[value.index()],
+                halo_source: source.map(|[_, access]| access),
             });
-            let kind = &self.problem.operator_kinds[operator_kind];
+            if let Some([earlier, _]) = source {
+                of_halos.entry(earlier).or_default().push(access);
+            }
+            self.halo_reads.extend(read.map(|it| (it, [operator, access])));
             // A halo moves at most one more copy of the tensor to every rank.
-            total += if kind.may_have_halo(operand) { 2 * bytes } else { bytes };
+            total += if has_halo { 2 * bytes } else { bytes };
             accesses.entry(tensor).or_default().push(access);
         }
+        let halo_edge = |(earlier, accesses)| HaloEdge { earlier, later: operator, accesses };
+        self.problem.halo_edges.extend(of_halos.into_iter().map(halo_edge));
         for (tensor, accesses) in accesses {
             let kind = self.edge_kinds.number(accesses.clone());
             self.problem.edges.push(AccessEdge { tensor, operator, accesses, kind });
@@ -217,12 +232,26 @@ impl ProblemBuilder<'_> {
         };
         let is_kept = self.is_kept[value.index()];
         let (operand, is_replica) = (None, false);
-        let access =
-            Access { tensor_kind, bytes, operator_kind, operand, weight, is_replica, is_kept };
+        let halo_source = None;
+        let access = Access {
+            tensor_kind,
+            bytes,
+            operator_kind,
+            operand,
+            weight,
+            is_replica,
+            is_kept,
+            halo_source,
+        };
         let accesses = vec![self.add_access(access)];
         let kind = self.edge_kinds.number(accesses.clone());
         self.problem.edges.push(AccessEdge { tensor, operator, accesses, kind });
         bytes
+    }
+
+    /// Returns the variable and the access of the earlier read whose halo a read may use.
+    fn halo_source(&self, read: Read) -> Option<[usize; 2]> {
+        self.halo_reads.get(self.problem.network.kept_halos.get(&read)?).copied()
     }
 
     fn add_access(&mut self, access: Access) -> usize {

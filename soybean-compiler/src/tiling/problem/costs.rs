@@ -1,8 +1,8 @@
 //! The costs of plans: of a whole plan, of a label, and of the labels of an edge.
 
-use soybean_plan::{Shape, Tile, Tiling};
+use soybean_plan::{Halo, Shape, Tile, Tiling};
 
-use super::{Access, AccessEdge, Label, TilingProblem, Variable};
+use super::{Access, AccessEdge, HaloEdge, Label, TilingProblem, Variable};
 use crate::{
     signature::Partitioning,
     tiling::cost_model::{ConversionCost, CostModel},
@@ -27,8 +27,13 @@ impl TilingProblem<'_> {
                 (plan[edge.tensor].tiling(), plan[edge.operator].partitioning());
             self.cost_of_edge(cost_model, edge, tiling, partitioning)
         };
+        let of_halos = |edge: &HaloEdge| {
+            let [earlier, later] = [edge.earlier, edge.later].map(|it| plan[it].partitioning());
+            self.cost_of_halo_edge(cost_model, edge, earlier, later)
+        };
         plan.iter().enumerate().map(of_choice).sum::<i64>()
             + self.edges.iter().map(of_pair).sum::<i64>()
+            + self.halo_edges.iter().map(of_halos).sum::<i64>()
     }
 
     /// Returns the unary cost of a label.
@@ -71,19 +76,40 @@ impl TilingProblem<'_> {
             + self.memory_price_of_labels(edge, tiling, partitioning)
     }
 
-    /// Returns the cost of the halo of the tensor in the tiling that an access needs.
-    pub(in crate::tiling) fn cost_of_halo(
+    /// Returns the halo of the tensor in the tiling that an access needs.
+    pub(super) fn halo(&self, access: &Access, tiling: Tiling) -> Halo {
+        match access.operand {
+            Some(_) => {
+                self.operator_kinds[access.operator_kind].signature.halo(access.operand, &tiling)
+            }
+            None => Halo::NONE,
+        }
+    }
+
+    /// Returns the cost of the halo of the tensor in the tiling that an access needs, if it uses no
+    /// other halo.
+    pub(in crate::tiling) fn cost_of_own_halo(
         &self,
         cost_model: &CostModel,
         access: &Access,
         tiling: Tiling,
     ) -> i64 {
-        let signature = &self.operator_kinds[access.operator_kind].signature;
-        let Some(operand) = access.operand else { return 0 };
-        let halo = signature.halo(Some(operand), &tiling);
-        if halo.is_none() {
-            return 0;
+        match access.halo_source {
+            Some(_) => 0,
+            None => self.cost_of_halo(cost_model, access, tiling, self.halo(access, tiling)),
         }
+    }
+
+    /// Returns the cost of receiving a halo at an access.
+    pub(super) fn cost_of_halo(
+        &self,
+        cost_model: &CostModel,
+        access: &Access,
+        tiling: Tiling,
+        halo: Halo,
+    ) -> i64 {
+        let signature = &self.operator_kinds[access.operator_kind].signature;
+        let Some(operand) = access.operand.filter(|_| !halo.is_none()) else { return 0 };
         let shape: Shape = signature.operands[operand].iter().map(|dim| dim.extent).collect();
         let tile = Tile::new(shape, tiling);
         let element_bytes = access.bytes / shape.n_elements() as u64;
@@ -102,7 +128,7 @@ impl TilingProblem<'_> {
         tiling: Tiling,
         other: Tiling,
     ) -> i64 {
-        let of_halo = self.cost_of_halo(cost_model, access, other);
+        let of_halo = self.cost_of_own_halo(cost_model, access, other);
         if tiling == other {
             return of_halo;
         }

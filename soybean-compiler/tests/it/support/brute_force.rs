@@ -5,10 +5,14 @@
 //! added and remaining operators share, the least bytes of the added operators are kept. Nothing is
 //! ruled out by any other argument.
 
-use std::{cell::RefCell, collections::BTreeMap, rc::Rc};
+use std::{
+    cell::RefCell,
+    collections::{BTreeMap, BTreeSet},
+    rc::Rc,
+};
 
 use soybean_compiler::{
-    Network, Value,
+    Network, Read, Value,
     graph::Source,
     operator::Phase,
     signature::{Dim, Partitioning, Signature},
@@ -19,9 +23,30 @@ use soybean_plan::{Combine, Mesh, Placement, Tile, Tiling};
 use super::forms::{all_forms, may_be_stored_so};
 
 /// Returns the least bytes of an update, or in inference of a prediction, or `None` if that takes
-/// tables of more entries than `limit`.
+/// tables of more entries than `limit`. If halos are kept, it is the least of the plans in which
+/// each operator that fetches one needs a given tiling, over all these tilings.
 pub(crate) fn least_bytes(network: &Network, mesh: &Mesh, limit: usize) -> Option<u64> {
-    least(&Tensors::new(network, mesh), limit)
+    let mut all = vec![Tensors::new(network, mesh)];
+    let sources: BTreeSet<Read> = network.kept_halos.values().copied().collect();
+    for (value, at) in sources {
+        let signature = signature(&all[0], value);
+        let tilings: BTreeSet<Tiling> = all_forms(network, value, mesh)
+            .iter()
+            .map(|it| signature.operand_tiling(at, it))
+            .collect();
+        let with = |one: &Tensors<'_>| {
+            let extended = |&tiling: &Tiling| {
+                let fetched = one.fetched.iter().map(|(&read, &it)| (read, it));
+                Tensors {
+                    fetched: fetched.chain([((value, at), tiling)]).collect(),
+                    ..Tensors::new(network, mesh)
+                }
+            };
+            tilings.iter().map(extended).collect::<Vec<_>>()
+        };
+        all = all.iter().flat_map(with).collect();
+    }
+    all.iter().map(|it| least(it, limit)).collect::<Option<Vec<u64>>>()?.into_iter().min()
 }
 
 /// Returns the least bytes of the plans in which no operator works on partial sums.
@@ -95,6 +120,8 @@ struct Tensors<'a> {
     is_greedy: bool,
     /// True if operators may work on partial sums.
     has_terms: bool,
+    /// The tilings in which operators read what they fetch a halo of, if the halo is kept.
+    fetched: BTreeMap<Read, Tiling>,
 }
 
 /// An access of a value: as an operand at a position, or as a result, and how often an update has
@@ -144,7 +171,8 @@ impl<'a> Tensors<'a> {
         let tensor_of = values.iter().map(|it| source_of.get(it).unwrap_or(it).index()).collect();
         let tilings = values.iter().map(|&it| all_tilings(network, mesh, it)).collect();
         let (known, phases) = (RefCell::default(), phases(network));
-        Self { network, mesh, tensor_of, tilings, known, phases, is_greedy: false, has_terms: true }
+        let (is_greedy, has_terms, fetched) = (false, true, BTreeMap::new());
+        Self { network, mesh, tensor_of, tilings, known, phases, is_greedy, has_terms, fetched }
     }
 
     /// Returns the operands that an operator reads in training, by position, and the value that it
@@ -283,6 +311,9 @@ fn least_of_operator(all: &Tensors<'_>, value: Value) -> Table {
     let mut table = Table { least: vec![u64::MAX; all.n_entries(&tensors)], tensors };
     let mut forms = all_forms(all.network, value, all.mesh);
     forms.retain(|it| all.has_terms || !it.has_terms());
+    for (&(_, at), tiling) in all.fetched.iter().filter(|it| it.0.0 == value) {
+        forms.retain(|it| signature(all, value).operand_tiling(at, it) == *tiling);
+    }
     for form in forms {
         let nothing = Table { tensors: Vec::new(), least: vec![0] };
         let of_tensors = table.tensors.iter().map(|&it| of_tensor(all, value, &form, it));
@@ -306,11 +337,40 @@ fn of_tensor(all: &Tensors<'_>, value: Value, form: &Partitioning, tensor: usize
             Some(at) => all.conversions(used, signature.operand_tiling(at, form), false),
             None => all.conversions(used, signature.result_tiling(form), true),
         };
-        let of_halo =
-            operand.map_or(0, |at| bytes_of_halo(all, used, &signature.operands[at], form));
+        let of_halo = operand.map_or(0, |at| {
+            let tiling = signature.operand_tiling(at, form);
+            bytes_of_halo(all, used, &without_kept(all, (value, at), tiling), form)
+        });
         least.iter_mut().zip(bytes.iter()).for_each(|(sum, it)| *sum += n_times * (it + of_halo));
     }
     Table { tensors: vec![tensor], least }
+}
+
+/// Returns the dims of an operand with the halos that ranks fetch, in this tiling. If the source of
+/// the halo needs the same tiling, ranks have its halo. Of several dims, they have all or nothing,
+/// because corners would be missing.
+fn without_kept(all: &Tensors<'_>, read: Read, tiling: Tiling) -> Vec<Dim> {
+    let dims = |(value, at): Read| signature(all, value).operands[at].clone();
+    let needed = dims(read);
+    let Some(source) = all.network.kept_halos.get(&read) else { return needed };
+    if all.fetched.get(source) != Some(&tiling) {
+        return needed;
+    }
+    let is_split = |dim: &usize| !tiling.axes_of(*dim).is_empty();
+    let split: Vec<usize> = (0..needed.len()).filter(is_split).collect();
+    let (sides, had) = (|dims: &[Dim], at: usize| dims[at].halo.unwrap_or_default(), dims(*source));
+    let rest = |&at: &usize| {
+        let [own, had] = [sides(&needed, at), sides(&had, at)];
+        [0, 1].map(|side| if own[side] <= had[side] { 0 } else { own[side] })
+    };
+    let rests: Vec<[usize; 2]> = split.iter().map(rest).collect();
+    let has_halo = |at: &usize| sides(&needed, *at) != [0; 2] || sides(&had, *at) != [0; 2];
+    let is_one = split.iter().filter(|it| has_halo(it)).count() == 1;
+    let mut fetched = needed.clone();
+    if is_one || rests.iter().all(|it| *it == [0; 2]) {
+        split.iter().zip(rests).for_each(|(&at, rest)| fetched[at].halo = Some(rest));
+    }
+    fetched
 }
 
 /// Returns the bytes of the elements within an operand that ranks read around their parts of it.

@@ -53,11 +53,56 @@ pub(crate) fn listed(plan: &Value) -> Vec<Conversion> {
     plan["ops"].as_array().unwrap().iter().flat_map(of_operator).collect()
 }
 
+/// A read of a tensor with a halo.
+struct HaloRead {
+    tensor: u64,
+    tiling: Vec<String>,
+    /// The halo if all dims are split.
+    widest: Halo,
+    halo: Halo,
+    /// True if minus infinity is outside the tensor.
+    is_of_maxima: bool,
+}
+
+impl HaloRead {
+    /// Returns the halo that ranks fetch. The first earlier read of the tensor with an equal halo
+    /// serves this one in the same tiling, or else the first with a wider halo, or with one that is
+    /// as wide on some side.
+    fn fetched(&self, earlier: &[Self]) -> Halo {
+        let is_alike =
+            |it: &&Self| it.tensor == self.tensor && it.is_of_maxima == self.is_of_maxima;
+        let alike: Vec<&Self> = earlier.iter().filter(is_alike).collect();
+        let left = |it: &Self| rest(&self.widest, &it.widest);
+        let is_wider = |it: &&&Self| left(it).values().all(|it| *it == [0; 2]);
+        let has_side = |it: &&&Self| left(it) != self.widest;
+        let equal = alike.iter().find(|it| it.widest == self.widest);
+        let wider = || alike.iter().find(is_wider);
+        let Some(source) = equal.or_else(wider).or_else(|| alike.iter().find(has_side)) else {
+            return self.halo.clone();
+        };
+        let mut fetched = rest(&self.halo, &source.halo);
+        fetched.retain(|_, sides| *sides != [0; 2]);
+        let dims: BTreeSet<&usize> = self.halo.keys().chain(source.halo.keys()).collect();
+        // Along several dims, corners would be missing.
+        let is_possible = fetched.is_empty() || dims.len() == 1;
+        if source.tiling == self.tiling && is_possible { fetched } else { self.halo.clone() }
+    }
+}
+
+/// Returns the sides of a halo along which another one is not as wide.
+fn rest(halo: &Halo, other: &Halo) -> Halo {
+    let of_dim = |(dim, sides): (&usize, &[usize; 2])| {
+        let had = other.get(dim).copied().unwrap_or_default();
+        (*dim, [0, 1].map(|it| if sides[it] <= had[it] { 0 } else { sides[it] }))
+    };
+    halo.iter().map(of_dim).collect()
+}
+
 /// Returns the conversions that follow from the tilings of tensors and the partitionings of
-/// operators: tensor, from, to and halo.
+/// operators: tensor, from, to and the halo that is fetched. All operators are those of a step.
 pub(crate) fn implied(plan: &Value) -> Vec<(u64, Vec<String>, Vec<String>, Halo)> {
     let tensors = tensors(plan);
-    let mut all = Vec::new();
+    let (mut all, mut earlier) = (Vec::new(), Vec::new());
     for operator in plan["ops"].as_array().unwrap() {
         let signature = operator["signature"].as_str().unwrap();
         let form = strings(&operator["form"]);
@@ -65,12 +110,22 @@ pub(crate) fn implied(plan: &Value) -> Vec<(u64, Vec<String>, Vec<String>, Halo)
         let inputs: Vec<u64> =
             operator["inputs"].as_array().unwrap().iter().map(|it| it.as_u64().unwrap()).collect();
         let parts = if inputs.is_empty() { vec![] } else { operands.split(',').collect() };
+        let mut reads = Vec::new();
         for (at, (input, dims)) in inputs.iter().zip(parts).enumerate() {
-            let (dims, mut halo) = without_halos(dims);
+            let (dims, widest) = without_halos(dims);
             let to = tiling(&dims, &form, Some(at));
+            let mut halo = widest.clone();
             halo.retain(|dim, _| to.contains(&format!("P{dim}")));
+            let is_of_maxima =
+                at == 0 && operator["name"].as_str().unwrap().starts_with("max-pool");
+            let (tensor, tiling) = (*input, to.clone());
+            let read = HaloRead { tensor, tiling, widest, halo, is_of_maxima };
+            let halo = read.fetched(&earlier);
             all.push((*input, tensors[input].tiling.clone(), to, halo));
+            reads.push(read);
         }
+        reads.retain(|it| !it.widest.is_empty());
+        earlier.append(&mut reads);
         let output = operator["output"].as_u64().unwrap();
         let from = tiling(&without_halos(result).0, &form, None);
         all.push((output, from, tensors[&output].tiling.clone(), Halo::new()));
