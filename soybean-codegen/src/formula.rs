@@ -168,6 +168,7 @@ fn binary(function: Binary, a: u16, b: u16) -> String {
         Binary::Power => format!("powf(r{a}, r{b})"),
         Binary::Equal | Binary::EqualIntegers => format!("r{a} == r{b} ? 1.0f : 0.0f"),
         Binary::Greater | Binary::GreaterInteger => format!("r{a} > r{b} ? 1.0f : 0.0f"),
+        Binary::GreaterOrEqual => format!("r{a} >= r{b} ? 1.0f : 0.0f"),
         // Signed integers that overflow are undefined in C.
         Binary::AddIntegers => format!("(int)((unsigned)r{a} + (unsigned)r{b})"),
         Binary::SubtractIntegers => format!("(int)((unsigned)r{a} - (unsigned)r{b})"),

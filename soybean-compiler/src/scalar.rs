@@ -172,6 +172,15 @@ impl ScalarBuilder {
         self.binary(function, x, y)
     }
 
+    /// Returns 1 where `x >= y`, else 0, also where one is NaN; both are numbers, or integers.
+    pub fn greater_or_equal(&mut self, x: Register, y: Register) -> Register {
+        if !self.is_integer(x) {
+            return self.binary(Binary::GreaterOrEqual, x, y);
+        }
+        let (is_greater, is_equal) = (self.greater(x, y), self.equal(x, y));
+        self.add(is_greater, is_equal)
+    }
+
     /// Returns whether a register holds an integer.
     pub fn is_integer(&self, register: Register) -> bool {
         match self.instructions[register as usize] {

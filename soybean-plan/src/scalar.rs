@@ -252,6 +252,8 @@ functions! {
         Equal = "eq",
         /// 1 where `x > y`, else 0.
         Greater = "gt",
+        /// 1 where `x >= y`, else 0.
+        GreaterOrEqual = "ge",
         /// 1 where two integers are equal, else 0.
         EqualIntegers = "eq.i32",
         /// 1 where the first of two integers is greater, else 0.
@@ -292,6 +294,7 @@ impl Binary {
             | Self::Power
             | Self::Equal
             | Self::Greater
+            | Self::GreaterOrEqual
             | Self::EqualIntegers
             | Self::GreaterInteger
             | Self::Noise => false,

@@ -104,6 +104,7 @@ fn keeps_unit(program: &ScalarProgram) -> bool {
                 | Binary::Maximum
                 | Binary::Equal
                 | Binary::Greater
+                | Binary::GreaterOrEqual
                 | Binary::EqualIntegers
                 | Binary::GreaterInteger
                 | Binary::AddIntegers

@@ -174,6 +174,7 @@ fn binary_terms(
         Binary::FloorDivide
         | Binary::Equal
         | Binary::Greater
+        | Binary::GreaterOrEqual
         | Binary::EqualIntegers
         | Binary::GreaterInteger
         | Binary::AddIntegers

@@ -193,6 +193,7 @@ fn binary(function: Binary, x: Known, y: Known) -> Known {
         Binary::Power => None,
         Binary::Equal
         | Binary::Greater
+        | Binary::GreaterOrEqual
         | Binary::EqualIntegers
         | Binary::GreaterInteger
         | Binary::Noise => Some(Sign::NotNegative),

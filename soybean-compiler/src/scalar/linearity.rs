@@ -78,6 +78,7 @@ fn of_instruction(
                 | Binary::Maximum
                 | Binary::Equal
                 | Binary::Greater
+                | Binary::GreaterOrEqual
                 | Binary::EqualIntegers
                 | Binary::GreaterInteger
                 | Binary::AddIntegers

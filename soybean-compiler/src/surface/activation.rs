@@ -127,8 +127,7 @@ fn elementwise(
 // The gradient flows where 0 < x < 6. A NaN stays NaN.
 fn relu6(it: &mut ScalarBuilder, x: Register) -> Register {
     let (positive, six) = (it.unary(Unary::Relu, x), it.constant(6.0));
-    let (is_above, is_six) = (it.greater(positive, six), it.equal(positive, six));
-    let is_high = it.add(is_above, is_six);
+    let is_high = it.greater_or_equal(positive, six);
     it.select(is_high, six, positive)
 }
 

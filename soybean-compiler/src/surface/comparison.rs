@@ -53,10 +53,17 @@ pub(super) const TABLE: &[Row] = &[
         comparable,
         compare,
         ORDER,
-        |it: &mut ScalarBuilder, x, y| not_less(it, y, x)
+        |it: &mut ScalarBuilder, x, y| it.greater_or_equal(y, x)
     ),
     row!("gt", "1 where `x > other`, else 0.", comparable, compare, ORDER, greater),
-    row!("ge", "1 where `x >= other`, else 0.", comparable, compare, ORDER, not_less),
+    row!(
+        "ge",
+        "1 where `x >= other`, else 0.",
+        comparable,
+        compare,
+        ORDER,
+        ScalarBuilder::greater_or_equal
+    ),
     row!(
         "logical_and",
         "Written `x & other`: 1 where both conditions hold, else 0. A condition holds where it is not 0.",
@@ -195,12 +202,6 @@ fn not_equal(it: &mut ScalarBuilder, x: Register, y: Register) -> Register {
 
 fn greater(it: &mut ScalarBuilder, x: Register, y: Register) -> Register {
     it.greater(x, y)
-}
-
-// x > y or x = y: unlike 1 - (y > x), this is 0 where one of them is NaN.
-fn not_less(it: &mut ScalarBuilder, x: Register, y: Register) -> Register {
-    let (is_greater, is_equal) = (greater(it, x, y), it.equal(x, y));
-    it.add(is_greater, is_equal)
 }
 
 /// Adds the choice between two arguments, which are both of numbers or both of integers.

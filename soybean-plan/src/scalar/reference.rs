@@ -69,6 +69,7 @@ impl Binary {
             Self::Power => x.powf(y),
             Self::Equal | Self::EqualIntegers => f64::from(x == y),
             Self::Greater | Self::GreaterInteger => f64::from(x > y),
+            Self::GreaterOrEqual => f64::from(x >= y),
             Self::AddIntegers => integers(x, y, i32::wrapping_add),
             Self::SubtractIntegers => integers(x, y, i32::wrapping_sub),
             Self::MultiplyIntegers => integers(x, y, i32::wrapping_mul),

@@ -89,6 +89,7 @@ formulas! {
     Power = |a, b, _| a.powf(b);
     Equal = |a, b, _| if a == b { 1.0 } else { 0.0 };
     Greater = |a, b, _| if a > b { 1.0 } else { 0.0 };
+    GreaterOrEqual = |a, b, _| if a >= b { 1.0 } else { 0.0 };
     EqualIntegers = |a, b, _| if a.to_bits() == b.to_bits() { 1.0 } else { 0.0 };
     GreaterInteger = |a, b, _| {
         if a.to_bits().cast_signed() > b.to_bits().cast_signed() { 1.0 } else { 0.0 }
@@ -153,6 +154,7 @@ pub(crate) fn loop_of(function: Function, vectors: [bool; 3], isa: Isa) -> Loop 
             Binary::Power => two::<Power>(vectors, isa),
             Binary::Equal => two::<Equal>(vectors, isa),
             Binary::Greater => two::<Greater>(vectors, isa),
+            Binary::GreaterOrEqual => two::<GreaterOrEqual>(vectors, isa),
             Binary::EqualIntegers => two::<EqualIntegers>(vectors, isa),
             Binary::GreaterInteger => two::<GreaterInteger>(vectors, isa),
             Binary::AddIntegers => two::<AddIntegers>(vectors, isa),

@@ -161,6 +161,7 @@ fn value(program: &ScalarProgram, inputs: &[f64]) -> Option<f64> {
                 Binary::Multiply => at(x) * at(y),
                 Binary::Divide => at(x) / at(y),
                 Binary::Greater => f64::from(at(x) > at(y)),
+                Binary::GreaterOrEqual => f64::from(at(x) >= at(y)),
                 Binary::FloorDivide
                 | Binary::Remainder
                 | Binary::Maximum
