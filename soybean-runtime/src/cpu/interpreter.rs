@@ -8,6 +8,7 @@ use super::{
     loop_program::{Granularity, LoopProgram, Operation, Uniform},
     region::Region,
     space::{Space, offset},
+    vector::{LINE, Repeat, repeat},
 };
 use crate::{Error, ErrorKind};
 
@@ -33,6 +34,7 @@ pub(crate) struct Interpreter {
     is_integer: Vec<bool>,
     /// The space in which scattered inputs are found; rows may merge several of its dims.
     walk: Space,
+    repeat: Repeat,
     /// The number of elements that are computed at once.
     pub(crate) block: usize,
 }
@@ -54,8 +56,6 @@ unsafe impl Send for Scratch {}
 
 /// The elements of all blocks of a program, which together should stay in the first-level cache.
 const CACHE_ELEMENTS: usize = 8 * 1024;
-/// Blocks begin at multiples of a cache line.
-const LINE: usize = 16;
 
 impl Interpreter {
     /// Builds an interpreter over `rows`, a space with one operand for each input. Its last dim may
@@ -82,7 +82,8 @@ impl Interpreter {
         let longest = rows.extents.last().copied().unwrap_or(1).next_multiple_of(LINE);
         let is_integer = (0..accesses.len()).map(|it| program.reads_integers(it)).collect();
         let block = block.min(longest.max(LINE));
-        Self { program: loops, space: rows, accesses, is_integer, walk, block }
+        let repeat = repeat(isa);
+        Self { program: loops, space: rows, accesses, is_integer, walk, repeat, block }
     }
 
     /// Checks that inputs that are read as integers are of that type.
@@ -235,12 +236,24 @@ impl Interpreter {
         let (row, step) = (extents[last], strides[last]);
         let (n_rows, distance) =
             if last > 0 { (extents[last - 1], strides[last - 1]) } else { (1, 0) };
+        let is_repeated = step == 0 && input.dtype == DType::F32;
         let (mut index, mut rest) = (index, to);
         while !rest.is_empty() {
             // Rows follow each other at one distance until a dim before theirs steps.
             let (mut at, number) = (index % row, index / row);
             let start = offset(extents, strides, number * row);
-            for number in 0..n_rows - number % n_rows {
+            let n_left = n_rows - number % n_rows;
+            // Rows are written as whole lines.
+            let surplus = row.next_multiple_of(LINE) - row;
+            let n_whole = (rest.len().saturating_sub(surplus) / row).min(n_left);
+            if is_repeated && at == 0 && n_whole > 0 {
+                let first = input.address(start).cast::<f32>();
+                // SAFETY: as below; the surplus of the last row fits behind it.
+                unsafe { (self.repeat)(first, distance, rest.as_mut_ptr(), (n_whole, row)) };
+                (index, rest) = (index + n_whole * row, &mut rest[n_whole * row..]);
+                continue;
+            }
+            for number in 0..if is_repeated { 1 } else { n_left } {
                 let length = (row - at).min(rest.len());
                 let first = start + number * distance + at * step;
                 // SAFETY: the points are within the space, so their elements are within the input.

@@ -53,9 +53,9 @@ impl Isa {
 /// The body is an `#[inline(always)]` function whose first type parameter says whether multiply-add
 /// is one instruction.
 macro_rules! for_each_isa {
-    ($(#[$doc:meta])* $choose:ident [$($generics:tt)*] [$($names:tt)*] $pointer:ty, $body:ident ($($argument:ident: $type:ty),*)) => {
+    ($(#[$doc:meta])* $visibility:vis $choose:ident [$($generics:tt)*] [$($names:tt)*] $pointer:ty, $body:ident ($($argument:ident: $type:ty),*)) => {
         $(#[$doc])*
-        fn $choose<$($generics)*>(isa: Isa) -> $pointer {
+        $visibility fn $choose<$($generics)*>(isa: Isa) -> $pointer {
             /// # Safety
             /// As the body.
             unsafe fn baseline<$($generics)*>($($argument: $type),*) {
