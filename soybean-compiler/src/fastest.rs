@@ -8,8 +8,8 @@
 //! - the one with the least sum of times, the one with the fewest bytes, and the plans of the
 //!   strategies `data`, `model` and `recursive` by both objectives;
 //! - plans for which only a share of the time of collectives counts ([`ExposedShares`]): some fixed
-//!   shares first, and then those that the fastest plan so far really exposes, until that finds no
-//!   faster plan.
+//!   shares first, and then those that the fastest plan so far really exposes. With these, plans
+//!   in which some weights have another tiling are timed too, until none of them is faster.
 //!
 //! The least time of kernels alone is a lower bound on the step of any plan. The bound on the sum
 //! of all times is none, since buckets share latencies.
@@ -23,8 +23,8 @@ use crate::{
     program::placed_within,
     replicate::without_idle_replicas,
     tiling::{
-        ExposedShares, Objective, PlanTimes, SearchEffort, SearchRequest, SearchResult, Strategy,
-        TiledNetwork, guided, least_kernel_seconds, search_with_baselines,
+        ExposedShares, Objective, PlanTimes, SearchRequest, SearchResult, Strategy, TiledNetwork,
+        guided, guided_and_near, least_kernel_seconds, search_with_baselines,
     },
 };
 
@@ -86,13 +86,13 @@ pub(crate) fn fastest(
         of_strategies(&SearchRequest { objective: Objective::Bytes, ..alone });
     let best = [fewest_bytes].into_iter().chain(by_bytes).chain(by_time);
     let mut best = best.fold(by_sum, TimedPlan::faster);
-    let searched =
-        |shares| settled(&guided(network, &topology, SearchEffort::Rough, shares), &topology);
     for shares in FIRST_SHARES {
-        best = best.faster(searched(shares));
+        best = best.faster(settled(&guided(network, &topology, shares), &topology));
     }
     for _ in 0..MAX_ROUNDS {
-        let plan = searched(best.shares);
+        let plans = guided_and_near(network, &topology, best.shares);
+        let plans = plans.iter().map(|it| settled(it, &topology));
+        let plan = plans.reduce(TimedPlan::faster).expect("the guided plan is one of them");
         if !plan.is_faster_than(&best) {
             break;
         }

@@ -36,7 +36,7 @@ pub(crate) use conversion::divided_axes;
 pub use conversion::{halo_exchange, route};
 pub use effort::SearchEffort;
 pub use extents::Padding;
-pub(crate) use guided::{ExposedShares, guided, least_kernel_seconds};
+pub(crate) use guided::{ExposedShares, guided, guided_and_near, least_kernel_seconds};
 pub(crate) use lagrangian::Lagrangian;
 pub(crate) use multipliers::{KernelMultiplier, MemoryMultipliers};
 pub use objective::Objective;

@@ -4,7 +4,7 @@ use soybean_compiler::{
     Objective, Optimizer, Options, Padding, Report, SearchRequest, Strategy, compile, optimizer,
 };
 use soybean_plan::{Cluster, Device, Level, Measurements, Precision};
-use soybean_zoo::{Model, Transformer, alexnet, perceptron};
+use soybean_zoo::{Model, Transformer, ZOO, alexnet, perceptron};
 
 const SMALL: Transformer =
     Transformer { tokens: 64, width: 128, n_heads: 4, n_blocks: 2, ..soybean_zoo::GPT };
@@ -70,6 +70,19 @@ fn no_strategy_is_faster_by_either_objective() {
         }
     }
     assert!(n_faster > 12, "only {n_faster} other plans are slower");
+}
+
+// Guards: plans in which equal weights have another tiling are timed. Without them, the step of this
+// network takes 1.19 times as long as its kernels.
+#[test]
+fn other_tilings_of_equal_weights_are_timed() {
+    let entry = ZOO.iter().find(|it| it.name == "encoder").unwrap();
+    let mut options = entry.options(8);
+    options.search.objective = Objective::Time;
+    let model = (entry.model)();
+    let compiled = compile(model.builder, model.loss, &[], &options, &|| 0.0).unwrap();
+    let times = compiled.report.search().times.unwrap();
+    assert!(times.plan < 1.12 * times.lower_bound, "{times:?}");
 }
 
 /// The gradients of a large batch are small beside the work, and data parallelism hides them.
