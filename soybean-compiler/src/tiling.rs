@@ -32,9 +32,11 @@ mod strategy;
 mod tiled;
 mod tiling_space;
 
+pub(crate) use coarse_to_fine::Depth;
 pub(crate) use conversion::divided_axes;
 pub use conversion::{halo_exchange, route};
 pub use effort::SearchEffort;
+pub(crate) use effort::WIDE_GAP;
 pub use extents::Padding;
 pub(crate) use guided::{ExposedShares, guided, guided_and_near, least_kernel_seconds};
 pub(crate) use lagrangian::Lagrangian;

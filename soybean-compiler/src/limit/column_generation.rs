@@ -12,7 +12,10 @@ use crate::{
     network::Network,
     peak::Peak,
     program::smallest_within,
-    tiling::{Lagrangian, MemoryMultipliers, PlanTimes, SearchEffort, SearchResult, TiledNetwork},
+    tiling::{
+        Depth, Lagrangian, MemoryMultipliers, PlanTimes, SearchEffort, SearchResult, TiledNetwork,
+        WIDE_GAP,
+    },
 };
 
 /// The number of searches among all plans.
@@ -64,6 +67,7 @@ pub(crate) fn fitting(
     let Some(feasible) = generation.first_that_fits() else { return Err(generation.leanest()) };
     generation.raise_lower_bound(feasible);
     generation.search_mixtures(feasible);
+    generation.narrow_gap(feasible);
     Ok(generation.best(found))
 }
 
@@ -101,6 +105,7 @@ struct ColumnGeneration<'a> {
     /// The price of a byte where memory dominates.
     high_price: f64,
     limit: u64,
+    effort: SearchEffort,
     candidates: Vec<CandidatePlan>,
     /// No plan that fits costs less.
     lower_bound: f64,
@@ -120,6 +125,7 @@ impl<'a> ColumnGeneration<'a> {
             lagrangian: Lagrangian::new(network, mesh, timed, effort),
             high_price: HIGH_PRICE * mesh.n_ranks() as f64,
             limit,
+            effort,
             candidates: Vec::new(),
             lower_bound: 0.0,
         }
@@ -164,7 +170,7 @@ impl<'a> ColumnGeneration<'a> {
             let prices =
                 worst.iter().map(|(&it, times)| (it, self.high_price * times / total)).collect();
             let n_before = self.candidates.len();
-            let added = self.search(&prices);
+            let added = self.search(&prices, Depth::Proof);
             if self.fits(added) {
                 return Some(added);
             }
@@ -177,10 +183,10 @@ impl<'a> ColumnGeneration<'a> {
     }
 
     /// Searches all plans with these prices. Returns the number of the plan found.
-    fn search(&mut self, prices: &BTreeMap<usize, f64>) -> usize {
+    fn search(&mut self, prices: &BTreeMap<usize, f64>, depth: Depth) -> usize {
         let multipliers = self.points.multipliers(prices);
         let in_hand: Vec<&TiledNetwork> = self.candidates.iter().map(|it| &it.tiled).collect();
-        let found = self.lagrangian.best(multipliers, &in_hand);
+        let found = self.lagrangian.best(multipliers, &in_hand, depth);
         let of_limit = prices.values().sum::<f64>() * self.limit as f64;
         self.lower_bound = self.lower_bound.max(found.lower_bound - of_limit);
         self.add(found.tiled)
@@ -210,7 +216,7 @@ impl<'a> ColumnGeneration<'a> {
                 return;
             }
             let n_before = self.candidates.len();
-            self.search(&prices);
+            self.search(&prices, Depth::Proof);
             if self.candidates.len() == n_before {
                 return;
             }
@@ -233,6 +239,18 @@ impl<'a> ColumnGeneration<'a> {
             let tiled = self.lagrangian.best_mixed(multipliers, &plans);
             let added = self.add(tiled);
             if self.fits(added) { high = scale } else { low = scale }
+        }
+    }
+
+    /// Searches once more with dual prices, and with more work, if the gap is still wide and the
+    /// bound can rise.
+    fn narrow_gap(&mut self, feasible: usize) {
+        let gap = self.cheapest_that_fits().cost - self.lower_bound;
+        let (prices, master_value) = self.prices(feasible, self.limit);
+        let may_rise = master_value - self.lower_bound > NEGLIGIBLE * master_value;
+        let is_wide = gap > self.lower_bound / WIDE_GAP as f64;
+        if self.effort.may_grow() && is_wide && may_rise {
+            self.search(&prices, Depth::MoreWork);
         }
     }
 

@@ -80,13 +80,15 @@ impl BoundedPlan {
 
 /// The depth of a search.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Depth {
+pub(crate) enum Depth {
     /// An axis assignment of the best orbits.
     Assignment,
     /// A proof of the best plan, as far as the work allows.
     Proof,
     /// The same, with more work where the gap is still wide.
     NarrowGap,
+    /// The same, with more work unless the gap is closed.
+    MoreWork,
 }
 
 /// A tiling problem, and its instance by orbits.
@@ -134,7 +136,7 @@ impl<'a> CoarseToFine<'a> {
         let of_baseline = self.budget.part(BASELINE_PART);
         let budget = match depth {
             Depth::Assignment => &of_baseline,
-            Depth::Proof | Depth::NarrowGap => &self.budget,
+            Depth::Proof | Depth::NarrowGap | Depth::MoreWork => &self.budget,
         };
         let granted = budget.granted(self.coarse_work, ORBITS_PART);
         let options = Options {
@@ -165,8 +167,12 @@ impl<'a> CoarseToFine<'a> {
         }
         refinement.improve(&single_axes(&self.problem.mesh), IMPROVEMENT_PART);
         refinement.search_single_axes(&costs);
-        let may_go_on = depth == Depth::NarrowGap && self.budget.may_grow();
-        if may_go_on && refinement.has_wide_gap() {
+        let goes_on = match depth {
+            Depth::Assignment | Depth::Proof => false,
+            Depth::NarrowGap => refinement.has_wide_gap(),
+            Depth::MoreWork => !refinement.is_settled(),
+        };
+        if goes_on && self.budget.effort.may_grow() {
             refinement.narrow_gap(&mut OrbitSearch { search, labels });
         }
         refinement.found

@@ -5,6 +5,9 @@ use std::{cell::Cell, str::FromStr};
 
 use super::by_name;
 
+/// Gaps above 1/50 of the bound are wide.
+pub(crate) const WIDE_GAP: i64 = 50;
+
 /// The effort of a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum SearchEffort {
@@ -33,6 +36,14 @@ impl SearchEffort {
             Self::Thorough => "thorough",
         }
     }
+
+    /// Returns whether a search may have more work where its gap is wide.
+    pub(crate) const fn may_grow(self) -> bool {
+        match self {
+            Self::Rough => false,
+            Self::Standard | Self::Thorough => true,
+        }
+    }
 }
 
 impl FromStr for SearchEffort {
@@ -46,7 +57,7 @@ impl FromStr for SearchEffort {
 /// The work that is left to a search.
 pub(super) struct WorkBudget {
     left: Cell<u64>,
-    effort: SearchEffort,
+    pub(super) effort: SearchEffort,
 }
 
 impl WorkBudget {
@@ -60,14 +71,6 @@ impl WorkBudget {
             SearchEffort::Thorough => u64::MAX,
         };
         Self { left: Cell::new(left), effort }
-    }
-
-    /// Returns whether a search may have more work where its gap is wide.
-    pub(super) fn may_grow(&self) -> bool {
-        match self.effort {
-            SearchEffort::Rough => false,
-            SearchEffort::Standard | SearchEffort::Thorough => true,
-        }
     }
 
     /// Adds work.

@@ -61,13 +61,14 @@ impl<'a> Lagrangian<'a> {
         &mut self,
         multipliers: MemoryMultipliers,
         in_hand: &[&TiledNetwork],
+        depth: Depth,
     ) -> LagrangianSolution {
         self.problem.multipliers = multipliers;
         let in_hand = in_hand.iter().map(|it| BoundedPlan::new(&self.problem, self.plan(it)));
         let in_hand: Vec<BoundedPlan> = in_hand.collect();
         let in_hand: Vec<&BoundedPlan> = in_hand.iter().collect();
         let searcher = CoarseToFine::new(&self.problem, self.effort);
-        let found = searcher.best(&searcher.orbits().all_labels(), &in_hand, Depth::Proof);
+        let found = searcher.best(&searcher.orbits().all_labels(), &in_hand, depth);
         LagrangianSolution {
             tiled: self.problem.tiled(&found.plan),
             lower_bound: self.units(found.lower_bound),

@@ -9,11 +9,12 @@ use soybean_plan::AxisSet;
 
 use super::{CoarseToFine, MAX_PARTITIONS, Refinement, single_axes};
 use crate::tiling::{
-    axis_partition::axis_partitions, candidates::Candidates, effort::WorkBudget, problem::Label,
+    axis_partition::axis_partitions,
+    candidates::Candidates,
+    effort::{WIDE_GAP, WorkBudget},
+    problem::Label,
 };
 
-/// Gaps above 1/50 of the bound are wide.
-const WIDE: i64 = 50;
 /// The most additional work, for orbits and again for plans: each as much as a standard search has.
 const MORE_WORK: u64 = WorkBudget::STANDARD;
 /// Of the additional work that is left, a mixture gets at most 1/8, its tables another 1/8, and an
@@ -33,7 +34,7 @@ pub(super) struct OrbitSearch {
 impl Refinement<'_> {
     /// Returns whether the gap is wide.
     pub(super) fn has_wide_gap(&self) -> bool {
-        self.found.cost - self.found.lower_bound > self.found.lower_bound / WIDE
+        self.found.cost - self.found.lower_bound > self.found.lower_bound / WIDE_GAP
     }
 
     /// Goes on with more work. The plan and the bound never become worse.
