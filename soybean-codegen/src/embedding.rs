@@ -15,16 +15,11 @@ const BLOCK: usize = 256;
 
 impl CudaKernel for Embedding {
     fn generate(&self, call: &Call<'_>, prefix: &str) -> Option<Generated> {
-        let [indices, values, numbers] = *call.inputs.first_chunk()?;
-        let writer = Writer {
-            it: self,
-            prefix,
-            types: [indices, values, numbers],
-            result: *call.results.first()?,
-        };
+        let (types, result) = (*call.inputs.first_chunk()?, *call.results.first()?);
+        let writer = Writer { it: self, prefix, types };
         let mut text = Text::default();
         let mut operations = Vec::new();
-        let n_bytes = self.rows * self.width * writer.result.bytes();
+        let n_bytes = self.rows * self.width * result.bytes();
         if self.form == EmbeddingForm::ScatterAdd && n_bytes > 0 {
             operations.push(Operation::Fill { target: Address::Result(0), n_bytes, value: 0 });
         }
@@ -35,22 +30,17 @@ impl CudaKernel for Embedding {
         if n_values == 0 {
             return Some(Generated { operations, ..Generated::default() });
         }
-        if writer.has_places() {
-            let n_bytes = self.vocabulary * 4;
-            operations.push(Operation::Fill {
-                target: Address::Workspace(0),
-                n_bytes,
-                value: 0xff,
-            });
-            operations.extend(writer.write_places(&mut text));
-        }
+        operations.extend(writer.write_places(&mut text));
         match self.form {
-            EmbeddingForm::Gather => operations.extend(writer.write_gather(&mut text)),
+            EmbeddingForm::Gather => operations.extend(writer.write_gather(&mut text, result)),
             EmbeddingForm::ScatterAdd => {
-                let target = Address::Workspace(writer.firsts_offset());
-                operations.push(Operation::Fill { target, n_bytes: self.rows * 4, value: 0 });
                 operations.extend(writer.write_firsts(&mut text));
-                operations.extend(writer.write_sums(&mut text));
+                let parameters = vec![result_apart(0, result)];
+                let sums = writer.write_sums(&mut text, parameters, |text| {
+                    let to = format!("out0 + ({})", writer.place());
+                    text.line(store(writer.width(), &to, "sums"));
+                });
+                operations.extend(sums);
             }
         }
         let workspace_bytes = writer.workspace_bytes();
@@ -58,11 +48,11 @@ impl CudaKernel for Embedding {
     }
 }
 
-struct Writer<'a> {
-    it: &'a Embedding,
-    prefix: &'a str,
-    types: [DType; 3],
-    result: DType,
+/// The functions of an embedding of these types of inputs.
+pub(crate) struct Writer<'a> {
+    pub(crate) it: &'a Embedding,
+    pub(crate) prefix: &'a str,
+    pub(crate) types: [DType; 3],
 }
 
 impl Writer<'_> {
@@ -76,7 +66,7 @@ impl Writer<'_> {
         if self.has_places() { (self.it.vocabulary * 4).next_multiple_of(256) } else { 0 }
     }
 
-    const fn workspace_bytes(&self) -> usize {
+    pub(crate) const fn workspace_bytes(&self) -> usize {
         match self.it.form {
             EmbeddingForm::Gather => self.firsts_offset(),
             EmbeddingForm::ScatterAdd => self.firsts_offset() + self.it.rows * 4,
@@ -84,7 +74,7 @@ impl Writer<'_> {
     }
 
     /// Returns the number of elements of a row for each thread.
-    const fn width(&self) -> usize {
+    pub(crate) const fn width(&self) -> usize {
         if self.it.width.is_multiple_of(4) { 4 } else { 1 }
     }
 
@@ -105,9 +95,15 @@ impl Writer<'_> {
         Function { name: format!("{}_{name}", self.prefix), parameters, threads, block: 256 }
     }
 
-    /// Writes a function that stores, for each row of the whole table, its number on this rank.
-    fn write_places(&self, text: &mut Text) -> Option<Operation> {
+    /// Writes a function that stores, for each row of the whole table, its number on this rank, if
+    /// other ranks hold some rows.
+    pub(crate) fn write_places(&self, text: &mut Text) -> Vec<Operation> {
         let Embedding { rows, vocabulary, .. } = *self.it;
+        if !self.has_places() {
+            return Vec::new();
+        }
+        let (target, n_bytes) = (Address::Workspace(0), vocabulary * 4);
+        let fill = Operation::Fill { target, n_bytes, value: 0xff };
         let parameters =
             vec![input_apart(2, self.types[2]), workspace("int* __restrict__ places", 0)];
         let function = self.function("places", parameters, Threads::Independent);
@@ -117,16 +113,16 @@ impl Writer<'_> {
             text.line("const unsigned number = (unsigned)in2[row];");
             text.line(format!("if (number < {vocabulary}u) places[number] = (int)row;"));
         });
-        launch(&function, rows.div_ceil(BLOCK), 1)
+        [fill].into_iter().chain(launch(&function, rows.div_ceil(BLOCK), 1)).collect()
     }
 
-    fn write_gather(&self, text: &mut Text) -> Option<Operation> {
+    fn write_gather(&self, text: &mut Text, result: DType) -> Option<Operation> {
         let (n, width) = (self.it.n_indices * self.it.width / self.width(), self.width());
         let row_length = self.it.width / width;
         let mut parameters = vec![
             input_apart(0, self.types[0]),
             input_apart(1, self.types[1]),
-            result_apart(0, self.result),
+            result_apart(0, result),
         ];
         parameters.extend(self.places());
         let function = self.function("gather", parameters, Threads::Independent);
@@ -148,8 +144,10 @@ impl Writer<'_> {
     /// Writes a function that stores, for each row, the first position that has its index, counted
     /// from the end so that 0 means none. The maximum of integers does not depend on the order of
     /// threads.
-    fn write_firsts(&self, text: &mut Text) -> Option<Operation> {
-        let n = self.it.n_indices;
+    pub(crate) fn write_firsts(&self, text: &mut Text) -> Vec<Operation> {
+        let Embedding { n_indices: n, rows, .. } = *self.it;
+        let target = Address::Workspace(self.firsts_offset());
+        let fill = Operation::Fill { target, n_bytes: rows * 4, value: 0 };
         let mut parameters = vec![
             input_apart(0, self.types[0]),
             workspace("unsigned* __restrict__ firsts", self.firsts_offset()),
@@ -163,7 +161,7 @@ impl Writer<'_> {
             text.line(format!("const int row = {};", self.row("index")));
             text.line(format!("if (row >= 0) atomicMax(firsts + row, {n}u - position);"));
         });
-        launch(&function, n.div_ceil(BLOCK), 1)
+        [fill].into_iter().chain(launch(&function, n.div_ceil(BLOCK), 1)).collect()
     }
 
     /// Writes code with which a block lists the `positions` of its index from `start` on, one for
@@ -188,25 +186,43 @@ impl Writer<'_> {
         text.line("__syncthreads();");
     }
 
+    /// Returns the type of the numbers of elements.
+    pub(crate) fn index_type(&self) -> &'static str {
+        let Embedding { n_indices, rows, width, .. } = *self.it;
+        index_type_below(4 * width * n_indices.max(rows))
+    }
+
+    /// Returns the number of a thread's first element in the table.
+    pub(crate) fn place(&self) -> String {
+        format!("({})row * {}u + column", self.index_type(), self.it.width)
+    }
+
     /// Writes a function that sums the gradients of each row in the block of its first position.
-    fn write_sums(&self, text: &mut Text) -> Option<Operation> {
+    /// The code that `finish` writes reads the `sums` of the columns of a row from [`Self::place`]
+    /// on.
+    pub(crate) fn write_sums(
+        &self,
+        text: &mut Text,
+        further: Vec<Parameter>,
+        finish: impl FnOnce(&mut Text),
+    ) -> Option<Operation> {
         let width = self.width();
-        let mut parameters = vec![
-            input_apart(0, self.types[0]),
-            input_apart(1, self.types[1]),
-            result_apart(0, self.result),
-            workspace("const unsigned* __restrict__ firsts", self.firsts_offset()),
-        ];
+        let mut parameters = vec![input_apart(0, self.types[0]), input_apart(1, self.types[1])];
+        parameters.extend(further);
+        let offset = self.firsts_offset();
+        parameters.push(workspace("const unsigned* __restrict__ firsts", offset));
         parameters.extend(self.places());
         let function = self.function("scatter", parameters, Threads::Cooperating);
-        text.function(&function, |text| self.write_sums_body(text));
+        text.function(&function, |text| {
+            self.write_sums_body(text);
+            finish(text);
+        });
         launch(&function, self.it.n_indices, self.it.width.div_ceil(BLOCK * width))
     }
 
     fn write_sums_body(&self, text: &mut Text) {
         let Embedding { n_indices: n, width: row_length, .. } = *self.it;
-        let width = self.width();
-        let index_type = index_type_below(4 * row_length * n.max(self.it.rows));
+        let (width, index_type) = (self.width(), self.index_type());
         text.line("const int index = in0[blockIdx.x];");
         text.line(format!("const int row = {};", self.row("index")));
         text.line(format!("if (row < 0 || firsts[row] != {n}u - blockIdx.x) return;"));
@@ -231,11 +247,6 @@ impl Writer<'_> {
             },
         );
         text.line(format!("if (column >= {row_length}u) return;"));
-        text.line(store(
-            width,
-            &format!("out0 + (({index_type})row * {row_length}u + column)"),
-            "sums",
-        ));
     }
 }
 
@@ -248,7 +259,7 @@ fn load(width: usize, from: &str) -> String {
     }
 }
 
-fn store(width: usize, to: &str, values: &str) -> String {
+pub(crate) fn store(width: usize, to: &str, values: &str) -> String {
     let first = if width == 1 { "[0]" } else { "" };
     format!("soybean_store({to}, {values}{first});")
 }

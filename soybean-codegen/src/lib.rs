@@ -11,6 +11,7 @@ mod contraction;
 mod convolution;
 mod custom;
 mod embedding;
+mod embedding_update;
 mod fold_permutations;
 mod formula;
 mod fuse_rows;
@@ -35,6 +36,7 @@ mod text;
 mod units;
 
 pub use convolution::{generate_convolution_with_bias, has_few_channels_filter};
+pub use embedding_update::generate_checked_embedding_update;
 pub use fold_permutations::fold_permutations;
 pub use fuse_rows::fuse_rows;
 pub use generate::{

@@ -220,33 +220,8 @@ impl<'a> Writer<'a> {
             };
             let results = formula::write(text, &self.map.program, self.call.precision, input);
             for number in 0..results.len() {
-                self.write_result(text, &results, number, index);
+                write_result(text, self.checked, &results, number, index);
             }
-        });
-    }
-
-    /// Writes a result. If it must be finite and is not, it is noted, and the element before takes
-    /// its place. Another result of the same value, such as a rounded copy, is the same number.
-    fn write_result(&self, text: &mut Text, results: &[String], number: usize, index: &str) {
-        let check = |number: usize| self.checked.iter().position(|it| it.result == number);
-        let value = &results[number];
-        let is_same = |it: &usize| check(*it).is_some() && results[*it] == *value;
-        let at = check(number);
-        if let Some(same) = (0..number).find(is_same).filter(|_| at.is_none()) {
-            return text.line(format!("y{number}[lane] = y{same}[lane];"));
-        }
-        text.line(format!("y{number}[lane] = {value};"));
-        let Some(at) = at else { return };
-        let CheckedResult { before, gaps, .. } = &self.checked[at];
-        text.block(format!("if (!soybean_is_finite({value}))"), |text| {
-            let gaps = if gaps.is_empty() { String::new() } else { format!(", gaps{at}") };
-            text.line(format!("soybean_note(first_non_finite{at}, {index} + lane{gaps});"));
-            let before = match before {
-                Some(Address::Input(number)) => format!("in{number}"),
-                Some(Address::Result(number)) => format!("out{number}"),
-                _ => return,
-            };
-            text.line(format!("y{number}[lane] = soybean_value({before}[{index} + lane]);"));
         });
     }
 
@@ -258,6 +233,37 @@ impl<'a> Writer<'a> {
             text.line(format!("static const unsigned gaps{at}[] = {{{}}};", bounds.join(", ")));
         }
     }
+}
+
+/// Writes a lane of a result. If it must be finite and is not, it is noted, and the element before
+/// takes its place. Another result of the same value, such as a rounded copy, is the same number.
+pub(crate) fn write_result(
+    text: &mut Text,
+    all_checked: &[CheckedResult],
+    results: &[String],
+    number: usize,
+    index: &str,
+) {
+    let check = |number: usize| all_checked.iter().position(|it| it.result == number);
+    let value = &results[number];
+    let is_same = |it: &usize| check(*it).is_some() && results[*it] == *value;
+    let at = check(number);
+    if let Some(same) = (0..number).find(is_same).filter(|_| at.is_none()) {
+        return text.line(format!("y{number}[lane] = y{same}[lane];"));
+    }
+    text.line(format!("y{number}[lane] = {value};"));
+    let Some(at) = at else { return };
+    let CheckedResult { before, gaps, .. } = &all_checked[at];
+    text.block(format!("if (!soybean_is_finite({value}))"), |text| {
+        let gaps = if gaps.is_empty() { String::new() } else { format!(", gaps{at}") };
+        text.line(format!("soybean_note(first_non_finite{at}, {index} + lane{gaps});"));
+        let before = match before {
+            Some(Address::Input(number)) => format!("in{number}"),
+            Some(Address::Result(number)) => format!("out{number}"),
+            _ => return,
+        };
+        text.line(format!("y{number}[lane] = soybean_value({before}[{index} + lane]);"));
+    });
 }
 
 /// An input of a scalar program, whose elements are numbers or integers.

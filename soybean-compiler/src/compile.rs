@@ -95,6 +95,7 @@ pub fn compile_observed(
     let (chosen, slower) = choose_gpus(&network, mesh, options).map_err(|it| vec![it])?;
     let milliseconds = now() - start;
     passes.after("pad", chosen.padded);
+    passes.after("sparse-updates", chosen.sparse);
     passes.after("round", chosen.rounded);
     passes.after("replicate", chosen.replicated);
     let plan = passes.after("search", chosen.plan);

@@ -51,6 +51,7 @@ mod search;
 pub mod signature;
 mod simplify;
 mod size_limits;
+mod sparse_updates;
 mod surface;
 mod text;
 pub mod tiling;
@@ -91,6 +92,7 @@ pub use round::round;
 pub use search::best_plan;
 pub use simplify::simplify;
 pub use size_limits::check_extents;
+pub use sparse_updates::with_sparse_updates;
 pub use surface::{
     Description,
     attention::score::SCORE_INPUTS,

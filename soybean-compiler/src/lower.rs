@@ -6,6 +6,7 @@
 
 mod computation;
 mod halos;
+mod sparse_update;
 mod update;
 
 use std::{

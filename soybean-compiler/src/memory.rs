@@ -146,7 +146,8 @@ fn assign_slots(
     }
     for (at, step) in steps.steps.iter().enumerate() {
         for result in step.results.iter().copied() {
-            if storage[result].is_persistent {
+            // What is updated in place stays in its slot.
+            if storage[result].is_persistent || step.inputs.contains(&result) {
                 continue;
             }
             let dies = |&input: &BufferId| {

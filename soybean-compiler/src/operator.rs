@@ -69,6 +69,12 @@ pub trait Rules: Any + fmt::Debug + fmt::Display + Send + Sync {
         false
     }
 
+    /// Returns whether ranks may repeat each other's work wherever that saves bytes, because the
+    /// work is negligible.
+    fn may_repeat(&self) -> bool {
+        self.is_cast() || self.is_replica()
+    }
+
     /// Returns whether the result is a constant, which is stored before the first step.
     fn is_constant(&self) -> bool {
         false
@@ -268,13 +274,6 @@ impl Operator {
     pub fn kind(&self) -> String {
         let text = self.to_string();
         text.split(' ').next().unwrap_or_default().to_owned()
-    }
-
-    /// Returns whether ranks may repeat each other's work wherever that saves bytes, because the
-    /// work is negligible.
-    #[must_use]
-    pub fn may_repeat(&self) -> bool {
-        self.is_cast() || self.is_replica()
     }
 }
 

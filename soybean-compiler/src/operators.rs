@@ -10,6 +10,7 @@ pub mod convolve;
 pub mod custom;
 pub mod elementwise;
 pub mod embed;
+pub mod embed_update;
 pub mod index;
 pub mod iota;
 pub mod pad;

@@ -6,6 +6,7 @@ mod known;
 mod linearity;
 mod padding;
 mod properties;
+mod unchanged;
 
 use std::{borrow::Cow, collections::BTreeMap};
 
@@ -19,6 +20,7 @@ pub(crate) use padding::{masked, result_in_padding};
 use properties::sources;
 pub(crate) use properties::{has_right_kinds, is_of_noise, n_reads, reads_scalars};
 pub use properties::{inputs, is_cheap, is_cheap_exponential, n_flops};
+pub(crate) use unchanged::keeps_input;
 
 /// Builds a [`ScalarProgram`]. Equal instructions share a register, and constants are folded.
 #[derive(Default)]

@@ -122,19 +122,19 @@ pub struct KernelWork {
     pub kind: WorkKind,
     /// Floating-point operations; a multiplication and an addition are two.
     pub operations: u64,
-    /// Bytes read and written, each operand and each result once.
+    /// Bytes read and written, each element at most once.
     pub bytes: u64,
 }
 
 impl KernelWork {
-    /// Returns the work of a kernel that reads and writes this many bytes.
+    /// Returns the work of a kernel whose operands and results have this many bytes together.
     #[must_use]
     pub fn new(kernel: &Kernel, bytes: u64) -> Self {
         Self {
             name: kernel.form(),
             kind: kernel.work_kind(),
             operations: kernel.n_operations(),
-            bytes,
+            bytes: kernel.local().map_or(bytes, |it| it.bytes_touched(bytes)),
         }
     }
 }

@@ -30,6 +30,7 @@ macro_rules! for_each_kernel {
             padding: Pad(Padding),
             concatenation: Concatenate(Concatenation),
             embedding: Embed(Embedding, EmbeddingForm),
+            embedding_update: UpdateEmbedding(EmbeddingUpdate),
             indexing: Index(Indexing, IndexingForm),
             ranking: Rank(Ranking, RankingForm),
             attention: Attend(Attention, AttentionForm, AttentionBias, AttentionLayout, ScoreFunction),
@@ -60,6 +61,11 @@ pub trait KernelDescriptor: fmt::Display + ConstExpression {
     ///
     /// A multiplication and an addition are two; a function of a number is one.
     fn n_operations(&self) -> u64;
+
+    /// Returns the bytes read and written, given the bytes of all operands and results.
+    fn bytes_touched(&self, bytes: u64) -> u64 {
+        bytes
+    }
 
     /// Computes the results from the inputs in double precision, as plainly as possible.
     ///

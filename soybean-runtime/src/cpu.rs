@@ -9,6 +9,7 @@ mod contraction;
 mod convolution;
 mod custom;
 mod embedding;
+mod embedding_update;
 mod few_columns;
 mod indexing;
 mod interpreter;

@@ -255,8 +255,8 @@ fn passes_are_written_as_numbered_files() {
     for (file, part) in [
         ("01-differentiate.txt", "\ngradient of v2: "),
         ("02-add-updates.txt", "\nupdate v2 = "),
-        ("09-search.txt", "mesh "),
-        ("14-plan-memory.txt", "\narena: "),
+        ("10-search.txt", "mesh "),
+        ("15-plan-memory.txt", "\narena: "),
     ] {
         let text = fs::read_to_string(folder.join(file)).unwrap();
         assert!(text.contains(part), "{file}: {text}");

@@ -15,6 +15,7 @@ mod networks;
 mod operators;
 mod schedules;
 mod sequences;
+mod sparse_updates;
 mod split_images;
 mod trainers;
 

@@ -58,6 +58,7 @@ mod scalar_inputs;
 mod scopes;
 mod sliding_windows;
 mod soundness;
+mod sparse_updates;
 mod split_images;
 mod strategies;
 mod support;

@@ -17,12 +17,12 @@ use crate::{
 };
 
 /// A next value that was computed.
-struct Fresh {
-    buffer: BufferId,
+pub(super) struct Fresh {
+    pub(super) buffer: BufferId,
     /// The buffer with the value before, if the kernel reads it in the same tiling.
-    before: Option<BufferId>,
+    pub(super) before: Option<BufferId>,
     /// True if it is the value before where a guard is not finite, or there are no guards.
-    is_guarded: bool,
+    pub(super) is_guarded: bool,
 }
 
 /// The maps of an update as one, over the operands of all of them.
@@ -55,11 +55,12 @@ impl Lowering<'_> {
     /// the sum of its gradients to zero.
     pub(super) fn update(&mut self, update: &Update) {
         let Update { next: updates, cleared } = update;
-        let Some(&(first, _)) = updates.first() else { return self.clear(*cleared) };
+        let Some(&(first, next)) = updates.first() else { return self.clear(*cleared) };
         let guards = self.tiled.network.guards(self.phase, first);
         let is_guarded = guards.is_empty();
         let mut cleared = *cleared;
         let fresh: Vec<Fresh> = match self.joined(updates) {
+            _ if self.is_sparse(next) => self.run_sparse(updates, &guards),
             Some(joined) => {
                 // One kernel reads the sum and sets it to zero, if it has the elements and nothing
                 // else must be finite.
@@ -135,7 +136,7 @@ impl Lowering<'_> {
     }
 
     /// Returns the buffers of the numbers that must be finite for an update, whole on every rank.
-    fn buffers_of_guards(&mut self, guards: &[Value]) -> Vec<BufferId> {
+    pub(super) fn buffers_of_guards(&mut self, guards: &[Value]) -> Vec<BufferId> {
         let whole = Tiling::replicated(self.tiled.mesh.n_axes());
         guards.iter().map(|it| self.in_tiling(*it, whole)).collect()
     }
@@ -200,6 +201,12 @@ impl Lowering<'_> {
             .or_else(|| graph.operator_as::<Elementwise>(next).cloned())
     }
 
+    /// Returns whether all conversions of the operands of a next value are free.
+    pub(super) fn reads_for_free(&self, next: Value) -> bool {
+        let n_operands = self.tiled.network.graph.operands(next).len();
+        self.tiled.conversions(next)[..n_operands].iter().all(|it| it.bytes == 0)
+    }
+
     /// Joins the maps of an update into one kernel, if they have the same shape and partitioning.
     /// Several maps are joined only if all conversions of their operands are free, because the
     /// search counts a conversion for each map.
@@ -210,7 +217,7 @@ impl Lowering<'_> {
             let map = self.map_of(next)?;
             let (signature, form) = tiled.signature(next);
             let operands = tiled.network.graph.operands(next);
-            let is_free = tiled.conversions(next)[..operands.len()].iter().all(|it| it.bytes == 0);
+            let is_free = self.reads_for_free(next);
             // States of other shapes, such as factored ones, have maps of their own.
             let graph = &tiled.network.graph;
             let is_alike = graph.shape(next) == graph.shape(updates[0].1)

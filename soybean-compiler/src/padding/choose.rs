@@ -16,6 +16,7 @@ use crate::{
     replicate::replicate,
     round::round,
     search::search,
+    sparse_updates::with_sparse_updates,
     tiling::{Objective, Padding, SearchEffort, SearchRequest, SearchResult, Strategy},
 };
 
@@ -24,6 +25,8 @@ use crate::{
 pub(crate) struct Chosen {
     /// The network after the pass `pad`.
     pub(crate) padded: Network,
+    /// The network after the pass `sparse-updates`.
+    pub(crate) sparse: Network,
     /// The network after the pass `round`.
     pub(crate) rounded: Network,
     /// The network after the pass `replicate`, if replicas are wanted.
@@ -171,7 +174,8 @@ impl PaddedSearch<'_> {
             false => pad(self.fused, &self.classes, &units, self.request.poison),
         };
         let padded = Network { light_work: self.light_work(&units), ..padded };
-        let rounded = round(padded.clone(), self.precision);
+        let sparse = with_sparse_updates(padded.clone());
+        let rounded = round(sparse.clone(), self.precision);
         let replicated = self.request.shares.then(|| replicate(&rounded));
         let request = SearchRequest { effort, ..self.request.clone() };
         let plan = search(&rounded, replicated.as_ref(), self.mesh, &request)?;
@@ -184,7 +188,8 @@ impl PaddedSearch<'_> {
         }
         let has_further_paddings = self.has_further_paddings;
         let facts = PaddingFacts { work, has_further_paddings, heavier: None };
-        Ok(Chosen { padded, rounded, replicated, plan, units, bytes, facts, unpadded: None })
+        let unpadded = None;
+        Ok(Chosen { padded, sparse, rounded, replicated, plan, units, bytes, facts, unpadded })
     }
 
     /// Returns the work of light products that ranks may repeat: what a padding leaves of the limit

@@ -15,7 +15,7 @@ use crate::{
     operator::Operator,
     operators::{
         attend::Attend, contract::Contract, convolve::Convolve, elementwise::Elementwise,
-        embed::Embed, permute::Permute, pool::Pool,
+        embed::Embed, embed_update::EmbedUpdate, permute::Permute, pool::Pool,
     },
     signature::{FactorId, Partitioning, Signature, set_of_terms},
     tiling::TiledNetwork,
@@ -124,8 +124,8 @@ impl<'a> Roles<'a> {
                 last if last == usize::from(factor) => Role::Sequence,
                 _ => Role::Head,
             },
-            Some(it) if it.is::<Embed>() && carries(2) => Role::Vocabulary,
-            Some(it) if it.is::<Embed>() => Role::Column,
+            Some(it) if is_of_table(it) && carries(2) => Role::Vocabulary,
+            Some(it) if is_of_table(it) => Role::Column,
             Some(_) | None => Role::Feature,
         };
         let extent = signature.factors[factor as usize];
@@ -164,6 +164,12 @@ impl<'a> Roles<'a> {
             None => Role::Column,
         }
     }
+}
+
+/// Returns whether an operator looks up rows of a table, or computes its gradient or next value.
+/// The third operand numbers the rows.
+fn is_of_table(operator: &Operator) -> bool {
+    operator.is::<Embed>() || operator.is::<EmbedUpdate>()
 }
 
 /// Returns whether a tensor is computed by a product, which is most of a layer's work.

@@ -103,6 +103,11 @@ impl Sign {
 
 /// Returns what is known of the result of a program, given what is known of its inputs.
 pub(crate) fn known_result(program: &ScalarProgram, inputs: &[Known]) -> Known {
+    known_registers(program, inputs)[usize::from(program.results[0])]
+}
+
+/// Returns what is known of each register of a program, given what is known of its inputs.
+pub(super) fn known_registers(program: &ScalarProgram, inputs: &[Known]) -> Vec<Known> {
     let mut registers: Vec<Known> = Vec::with_capacity(program.instructions.len());
     for instruction in program.instructions.iter() {
         let of = |register: Register| registers[usize::from(register)];
@@ -130,7 +135,7 @@ pub(crate) fn known_result(program: &ScalarProgram, inputs: &[Known]) -> Known {
             },
         });
     }
-    registers[usize::from(program.results[0])]
+    registers
 }
 
 fn unary(function: Unary, x: Known) -> Known {

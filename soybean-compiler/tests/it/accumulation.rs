@@ -2,7 +2,8 @@
 //! memory.
 
 use soybean_compiler::{
-    Compiled, Optimizer, Options, SearchRequest, Strategy, compile, optimizer, verify_program,
+    Argument, Compiled, Optimizer, Options, SearchRequest, Strategy, compile, optimizer,
+    verify_program,
 };
 use soybean_plan::{Placement, Precision, State};
 use soybean_zoo::ZOO;
@@ -18,7 +19,11 @@ fn options(search: SearchRequest, accumulate: u64) -> Options {
 fn of_zoo(name: &str, strategy: Strategy, accumulate: u64) -> Compiled {
     let entry = ZOO.iter().find(|it| it.name == name).unwrap();
     let model = (entry.model)();
-    compile(model.builder, model.loss, &[], &options(strategy.into(), accumulate), &|| 0.0).unwrap()
+    // With momentum, a single step needs the gradients of whole embedding tables, too.
+    let momentum = [("momentum".to_owned(), Argument::Float(0.9))];
+    let optimizer = Optimizer { accumulate, ..optimizer("sgd", &momentum).unwrap() };
+    let options = Options { optimizer, ..options(strategy.into(), accumulate) };
+    compile(model.builder, model.loss, &[], &options, &|| 0.0).unwrap()
 }
 
 #[test]

@@ -40,5 +40,6 @@ mod replicas;
 mod report;
 mod sequences;
 mod sliding_windows;
+mod sparse_updates;
 mod time;
 mod transposes;

@@ -29,15 +29,25 @@ pub(crate) struct EmbeddingKernel {
 
 /// Finds rows by their global numbers.
 #[derive(Clone, Copy)]
-struct Finder<'a> {
+pub(super) struct Finder<'a> {
     n_rows: usize,
     /// The local number of each row of the whole table; none if the rank holds all rows.
     places: Option<&'a [u32]>,
 }
 
-impl Finder<'_> {
+impl<'a> Finder<'a> {
+    /// Returns the finder of the rows with these global numbers, below `vocabulary`. Uses `places`,
+    /// of [`n_places`] elements.
+    pub(super) fn new(numbers: &[i32], places: &'a mut [u32]) -> Self {
+        if !places.is_empty() {
+            note_places(numbers, places);
+        }
+        let places = Some(&*places).filter(|it| !it.is_empty());
+        Self { n_rows: numbers.len(), places }
+    }
+
     /// Returns the local number of a row, if the rank holds it.
-    fn find(&self, index: i32) -> Option<usize> {
+    pub(super) fn find(&self, index: i32) -> Option<usize> {
         let index = usize::try_from(index).ok()?;
         match self.places {
             None => Some(index).filter(|it| *it < self.n_rows),
@@ -54,8 +64,7 @@ impl Prepare for Embedding {
 
 impl CpuKernel for EmbeddingKernel {
     fn n_scratch(&self) -> usize {
-        let Embedding { rows, vocabulary, .. } = self.embedding;
-        if rows < vocabulary { vocabulary } else { 0 }
+        n_places(&self.embedding)
     }
 
     unsafe fn launch(&mut self, arguments: Arguments<'_>) -> Result<(), Error> {
@@ -93,10 +102,7 @@ impl EmbeddingKernel {
         let places = unsafe { scratch[..n_places].align_to_mut::<u32>() }.1;
         // SAFETY: the input was checked to have a number for each row; nobody writes there.
         let numbers = unsafe { std::slice::from_raw_parts(numbers.pointer.cast(), rows) };
-        if n_places > 0 {
-            note_places(numbers, places);
-        }
-        let finder = Finder { n_rows: rows, places: Some(&*places).filter(|it| !it.is_empty()) };
+        let finder = Finder::new(numbers, places);
         // SAFETY: the input was checked to have these indices; nobody writes there.
         let indices = unsafe { std::slice::from_raw_parts(indices.pointer.cast(), n_indices) };
         let work = n_indices * width;
@@ -161,6 +167,11 @@ impl EmbeddingKernel {
         }
         Ok(())
     }
+}
+
+/// Returns the number of elements that a [`Finder`] needs: none if the rank holds all rows.
+pub(super) const fn n_places(embedding: &Embedding) -> usize {
+    if embedding.rows < embedding.vocabulary { embedding.vocabulary } else { 0 }
 }
 
 /// Stores the local number of each row of the whole table.

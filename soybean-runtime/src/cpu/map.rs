@@ -66,10 +66,10 @@ impl CpuKernel for MapKernel {
         before: &[Option<Region>],
     ) -> Result<Option<usize>, Error> {
         let Arguments { inputs, results, scalars, .. } = arguments;
-        let check = FiniteCheck { before, first: AtomicUsize::new(usize::MAX) };
+        let check = FiniteCheck::new(before);
         // SAFETY: required of the caller.
         unsafe { self.run_blocks((inputs, results, scalars), Some(&check)) }?;
-        Ok(Some(check.first.into_inner()).filter(|it| *it < usize::MAX))
+        Ok(check.first_non_finite())
     }
 }
 
@@ -214,22 +214,34 @@ impl MapKernel {
 }
 
 /// The results of a map, and what is known of them.
-struct Results<'a> {
-    results: &'a [Region],
+pub(super) struct Results<'a> {
+    pub(super) results: &'a [Region],
     /// A mark for each result that is computed in place.
-    is_direct: &'a [bool],
+    pub(super) is_direct: &'a [bool],
     /// A mark for each result that is an integer.
-    gives_integers: &'a [bool],
-    sum_of_zeros: Accumulate,
-    check: Option<&'a FiniteCheck<'a>>,
+    pub(super) gives_integers: &'a [bool],
+    pub(super) sum_of_zeros: Accumulate,
+    pub(super) check: Option<&'a FiniteCheck<'a>>,
 }
 
 /// The check that results are finite.
-struct FiniteCheck<'a> {
+pub(super) struct FiniteCheck<'a> {
     /// For each result the region with its elements before, if it is known.
     before: &'a [Option<Region>],
     /// The least number of a result that is not finite.
     first: AtomicUsize,
+}
+
+impl<'a> FiniteCheck<'a> {
+    /// Returns the check of results, before any of them is known.
+    pub(super) const fn new(before: &'a [Option<Region>]) -> Self {
+        Self { before, first: AtomicUsize::new(usize::MAX) }
+    }
+
+    /// Returns the number of the first result that was not finite.
+    pub(super) fn first_non_finite(self) -> Option<usize> {
+        Some(self.first.into_inner()).filter(|it| *it < usize::MAX)
+    }
 }
 
 impl Results<'_> {
@@ -237,7 +249,12 @@ impl Results<'_> {
     ///
     /// # Safety
     /// `block` returns the block of a result, of `n` elements. It is its place, or apart from it.
-    unsafe fn store_block(&self, block: impl Fn(usize) -> *const f32, place: usize, n: usize) {
+    pub(super) unsafe fn store_block(
+        &self,
+        block: impl Fn(usize) -> *const f32,
+        place: usize,
+        n: usize,
+    ) {
         let is_finite = |index: usize, at: usize, n: usize| {
             let mut sum = 0.0;
             // SAFETY: required of the caller.

@@ -226,8 +226,9 @@ impl<'a> PhaseBuilder<'a> {
             return Ok(());
         }
         let (reads, writes) = (self.ranges(&step.inputs)?, self.ranges(&step.results)?);
-        let is_map = matches!(self.kernels[step.kernel], Kernel::Map(_));
-        let checks = if is_map { self.checks(step) } else { Vec::new() };
+        let has_checks =
+            matches!(self.kernels[step.kernel], Kernel::Map(_) | Kernel::UpdateEmbedding(_));
+        let checks = if has_checks { self.checks(step) } else { Vec::new() };
         let (next_values, checked) = checks.into_iter().unzip();
         let call = KernelCall {
             kernel: step.kernel,
@@ -238,7 +239,7 @@ impl<'a> PhaseBuilder<'a> {
         };
         let run = KernelRun { next_values, ..self.run(call, &reads, &writes) };
         queue.push(label, compute(reads, writes), Action::Kernel(run));
-        if is_map { Ok(()) } else { self.check_later(&step.results, queue) }
+        if has_checks { Ok(()) } else { self.check_later(&step.results, queue) }
     }
 
     fn label(&self, kernel: usize, buffer: Option<BufferId>) -> Result<TaskLabel, Error> {

@@ -256,6 +256,9 @@ fn generate(
     let (what, epilogue) = (call.described(requests), call.epilogue);
     let made = match what.kernel {
         Kernel::Map(map) => codegen::generate_checked_map(map, &what, &call.checked, prefix),
+        Kernel::UpdateEmbedding(update) => {
+            codegen::generate_checked_embedding_update(update, &what, &call.checked, prefix)
+        }
         _ if epilogue.is_plain() => codegen::generate_variant(&what, variant, prefix),
         Kernel::Convolve(_) if epilogue.function == Function::ReluGradient => {
             let made = codegen::generate(&what, prefix);

@@ -9,8 +9,8 @@ pub(crate) struct Case {
     pub(crate) inputs: Vec<Data>,
     /// Type and number of elements of each result.
     pub(crate) results: Vec<(DType, usize)>,
-    /// A result, and the input whose buffer it reuses.
-    pub(crate) reused: Option<[usize; 2]>,
+    /// Results, and the inputs whose buffers they reuse.
+    pub(crate) reused: Vec<[usize; 2]>,
     pub(crate) precision: Precision,
     /// The variant of the text, modulo their number.
     pub(crate) variant: usize,
@@ -36,6 +36,11 @@ impl std::fmt::Debug for Data {
 pub(crate) const BF16_TOLERANCE: f32 = 1e-2;
 
 impl Case {
+    /// Returns the input whose buffer a result reuses, if it reuses any.
+    pub(crate) fn reused_by(&self, result: usize) -> Option<usize> {
+        self.reused.iter().find(|it| it[0] == result).map(|it| it[1])
+    }
+
     /// Returns a case of one kernel in single precision whose results have separate buffers.
     pub(crate) fn new(
         kernel: impl Into<Kernel>,
@@ -45,7 +50,7 @@ impl Case {
     ) -> Self {
         let kernel = kernel.into();
         let (precision, variant) = (Precision::F32, 0);
-        Self { kernel, inputs, results, reused: None, precision, variant, tolerance }
+        Self { kernel, inputs, results, reused: Vec::new(), precision, variant, tolerance }
     }
 
     /// Compares results with the expected ones.

@@ -76,9 +76,9 @@ impl Unit {
         let workspace = Block::new(generated.workspace_bytes);
         let numbers = Data { dtype: DType::F32, numbers: scalars().to_vec() };
         let scalars = Block::of(&encoded(&numbers));
-        let result = |number: usize| match case.reused {
-            Some([result, input]) if result == number => &inputs[input],
-            _ => &results[number],
+        let result = |number: usize| match case.reused_by(number) {
+            Some(input) => &inputs[input],
+            None => &results[number],
         };
         let pointer = |address: &Address| match *address {
             Address::Input(number) => inputs[number].at(0),

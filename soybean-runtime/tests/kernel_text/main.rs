@@ -12,6 +12,7 @@ mod convolution;
 mod device;
 mod dice;
 mod embedding;
+mod embedding_update;
 mod few_channels;
 mod indexing;
 mod large;
@@ -57,6 +58,7 @@ const KINDS: &[(&str, usize, Kind)] = &[
     ("concatenation", 24, concatenation::case),
     ("pooling", 112, pooling::case),
     ("embedding", 24, embedding::case),
+    ("embedding-update", 24, embedding_update::case),
     ("indexing", 32, indexing::case),
     ("ranking", 24, ranking::case),
     ("contraction", 40, contraction::case),

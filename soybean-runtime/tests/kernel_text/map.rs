@@ -79,7 +79,7 @@ pub(crate) fn case(dice: &mut Dice) -> Case {
     // About ten roundings of values below 1e3.
     let case = Case::new(map, inputs, results, 1e-4);
     let precision = dice.pick(&Precision::ALL);
-    Case { reused: reused.map(|it| [n_results - 1, it]), precision, ..case }
+    Case { reused: reused.map(|it| [n_results - 1, it]).into_iter().collect(), precision, ..case }
 }
 
 const COMPARISONS_OF_INTEGERS: [Binary; 2] = [Binary::EqualIntegers, Binary::GreaterInteger];

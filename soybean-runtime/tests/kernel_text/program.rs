@@ -85,9 +85,9 @@ impl Builder {
         }
         let mut results = Vec::new();
         for (at, dtype) in of_results.into_iter().enumerate() {
-            results.push(match case.reused {
-                Some([result, input]) if result == at => inputs[input],
-                _ => self.buffer(dtype, case.results[at].1),
+            results.push(match case.reused_by(at) {
+                Some(input) => inputs[input],
+                None => self.buffer(dtype, case.results[at].1),
             });
         }
         self.run(case.kernel.clone(), inputs, results.clone());

@@ -144,7 +144,7 @@ fn with_data(dice: &mut Dice, fusion: RowFusion, has_infinities: bool) -> Case {
     // Sums of up to 50,257 terms of one size, relative to their size.
     let case = Case::new(fusion, inputs, results, 2e-4);
     let precision = dice.pick(&Precision::ALL);
-    Case { reused: reused.map(|it| [n_results - 1, it]), precision, ..case }
+    Case { reused: reused.map(|it| [n_results - 1, it]).into_iter().collect(), precision, ..case }
 }
 
 /// A writer of the stages of a kernel.

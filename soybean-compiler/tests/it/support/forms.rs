@@ -183,5 +183,6 @@ fn may_repeat(network: &Network, value: Value) -> bool {
     let reads_batch = network.inputs.iter().any(|it| is_ancestor[it.index()]);
     text == "map {x0} to bf16"
         || text == "share"
+        || text.starts_with("embed-update ")
         || network.loss().is_none() && !reads_batch && is_light
 }

@@ -1,7 +1,8 @@
 //! Checks that the next values of parameters, buffers and states are finite.
 //!
-//! Maps compute nearly all of them, and check them while they are in registers. What another kernel
-//! computes, such as the running statistics of a batch norm, is read again.
+//! Maps and updates of embeddings compute nearly all of them, and check them while they are in
+//! registers. What another kernel computes, such as the running statistics of a batch norm, is read
+//! again.
 
 use std::ops::Range;
 
@@ -17,7 +18,7 @@ use crate::{Error, state};
 const MOST_CHECKED: usize = 16;
 
 impl PhaseBuilder<'_> {
-    /// Returns the results of a map that must be finite, with the numbers of their next values.
+    /// Returns the results of a kernel that must be finite, with the numbers of their next values.
     pub(super) fn checks(&self, step: &Step) -> Vec<(usize, CheckedResult)> {
         let results = step.results.iter().enumerate();
         let checks = results.filter_map(|(result, buffer)| {
