@@ -72,8 +72,8 @@ fn no_strategy_is_faster_by_either_objective() {
     assert!(n_faster > 12, "only {n_faster} other plans are slower");
 }
 
-// Guards: plans in which equal weights have another tiling are timed. Without them, the step of this
-// network takes 1.19 times as long as its kernels.
+// Guards: plans in which equal weights have another tiling are timed. Without them, the step of
+// this network takes 1.19 times as long as its kernels.
 #[test]
 fn other_tilings_of_equal_weights_are_timed() {
     let entry = ZOO.iter().find(|it| it.name == "encoder").unwrap();

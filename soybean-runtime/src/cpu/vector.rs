@@ -273,11 +273,11 @@ unsafe fn repeat_body<M: MultiplyAdd>(
 ) {
     for number in 0..n_rows {
         // SAFETY: required of the caller.
-        let line = [unsafe { first.add(number * distance).read() }; LINE];
+        let line = [unsafe { first.wrapping_add(number * distance).read() }; LINE];
         let to = to.wrapping_add(number * row);
         for at in (0..row).step_by(LINE) {
             // SAFETY: as above.
-            unsafe { to.add(at).cast::<[f32; LINE]>().write_unaligned(line) };
+            unsafe { to.wrapping_add(at).cast::<[f32; LINE]>().write_unaligned(line) };
         }
     }
 }
