@@ -37,6 +37,7 @@ fn the_observer_sees_each_pass_with_a_sound_result() {
         fuse
         channels-last
         pad
+        sparse-updates
         round
         replicate
         search

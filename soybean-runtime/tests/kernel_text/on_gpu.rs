@@ -92,6 +92,7 @@ kinds! {
     concatenation "concatenation"
     pooling "pooling"
     embedding "embedding"
+    embedding_update "embedding-update"
     indexing "indexing"
     ranking "ranking"
     contraction "contraction"

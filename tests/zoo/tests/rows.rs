@@ -223,7 +223,7 @@ fn gpt_has_fewer_steps_and_moves_fewer_bytes() {
         gigabytes(&fused)
     );
     expect![[r#"
-        1115 -> 861 steps; cross-entropy and the bias of its logits: 4.94 -> 2.47 GB
+        1114 -> 860 steps; cross-entropy and the bias of its logits: 4.94 -> 2.47 GB
     "#]]
     .assert_eq(&text);
 }
