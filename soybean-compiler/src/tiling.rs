@@ -44,8 +44,8 @@ pub(crate) use multipliers::{KernelMultiplier, MemoryMultipliers};
 pub use objective::Objective;
 pub(crate) use strategy::search_with_baselines;
 pub use strategy::{
-    Baselines, MAX_WORK, PlanTimes, SearchRequest, SearchResult, Strategy, is_max_work, search,
-    search_alone,
+    Baselines, MAX_WORK, PlanTimes, SearchRequest, SearchResult, Strategy, is_max_work,
+    min_sum_problem, search, search_alone,
 };
 pub use tiled::{Conversion, TiledNetwork};
 

@@ -2,6 +2,7 @@
 
 use std::{borrow::Cow, panic::resume_unwind, str::FromStr, thread};
 
+use soybean_minsum::PairwiseProblem;
 use soybean_plan::{Cluster, Mesh, Topology, TopologyError};
 
 use super::{
@@ -10,9 +11,11 @@ use super::{
     digit_order::{with_axis_order, with_digit_order},
     effort::SearchEffort,
     extents::Padding,
+    instance::Instance,
     objective::Objective,
     problem::TilingProblem,
     recursive::recursive,
+    resolution::Resolution,
     tiled::TiledNetwork,
 };
 use crate::{assumed_cluster::assumed_cluster, network::Network};
@@ -223,12 +226,34 @@ pub fn search_alone(network: &Network, mesh: Mesh, request: &SearchRequest) -> S
     search_with_baselines(network, mesh, request).0
 }
 
-/// Returns the problem of a request, and the topology if the machine is known.
+/// Returns the min-sum problem of all plans of a network, for other solvers, and the cost of one
+/// byte, or of one unit of time, in it. Lower digits of costs break ties. Each tensor and each
+/// operator is a variable; its labels are tilings and partitionings.
+///
+/// # Panics
+/// Under the same conditions as [`search`].
+#[must_use]
+pub fn min_sum_problem(
+    network: &Network,
+    mesh: Mesh,
+    request: &SearchRequest,
+) -> (PairwiseProblem, i64) {
+    let (problem, _) = problem(network, mesh, request);
+    let instance = Instance::new(&problem, Resolution::FINE);
+    (instance.restricted(&instance.all_labels()), problem.unit())
+}
+
+/// Returns the problem of a request on the mesh with the best order of axes, and the topology if
+/// the machine is known.
 fn problem<'a>(
     network: &'a Network,
     mesh: Mesh,
     request: &SearchRequest,
 ) -> (TilingProblem<'a>, Option<Topology>) {
+    // The levels of a cluster order its axes.
+    let is_flat = request.cluster(mesh.n_ranks()).is_none();
+    let mesh = if is_flat { with_axis_order(network, mesh) } else { mesh };
+    let mesh = with_digit_order(network, mesh);
     let topology =
         request.topology(mesh.n_ranks()).expect("the cluster has enough devices for the mesh");
     let topology = topology.map(|it| it.with_mesh(mesh));
@@ -248,10 +273,6 @@ pub(crate) fn search_with_baselines(
     mesh: Mesh,
     request: &SearchRequest,
 ) -> (SearchResult, [TiledNetwork; 3]) {
-    // The levels of a cluster order its axes.
-    let is_flat = request.cluster(mesh.n_ranks()).is_none();
-    let mesh = if is_flat { with_axis_order(network, mesh) } else { mesh };
-    let mesh = with_digit_order(network, mesh);
     let (problem, topology) = problem(network, mesh, request);
     let searcher = CoarseToFine::new(&problem, request.effort);
     let orbits = searcher.orbits();

@@ -3,8 +3,9 @@
 use soybean_compiler::{
     Network, Optimizer, Strategy, Value, build_network, optimizer, replicate, round,
     signature::Partitioning,
-    tiling::{search, search_alone},
+    tiling::{min_sum_problem, search, search_alone},
 };
+use soybean_minsum::Options;
 use soybean_plan::{Mesh, NonFinite, Placement, Precision, Tiling};
 use soybean_zoo::{Model, mlp};
 
@@ -275,6 +276,23 @@ fn perceptrons(sum: usize) -> Vec<[usize; 4]> {
 /// The paper's algorithm cuts in two, then cuts the halves in two. The best first cut can be part
 /// of no best plan, even if every rank can have a part of every dim. This is the smallest such
 /// perceptron of two layers.
+// Guards: the problem for other solvers is the one that the search solves.
+#[test]
+fn the_min_sum_problem_has_the_cost_of_the_best_plan() {
+    let sizes = Sizes { n_operators: 4, extents: &[4, 8], is_trained: true };
+    for seed in 0..20 {
+        let (builder, loss) = random_model(seed, &sizes);
+        let network = build_network(builder, loss, &[], &Optimizer::default()).unwrap();
+        let (mesh, request) = (Mesh::new(4), Strategy::Auto.into());
+        let found = search_alone(&network, mesh, &request);
+        let (problem, cost_of_byte) = min_sum_problem(&network, mesh, &request);
+        let solved = soybean_minsum::solve(&problem, None, Options::with_work(1 << 24));
+        assert!(found.is_optimal && solved.cost == solved.lower_bound, "seed {seed}");
+        let bytes = u64::try_from(solved.cost / cost_of_byte).unwrap();
+        assert_eq!(bytes, found.tiled.bytes(), "seed {seed}");
+    }
+}
+
 #[test]
 fn the_best_first_cut_may_be_part_of_no_best_plan() {
     let mesh = Mesh::new(4);
