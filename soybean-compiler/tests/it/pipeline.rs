@@ -50,7 +50,7 @@ fn the_observer_sees_each_pass_with_a_sound_result() {
     .assert_eq(&passes);
     assert!(texts[0].contains("\ngradient of v1: "), "{}", texts[0]);
     assert!(texts[1].contains("\nupdate v1 = "), "{}", texts[1]);
-    assert!(texts[13].contains("\narena: "), "{}", texts[13]);
+    assert!(texts[14].contains("\narena: "), "{}", texts[14]);
 }
 
 /// Returns the fused training step of a chain of maps.
