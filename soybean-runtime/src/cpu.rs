@@ -32,6 +32,7 @@ mod ranking;
 mod ranks;
 mod reduction;
 mod region;
+mod repeat;
 mod row_fusion;
 mod space;
 mod upcast;

@@ -7,8 +7,8 @@ use super::{
     isa::Isa,
     loop_program::{Granularity, LoopProgram, Operation, Uniform},
     region::Region,
+    repeat::{Repeat, repeat},
     space::{Space, offset},
-    vector::{LINE, Repeat, repeat},
 };
 use crate::{Error, ErrorKind};
 
@@ -56,6 +56,8 @@ unsafe impl Send for Scratch {}
 
 /// The elements of all blocks of a program, which together should stay in the first-level cache.
 const CACHE_ELEMENTS: usize = 8 * 1024;
+/// Blocks begin at multiples of a cache line.
+pub(super) const LINE: usize = 16;
 
 impl Interpreter {
     /// Builds an interpreter over `rows`, a space with one operand for each input. Its last dim may
@@ -237,14 +239,14 @@ impl Interpreter {
         let (n_rows, distance) =
             if last > 0 { (extents[last - 1], strides[last - 1]) } else { (1, 0) };
         let is_repeated = step == 0 && input.dtype == DType::F32;
+        // These rows are written as whole lines.
+        let surplus = row.next_multiple_of(LINE) - row;
         let (mut index, mut rest) = (index, to);
         while !rest.is_empty() {
             // Rows follow each other at one distance until a dim before theirs steps.
             let (mut at, number) = (index % row, index / row);
             let start = offset(extents, strides, number * row);
             let n_left = n_rows - number % n_rows;
-            // Rows are written as whole lines.
-            let surplus = row.next_multiple_of(LINE) - row;
             let n_whole = (rest.len().saturating_sub(surplus) / row).min(n_left);
             if is_repeated && at == 0 && n_whole > 0 {
                 let first = input.address(start).cast::<f32>();
