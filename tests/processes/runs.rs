@@ -38,14 +38,23 @@ fn one_process_shows_the_plan() {
     assert_eq!((found.0, found.1), (Some(0), expected.1), "{}", found.2);
 }
 
-/// A library whose first `fsync` takes longer than processes wait for each other after a failure.
+/// A library whose first `fsync` of a checkpoint takes longer than processes wait for each other
+/// after a failure.
 const SLOW_DISK: &str = "
 #define _GNU_SOURCE
+#include <stdio.h>
+#include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 int fsync(int file) {
     static int n_calls;
-    if (n_calls++ == 0) sleep(3);
+    char link[64], path[4096] = {0};
+    snprintf(link, sizeof link, \"/proc/self/fd/%d\", file);
+    ssize_t length = readlink(link, path, sizeof path - 1);
+    if (length > 0 && strstr(path, \"/checkpoints/\") && n_calls++ == 0) {
+        fprintf(stderr, \"slow disk\\n\");
+        sleep(3);
+    }
     return syscall(SYS_fsync, file);
 }
 ";
@@ -70,10 +79,11 @@ fn a_checkpoint_in_progress_is_completed_after_a_failure() {
     assert_eq!(code, Some(1), "{errors}");
     let printed = printed_errors(&errors);
     assert_eq!(printed.len(), 1, "{errors}");
-    let found =
-        printed[0].strip_prefix("process 0: error: expected a finite loss, found ").unwrap();
-    let last = found.split("; the last checkpoint is ").nth(1).unwrap().split(';').next().unwrap();
-    assert!(Path::new(last).join("run.json").exists(), "{errors}");
+    assert_eq!(errors.matches("slow disk").count(), 1, "{errors}");
+    let found = printed[0].strip_prefix("process 0: error: expected a finite loss, found ");
+    let last = found.and_then(|it| it.split("; the last checkpoint is ").nth(1)?.split(';').next());
+    let is_complete = last.is_some_and(|it| Path::new(it).join("run.json").exists());
+    assert!(is_complete, "{errors}");
     assert_before_timeout("a failure while a checkpoint is written", started.elapsed());
     fs::remove_dir_all(folder).unwrap();
 }
