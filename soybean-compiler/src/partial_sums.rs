@@ -3,7 +3,7 @@
 //!
 //! Operators that are linear in some of their operands may work on terms of them. The other
 //! operands are then whole on each rank. All ranks do all of the work, so products do so only where
-//! it is little.
+//! it is little. What is added to sums and is no sum, such as a bias, is divided among the ranks.
 //!
 //! | tensor or operator | partial sums |
 //! | --- | --- |
@@ -16,7 +16,8 @@
 //! | everything else, such as a convolution or a heavy product of such a sum | never |
 //!
 //! \* If its result is smaller, or another one of these operators reads it, and if nothing else
-//! reads the sums.
+//! reads the sums but further such operators that together give no more than the sums have: slices
+//! of one product. Whole operands that it adds to sums have fewer elements than its result.
 //!
 //! *Light* products are the cheapest of those that may read terms, such as those of low-rank
 //! adapters. If every rank does all the work of all of them, that adds at most
@@ -139,12 +140,13 @@ impl<'a> Sums<'a> {
             let is_heavy = operator.is::<Contract>() && !is_light[value.index()];
             let operands = graph.operands(value);
             let is_sum_at = |at: &usize| is_sum[operands[*at].index()];
+            let n_elements = |it: Value| graph.shape(it).n_elements();
+            let is_less = |at: &usize| n_elements(operands[*at]) < n_elements(value);
             let is_read_so = |set: &[usize]| {
+                let mut others = set.iter().filter(|at| !is_sum_at(at));
                 keeps_types(graph, value, set)
-                    && match adds_terms(operator) {
-                        true => set.iter().any(is_sum_at),
-                        false => !is_heavy && set.iter().all(is_sum_at),
-                    }
+                    && set.iter().any(is_sum_at)
+                    && (adds_terms(operator) || !is_heavy && others.all(is_less))
             };
             let kept = |set: &Vec<usize>| if is_read_so(set) { set.clone() } else { Vec::new() };
             let sets: Vec<Vec<usize>> = signature.linear.iter().map(kept).collect();
@@ -162,22 +164,39 @@ impl<'a> Sums<'a> {
     }
 
     /// Returns whether an operator may work on terms of these operands. Additions always may. The
-    /// others must be the only readers of what they reduce later: a second reader would need the
-    /// sum itself. They must pass the terms on, or give less than they read.
+    /// others must pass the terms on, or give less than they read, and no reader of the sums may
+    /// need them whole.
     fn is_useful(&self, value: Value, set: &[usize], is_passed_on: bool) -> bool {
         if set.is_empty() || self.graph.operator(value).is_some_and(adds_terms) {
             return !set.is_empty();
         }
         let operands = self.graph.operands(value);
-        let read: BTreeSet<Value> = set.iter().map(|it| operands[*it]).collect();
-        let is_own = |it: &Value| is_own(self.graph, &self.roots, *it);
-        let bytes = |it: Value| {
-            let node = self.graph.node(it);
-            node.shape.n_elements() * node.dtype.bytes()
-        };
-        let is_less = bytes(value) < read.iter().map(|it| bytes(*it)).sum();
+        let is_sum = |it: &Value| self.is_sum[it.index()];
+        let read: BTreeSet<Value> = set.iter().map(|it| operands[*it]).filter(is_sum).collect();
+        let is_less = self.bytes(value) < read.iter().map(|it| self.bytes(*it)).sum();
         let is_of_numbers = read.iter().all(|it| self.graph.shape(*it).is_empty());
-        read.iter().all(is_own) && (is_passed_on || is_less && !is_of_numbers)
+        read.iter().all(|it| self.is_read_in_parts(*it))
+            && (is_passed_on || is_less && !is_of_numbers)
+    }
+
+    /// Returns whether a sum need not be whole for any reader, at no cost: it has one, or several
+    /// that may read terms of it and together give no more than it has, as slices do.
+    fn is_read_in_parts(&self, sum: Value) -> bool {
+        let users = self.graph.users(sum);
+        let reads_terms = |user: &Value| {
+            let operands = self.graph.operands(*user);
+            let sets = &self.linear[user.index()];
+            sets.iter().flatten().any(|it| operands[*it] == sum)
+        };
+        let given = || users.iter().map(|it| self.bytes(*it)).sum::<usize>();
+        let is_one = users.len() == 1;
+        !self.is_bound(sum)
+            && (is_one || users.iter().all(reads_terms) && given() <= self.bytes(sum))
+    }
+
+    fn bytes(&self, value: Value) -> usize {
+        let node = self.graph.node(value);
+        node.shape.n_elements() * node.dtype.bytes()
     }
 }
 

@@ -328,6 +328,23 @@ fn plans_of_linear_operators_on_partial_sums() {
     }
 }
 
+/// Products over a long dim, with and without a bias, are cut into parts before these are reduced.
+#[test]
+fn plans_that_reduce_parts_of_sums() {
+    let mut n_parts = 0;
+    for n_gpus in [2, 3, 4, 6, 8] {
+        for detail in 0..32 {
+            let shape = [[3, 480], [5, 960], [1, 480]][detail % 3];
+            let search = SearchRequest::default();
+            let planned = planned(&[(21, detail)], &shape, n_gpus, search, Pin::None).unwrap();
+            let Some(planned) = planned else { continue };
+            compare(&planned, &shape).unwrap();
+            n_parts += usize::from(kinds_on_terms(&planned).any(|it| it == "pad"));
+        }
+    }
+    assert!(n_parts >= 8, "{n_parts} plans");
+}
+
 /// Models of little batches split the columns of products. Where these have parts, each is split.
 #[test]
 fn plans_that_split_each_part_of_a_product() {

@@ -149,6 +149,38 @@ fn slices_and_pads() {
     assert_eq!(check("pad", &padded), [ONE, 2 * ONE]);
 }
 
+/// Slices of one product, such as queries, keys and values, are each reduced, also those of the
+/// product with a bias. They need not have all of it.
+#[test]
+fn slices_of_one_product() {
+    let gate = |it: &mut Sums, sum: Argument, [first, second]: [[i64; 2]; 2]| {
+        let part = |it: &mut Sums, [start, end]: [i64; 2]| {
+            it.apply("slice", &[sum.clone(), integer(1), integer(start), integer(end)])
+        };
+        let [one, other] = [part(it, first), part(it, second)];
+        let one = it.apply("tanh", &[one]);
+        it.apply("mul", &[one, other])
+    };
+    let parts = [[0, 1], [3, 4]];
+    let gated = network(|it| {
+        let sum = it.sum();
+        gate(it, sum, parts)
+    });
+    assert_eq!(check("pad", &gated), [reduced(ROWS * 2), ONE]);
+    let biased = network(|it| {
+        let (sum, bias) = (it.sum(), it.parameter(&[COLUMNS]));
+        let sum = it.apply("add", &[sum, bias]);
+        gate(it, sum, parts)
+    });
+    assert_eq!(check("pad", &biased), [reduced(ROWS * 2), ONE]);
+    // Overlapping slices have more than the product.
+    let overlapping = network(|it| {
+        let sum = it.sum();
+        gate(it, sum, [[0, 3], [2, 5]])
+    });
+    assert_is_reduced_once(&overlapping);
+}
+
 #[test]
 fn sums_over_a_dim() {
     let sum = network(|it| {
@@ -348,8 +380,13 @@ fn other_operators() {
         it.apply("max", &[sum, integer(0)])
     };
     for network in [network(heavy), network(read_twice), network(squared), network(maximum)] {
-        let found = search_alone(&network, Mesh::new(2), &Strategy::Auto.into());
-        assert!(!found.tiled.forms.iter().flatten().any(|it| it.has_terms()), "{}", found.tiled);
-        assert_eq!(found.tiled.bytes(), ONE, "{}", found.tiled);
+        assert_is_reduced_once(&network);
     }
+}
+
+/// Checks that no operator works on terms, and that one sum is reduced.
+fn assert_is_reduced_once(network: &Network) {
+    let found = search_alone(network, Mesh::new(2), &Strategy::Auto.into());
+    assert!(!found.tiled.forms.iter().flatten().any(|it| it.has_terms()), "{}", found.tiled);
+    assert_eq!(found.tiled.bytes(), ONE, "{}", found.tiled);
 }

@@ -229,6 +229,10 @@ impl Model {
         let (width, n_parts) = ([2, 6, 8, 24][detail % 4], 2 + (detail >> 2 & 1));
         let weight = self.parameter(&[last, n_parts * width]);
         self.apply("matmul", &[weight]);
+        if (detail >> 4 & 1) == 1 {
+            let bias = self.parameter(&[n_parts * width]);
+            self.apply("add", &[bias]);
+        }
         let (product, dim) = (self.here, self.shape().len() - 1);
         let part = |model: &mut Self, at: usize| {
             let range = integers(&[dim, at * width, (at + 1) * width]);

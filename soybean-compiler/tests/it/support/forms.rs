@@ -96,14 +96,19 @@ fn is_sum(network: &Network, mesh: &Mesh, value: Value) -> bool {
         || signature.linear.iter().any(|it| is_linear_in_sums(network, mesh, value, it))
 }
 
-/// Returns whether these operands of an operator can be sums whose terms it may read: all of them,
-/// or some if it adds them up. They are not more exact than the result, and a product is light.
+/// Returns whether these operands of an operator can be sums whose terms it may read: all of them
+/// but smaller ones, or some if it adds them up. They are not more exact than the result, and a
+/// product is light.
 fn is_linear_in_sums(network: &Network, mesh: &Mesh, value: Value, set: &[usize]) -> bool {
-    let operands = network.graph.operands(value);
+    let graph = &network.graph;
+    let operands = graph.operands(value);
     let is_light = !is_product(network, value) || is_light(network, mesh, value);
-    let mut sums = set.iter().map(|at| is_sum(network, mesh, operands[*at]));
-    let are_sums = if adds_terms(network, value) { sums.any(|it| it) } else { sums.all(|it| it) };
-    is_exact(network, value, set) && is_light && are_sums
+    let (sums, others): (Vec<usize>, Vec<usize>) =
+        set.iter().partition(|at| is_sum(network, mesh, operands[**at]));
+    let size = |it: Value| graph.shape(it).iter().product::<usize>();
+    let are_small = others.iter().all(|at| size(operands[*at]) < size(value));
+    let may_be_others = adds_terms(network, value) || are_small;
+    is_exact(network, value, set) && is_light && !sums.is_empty() && may_be_others
 }
 
 /// Returns whether a result is at least as exact as these operands.
@@ -145,19 +150,33 @@ fn is_light(network: &Network, mesh: &Mesh, value: Value) -> bool {
 }
 
 /// Returns the terms on which an operator may work, each with its operands. An operator that adds
-/// nothing up alone reads what it reads so. Its result is smaller, and no operand is a number, or
-/// it may be stored as partial sums itself.
+/// nothing up alone reads what it reads so, or beside others of its kind which with it give no more
+/// than that. Its result is smaller, and no operand is a number, or it may be stored as partial
+/// sums itself.
 fn sets_of_terms(network: &Network, mesh: &Mesh, value: Value) -> Vec<(FactorId, Vec<usize>)> {
     let graph = &network.graph;
     let Some(signature) = signature(network, value) else { return Vec::new() };
     let operands = graph.operands(value);
     let bytes = |it: Value| graph.shape(it).n_elements() * graph.node(it).dtype.bytes();
+    let may_read_terms = |reader: Value, of: Value| {
+        let operands = graph.operands(reader);
+        let linear = self::signature(network, reader).map_or(Vec::new(), |it| it.linear);
+        let mut sets = linear.iter().filter(|it| is_linear_in_sums(network, mesh, reader, it));
+        sets.any(|set| set.iter().any(|at| operands[*at] == of))
+    };
     let is_useful = |set: &[usize]| {
-        let read: BTreeSet<Value> = set.iter().map(|at| operands[*at]).collect();
-        let is_own = |it: &Value| graph.users(*it) == [value] && !is_bound(network, *it);
+        let sums = set.iter().map(|at| operands[*at]).filter(|it| is_sum(network, mesh, *it));
+        let read: BTreeSet<Value> = sums.collect();
+        let is_free = |it: &Value| {
+            let readers = graph.users(*it);
+            let given: usize = readers.iter().map(|it| bytes(*it)).sum();
+            let are_parts =
+                given <= bytes(*it) && readers.iter().all(|reader| may_read_terms(*reader, *it));
+            !is_bound(network, *it) && (readers == [value] || are_parts)
+        };
         let is_smaller = bytes(value) < read.iter().map(|it| bytes(*it)).sum()
             && read.iter().any(|it| !graph.shape(*it).is_empty());
-        read.iter().all(is_own) && (is_smaller || may_be_stored_so(network, mesh, value))
+        read.iter().all(is_free) && (is_smaller || may_be_stored_so(network, mesh, value))
     };
     let is_open = |set: &[usize]| {
         let is_addition = adds_terms(network, value);
