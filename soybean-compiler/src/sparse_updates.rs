@@ -2,9 +2,9 @@
 //! that the batch looked up, and the gradient of the table is never stored.
 //!
 //! This leaves all results as they are if the other rows stay the same where their gradient is 0.
-//! It holds for plain gradient descent and Adagrad, but not with momentum, averages or decay. The
-//! scalar programs of the updates show it. The gradient may have no other reader, such as the norm
-//! of all gradients or a sum over several steps.
+//! It holds for plain gradient descent, Adagrad and lazy Adam, but not with momentum, decay or the
+//! moving means of other optimizers. The scalar programs of the updates show it. The gradient may
+//! have no other reader, such as the norm of all gradients or a sum over several steps.
 //!
 //! Ranks need the indices and gradients of all rows that were looked up, instead of sums over the
 //! table. That takes no more bytes if the batch has fewer indices than the table has rows.

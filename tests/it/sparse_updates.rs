@@ -46,8 +46,10 @@ pub(crate) fn compiled(
     finish_with(builder, loss, &[], &Options { name, n_gpus, search, precision, optimizer })
 }
 
-pub(crate) fn adagrad() -> Optimizer {
-    optimizer("adagrad", &[]).unwrap()
+/// Returns the optimizers whose updates may be sparse.
+pub(crate) fn sparse() -> [Optimizer; 3] {
+    let named = |it: &str| optimizer(it, &[]).unwrap();
+    [sgd(0.0), named("adagrad"), named("lazy_adam")]
 }
 
 /// The same optimizer with a limit on the norm of gradients that none exceeds, so gradients of
@@ -98,7 +100,7 @@ fn assert_near(found: &[f32], expected: &[f32], what: &str) {
 
 #[test]
 fn sparse_updates_have_the_bits_of_dense_ones_on_one_device() {
-    for optimizer in [sgd(0.0), adagrad()] {
+    for optimizer in sparse() {
         let sparse = compiled(1, Strategy::Auto.into(), "", optimizer.clone());
         let dense = compiled(1, Strategy::Auto.into(), "", with_norm(optimizer));
         assert!(!has_gradients_of_tables(&sparse) && has_gradients_of_tables(&dense));
@@ -110,7 +112,7 @@ fn sparse_updates_have_the_bits_of_dense_ones_on_one_device() {
 
 #[test]
 fn sparse_updates_agree_on_any_number_of_devices() {
-    for optimizer in [sgd(0.0), adagrad()] {
+    for optimizer in sparse() {
         let expected = trained(&compiled(1, Strategy::Auto.into(), "", optimizer.clone()));
         for n_gpus in [2, 4, 6, 8] {
             for strategy in [Strategy::Auto, Strategy::Data, Strategy::Model] {
@@ -127,7 +129,7 @@ fn sparse_updates_agree_on_any_number_of_devices() {
 // Guards: a rank updates a copy of a table that is stored in another tiling.
 #[test]
 fn tables_may_be_stored_in_any_tiling() {
-    for optimizer in [sgd(0.0), adagrad()] {
+    for optimizer in sparse() {
         let expected = trained(&compiled(1, Strategy::Auto.into(), "", optimizer.clone()));
         for pin in ["r r", "P0 r", "P1 P0", "r P1"] {
             let sparse = compiled(4, Strategy::Auto.into(), pin, optimizer.clone());

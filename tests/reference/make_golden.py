@@ -694,6 +694,14 @@ def adamw(p, g, state, t, rate, weight_decay=1e-2, **settings):
     return adam(p - rate * weight_decay * p, g, state, t, rate, **settings)
 
 
+def lazy_adam(p, g, state, t, rate, **settings):
+    next_state = dict(state)
+    new = adam(p, g, next_state, t, rate, **settings)
+    for name, value in next_state.items():
+        state[name] = np.where(g != 0, value, state.get(name, 0.0))
+    return np.where(g != 0, new, p)
+
+
 def rmsprop(p, g, state, t, rate, alpha=0.99, eps=1e-8, momentum=0.0, centered=False, weight_decay=0.0):
     g = g + weight_decay * p
     state["v"] = alpha * state.get("v", 0.0) + (1 - alpha) * g * g
@@ -756,6 +764,8 @@ OPTIMIZERS = [
     (adafactor, {}),
     (adafactor, {"beta2_decay": -0.5, "eps": (0.5, 1.5), "d": 1.25, "weight_decay": 0.1}),
     (gradients, {}),
+    (lazy_adam, {}),
+    (lazy_adam, {"betas": (0.8, 0.9), "eps": 1e-3}),
 ]
 SHAPES = [(4, 6), (12,), (2, 2, 6), (6, 1)]
 N_UPDATES = 4
@@ -774,6 +784,8 @@ def updates(optimizer, settings):
     yield from (f"parameter {numbers(it)}" for it in parameters)
     for t in range(1, N_UPDATES + 1):
         gradients = [tensor(*it) for it in SHAPES]
+        if optimizer is lazy_adam:
+            gradients = [np.where(np.abs(it) < 1, 0, it) for it in gradients]
         yield from (f"gradient {numbers(it)}" for it in gradients)
         tensors = zip(parameters, gradients, states)
         parameters = [optimizer(p, g, state, t, RATE, **settings) for p, g, state in tensors]

@@ -77,6 +77,7 @@ mod tests {
         check("adam", &[("eps", 0.5)], Some(-0.5));
         check("adam", &[("weight_decay", 0.25)], Some(1.0));
         check("adamw", &[("weight_decay", 0.25)], Some(0.0));
+        check("lazy_adam", &[], Some(-1.0));
         check("rmsprop", &[("alpha", 0.75)], Some(-2.0));
         check("lion", &[], Some(-1.0));
         check("gradients", &[], Some(-0.5));

@@ -15,6 +15,7 @@ pub static METHODS: &[&Method] = &[
     &sgd::SGD,
     &adam::ADAM,
     &adam::ADAMW,
+    &adam::LAZY_ADAM,
     &rmsprop::RMSPROP,
     &adagrad::ADAGRAD,
     &lion::LION,

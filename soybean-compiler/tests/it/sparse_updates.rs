@@ -98,6 +98,46 @@ fn tables_are_updated_by_rows() {
     );
 }
 
+// Guards: nothing but the gradient decides which elements stay.
+#[test]
+fn lazy_adam_updates_rows() {
+    check(
+        "lazy_adam",
+        4,
+        expect![[r#"
+        v0: i32[4] = input "words"
+        v1: f32[6, 4] = param "table"
+        v2: f32[4, 1] = param "w"
+        v3: i32[6] = iota ->_ ()
+        v4: f32[4, 4] = gather i,jk,j->ik (v0, v1, v3)
+        v5: f32[4, 1] = contract ik,kj->ij (v4, v2)
+        v6: f32[] = sum {x0} ij-> (v5)
+        v7: f32[4, 1] = map {1} ->ij ()
+        v8: f32[4, 4] = contract ij,kj->ik (v7, v2)
+        v9: f32[4, 1] = contract ik,ij->kj (v4, v7)
+        v10: f32[6, 4] = state "table.mean"
+        v11: f32[6, 4] = state "table.square_mean"
+        v12: i32[4] = share i->i (v0)
+        v13: f32[4, 4] = share ij->ij (v8)
+        v14: f32[6, 4] = embed-update {select(eq(x0, 0), x1, sub(x1, mul(div(s0, s1), div(add(mul(x2, 0.9), mul(x0, 0.09999999999999998)), add(div(sqrt(add(mul(x3, 0.999), mul(mul(x0, x0), 0.0010000000000000009))), sqrt(s2)), 0.00000001)))))} _,_j,i,ij,ij,ij->ij (v12, v13, v3, v1, v10, v11)
+        v15: f32[6, 4] = embed-update {select(eq(x0, 0), x1, add(mul(x1, 0.9), mul(x0, 0.09999999999999998)))} _,_j,i,ij->ij (v12, v13, v3, v10)
+        v16: f32[6, 4] = embed-update {select(eq(x0, 0), x1, add(mul(x1, 0.999), mul(mul(x0, x0), 0.0010000000000000009)))} _,_j,i,ij->ij (v12, v13, v3, v11)
+        v17: f32[4, 1] = state "w.mean"
+        v18: f32[4, 1] = state "w.square_mean"
+        v19: f32[4, 1] = map {select(eq(x1, 0), x0, sub(x0, mul(div(s0, s1), div(add(mul(x2, 0.9), mul(x1, 0.09999999999999998)), add(div(sqrt(add(mul(x3, 0.999), mul(mul(x1, x1), 0.0010000000000000009))), sqrt(s2)), 0.00000001)))))} ij,ij,ij,ij->ij (v2, v9, v17, v18)
+        v20: f32[4, 1] = map {select(eq(x0, 0), x1, add(mul(x1, 0.9), mul(x0, 0.09999999999999998)))} ij,ij->ij (v9, v17)
+        v21: f32[4, 1] = map {select(eq(x0, 0), x1, add(mul(x1, 0.999), mul(mul(x0, x0), 0.0010000000000000009)))} ij,ij->ij (v9, v18)
+        update v1 = v14
+        update v10 = v15
+        update v11 = v16
+        update v2 = v19
+        update v17 = v20
+        update v18 = v21
+        loss v6
+    "#]],
+    );
+}
+
 // Guards: sums over a small table are fewer bytes than the rows of a large batch.
 #[test]
 fn large_batches_need_the_gradient() {

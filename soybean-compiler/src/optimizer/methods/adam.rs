@@ -1,4 +1,4 @@
-//! Adam, and `AdamW` with decoupled weight decay.
+//! Adam, `AdamW` with decoupled weight decay, and Adam for gradients that are mostly 0.
 
 use soybean_plan::{NumberRange, Register, RunScalar, Unary};
 
@@ -28,6 +28,25 @@ pub(super) static ADAMW: Method = Method {
     update: |rule, it| {
         it.parameter = it.decayed_parameter(rule.weight_decay());
         update(rule, it)
+    },
+    ..COMMON
+};
+
+/// In tables of embeddings, nothing changes in rows that no index chose, as in `SparseAdam`, and
+/// in elements of other rows whose gradient happens to be 0. A rule for each element depends on no
+/// other part of the model.
+pub(super) static LAZY_ADAM: Method = Method {
+    name: "lazy_adam",
+    summary: "Adam in elements whose gradient is not 0; others keep their value and means",
+    source: "`SparseAdam` of PyTorch, for elements instead of rows",
+    settings: &[BETAS, EPS],
+    update: |rule, it| {
+        let nothing = it.builder.constant(0.0);
+        let is_kept = it.builder.equal(it.gradient, nothing);
+        let kept = [it.parameter, it.value("mean"), it.value("square_mean")];
+        let next = update(rule, it);
+        let select = |(kept, next)| it.builder.select(is_kept, kept, next);
+        kept.into_iter().zip(next).map(select).collect()
     },
     ..COMMON
 };
