@@ -61,6 +61,7 @@ mod format;
 mod interner;
 mod local_search;
 mod mini_buckets;
+mod minima;
 mod problem;
 mod progress;
 mod projection;

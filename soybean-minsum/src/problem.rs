@@ -49,6 +49,16 @@ impl PairwiseProblem {
 }
 
 /// Returns the entries of a table in column-major order, for `n_second` columns.
-pub(crate) fn transposed(table: &[i64], n_second: usize) -> impl Iterator<Item = i64> {
-    (0..n_second).flat_map(move |it| table[it..].iter().copied().step_by(n_second))
+pub(crate) fn transposed(table: &[i64], n_second: usize) -> Vec<i64> {
+    let mut entries = Vec::with_capacity(table.len());
+    let mut column = 0;
+    while column < n_second {
+        let mut at = column;
+        while at < table.len() {
+            entries.push(table[at]);
+            at += n_second;
+        }
+        column += 1;
+    }
+    entries
 }

@@ -134,8 +134,7 @@ fn sums(problem: &PairwiseProblem, class_of: &[usize], n_classes: usize) -> Pair
         if first < second {
             add_multiple(sum, table, n);
         } else {
-            let transposed: Vec<i64> = transposed(table, n_second).collect();
-            add_multiple(sum, &transposed, n);
+            add_multiple(sum, &transposed(table, n_second), n);
         }
     }
     let edge = |([first, second], table): ([usize; 2], Vec<i64>)| Edge {

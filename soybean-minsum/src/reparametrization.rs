@@ -9,7 +9,10 @@
 
 use std::rc::Rc;
 
-use super::problem::{Edge, PairwiseProblem};
+use super::{
+    minima::{column_minima, row_minima},
+    problem::{Edge, PairwiseProblem},
+};
 
 /// The work of visiting a table, in entries, besides its entries.
 const ENTRIES_OF_TABLE: u64 = 256;
@@ -350,7 +353,8 @@ pub(crate) fn least(costs: &[i64]) -> i64 {
     costs[least_label(costs)]
 }
 
-fn least_label(costs: &[i64]) -> usize {
+/// Returns the first label of the least cost.
+pub(crate) fn least_label(costs: &[i64]) -> usize {
     let (mut best, mut at) = (0, 1);
     while at < costs.len() {
         if costs[at] < costs[best] {
@@ -359,36 +363,4 @@ fn least_label(costs: &[i64]) -> usize {
         at += 1;
     }
     best
-}
-
-/// Sets each minimum to the least entry of its row, less the message to the column's label.
-pub(crate) fn row_minima(table: &[i64], to_columns: &[i64], minima: &mut [i64]) {
-    let n_columns = to_columns.len();
-    for (minimum, row) in minima.iter_mut().zip(table.chunks_exact(n_columns)) {
-        let (mut best, mut column) = (i64::MAX, 0);
-        while column < n_columns {
-            let cost = row[column] - to_columns[column];
-            if cost < best {
-                best = cost;
-            }
-            column += 1;
-        }
-        *minimum = best;
-    }
-}
-
-/// Sets each minimum to the least entry of its column, less the message to the row's label.
-pub(crate) fn column_minima(table: &[i64], to_rows: &[i64], minima: &mut [i64]) {
-    let n_columns = minima.len();
-    minima.fill(i64::MAX);
-    for (&to_row, row) in to_rows.iter().zip(table.chunks_exact(n_columns)) {
-        let mut column = 0;
-        while column < n_columns {
-            let cost = row[column] - to_row;
-            if cost < minima[column] {
-                minima[column] = cost;
-            }
-            column += 1;
-        }
-    }
 }

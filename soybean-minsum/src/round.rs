@@ -93,6 +93,8 @@ struct Core {
     best: Found,
     /// The work of a pass.
     pass_work: u64,
+    /// The local search; `None` before the first one.
+    local_search: Option<LocalSearch>,
     /// The passes over all labels; `None` before them.
     passes: Option<Passes>,
     /// The next round; `None` before it.
@@ -118,7 +120,7 @@ impl Core {
     fn new(problem: PairwiseProblem, limit: i64) -> Self {
         let pass_work = reparametrization::pass_work(&problem);
         let best = Found { labels: None, lower_bound: i64::MIN, largest_table: 0 };
-        Self { problem, limit, best, pass_work, passes: None, next: None }
+        Self { problem, limit, best, pass_work, local_search: None, passes: None, next: None }
     }
 
     /// Searches until the core is settled or the work is used up.
@@ -309,7 +311,8 @@ impl Core {
     /// Improves an assignment by local search, and keeps it if it costs less than the limit.
     fn offer_improved(&mut self, mut labels: Vec<usize>, budget: &mut Budget) {
         let work = budget.local_search_work / LOCAL_SEARCH_PART;
-        let done = LocalSearch::new(&self.problem).improve(&mut labels, work);
+        let search = self.local_search.get_or_insert_with(|| LocalSearch::new(&self.problem));
+        let done = search.improve(&self.problem, &mut labels, work);
         budget.local_search_work = budget.local_search_work.saturating_sub(done);
         self.offer(labels);
     }

@@ -181,7 +181,7 @@ fn local_problem(
         if first < second {
             return Edge { first, second, table: Rc::clone(table) };
         }
-        let exchanged = || transposed(table, n_columns).collect();
+        let exchanged = || transposed(table, n_columns).into();
         let table = known.entry(table.as_ptr()).or_insert_with(exchanged);
         Edge { first: second, second: first, table: Rc::clone(table) }
     };

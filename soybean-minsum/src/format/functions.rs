@@ -103,7 +103,7 @@ impl Functions {
                     return sum(table, costs);
                 }
                 let costs: Vec<i64> = costs.collect();
-                sum(table, transposed(&costs, n_columns))
+                sum(table, transposed(&costs, n_columns).into_iter())
             }
             [variable] => sum(&mut self.unary[variable], costs),
             // A constant is part of the cost of any label.
