@@ -213,14 +213,21 @@ impl Mesh {
 
     /// Returns the number of ranks.
     #[must_use]
-    pub fn n_ranks(&self) -> usize {
-        self.sizes().product()
+    pub const fn n_ranks(&self) -> usize {
+        self.group_size(AxisSet(u16::MAX))
     }
 
     /// Returns the number of ranks that differ only along `axes`.
     #[must_use]
-    pub fn group_size(&self, axes: AxisSet) -> usize {
-        axes.iter().map(|axis| self.size(axis)).product()
+    pub const fn group_size(&self, axes: AxisSet) -> usize {
+        let (mut product, mut axis) = (1, 0);
+        while axis < self.n_axes as usize {
+            if axes.0 >> axis & 1 == 1 {
+                product *= self.size(axis);
+            }
+            axis += 1;
+        }
+        product
     }
 
     /// Returns the coordinates of `rank`; entries past the last axis are 0.

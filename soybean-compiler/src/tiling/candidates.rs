@@ -148,24 +148,23 @@ impl<'a> Candidates<'a> {
         let problem = self.problem;
         let of_access = |&access: &usize| {
             let access = &problem.accesses[access];
-            let needed =
-                partitionings.iter().map(|it| problem.accessed_tiling(access, it.partitioning()));
-            AccessTable::new(tilings, needed, |tiling, needed| {
-                problem.cost_of_conversion(&problem.cost_model, access, tiling.tiling(), *needed)
+            let needed = partitionings.iter().map(|it| {
+                let tiling = problem.accessed_tiling(access, it.partitioning());
+                (tiling, problem.cost_of_own_halo(&problem.cost_model, access, tiling))
+            });
+            AccessTable::new(tilings, needed, |tiling, &(needed, of_halo)| {
+                let cost_model = &problem.cost_model;
+                problem.cost_of_conversion(cost_model, access, tiling.tiling(), needed) + of_halo
             })
         };
-        let accesses: Vec<AccessTable> = edge.accesses.iter().map(of_access).collect();
-        let is_priced = problem.multiplier_key(edge) > 0;
-        edge.table([tilings.len(), partitionings.len()], |row, column| {
-            let memory_price = || {
-                problem.memory_price_of_labels(
-                    edge,
-                    tilings[row].tiling(),
-                    partitionings[column].partitioning(),
-                )
+        let mut terms: Vec<AccessTable> = edge.accesses.iter().map(of_access).collect();
+        if problem.multiplier_key(edge) > 0 {
+            let price = |tiling: &Label, &at: &usize| {
+                let partitioning = partitionings[at].partitioning();
+                problem.memory_price_of_labels(edge, tiling.tiling(), partitioning)
             };
-            accesses.iter().map(|it| it.cost(row, column)).sum::<i64>()
-                + if is_priced { memory_price() } else { 0 }
-        })
+            terms.push(AccessTable::new(tilings, 0..partitionings.len(), price));
+        }
+        edge.table(&terms)
     }
 }

@@ -288,21 +288,21 @@ impl<'a> Instance<'a> {
                 self.cost_of_conversion(access, tiling, other) + of_halo
             })
         };
-        let accesses: Vec<AccessTable> = edge.accesses.iter().map(of_access).collect();
-        let is_priced = self.problem.multiplier_key(edge) > 0;
-        edge.table([rows.len(), columns.len()], |row, column| {
-            let memory_price = match is_priced {
-                true => self.memory_price_of_edge(edge, rows[row], columns[column]),
-                false => 0,
+        let mut terms: Vec<AccessTable> = edge.accesses.iter().map(of_access).collect();
+        if self.problem.multiplier_key(edge) > 0 {
+            let price = |&tiling: &usize, &partitioning: &usize| {
+                self.memory_price_of_edge(edge, tiling, partitioning)
             };
-            accesses.iter().map(|it| it.cost(row, column)).sum::<i64>() + memory_price
-        })
+            terms.push(AccessTable::new(rows, columns.iter().copied(), price));
+        }
+        edge.table(&terms)
     }
 }
 
-/// The costs of an access for some tilings and partitionings. Many partitionings need a tensor in
-/// the same tiling, whose costs are computed once.
+/// The costs of an access for some tilings and partitionings, or the memory prices of its edge.
+/// Many partitionings need a tensor in the same tiling, whose costs are computed once.
 pub(super) struct AccessTable {
+    n_tilings: usize,
     /// The number of what each partitioning needs.
     numbers: Vec<usize>,
     n_needed: usize,
@@ -327,35 +327,40 @@ impl AccessTable {
             number
         };
         let numbers = needed.map(number).collect();
-        let of_tiling = |tiling| distinct.iter().map(move |it| (tiling, it));
-        let costs = tilings.iter().flat_map(of_tiling).map(|(tiling, it)| cost(tiling, it));
-        Self { numbers, n_needed: distinct.len(), costs: costs.collect() }
+        let mut costs = Vec::with_capacity(tilings.len() * distinct.len());
+        for tiling in tilings {
+            for needed in &distinct {
+                costs.push(cost(tiling, needed));
+            }
+        }
+        Self { n_tilings: tilings.len(), numbers, n_needed: distinct.len(), costs }
     }
 
-    /// Returns the cost of the tiling and the partitioning at these positions.
-    pub(super) fn cost(&self, tiling: usize, partitioning: usize) -> i64 {
-        self.costs[tiling * self.n_needed + self.numbers[partitioning]]
+    /// Adds the costs to a table, in which the entries of the next tiling and of the next
+    /// partitioning are so many entries further.
+    fn add_to(&self, table: &mut [i64], [to_tiling, to_partitioning]: [usize; 2]) {
+        let numbers = &self.numbers[..];
+        let mut tiling = 0;
+        while tiling < self.n_tilings {
+            let costs = &self.costs[tiling * self.n_needed..];
+            let (mut at, mut partitioning) = (tiling * to_tiling, 0);
+            while partitioning < numbers.len() {
+                table[at] += costs[numbers[partitioning]];
+                at += to_partitioning;
+                partitioning += 1;
+            }
+            tiling += 1;
+        }
     }
 }
 
 impl AccessEdge {
-    /// Returns the table of so many labels of the tensor and of the operator, given the cost of the
-    /// labels at two positions.
-    pub(super) fn table(
-        &self,
-        [n_tilings, n_partitionings]: [usize; 2],
-        cost: impl Fn(usize, usize) -> i64,
-    ) -> Rc<[i64]> {
-        let mut table = Vec::with_capacity(n_tilings * n_partitionings);
-        if self.tensor < self.operator {
-            for tiling in 0..n_tilings {
-                table.extend((0..n_partitionings).map(|partitioning| cost(tiling, partitioning)));
-            }
-        } else {
-            for partitioning in 0..n_partitionings {
-                table.extend((0..n_tilings).map(|tiling| cost(tiling, partitioning)));
-            }
-        }
+    /// Returns the sum of these costs as a table.
+    pub(super) fn table(&self, terms: &[AccessTable]) -> Rc<[i64]> {
+        let (n_tilings, n_partitionings) = (terms[0].n_tilings, terms[0].numbers.len());
+        let steps = if self.tensor < self.operator { [n_partitionings, 1] } else { [1, n_tilings] };
+        let mut table = vec![0; n_tilings * n_partitionings];
+        terms.iter().for_each(|it| it.add_to(&mut table, steps));
         table.into()
     }
 

@@ -23,10 +23,19 @@ use super::{
 #[derive(Debug)]
 pub(super) struct OrbitCosts {
     classes: Vec<AxisSet>,
+    /// The bits of a number of axes of each class.
+    n_bits: Vec<u32>,
     unlimited: LegalSplits,
     known: RefCell<BTreeMap<u128, ConversionCost>>,
     cost_model: Arc<CostModel>,
 }
+
+/// The number of axes of each class with each placement: first the splits of each dim. An orbit is
+/// all tilings with equal numbers.
+pub(super) type PlacementCounts = Vec<[usize; MAX_RANK + 2]>;
+/// The positions of the numbers of partial and of replicated axes.
+const PARTIAL: usize = MAX_RANK;
+const REPLICATED: usize = MAX_RANK + 1;
 
 /// The numbers of axes of a class whose placements change in each direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -53,7 +62,9 @@ const ENTERED: Placement = Placement::Split(2);
 impl OrbitCosts {
     pub(super) fn new(mesh: &Mesh, classes: Vec<AxisSet>, cost_model: &Arc<CostModel>) -> Self {
         let (unlimited, known) = (LegalSplits::unlimited(mesh, 3), RefCell::default());
-        Self { classes, unlimited, known, cost_model: Arc::clone(cost_model) }
+        let n_bits = classes.iter().map(|it| u32::BITS - it.0.count_ones().leading_zeros());
+        let (n_bits, cost_model) = (n_bits.collect(), Arc::clone(cost_model));
+        Self { classes, n_bits, unlimited, known, cost_model }
     }
 
     /// Returns the representative of a tiling's orbit: in each class, its placements in order.
@@ -69,18 +80,40 @@ impl OrbitCosts {
         sorted
     }
 
+    /// Returns the numbers that define the orbit of a tiling.
+    pub(super) fn counts(&self, tiling: &Tiling) -> PlacementCounts {
+        let of_class = |class: &AxisSet| {
+            let mut counts = [0; MAX_RANK + 2];
+            for axis in class.iter() {
+                let at = match tiling.on(axis) {
+                    Placement::Split(dim) => usize::from(dim),
+                    Placement::Partial => PARTIAL,
+                    Placement::Replicated => REPLICATED,
+                };
+                counts[at] += 1;
+            }
+            counts
+        };
+        self.classes.iter().map(of_class).collect()
+    }
+
     /// Returns the cost of the cheapest conversion between two orbits:
     /// [`LegalSplits::conversion_cost`].
-    pub(super) fn least_conversion(&self, from: Tiling, to: Tiling) -> ConversionCost {
-        let moves = |class: &AxisSet| AxisMoves::new(*class, &from, &to);
-        let key = self
-            .classes
-            .iter()
-            .fold(0, |key, class| moves(class).appended(key, class.0.count_ones()));
+    pub(super) fn least_conversion(
+        &self,
+        from: &PlacementCounts,
+        to: &PlacementCounts,
+    ) -> ConversionCost {
+        let (mut key, mut class) = (0, 0);
+        while class < from.len() {
+            key = AxisMoves::new(&from[class], &to[class]).appended(key, self.n_bits[class]);
+            class += 1;
+        }
         if let Some(&least) = self.known.borrow().get(&key) {
             return least;
         }
-        let moves: Vec<AxisMoves> = self.classes.iter().map(moves).collect();
+        let moves = from.iter().zip(to).map(|(from, to)| AxisMoves::new(from, to));
+        let moves: Vec<AxisMoves> = moves.collect();
         let start = Tiling::replicated(self.unlimited.n_axes());
         let least = self.least_from(&moves, 0, start, start);
         self.known.borrow_mut().insert(key, least);
@@ -106,41 +139,37 @@ impl OrbitCosts {
 }
 
 impl AxisMoves {
-    fn new(class: AxisSet, from: &Tiling, to: &Tiling) -> Self {
-        const PARTIAL: usize = MAX_RANK;
-        const REPLICATED: usize = MAX_RANK + 1;
-        let place = |placement: Placement| match placement {
-            Placement::Split(dim) => usize::from(dim),
-            Placement::Partial => PARTIAL,
-            Placement::Replicated => REPLICATED,
-        };
-        let (mut before, mut after) = ([0_u8; MAX_RANK + 2], [0_u8; MAX_RANK + 2]);
-        for axis in class.iter() {
-            before[place(from.on(axis))] += 1;
-            after[place(to.on(axis))] += 1;
-        }
+    fn new(before: &[usize; MAX_RANK + 2], after: &[usize; MAX_RANK + 2]) -> Self {
         let mut moves = Self {
-            replicated: before[REPLICATED].into(),
-            partial: before[PARTIAL].into(),
-            terms: after[PARTIAL].into(),
+            replicated: before[REPLICATED],
+            partial: before[PARTIAL],
+            terms: after[PARTIAL],
             ..Self::default()
         };
-        for (&before, &after) in before[..MAX_RANK].iter().zip(&after[..MAX_RANK]) {
-            moves.kept += usize::from(before.min(after));
-            moves.left += usize::from(before.saturating_sub(after));
-            moves.entered += usize::from(after.saturating_sub(before));
+        let mut dim = 0;
+        while dim < MAX_RANK {
+            if after[dim] < before[dim] {
+                moves.kept += after[dim];
+                moves.left += before[dim] - after[dim];
+            } else {
+                moves.kept += before[dim];
+                moves.entered += after[dim] - before[dim];
+            }
+            dim += 1;
         }
         moves
     }
 
-    /// Appends these numbers to the bits of a key, for a class of so many axes. They take at most
-    /// six bits per axis, so a key holds all classes of a mesh.
-    fn appended(self, bits: u128, n_axes: u32) -> u128 {
-        let width = u32::BITS - n_axes.leading_zeros();
+    /// Appends these numbers, each with so many bits, to a key. A class takes at most six bits per
+    /// axis, so a key holds all classes of a mesh.
+    fn appended(self, key: u128, n_bits: u32) -> u128 {
         let Self { kept, replicated, partial, terms, left, entered } = self;
-        [kept, replicated, partial, terms, left, entered]
-            .into_iter()
-            .fold(bits, |bits, it| bits << width | it as u128)
+        let key = key << n_bits | kept as u128;
+        let key = key << n_bits | replicated as u128;
+        let key = key << n_bits | partial as u128;
+        let key = key << n_bits | terms as u128;
+        let key = key << n_bits | left as u128;
+        key << n_bits | entered as u128
     }
 
     /// Returns the ways to choose which axes of the class enter dims or become partial: split,
@@ -207,10 +236,12 @@ mod tests {
         let classes = (0..8).map(|axis| AxisSet::EMPTY.with(axis)).collect();
         let orbits = OrbitCosts::new(&mesh, classes, &Arc::new(CostModel::Bytes));
         let replicated = Tiling::replicated(8);
-        assert_eq!(orbits.least_conversion(replicated, replicated), ConversionCost::NONE);
+        let cost =
+            |from| orbits.least_conversion(&orbits.counts(&from), &orbits.counts(&replicated));
+        assert_eq!(cost(replicated), ConversionCost::NONE);
         for axis in 0..8 {
             let split = replicated.with(axis, Placement::Split(0));
-            assert_ne!(orbits.least_conversion(split, replicated), ConversionCost::NONE, "{axis}");
+            assert_ne!(cost(split), ConversionCost::NONE, "{axis}");
         }
     }
 }

@@ -13,6 +13,7 @@ use soybean_plan::{Placement, Tiling};
 use super::{
     conversion::Splits,
     effort::{SearchEffort, WorkBudget},
+    instance::AccessTable,
     problem::{Access, AccessEdge, Label, Plan, TableKey, TilingProblem, Variable},
     splittable::Redundancy,
 };
@@ -140,29 +141,25 @@ fn table_of_cut(
         unreachable!("an edge connects a tensor and an operator")
     };
     let size = i64::try_from(problem.mesh.size(axis)).expect("axes are small");
-    let accesses = edge.accesses.iter().map(|&it| {
-        let access = &problem.accesses[it];
+    let of_access = |&access: &usize| {
+        let access = &problem.accesses[access];
         let signature = &problem.operator_kinds[access.operator_kind].signature;
         let needed = |&it: &Option<FactorId>| {
             (placement(signature, access, it), halo_share(signature, access, it, size))
         };
-        let needed = factors.iter().map(needed).collect();
         let weight = (access.weight << 8).max(1).cast_signed();
-        (access, (access.bytes / n_parts) as i64 * weight, needed)
-    });
-    let accesses: Vec<(&Access, i64, Vec<Needed>)> = accesses.collect();
-    edge.table([placements.len(), factors.len()], |stored, factor| {
-        let stored = placements[stored];
-        let of_access = |(access, elements, needed): &(&Access, i64, Vec<Needed>)| {
-            let (needed, [halo, extent]) = needed[factor];
+        let elements = (access.bytes / n_parts) as i64 * weight;
+        let needed = factors.iter().map(needed);
+        AccessTable::new(placements, needed, |&stored, &(needed, [halo, extent])| {
             let (from, to) =
                 if access.operand.is_some() { (stored, needed) } else { (needed, stored) };
             // Of equal cuts, prefer the one whose replicas have the tilings of their tensors.
             let is_held = access.is_replica && from != to;
             elements * shares_moved(from, to, size) + elements * halo / extent + i64::from(is_held)
-        };
-        accesses.iter().map(of_access).sum()
-    })
+        })
+    };
+    let terms: Vec<AccessTable> = edge.accesses.iter().map(of_access).collect();
+    edge.table(&terms)
 }
 
 /// Returns the placement of an operand, or of the result, along an axis that splits this factor.
@@ -173,9 +170,6 @@ fn placement(signature: &Signature, access: &Access, factor: Option<FactorId>) -
         None => signature.result_tiling(&partitioning).on(0),
     }
 }
-
-/// The placement that a partitioning needs or gives along one axis, and the share of its halo.
-type Needed = (Placement, [i64; 2]);
 
 /// Returns what a halo moves in a group in the same units as [`shares_moved`], as a fraction, if
 /// earlier cuts left the dim whole.

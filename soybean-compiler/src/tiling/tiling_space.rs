@@ -9,7 +9,7 @@ use soybean_plan::{AxisSet, Mesh, Placement, Shape, Tiling};
 use super::{
     conversion::{ConversionStep, Splits, conversion_steps},
     cost_model::{ConversionCost, CostModel},
-    orbits::OrbitCosts,
+    orbits::{OrbitCosts, PlacementCounts},
     problem::Label,
     resolution::Resolution,
     splittable::SplittingSets,
@@ -118,12 +118,16 @@ pub(super) struct TilingSpace {
     tilings: Vec<Tiling>,
     /// The number of tilings of stored tensors.
     n_stored: usize,
+    /// The number of parts of a tensor in each tiling.
+    n_parts: Vec<u64>,
     /// The codes of tilings with their positions in `tilings`, sorted.
     positions: Vec<(u64, u32)>,
     known: CostCache,
     cost_model: Arc<CostModel>,
     /// The costs between orbits, if the resolution has orbits.
     orbits: Option<Rc<OrbitCosts>>,
+    /// The orbit of each tiling, if the resolution has orbits.
+    counts: Vec<PlacementCounts>,
 }
 
 impl TilingSpace {
@@ -139,8 +143,11 @@ impl TilingSpace {
         let mut positions: Vec<(u64, u32)> = tilings.iter().copied().zip(0..).map(code).collect();
         positions.sort_unstable();
         let known = CostCache::new(tilings.len() * tilings.len());
+        let n_parts = tilings.iter().map(|it| splits.n_parts(it)).collect();
+        let counts = orbits
+            .map_or_else(Vec::new, |orbits| tilings.iter().map(|it| orbits.counts(it)).collect());
         let (orbits, cost_model) = (orbits.cloned(), Arc::clone(cost_model));
-        Self { splits, tilings, n_stored, positions, known, cost_model, orbits }
+        Self { splits, tilings, n_stored, n_parts, positions, known, cost_model, orbits, counts }
     }
 
     /// Returns the tilings that a stored tensor can have.
@@ -149,7 +156,7 @@ impl TilingSpace {
     }
 
     pub(super) fn n_parts(&self, tiling: usize) -> u64 {
-        self.splits.n_parts(&self.tilings[tiling])
+        self.n_parts[tiling]
     }
 
     /// Returns the position of a tiling, or of the representative of its orbit; `None` if this
@@ -170,10 +177,12 @@ impl TilingSpace {
         if let Some(price) = self.known.get(at) {
             return price;
         }
-        let (from, to) = (self.tilings[from], self.tilings[to]);
         let price = match &self.orbits {
-            Some(orbits) => orbits.least_conversion(from, to),
-            None => self.splits.conversion_cost(&self.cost_model, from, to),
+            Some(orbits) => orbits.least_conversion(&self.counts[from], &self.counts[to]),
+            None => {
+                let (from, to) = (self.tilings[from], self.tilings[to]);
+                self.splits.conversion_cost(&self.cost_model, from, to)
+            }
         };
         self.known.set(at, price);
         price

@@ -65,12 +65,9 @@ impl TilingProblem<'_> {
         partitioning: &Partitioning,
     ) -> i64 {
         let of_access = |access: &Access| {
-            self.cost_of_conversion(
-                cost_model,
-                access,
-                tiling,
-                self.accessed_tiling(access, partitioning),
-            )
+            let needed = self.accessed_tiling(access, partitioning);
+            self.cost_of_conversion(cost_model, access, tiling, needed)
+                + self.cost_of_own_halo(cost_model, access, needed)
         };
         edge.accesses.iter().map(|&it| of_access(&self.accesses[it])).sum::<i64>()
             + self.memory_price_of_labels(edge, tiling, partitioning)
@@ -120,7 +117,8 @@ impl TilingProblem<'_> {
         self.part_of_unit(cost_model.evaluated_halo(axes, bytes, self.evaluation_byte))
     }
 
-    /// Returns the cost of a tensor's tiling at an access that needs or gives another one.
+    /// Returns the cost of a tensor's tiling at an access that needs or gives another one, without
+    /// its halo.
     pub(in crate::tiling) fn cost_of_conversion(
         &self,
         cost_model: &CostModel,
@@ -128,16 +126,13 @@ impl TilingProblem<'_> {
         tiling: Tiling,
         other: Tiling,
     ) -> i64 {
-        let of_halo = self.cost_of_own_halo(cost_model, access, other);
         if tiling == other {
-            return of_halo;
+            return 0;
         }
         let (from, to) = if access.operand.is_some() { (tiling, other) } else { (other, tiling) };
         let price = self.tensor_kinds[access.tensor_kind].conversion_cost(cost_model, from, to);
         let n_parts = self.tensor_kinds[access.tensor_kind].n_parts(&to);
-        self.cost_of_access_by(cost_model, access, price)
-            + self.replica_tie_break(access, n_parts)
-            + of_halo
+        self.cost_of_access_by(cost_model, access, price) + self.replica_tie_break(access, n_parts)
     }
 
     /// Returns the memory price of the labels of an edge.
