@@ -104,16 +104,39 @@ impl Tile {
         mesh: &Mesh,
         coordinates: &[usize; MAX_AXES],
     ) -> impl Iterator<Item = Range<usize>> + use<> {
-        let digits = Digits::of(self.padded[dim], mesh);
-        let axes: Vec<usize> = self.tiling.axes_of(dim).iter().collect();
+        let (digits, axes, length) = self.runs_of_equal_digits(dim, mesh);
         let (extent, coordinates) = (self.shape[dim], *coordinates);
-        // Within such a range, no digit of these axes changes.
-        let length = axes.iter().map(|it| digits.least_place(*it)).min().unwrap_or(extent).max(1);
         let is_held = move |range: &Range<usize>| {
             axes.iter().all(|&axis| digits.coordinate(axis, range.start) == coordinates[axis])
         };
         let ranges = (0..extent).step_by(length);
         ranges.map(move |start| start..extent.min(start + length)).filter(is_held)
+    }
+
+    /// Returns ranges that cover the indices along `dim` in order, each with the number of the part
+    /// that has it.
+    pub fn ranges_of_parts(
+        &self,
+        dim: usize,
+        mesh: &Mesh,
+    ) -> impl Iterator<Item = (usize, Range<usize>)> + use<> {
+        let (digits, axes, length) = self.runs_of_equal_digits(dim, mesh);
+        let (extent, mesh) = (self.shape[dim], *mesh);
+        (0..extent).step_by(length).map(move |start| {
+            let part = axes
+                .iter()
+                .fold(0, |part, &axis| part * mesh.size(axis) + digits.coordinate(axis, start));
+            (part, start..extent.min(start + length))
+        })
+    }
+
+    /// Returns the digits of the indices along `dim`, the axes that split it, and the length of the
+    /// runs in which no digit of these axes changes.
+    fn runs_of_equal_digits(&self, dim: usize, mesh: &Mesh) -> (Digits, Vec<usize>, usize) {
+        let digits = Digits::of(self.padded[dim], mesh);
+        let axes: Vec<usize> = self.tiling.axes_of(dim).iter().collect();
+        let length = axes.iter().map(|it| digits.least_place(*it)).min();
+        (digits, axes, length.unwrap_or(self.shape[dim]).max(1))
     }
 
     /// Returns the runs of indices along `dim` that the tile of the rank at `coordinates` and the

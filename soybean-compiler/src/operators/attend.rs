@@ -8,7 +8,7 @@
 pub(crate) mod bias;
 pub(crate) mod score;
 
-use std::{collections::BTreeSet, fmt, ops::Range};
+use std::{collections::BTreeSet, fmt};
 
 use soybean_plan::{
     Attention, AttentionForm, AttentionLayout, Combine, Kernel, Mesh, ScalarProgram, ScoreFunction,
@@ -354,14 +354,13 @@ impl Rules for Attend {
             return kernel;
         }
         let tile = Tile { shape: positions.padded, ..*positions };
-        let (axes, after) = (tile.tiling.axes_of(0), self.queries_after());
-        let pairs = mesh.group(0, axes).into_iter().map(|rank| {
-            let ranges = tile.ranges(0, mesh, &mesh.coordinates(rank));
-            let pairs =
-                |it: Range<usize>| self.seen_pairs(it.end + after) - self.seen_pairs(it.start);
-            ranges.map(pairs).sum::<usize>()
-        });
-        Attention { pairs: pairs.max().unwrap_or(0), ..attention.clone() }.into()
+        let after = self.queries_after();
+        let mut pairs = vec![0; mesh.group_size(tile.tiling.axes_of(0))];
+        for (part, range) in tile.ranges_of_parts(0, mesh) {
+            pairs[part] += self.seen_pairs(range.end + after) - self.seen_pairs(range.start);
+        }
+        let pairs = pairs.into_iter().max().expect("a tensor has a part");
+        Attention { pairs, ..attention.clone() }.into()
     }
 
     fn resized(&self, factors: &[usize], _result: Shape) -> Option<Operator> {

@@ -9,7 +9,7 @@
 //! and some become partial. All these ways are tried on a tensor whose dims any axes can split.
 //! Dims with fewer legal splits only have fewer ways.
 
-use std::{cell::RefCell, collections::BTreeMap, sync::Arc};
+use std::{cell::RefCell, sync::Arc};
 
 use soybean_plan::{AxisSet, MAX_RANK, Mesh, Placement, Tiling};
 
@@ -26,7 +26,9 @@ pub(super) struct OrbitCosts {
     /// The bits of a number of axes of each class.
     n_bits: Vec<u32>,
     unlimited: LegalSplits,
-    known: RefCell<BTreeMap<u128, ConversionCost>>,
+    /// Costs by key, in [`N_BUCKETS`] lists by the remainder of the key. Without optimization,
+    /// these are much faster than a map.
+    known: RefCell<Vec<Vec<(u128, ConversionCost)>>>,
     cost_model: Arc<CostModel>,
 }
 
@@ -54,6 +56,9 @@ struct AxisMoves {
     entered: usize,
 }
 
+/// The number of lists of costs, a prime.
+const N_BUCKETS: u128 = 1021;
+
 /// The dims of the trial tensor: for splits that stay, splits that leave, and splits that enter.
 const KEPT: Placement = Placement::Split(0);
 const LEFT: Placement = Placement::Split(1);
@@ -61,7 +66,8 @@ const ENTERED: Placement = Placement::Split(2);
 
 impl OrbitCosts {
     pub(super) fn new(mesh: &Mesh, classes: Vec<AxisSet>, cost_model: &Arc<CostModel>) -> Self {
-        let (unlimited, known) = (LegalSplits::unlimited(mesh, 3), RefCell::default());
+        let unlimited = LegalSplits::unlimited(mesh, 3);
+        let known = RefCell::new(vec![Vec::new(); N_BUCKETS as usize]);
         let n_bits = classes.iter().map(|it| u32::BITS - it.0.count_ones().leading_zeros());
         let (n_bits, cost_model) = (n_bits.collect(), Arc::clone(cost_model));
         Self { classes, n_bits, unlimited, known, cost_model }
@@ -109,15 +115,28 @@ impl OrbitCosts {
             key = AxisMoves::new(&from[class], &to[class]).appended(key, self.n_bits[class]);
             class += 1;
         }
-        if let Some(&least) = self.known.borrow().get(&key) {
+        let bucket = (key % N_BUCKETS) as usize;
+        if let Some(least) = self.known(bucket, key) {
             return least;
         }
         let moves = from.iter().zip(to).map(|(from, to)| AxisMoves::new(from, to));
         let moves: Vec<AxisMoves> = moves.collect();
         let start = Tiling::replicated(self.unlimited.n_axes());
         let least = self.least_from(&moves, 0, start, start);
-        self.known.borrow_mut().insert(key, least);
+        self.known.borrow_mut()[bucket].push((key, least));
         least
+    }
+
+    fn known(&self, bucket: usize, key: u128) -> Option<ConversionCost> {
+        let known = self.known.borrow();
+        let (bucket, mut at) = (&known[bucket][..], 0);
+        while at < bucket.len() {
+            if bucket[at].0 == key {
+                return Some(bucket[at].1);
+            }
+            at += 1;
+        }
+        None
     }
 
     /// Returns the least cost with the axes of the first classes placed.
