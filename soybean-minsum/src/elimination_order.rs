@@ -42,8 +42,12 @@ impl EliminationOrder {
     /// Returns an order of the variables that are not marked in `keep`.
     pub(crate) fn keeping(problem: &PairwiseProblem, limits: Limits, keep: &[bool]) -> Self {
         let mut adjacency = Adjacency::new(problem);
+        // A change of its neighborhood queues a variable again.
+        let may_go = |adjacency: &Adjacency, it: usize| {
+            !keep[it] && adjacency.neighbors[it].len() <= limits.n_neighbors
+        };
         let mut queue: BinaryHeap<Reverse<u128>> = (0..keep.len())
-            .filter(|&it| !keep[it])
+            .filter(|&it| may_go(&adjacency, it))
             .map(|it| Reverse(packed(adjacency.work(it), it)))
             .collect();
         let mut is_done = keep.to_vec();
@@ -51,8 +55,7 @@ impl EliminationOrder {
         while let Some(Reverse(next)) = queue.pop() {
             let (work, variable) = unpacked(next);
             let is_outdated = is_done[variable] || work != adjacency.work(variable);
-            if is_outdated || adjacency.neighbors[variable].len() > limits.n_neighbors {
-                // A change of its neighborhood queues the variable again.
+            if is_outdated || !may_go(&adjacency, variable) {
                 continue;
             }
             let sum = order.work.saturating_add(work);
@@ -64,7 +67,7 @@ impl EliminationOrder {
             is_done[variable] = true;
             let neighbors = std::mem::take(&mut adjacency.neighbors[variable]);
             adjacency.connect(variable, &neighbors);
-            for &it in &neighbors {
+            for &it in neighbors.iter().filter(|it| may_go(&adjacency, **it)) {
                 queue.push(Reverse(packed(adjacency.work(it), it)));
             }
         }

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use super::{
     interner::Interner,
     problem::{Edge, PairwiseProblem, transposed},
-    reparametrization::{Reparametrization, add, add_multiple},
+    reparametrization::{Reparametrization, add_multiple},
 };
 
 /// The fewest variables for which a quotient is made. For smaller problems, it takes more work than
@@ -26,21 +26,69 @@ pub(crate) struct Quotient {
     class_of: Vec<usize>,
 }
 
-/// The signature of a variable: its class so far, and for each edge the table, the side and the
-/// class of the other variable.
-type Signature = (usize, Vec<(usize, usize, usize)>);
+/// The classes of a problem's variables after some rounds of color refinement.
+pub(crate) struct ColorRefinement {
+    class_of: Vec<usize>,
+    /// The number of each edge's table: equal tables have the same number.
+    table_of: Vec<usize>,
+    /// For each edge of a variable, the table, the side and the other variable.
+    edges_of: Vec<Vec<(usize, usize, usize)>>,
+}
 
-impl Quotient {
-    /// Returns the quotient after this many rounds of color refinement, or `None` if there are few
-    /// variables, or more than half as many classes as variables.
-    pub(crate) fn new(problem: &PairwiseProblem, n_rounds: usize) -> Option<Self> {
+impl ColorRefinement {
+    /// Returns the classes of equal unary costs, or `None` if there are few variables.
+    pub(crate) fn new(problem: &PairwiseProblem) -> Option<Self> {
         if problem.unary.len() < MIN_VARIABLES {
             return None;
         }
-        let class_of = refine_colors(problem, n_rounds);
+        let mut unary = Interner::default();
+        let class_of: Vec<usize> = problem.unary.iter().map(|it| unary.number(&it[..])).collect();
+        // Most equal tables share an allocation; the others are compared once.
+        let (mut tables, mut known) = (Interner::default(), BTreeMap::new());
+        let mut table_of = Vec::with_capacity(problem.edges.len());
+        let mut edges_of = vec![Vec::new(); class_of.len()];
+        for edge in &problem.edges {
+            let number = known.entry(edge.table.as_ptr().addr());
+            let table = *number.or_insert_with(|| tables.number(&edge.table[..]));
+            table_of.push(table);
+            edges_of[edge.first].push((table, 0, edge.second));
+            edges_of[edge.second].push((table, 1, edge.first));
+        }
+        Some(Self { class_of, table_of, edges_of })
+    }
+
+    /// Runs a round: variables stay in one class if equal tables lead from them to variables of
+    /// equal classes.
+    pub(crate) fn refine(&mut self) {
+        let mut signatures: Interner<Vec<u128>> = Interner::default();
+        let mut class_of = Vec::with_capacity(self.class_of.len());
+        for (&class, edges) in self.class_of.iter().zip(&self.edges_of) {
+            let mut signature = Vec::with_capacity(1 + edges.len());
+            signature.push(class as u128);
+            for &(table, side, other) in edges {
+                signature.push(packed(table, side, self.class_of[other]));
+            }
+            signature[1..].sort_unstable();
+            class_of.push(signatures.number(signature));
+        }
+        self.class_of = class_of;
+    }
+}
+
+/// Returns one number for three below 2^40. In an unoptimized build, numbers are compared much
+/// faster than tuples.
+fn packed(first: usize, second: usize, third: usize) -> u128 {
+    (first as u128) << 80 | (second as u128) << 40 | third as u128
+}
+
+impl Quotient {
+    /// Returns the quotient by these classes, or `None` if there are more than half as many as
+    /// variables.
+    pub(crate) fn new(problem: &PairwiseProblem, colors: &ColorRefinement) -> Option<Self> {
+        let class_of = colors.class_of.clone();
         let n_classes = class_of.iter().max()? + 1;
         (n_classes <= class_of.len() / 2)
-            .then(|| Self { problem: sums(problem, &class_of, n_classes), class_of })
+            .then(|| Self { problem: sums(problem, colors, n_classes), class_of })
     }
 
     /// Returns messages of the whole problem, given those of the quotient: each of several equal
@@ -81,60 +129,33 @@ impl Quotient {
     }
 }
 
-/// Returns the class of each variable.
-fn refine_colors(problem: &PairwiseProblem, n_rounds: usize) -> Vec<usize> {
-    let mut unary = Interner::default();
-    let mut class_of: Vec<usize> = problem.unary.iter().map(|it| unary.number(&it[..])).collect();
-    // Most equal tables share an allocation; the others are compared once.
-    let (mut tables, mut known) = (Interner::default(), BTreeMap::new());
-    let mut edges_of: Vec<Vec<(usize, usize, usize)>> = vec![Vec::new(); class_of.len()];
-    for edge in &problem.edges {
-        let number = known.entry(edge.table.as_ptr());
-        let table = *number.or_insert_with(|| tables.number(&edge.table[..]));
-        edges_of[edge.first].push((table, 0, edge.second));
-        edges_of[edge.second].push((table, 1, edge.first));
-    }
-    for _ in 0..n_rounds {
-        let mut signatures: Interner<Signature> = Interner::default();
-        let class = |(class, edges): (&usize, &Vec<(usize, usize, usize)>)| {
-            let of_edge = |&(table, side, other): &(_, _, usize)| (table, side, class_of[other]);
-            let mut around: Vec<_> = edges.iter().map(of_edge).collect();
-            around.sort_unstable();
-            signatures.number((*class, around))
-        };
-        class_of = class_of.iter().zip(&edges_of).map(class).collect();
-    }
-    class_of
-}
-
 /// Returns the problem with one variable per class. An assignment costs as much as its lift.
-fn sums(problem: &PairwiseProblem, class_of: &[usize], n_classes: usize) -> PairwiseProblem {
+fn sums(problem: &PairwiseProblem, colors: &ColorRefinement, n_classes: usize) -> PairwiseProblem {
+    let class_of = &colors.class_of[..];
     let mut unary: Vec<Vec<i64>> = vec![Vec::new(); n_classes];
     for (costs, &class) in problem.unary.iter().zip(class_of) {
-        unary[class].resize(costs.len(), 0);
-        add(&mut unary[class], costs);
+        add_to(&mut unary[class], costs, 1);
     }
     // The edges between two classes mostly share a table, which is added once. The order of
     // addition does not matter.
-    let mut n_edges: BTreeMap<([usize; 2], *const i64), (&Edge, i64)> = BTreeMap::new();
-    for edge in &problem.edges {
-        let classes = [edge.first, edge.second].map(|it| class_of[it]);
-        n_edges.entry((classes, edge.table.as_ptr())).or_insert((edge, 0)).1 += 1;
+    let mut n_edges: BTreeMap<u128, (&Edge, i64)> = BTreeMap::new();
+    for (edge, &table) in problem.edges.iter().zip(&colors.table_of) {
+        let key = packed(class_of[edge.first], class_of[edge.second], table);
+        n_edges.entry(key).or_insert((edge, 0)).1 += 1;
     }
     let mut tables: BTreeMap<[usize; 2], Vec<i64>> = BTreeMap::new();
-    for (([first, second], _), (Edge { table, .. }, n)) in n_edges {
+    for (edge, n) in n_edges.into_values() {
+        let [first, second] = [edge.first, edge.second].map(|it| class_of[it]);
         let n_second = unary[second].len();
         if first == second {
-            let diagonal: Vec<i64> = table.iter().copied().step_by(n_second + 1).collect();
-            add_multiple(&mut unary[first], &diagonal, n);
+            let diagonal: Vec<i64> = edge.table.iter().copied().step_by(n_second + 1).collect();
+            add_to(&mut unary[first], &diagonal, n);
             continue;
         }
         let sum = tables.entry([first.min(second), first.max(second)]).or_default();
-        sum.resize(table.len(), 0);
-        if first < second {
-            add_multiple(sum, table, n);
-        } else {
-            add_multiple(sum, &transposed(table, n_second), n);
+        match first < second {
+            true => add_to(sum, &edge.table, n),
+            false => add_to(sum, &transposed(&edge.table, n_second), n),
         }
     }
     let edge = |([first, second], table): ([usize; 2], Vec<i64>)| Edge {
@@ -143,4 +164,12 @@ fn sums(problem: &PairwiseProblem, class_of: &[usize], n_classes: usize) -> Pair
         table: table.into(),
     };
     PairwiseProblem { unary, edges: tables.into_iter().map(edge).collect() }
+}
+
+/// Adds a multiple of each cost to a sum, which is empty before the first ones.
+fn add_to(sum: &mut Vec<i64>, costs: &[i64], factor: i64) {
+    if sum.is_empty() {
+        *sum = vec![0; costs.len()];
+    }
+    add_multiple(sum, costs, factor);
 }

@@ -111,47 +111,63 @@ impl Reparametrization {
             messages,
             edges_of,
         };
-        this.pass(0);
+        this.raise_bound();
         this.lower_bound = this.variable_minima.iter().sum();
         this
     }
 
     /// Runs a pass in the direction opposite to the last one.
     pub(crate) fn pass(&mut self, limit: i64) -> Pass {
+        let n = self.variable_minima.len();
+        let mut pass = Pass { within: vec![Vec::new(); n], decoded: vec![0; n] };
+        self.visit_all(Some((&mut pass, limit)));
+        pass
+    }
+
+    /// Runs a pass for its messages and its bound alone.
+    pub(crate) fn raise_bound(&mut self) {
+        self.visit_all(None);
+    }
+
+    /// Visits all variables. Sets the results of the pass, if they are wanted, for a limit.
+    fn visit_all(&mut self, mut wanted: Option<(&mut Pass, i64)>) {
         let (n, direction) = (self.variable_minima.len(), self.direction);
         self.direction = direction.reversed();
-        let mut pass = Pass { within: vec![Vec::new(); n], decoded: vec![0; n] };
         for at in 0..n {
             let variable = match direction {
                 Direction::Forward => at,
                 Direction::Backward => n - 1 - at,
             };
-            self.visit(variable, direction, limit, &mut pass);
+            self.visit(variable, direction.side(), wanted.as_mut());
         }
-        pass
     }
 
     /// Collects the messages of the edges behind, then passes equal shares on to the edges ahead.
-    fn visit(&mut self, variable: usize, direction: Direction, limit: i64, pass: &mut Pass) {
-        let side = direction.side();
+    fn visit(&mut self, variable: usize, side: usize, wanted: Option<&mut (&mut Pass, i64)>) {
         let edges = std::mem::take(&mut self.edges_of[variable]);
         let (behind, ahead) = (&edges[1 - side][..], &edges[side][..]);
         let mut elsewhere = self.lower_bound - self.variable_minima[variable];
         let Scratch { mut costs, mut scores, mut shares } = std::mem::take(&mut self.scratch);
         costs.clone_from(&self.problem.unary[variable]);
-        scores.clone_from(&costs);
         for &edge in behind {
             elsewhere -= std::mem::take(&mut self.edge_minima[edge]);
             self.send(edge, side);
             add(&mut costs, &self.messages[edge][side]);
-            self.add_decoded(edge, side, &pass.decoded, &mut scores);
         }
         for &edge in ahead {
             add(&mut costs, &self.messages[edge][1 - side]);
-            add(&mut scores, &self.messages[edge][1 - side]);
         }
-        pass.decoded[variable] = least_label(&scores);
-        pass.within[variable] = positions_within(&costs, limit - elsewhere);
+        if let Some((pass, limit)) = wanted {
+            scores.clone_from(&self.problem.unary[variable]);
+            for &edge in behind {
+                self.add_decoded(edge, side, &pass.decoded, &mut scores);
+            }
+            for &edge in ahead {
+                add(&mut scores, &self.messages[edge][1 - side]);
+            }
+            pass.decoded[variable] = least_label(&scores);
+            pass.within[variable] = positions_within(&costs, *limit - elsewhere);
+        }
         divide(&costs, behind.len().max(ahead.len()), &mut shares);
         let least_share = least(&shares);
         for &edge in ahead {

@@ -8,7 +8,7 @@ use super::{
     mini_buckets::eliminate_in_mini_buckets,
     problem::PairwiseProblem,
     progress::{Aim, N_PASSES, Progress},
-    quotient::Quotient,
+    quotient::{ColorRefinement, Quotient},
     reparametrization::{self, Pass, Reparametrization},
     solve::{Budget, labels_at},
 };
@@ -18,8 +18,8 @@ pub(crate) const ENTRIES_OF_COMBINATION: u64 = 8;
 
 /// The most work for the elimination of one variable before there is a bound.
 const FIRST_WORK: u64 = 1 << 13;
-/// The rounds of color refinement of the quotients that give assignments, the coarsest first.
-const QUOTIENT_ROUNDS: [usize; 3] = [1, 2, 3];
+/// The most rounds of color refinement. After each, a quotient gives an assignment.
+const QUOTIENT_ROUNDS: usize = 3;
 /// Each quotient gets at most this part of the work that is left: 1/4.
 const QUOTIENT_PART: u64 = 4;
 /// The rounds of color refinement of the quotient that gives messages.
@@ -145,9 +145,12 @@ impl Core {
     /// assignments and the first messages.
     fn reparametrized(&mut self, budget: &mut Budget) -> Reparametrization {
         let may_use_quotients = std::mem::take(&mut budget.may_use_quotients);
+        let mut colors = ColorRefinement::new(&self.problem).filter(|_| may_use_quotients);
         let mut of_messages = None;
-        for n_rounds in QUOTIENT_ROUNDS.into_iter().filter(|_| may_use_quotients) {
-            let Some(quotient) = Quotient::new(&self.problem, n_rounds) else { break };
+        for n_rounds in 1..=QUOTIENT_ROUNDS {
+            let Some(colors) = &mut colors else { break };
+            colors.refine();
+            let Some(quotient) = Quotient::new(&self.problem, colors) else { break };
             self.try_quotient(&quotient, budget);
             if n_rounds == MESSAGE_ROUNDS {
                 of_messages = Some(quotient);
@@ -159,7 +162,7 @@ impl Core {
         let mut passes = Reparametrization::new(quotient.problem.clone());
         let n_passes = self.pass_work / reparametrization::pass_work(&quotient.problem);
         for _ in 0..QUOTIENT_PASSES * n_passes {
-            passes.pass(self.limit);
+            passes.raise_bound();
         }
         budget.spend(QUOTIENT_PASSES * self.pass_work);
         let messages = quotient.lift_messages(&self.problem, &passes);

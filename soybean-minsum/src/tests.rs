@@ -9,7 +9,7 @@ use super::{
     elimination_order::{EliminationOrder, Limits},
     mini_buckets::eliminate_in_mini_buckets,
     problem::{Edge, PairwiseProblem},
-    quotient::Quotient,
+    quotient::{ColorRefinement, Quotient},
     reparametrization::Reparametrization,
     solve::{NO_LIMIT, Options, Search, solve},
 };
@@ -176,7 +176,9 @@ proptest! {
         n_rounds in 0..7_usize,
     ) {
         let layers = layers(&layer, 2100 / layer.unary.len() + 1);
-        let quotient = Quotient::new(&layers, n_rounds).expect("most layers are equal");
+        let mut colors = ColorRefinement::new(&layers).expect("there are many layers");
+        (0..n_rounds).for_each(|_| colors.refine());
+        let quotient = Quotient::new(&layers, &colors).expect("most layers are equal");
         prop_assert!(quotient.problem.unary.len() < 20 * layer.unary.len());
         let labels = quotient.problem.unary.iter().enumerate();
         let labels: Vec<usize> = labels.map(|(at, it)| (chosen >> (at % 60)) % it.len()).collect();

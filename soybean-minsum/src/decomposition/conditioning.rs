@@ -53,7 +53,7 @@ impl Conditioned {
         }
         // The first pass goes backward and ends at the left separator; the second one goes forward.
         self.marginals = template.separators.map(|separator| {
-            reparametrization.pass(NO_LIMIT);
+            reparametrization.raise_bound();
             reparametrization.edge_min_marginals(separator)
         });
         self.lower_bound = reparametrization.lower_bound;
