@@ -359,7 +359,7 @@ impl Builder {
         self.graph.set_origin(Some(self.calls.len()));
         let n_before = self.graph.n_values();
         let result = (row.build)(self, &Arguments::new(form, row, arguments)?)?;
-        for value in self.graph.values().skip(n_before) {
+        for value in self.graph.values_from(n_before) {
             let too_large = |message| CallDiagnostic::call(format!("`{operator}`: {message}"));
             check_extents(&self.shape(value)).map_err(too_large)?;
         }

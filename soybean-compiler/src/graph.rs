@@ -241,6 +241,11 @@ impl Graph {
         self.tensors.node_indices().map(of_index)
     }
 
+    /// Returns the tensors that were created when there were this many, and later ones.
+    pub(crate) fn values_from(&self, n_before: usize) -> impl Iterator<Item = Value> + use<> {
+        (n_before..self.n_values()).map(Value::new)
+    }
+
     /// Returns the tensors of the batch, in the order in which they were added.
     pub(crate) fn inputs(&self) -> impl Iterator<Item = Value> {
         self.values().filter(|it| matches!(self.node(*it).source, Source::Input { .. }))

@@ -201,11 +201,19 @@ fn overwritable(
     pairs.filter(|&(&input, strides)| is_alike(input, strides)).map(|(&input, _)| input).collect()
 }
 
+/// A slot that has its offset.
+struct Stretch {
+    first: usize,
+    last: usize,
+    offset: usize,
+    end: usize,
+}
+
 /// Chooses the slots' offsets; the bytes that they take together.
 fn place(slots: &mut [Slot]) -> usize {
     let mut order: Vec<usize> = (0..slots.len()).collect();
     order.sort_by_key(|&it| (usize::MAX - slots[it].bytes, it));
-    let mut placed: BTreeMap<Phase, Vec<usize>> = BTreeMap::new();
+    let mut placed: BTreeMap<Phase, Vec<Stretch>> = BTreeMap::new();
     let mut total = 0;
     for slot in order {
         let &Slot { phase, first, last, bytes, .. } = &slots[slot];
@@ -215,7 +223,7 @@ fn place(slots: &mut [Slot]) -> usize {
         let others = &placed[..];
         let (mut offset, mut at) = (0, 0);
         while at < others.len() {
-            let other = &slots[others[at]];
+            let other = &others[at];
             at += 1;
             if other.last < first || last < other.first {
                 continue;
@@ -223,12 +231,14 @@ fn place(slots: &mut [Slot]) -> usize {
             if offset + bytes <= other.offset {
                 break;
             }
-            offset = offset.max(other.offset + other.bytes);
+            if offset < other.end {
+                offset = other.end;
+            }
         }
         slots[slot].offset = offset;
         total = total.max(offset + bytes);
-        let position = placed.partition_point(|&it| slots[it].offset <= offset);
-        placed.insert(position, slot);
+        let position = placed.partition_point(|it| it.offset <= offset);
+        placed.insert(position, Stretch { first, last, offset, end: offset + bytes });
     }
     total
 }

@@ -26,7 +26,7 @@ impl Lowering<'_> {
     ) -> Vec<Fresh> {
         let (_, form) = self.tiled.signature(updates[0].1);
         let is_alike = |&(_, next): &(Value, Value)| {
-            self.reads_for_free(next) && self.tiled.signature(next).1 == form
+            self.reads_for_free(next) && self.tiled.partitioning(next) == form
         };
         if updates.len() == 1 || updates.iter().all(is_alike) {
             return self.run_rows(updates, updates, guards);

@@ -221,7 +221,7 @@ impl Lowering<'_> {
             // States of other shapes, such as factored ones, have maps of their own.
             let graph = &tiled.network.graph;
             let is_alike = graph.shape(next) == graph.shape(updates[0].1)
-                && *form == *tiled.signature(updates[0].1).1;
+                && form == tiled.partitioning(updates[0].1);
             if !is_alike || !(is_free || updates.len() == 1) {
                 return None;
             }

@@ -54,8 +54,10 @@ struct ListSchedule<'a> {
     /// The number of needs of each job that have not ended.
     n_awaited: Vec<usize>,
     awaited_by: Vec<Vec<usize>>,
-    /// Deferred and early kernels whose needs have ended.
-    ready: BTreeSet<usize>,
+    /// Early kernels whose needs have ended.
+    ready_early: BTreeSet<usize>,
+    /// Deferred kernels whose needs have ended.
+    ready_deferred: BTreeSet<usize>,
     /// Collectives whose needs have ended, with their deadlines.
     ready_collectives: BTreeSet<(usize, usize)>,
     /// The job that each lane runs, with its end.
@@ -86,7 +88,8 @@ impl<'a> ListSchedule<'a> {
             in_order,
             n_awaited,
             awaited_by,
-            ready: BTreeSet::new(),
+            ready_early: BTreeSet::new(),
+            ready_deferred: BTreeSet::new(),
             ready_collectives: BTreeSet::new(),
             running: [None; 2],
             order: Vec::with_capacity(jobs.len()),
@@ -118,16 +121,17 @@ impl<'a> ListSchedule<'a> {
     /// Returns the kernel that the free lane runs next, if one is ready.
     fn next_kernel(&self) -> Option<usize> {
         let next = self.in_order.last().copied();
-        let may_start =
-            |&it: &usize| self.turns[it] == Turn::Early || next.is_none_or(|next| it < next);
-        let aside = self.ready.iter().copied().find(may_start);
-        aside.or(next.filter(|&it| self.n_awaited[it] == 0))
+        let may_start = |it: &&usize| next.is_none_or(|next| **it < next);
+        let deferred = self.ready_deferred.first().filter(may_start);
+        let aside = self.ready_early.first().into_iter().chain(deferred).min();
+        aside.copied().or(next.filter(|&it| self.n_awaited[it] == 0))
     }
 
     fn start(&mut self, job: usize, now: f64) {
         self.running[self.jobs[job].lane as usize] = Some((now + self.jobs[job].seconds, job));
         self.order.push(job);
-        self.ready.remove(&job);
+        self.ready_early.remove(&job);
+        self.ready_deferred.remove(&job);
         if self.in_order.last() == Some(&job) {
             self.in_order.pop();
             self.open();
@@ -157,17 +161,17 @@ impl<'a> ListSchedule<'a> {
 
     /// Notes a job that may start if all its needs have ended. Kernels in order are known.
     fn add_if_ready(&mut self, job: usize) {
-        if !self.is_open[job] || self.n_awaited[job] > 0 || self.turns[job] == Turn::InOrder {
+        if !self.is_open[job] || self.n_awaited[job] > 0 {
             return;
         }
-        match self.jobs[job].lane {
-            Lane::Communication => {
-                self.ready_collectives.insert((self.deadlines[job], job));
+        match (self.jobs[job].lane, self.turns[job]) {
+            (_, Turn::InOrder) => false,
+            (Lane::Communication, Turn::Early | Turn::Deferred) => {
+                self.ready_collectives.insert((self.deadlines[job], job))
             }
-            Lane::Compute => {
-                self.ready.insert(job);
-            }
-        }
+            (Lane::Compute, Turn::Early) => self.ready_early.insert(job),
+            (Lane::Compute, Turn::Deferred) => self.ready_deferred.insert(job),
+        };
     }
 }
 

@@ -94,7 +94,7 @@ impl<'a> Lagrangian<'a> {
     fn plan(&self, tiled: &TiledNetwork) -> Plan {
         let label = |variable: &Variable| match *variable {
             Variable::Tensor { value, .. } => Label::Tensor(tiled.tilings[value.index()]),
-            Variable::Operator { value, .. } => Label::Operator(tiled.signature(value).1.clone()),
+            Variable::Operator { value, .. } => Label::Operator(tiled.partitioning(value).clone()),
         };
         self.problem.variables.iter().map(label).collect()
     }

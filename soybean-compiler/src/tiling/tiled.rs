@@ -68,9 +68,12 @@ impl TiledNetwork {
     pub fn signature(&self, value: Value) -> (Signature, &Partitioning) {
         let graph = &self.network.graph;
         let operator = graph.operator(value).expect("an operator computes the tensor");
-        let partitioning =
-            self.forms[value.index()].as_ref().expect("every operator has a partitioning");
-        (operator.signature(&graph.operand_shapes(value)), partitioning)
+        (operator.signature(&graph.operand_shapes(value)), self.partitioning(value))
+    }
+
+    /// Returns the partitioning of an operator.
+    pub(crate) fn partitioning(&self, value: Value) -> &Partitioning {
+        self.forms[value.index()].as_ref().expect("every operator has a partitioning")
     }
 
     /// Returns the conversions of an operator: of each operand, then of its result. Conversions
