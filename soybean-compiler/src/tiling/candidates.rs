@@ -10,6 +10,7 @@ use soybean_minsum::PairwiseProblem;
 use soybean_plan::Tiling;
 
 use super::{
+    cost_model::ConversionCost,
     instance::AccessTable,
     problem::{
         AccessEdge, Label, Plan, TableKey, TilingProblem, Variable,
@@ -24,6 +25,10 @@ pub(super) struct Candidates<'a> {
     /// The list of each variable.
     list_of: Vec<usize>,
 }
+
+/// The costs of conversions between the tilings of a list and another one. The key has the kind of
+/// the tensor, the number of the list, whether the tensor is read, and the other tiling.
+type KnownConversions = BTreeMap<(usize, usize, bool, Tiling), Vec<ConversionCost>>;
 
 impl<'a> Candidates<'a> {
     /// Makes a list for each variable from the labels that some plans give it, once for all equal
@@ -103,11 +108,10 @@ impl<'a> Candidates<'a> {
         let of_variable =
             |variable: usize| self.list(variable).iter().map(|it| of_label(variable, it)).collect();
         let mut known: BTreeMap<TableKey, Rc<[i64]>> = BTreeMap::new();
+        let mut conversions = KnownConversions::new();
         let mut edge = |edge: &AccessEdge| {
-            let table = known.entry(self.key(edge)).or_insert_with(|| {
-                self.table(edge, self.list(edge.tensor), self.list(edge.operator))
-            });
-            edge.edge(Rc::clone(table))
+            let table = known.entry(self.key(edge));
+            edge.edge(Rc::clone(table.or_insert_with(|| self.table(edge, &mut conversions))))
         };
         let mut known = BTreeMap::new();
         let mut halo_edge = |edge: &'a HaloEdge| {
@@ -144,26 +148,41 @@ impl<'a> Candidates<'a> {
         HaloTable::sum(&accesses)
     }
 
-    fn table(&self, edge: &AccessEdge, tilings: &[Label], partitionings: &[Label]) -> Rc<[i64]> {
-        let problem = self.problem;
+    fn table(&self, edge: &AccessEdge, known: &mut KnownConversions) -> Rc<[i64]> {
+        let (problem, list) = (self.problem, self.list_of[edge.tensor]);
+        let (tilings, partitionings) = (self.list(edge.tensor), self.list(edge.operator));
         let of_access = |&access: &usize| {
             let access = &problem.accesses[access];
             let needed = partitionings.iter().map(|it| {
                 let tiling = problem.accessed_tiling(access, it.partitioning());
                 (tiling, problem.cost_of_own_halo(&problem.cost_model, access, tiling))
             });
-            AccessTable::new(tilings, needed, |tiling, &(needed, of_halo)| {
-                let cost_model = &problem.cost_model;
-                problem.cost_of_conversion(cost_model, access, tiling.tiling(), needed) + of_halo
+            AccessTable::new(tilings.len(), needed, |(needed, of_halo), costs| {
+                let key = (access.tensor_kind, list, access.operand.is_some(), needed);
+                let conversions = known.entry(key).or_insert_with(|| {
+                    let to_other = |it: &Label| {
+                        problem.conversion_cost(&problem.cost_model, access, it.tiling(), needed)
+                    };
+                    tilings.iter().map(to_other).collect()
+                });
+                for (tiling, &conversion) in tilings.iter().zip(&conversions[..]) {
+                    costs.push(
+                        problem.cost_of_access(access, conversion)
+                            + problem.replica_tie_break_of(access, tiling.tiling(), needed)
+                            + of_halo,
+                    );
+                }
             })
         };
         let mut terms: Vec<AccessTable> = edge.accesses.iter().map(of_access).collect();
         if problem.multiplier_key(edge) > 0 {
-            let price = |tiling: &Label, &at: &usize| {
+            let prices = |at: usize, prices: &mut Vec<i64>| {
                 let partitioning = partitionings[at].partitioning();
-                problem.memory_price_of_labels(edge, tiling.tiling(), partitioning)
+                let price =
+                    |it: &Label| problem.memory_price_of_labels(edge, it.tiling(), partitioning);
+                prices.extend(tilings.iter().map(price));
             };
-            terms.push(AccessTable::new(tilings, 0..partitionings.len(), price));
+            terms.push(AccessTable::new(tilings.len(), 0..partitionings.len(), prices));
         }
         edge.table(&terms)
     }

@@ -284,16 +284,19 @@ impl<'a> Instance<'a> {
                 let of_halo = self.halos[access].get(partitioning).copied().unwrap_or(0);
                 (self.positions[access][partitioning], of_halo)
             };
-            AccessTable::new(rows, columns.iter().map(needed), |&tiling, &(other, of_halo)| {
-                self.cost_of_conversion(access, tiling, other) + of_halo
+            AccessTable::new(rows.len(), columns.iter().map(needed), |(other, of_halo), costs| {
+                for &tiling in rows {
+                    costs.push(self.cost_of_conversion(access, tiling, other) + of_halo);
+                }
             })
         };
         let mut terms: Vec<AccessTable> = edge.accesses.iter().map(of_access).collect();
         if self.problem.multiplier_key(edge) > 0 {
-            let price = |&tiling: &usize, &partitioning: &usize| {
-                self.memory_price_of_edge(edge, tiling, partitioning)
+            let prices = |partitioning: usize, prices: &mut Vec<i64>| {
+                let price = |&tiling: &usize| self.memory_price_of_edge(edge, tiling, partitioning);
+                prices.extend(rows.iter().map(price));
             };
-            terms.push(AccessTable::new(rows, columns.iter().copied(), price));
+            terms.push(AccessTable::new(rows.len(), columns.iter().copied(), prices));
         }
         edge.table(&terms)
     }
@@ -303,53 +306,45 @@ impl<'a> Instance<'a> {
 /// Many partitionings need a tensor in the same tiling, whose costs are computed once.
 pub(super) struct AccessTable {
     n_tilings: usize,
-    /// The number of what each partitioning needs.
-    numbers: Vec<usize>,
-    n_needed: usize,
-    /// The costs of each tiling with what partitionings need, in row-major order.
+    /// For each partitioning, the position in `costs` of the costs of all tilings with what it
+    /// needs.
+    starts: Vec<usize>,
     costs: Vec<i64>,
 }
 
 impl AccessTable {
-    /// Returns the costs of these tilings with what each partitioning needs.
-    pub(super) fn new<T, N: Ord + Copy>(
-        tilings: &[T],
+    /// Returns the costs of all tilings with what each partitioning needs. `push_costs` appends
+    /// those of all tilings with a need.
+    pub(super) fn new<N: Ord + Copy>(
+        n_tilings: usize,
         needed: impl Iterator<Item = N>,
-        cost: impl Fn(&T, &N) -> i64,
+        mut push_costs: impl FnMut(N, &mut Vec<i64>),
     ) -> Self {
-        let mut known = Interner::default();
-        let mut distinct = Vec::new();
-        let number = |needed: N| {
-            let number = known.number(needed);
-            if number == distinct.len() {
-                distinct.push(needed);
+        let (mut known, mut costs) = (Interner::default(), Vec::new());
+        let start = |needed: N| {
+            let start = known.number(needed) * n_tilings;
+            if start == costs.len() {
+                push_costs(needed, &mut costs);
             }
-            number
+            start
         };
-        let numbers = needed.map(number).collect();
-        let mut costs = Vec::with_capacity(tilings.len() * distinct.len());
-        for tiling in tilings {
-            for needed in &distinct {
-                costs.push(cost(tiling, needed));
-            }
-        }
-        Self { n_tilings: tilings.len(), numbers, n_needed: distinct.len(), costs }
+        let starts = needed.map(start).collect();
+        Self { n_tilings, starts, costs }
     }
 
     /// Adds the costs to a table, in which the entries of the next tiling and of the next
     /// partitioning are so many entries further.
     fn add_to(&self, table: &mut [i64], [to_tiling, to_partitioning]: [usize; 2]) {
-        let numbers = &self.numbers[..];
-        let mut tiling = 0;
-        while tiling < self.n_tilings {
-            let costs = &self.costs[tiling * self.n_needed..];
-            let (mut at, mut partitioning) = (tiling * to_tiling, 0);
-            while partitioning < numbers.len() {
-                table[at] += costs[numbers[partitioning]];
-                at += to_partitioning;
-                partitioning += 1;
+        let mut partitioning = 0;
+        while partitioning < self.starts.len() {
+            let costs = &self.costs[self.starts[partitioning]..][..self.n_tilings];
+            let (mut at, mut tiling) = (partitioning * to_partitioning, 0);
+            while tiling < costs.len() {
+                table[at] += costs[tiling];
+                at += to_tiling;
+                tiling += 1;
             }
-            tiling += 1;
+            partitioning += 1;
         }
     }
 }
@@ -357,7 +352,7 @@ impl AccessTable {
 impl AccessEdge {
     /// Returns the sum of these costs as a table.
     pub(super) fn table(&self, terms: &[AccessTable]) -> Rc<[i64]> {
-        let (n_tilings, n_partitionings) = (terms[0].n_tilings, terms[0].numbers.len());
+        let (n_tilings, n_partitionings) = (terms[0].n_tilings, terms[0].starts.len());
         let steps = if self.tensor < self.operator { [n_partitionings, 1] } else { [1, n_tilings] };
         let mut table = vec![0; n_tilings * n_partitionings];
         terms.iter().for_each(|it| it.add_to(&mut table, steps));

@@ -150,12 +150,15 @@ fn table_of_cut(
         let weight = (access.weight << 8).max(1).cast_signed();
         let elements = (access.bytes / n_parts) as i64 * weight;
         let needed = factors.iter().map(needed);
-        AccessTable::new(placements, needed, |&stored, &(needed, [halo, extent])| {
+        let cost = |stored: Placement, (needed, [halo, extent]): (Placement, [i64; 2])| {
             let (from, to) =
                 if access.operand.is_some() { (stored, needed) } else { (needed, stored) };
             // Of equal cuts, prefer the one whose replicas have the tilings of their tensors.
             let is_held = access.is_replica && from != to;
             elements * shares_moved(from, to, size) + elements * halo / extent + i64::from(is_held)
+        };
+        AccessTable::new(placements.len(), needed, |needed, costs| {
+            costs.extend(placements.iter().map(|&stored| cost(stored, needed)));
         })
     };
     let terms: Vec<AccessTable> = edge.accesses.iter().map(of_access).collect();

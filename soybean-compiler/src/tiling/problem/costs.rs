@@ -126,13 +126,41 @@ impl TilingProblem<'_> {
         tiling: Tiling,
         other: Tiling,
     ) -> i64 {
+        let price = self.conversion_cost(cost_model, access, tiling, other);
+        self.cost_of_access_by(cost_model, access, price)
+            + self.replica_tie_break_of(access, tiling, other)
+    }
+
+    /// Returns [`LegalSplits::conversion_cost`] of a tensor's tiling at an access that needs or
+    /// gives another one.
+    ///
+    /// [`LegalSplits::conversion_cost`]: crate::tiling::tiling_space::LegalSplits::conversion_cost
+    pub(in crate::tiling) fn conversion_cost(
+        &self,
+        cost_model: &CostModel,
+        access: &Access,
+        tiling: Tiling,
+        other: Tiling,
+    ) -> ConversionCost {
         if tiling == other {
-            return 0;
+            return ConversionCost::NONE;
         }
         let (from, to) = if access.operand.is_some() { (tiling, other) } else { (other, tiling) };
-        let price = self.tensor_kinds[access.tensor_kind].conversion_cost(cost_model, from, to);
-        let n_parts = self.tensor_kinds[access.tensor_kind].n_parts(&to);
-        self.cost_of_access_by(cost_model, access, price) + self.replica_tie_break(access, n_parts)
+        self.tensor_kinds[access.tensor_kind].conversion_cost(cost_model, from, to)
+    }
+
+    /// Returns the tie-break of a replica's tiling at an access that needs or gives another one.
+    pub(in crate::tiling) fn replica_tie_break_of(
+        &self,
+        access: &Access,
+        tiling: Tiling,
+        other: Tiling,
+    ) -> i64 {
+        if !access.is_replica || tiling == other {
+            return 0;
+        }
+        let to = if access.operand.is_some() { other } else { tiling };
+        self.replica_tie_break(access, self.tensor_kinds[access.tensor_kind].n_parts(&to))
     }
 
     /// Returns the memory price of the labels of an edge.
