@@ -1,8 +1,8 @@
 //! Minimizes one variable out of a sum of tables.
 //!
-//! This file, [`super::minima`] and [`super::reparametrization`] hold the inner loops of the solver.
-//! They use flat tables, index arithmetic and `while` loops, because procedural macros run them
-//! without optimization.
+//! This file, [`super::minima`] and [`super::reparametrization`] hold the inner loops of the
+//! solver. They use flat tables, index arithmetic and `while` loops, because procedural macros run
+//! them without optimization.
 
 /// A table over several variables; the last one changes fastest.
 #[derive(Clone, Copy, Debug)]
