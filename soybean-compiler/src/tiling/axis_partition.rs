@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 
 use soybean_plan::AxisSet;
 
-use super::{instance::Instance, problem::TilingProblem};
+use super::{
+    instance::Instance,
+    problem::{Label, TilingProblem},
+};
 
 /// Returns the symmetry classes of axes: exchanging two axes of a class changes no cost.
 pub(super) fn symmetry_classes(problem: &TilingProblem<'_>) -> Vec<AxisSet> {
@@ -18,7 +21,27 @@ pub(super) fn symmetry_classes(problem: &TilingProblem<'_>) -> Vec<AxisSet> {
     classes.into_iter().map(|it| it.1).collect()
 }
 
-/// Returns partitions of all axes into blocks, the best first: those that fit the orbits of most
+/// Returns some of the partitions of all axes into blocks, those first by whose blocks most
+/// variables can have their orbits.
+pub(super) fn legal_partitions(orbits: &Instance<'_>, labels: &[usize]) -> Vec<Vec<AxisSet>> {
+    let mut partitions = axis_partitions(orbits, labels);
+    partitions.truncate(MAX_PARTITIONS);
+    // Blocks may have the wanted sizes, but not the axes that can split a dim.
+    let (problem, classes) = (orbits.problem, orbits.resolution.classes());
+    let mut equal: BTreeMap<(usize, Label), Vec<usize>> = BTreeMap::new();
+    for (variable, label) in orbits.plan(labels).into_iter().enumerate() {
+        equal.entry((problem.variables[variable].kind(), label)).or_default().push(variable);
+    }
+    partitions.sort_by_cached_key(|blocks| -> usize {
+        let is_misfit = |((_, like), variables): &(&(usize, Label), &Vec<usize>)| {
+            problem.axis_assignments(variables[0], like, &classes, blocks).is_empty()
+        };
+        equal.iter().filter(is_misfit).map(|(_, variables)| variables.len()).sum()
+    });
+    partitions
+}
+
+/// Returns partitions of all axes into blocks, those first whose sizes fit the orbits of most
 /// variables, and of these the coarsest.
 pub(super) fn axis_partitions(orbits: &Instance<'_>, labels: &[usize]) -> Vec<Vec<AxisSet>> {
     let mut partitions = vec![Vec::new()];
@@ -39,7 +62,7 @@ pub(super) fn axis_partitions(orbits: &Instance<'_>, labels: &[usize]) -> Vec<Ve
             ways.dedup();
             ways
         };
-        let ranked = ranked.iter().take(MAX_PARTITIONS).flat_map(both_ways);
+        let ranked = ranked.iter().take(MAX_OF_CLASS).flat_map(both_ways);
         let of_class: Vec<Vec<AxisSet>> = ranked.map(|it| blocks(&it)).collect();
         let with = |option: &Vec<AxisSet>| {
             let join = |before: &Vec<AxisSet>| before.iter().chain(option).copied().collect();
@@ -50,8 +73,10 @@ pub(super) fn axis_partitions(orbits: &Instance<'_>, labels: &[usize]) -> Vec<Ve
     partitions
 }
 
+/// The most partitions of all axes that are tried.
+const MAX_PARTITIONS: usize = 8;
 /// The most partitions of one class that are considered.
-const MAX_PARTITIONS: usize = 4;
+const MAX_OF_CLASS: usize = 4;
 
 /// Counts the variables for each list of group sizes: how many axes of the class have each
 /// placement, sorted.

@@ -13,7 +13,7 @@ use super::{
     cost_model::ConversionCost,
     instance::AccessTable,
     problem::{
-        AccessEdge, Label, Plan, TableKey, TilingProblem, Variable,
+        AccessEdge, Label, Plan, TableKey, TilingProblem,
         halo_edge::{HaloEdge, HaloTable},
     },
 };
@@ -42,11 +42,8 @@ impl<'a> Candidates<'a> {
         let mut lists: Vec<Vec<Label>> = Vec::new();
         let mut number = |variable: usize| {
             let chosen: Vec<&Label> = plans.iter().map(|it| &it[variable]).collect();
-            let tensor_kind = match problem.variables[variable] {
-                Variable::Tensor { tensor_kind, .. } => tensor_kind,
-                Variable::Operator { operator_kind, .. } => operator_kind,
-            };
-            let key = (chosen, tensor_kind, problem.pin(variable).is_some());
+            let kind = problem.variables[variable].kind();
+            let key = (chosen, kind, problem.pin(variable).is_some());
             if let Some(number) = numbers.get(&key) {
                 return Some(*number);
             }

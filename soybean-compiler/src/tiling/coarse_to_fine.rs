@@ -9,6 +9,7 @@
 //!    plans that can still be better are searched.
 //! 4. If the gap is still wide, the search goes on with more work (`wide_gap.rs`).
 
+mod orbit_search;
 mod wide_gap;
 
 use soybean_minsum::{
@@ -17,14 +18,14 @@ use soybean_minsum::{
 use soybean_plan::{AxisSet, Mesh};
 
 use super::{
-    axis_partition::{axis_partitions, symmetry_classes},
+    axis_partition::{axis_partitions, legal_partitions, symmetry_classes},
     candidates::Candidates,
-    effort::{SearchEffort, WorkBudget},
+    effort::{SearchEffort, WorkBudget, is_wide},
     instance::Instance,
     problem::{Label, Plan, TilingProblem, WORK},
     resolution::Resolution,
 };
-use wide_gap::OrbitSearch;
+use orbit_search::OrbitSearch;
 
 /// The most axes for which single axes are searched.
 const MAX_FINE_AXES: usize = 4;
@@ -38,7 +39,7 @@ const ASSIGNMENT_PART: u64 = 4;
 const IMPROVEMENT_PART: u64 = 2;
 /// The work of making a table's entry, and of giving an edge its table.
 const ENTRY_WORK: u64 = 1 << 8;
-const EDGE_WORK: u64 = 1 << 10;
+const EDGE_WORK: u64 = 1 << 8;
 /// The passes for which there must be work before single axes are searched.
 const MIN_PASSES: u64 = 4;
 /// The work of a proof by dual decomposition on meshes of few axes.
@@ -46,8 +47,6 @@ const DECOMPOSITION_WORK: u64 = 1 << 35;
 /// The number of axes for which work is stated. It doubles with each of the next few axes.
 const N_BASE_AXES: usize = 3;
 const MAX_DOUBLINGS: usize = 3;
-/// The most partitions of the axes into blocks that are tried.
-const MAX_PARTITIONS: usize = 8;
 /// The most entries of the tables of an axis assignment, once one has been found.
 const MAX_ASSIGNMENT_ENTRIES: usize = 1 << 19;
 /// Gaps below 1/2048 of the cost are not pursued.
@@ -150,6 +149,11 @@ impl<'a> CoarseToFine<'a> {
         // which finds better plans, is not taken for that.
         budget.spend(found.work.min(granted));
         let labels = found.labels.or(from).expect("all assignments are below no limit");
+        let cost = costs.cost(&labels);
+        let mut orbits = OrbitSearch { parent: self, allowed, costs: &costs, search, labels, cost };
+        if depth != Depth::Assignment && is_wide(orbits.cost, found.lower_bound) {
+            orbits.improve();
+        }
         let mut refinement = Refinement {
             parent: self,
             budget,
@@ -161,7 +165,7 @@ impl<'a> CoarseToFine<'a> {
                 largest_table: found.largest_table,
             },
         };
-        refinement.assign_axes(&labels_at(allowed, &labels), depth);
+        refinement.assign_axes(&labels_at(allowed, &orbits.labels), depth);
         if depth == Depth::Assignment {
             return refinement.found;
         }
@@ -169,11 +173,11 @@ impl<'a> CoarseToFine<'a> {
         refinement.search_single_axes(&costs);
         let goes_on = match depth {
             Depth::Assignment | Depth::Proof => false,
-            Depth::NarrowGap => refinement.has_wide_gap(),
+            Depth::NarrowGap => is_wide(refinement.found.cost, refinement.found.lower_bound),
             Depth::MoreWork => !refinement.is_settled(),
         };
         if goes_on && self.budget.effort.may_grow() {
-            refinement.narrow_gap(&mut OrbitSearch { search, labels });
+            refinement.narrow_gap(&mut orbits);
         }
         refinement.found
     }
@@ -213,11 +217,13 @@ impl Refinement<'_> {
     fn assign_axes(&mut self, labels: &[usize], depth: Depth) {
         let CoarseToFine { problem, orbits, .. } = self.parent;
         let is_quick = depth == Depth::Assignment && problem.mesh.n_axes() > MAX_FINE_AXES;
-        let n_partitions = if is_quick { 1 } else { MAX_PARTITIONS };
         let wanted = orbits.plan(labels);
-        let partitions = axis_partitions(orbits, labels);
+        let partitions = match is_quick {
+            true => axis_partitions(orbits, labels)[..1].to_vec(),
+            false => legal_partitions(orbits, labels),
+        };
         let mut limit = NO_LIMIT;
-        for blocks in partitions.iter().take(n_partitions) {
+        for blocks in &partitions {
             if let Some(cost) = self.assign_by_blocks(&wanted, blocks, limit) {
                 if depth != Depth::Assignment {
                     self.improve(blocks, IMPROVEMENT_PART);

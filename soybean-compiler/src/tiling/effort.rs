@@ -8,6 +8,11 @@ use super::by_name;
 /// Gaps above 1/50 of the bound are wide.
 pub(crate) const WIDE_GAP: i64 = 50;
 
+/// Returns whether the gap between a cost and its lower bound is wide.
+pub(super) fn is_wide(cost: i64, lower_bound: i64) -> bool {
+    cost - lower_bound > lower_bound / WIDE_GAP
+}
+
 /// The effort of a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum SearchEffort {

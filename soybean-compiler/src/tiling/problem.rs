@@ -81,6 +81,16 @@ pub(super) enum Variable {
     Operator { value: Value, operator_kind: usize },
 }
 
+impl Variable {
+    /// Returns the number of its kind among those of tensors, or among those of operators.
+    pub(super) fn kind(self) -> usize {
+        match self {
+            Self::Tensor { tensor_kind, .. } => tensor_kind,
+            Self::Operator { operator_kind, .. } => operator_kind,
+        }
+    }
+}
+
 /// A label of a variable.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Label {

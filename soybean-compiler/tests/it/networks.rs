@@ -83,15 +83,21 @@ fn small_batches_are_nearly_proved() {
     assert!(of_resnet < 0.01, "{of_resnet}");
 }
 
-/// Without the additional work where gaps are wide, the gaps are 15.3 % and 3.2 %.
+/// Without the additional work where gaps are wide, the gaps of the first and the last are 15.3 %
+/// and 3.2 %. Without orbits near the best ones, and with blocks of axes that fit by size alone,
+/// those of the first two are 3.0 % and 3.3 %.
 #[test]
 fn wide_gaps_are_narrowed() {
-    for (name, n_gpus, most) in [("resnet50-batch-32", 64, 0.03), ("diffusion-unet", 8, 0.011)] {
+    for (name, n_gpus, most) in [
+        ("resnet50-batch-32", 64, 0.023),
+        ("diffusion-unet", 16, 0.02),
+        ("diffusion-unet", 8, 0.012),
+    ] {
         let entry = LARGE.iter().chain(ZOO).find(|it| it.name == name).unwrap();
         let Model { builder, loss, .. } = (entry.model)();
         let compiled = compile(builder, loss, &[], &entry.options(n_gpus), &|| 0.0).unwrap();
         let gap = gap(name, &compiled);
-        assert!(gap < most, "{name}: {gap}");
+        assert!(gap < most, "{name} on {n_gpus}: {gap}");
     }
 }
 

@@ -1,15 +1,16 @@
 //! More work where the gap between a plan and its bound is still wide.
 //!
-//! The search of orbits goes on where it stopped, which raises the bound and finds better orbits.
+//! The search of orbits goes on where it stopped, which raises the bound and finds better orbits,
+//! unless its own gap is small: the rest then lies between orbits and plans.
 //! Often no assignment of axes suits all of them. Mixtures take such an assignment for some
 //! variables, and the labels of the best plan for the others.
 
-use soybean_minsum::{Options, Search, labels_at, solve_below};
+use soybean_minsum::{Options, labels_at, solve_below};
 use soybean_plan::AxisSet;
 
-use super::{CoarseToFine, MAX_PARTITIONS, Refinement, single_axes};
+use super::{BoundedPlan, CoarseToFine, OrbitSearch, Refinement, single_axes};
 use crate::tiling::{
-    axis_partition::axis_partitions,
+    axis_partition::legal_partitions,
     candidates::Candidates,
     effort::{WIDE_GAP, WorkBudget},
     problem::Label,
@@ -17,55 +18,44 @@ use crate::tiling::{
 
 /// The most additional work, for orbits and again for plans: each as much as a standard search has.
 const MORE_WORK: u64 = WorkBudget::STANDARD;
-/// Of the additional work that is left, a mixture gets at most 1/8, its tables another 1/8, and an
+/// Of the additional work that is left, a mixture gets at most 1/8, its tables 1/4, and an
 /// improvement 1/4.
 const MIXTURE_PART: u64 = 8;
+const TABLES_PART: u64 = 4;
 const IMPROVEMENT_PART: u64 = 4;
+/// Gaps of orbits below 1/8 of a wide one are not pursued here. Mixtures are searched down to 1/2
+/// of a wide gap; improvements by blocks do better below.
+const ORBIT_GAP: i64 = 8 * WIDE_GAP;
+const MIXTURE_GAP: i64 = 2 * WIDE_GAP;
 /// The most rounds of improvements by all partitions.
 const MAX_ROUNDS: usize = 2;
 
-/// A search of orbits that can go on.
-pub(super) struct OrbitSearch {
-    pub(super) search: Search,
-    /// The positions of the best orbits among those that plans may have.
-    pub(super) labels: Vec<usize>,
-}
-
 impl Refinement<'_> {
-    /// Returns whether the gap is wide.
-    pub(super) fn has_wide_gap(&self) -> bool {
-        self.found.cost - self.found.lower_bound > self.found.lower_bound / WIDE_GAP
-    }
-
     /// Goes on with more work. The plan and the bound never become worse.
-    pub(super) fn narrow_gap(&mut self, orbits: &mut OrbitSearch) {
-        self.search_orbits(orbits);
-        self.budget.add(MORE_WORK);
+    pub(super) fn narrow_gap(&mut self, orbits: &mut OrbitSearch<'_>) {
         let CoarseToFine { problem, orbits: instance, .. } = self.parent;
+        self.budget.add(MORE_WORK);
+        if orbits.cost - self.found.lower_bound > self.found.lower_bound / ORBIT_GAP {
+            let found = orbits.go_on(self.parent.coarse_work.min(MORE_WORK), self.found.cost);
+            self.found.lower_bound = self.found.lower_bound.max(found.lower_bound);
+            self.found.largest_table = self.found.largest_table.max(found.largest_table);
+        }
         let labels = labels_at(self.allowed, &orbits.labels);
         let wanted = instance.plan(&labels);
-        let mut partitions = axis_partitions(instance, &labels);
-        partitions.truncate(MAX_PARTITIONS);
+        let mut partitions = legal_partitions(instance, &labels);
         partitions.push(single_axes(&problem.mesh));
-        self.step_by_each(&partitions, |this, blocks| this.mix(&wanted, blocks));
+        self.step_by_each(&partitions, |this, blocks| {
+            let BoundedPlan { cost, lower_bound, .. } = this.found;
+            if cost - lower_bound > lower_bound / MIXTURE_GAP {
+                this.mix(&wanted, blocks);
+            }
+        });
         for _ in 0..MAX_ROUNDS {
             let before = self.found.cost;
             self.step_by_each(&partitions, |this, blocks| this.improve(blocks, IMPROVEMENT_PART));
             if self.found.cost == before {
                 return;
             }
-        }
-    }
-
-    /// Goes on with the search of orbits.
-    fn search_orbits(&mut self, OrbitSearch { search, labels }: &mut OrbitSearch) {
-        search.lower_limit(self.found.cost);
-        search.add_work(self.parent.coarse_work.min(MORE_WORK));
-        let found = search.run();
-        self.found.lower_bound = self.found.lower_bound.max(found.lower_bound);
-        self.found.largest_table = self.found.largest_table.max(found.largest_table);
-        if let Some(better) = found.labels {
-            *labels = better;
         }
     }
 
@@ -95,7 +85,7 @@ impl Refinement<'_> {
         let candidates = Candidates::new(self.parent.problem, &[wanted, plan], of_both)
             .expect("a plan is one of its mixtures");
         let of_tables = self.work_of_tables(candidates.n_entries());
-        if of_tables > self.budget.left() / MIXTURE_PART {
+        if of_tables > self.budget.left() / TABLES_PART {
             return;
         }
         self.budget.spend(of_tables);
