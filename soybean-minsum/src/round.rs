@@ -146,27 +146,32 @@ impl Core {
     fn reparametrized(&mut self, budget: &mut Budget) -> Reparametrization {
         let may_use_quotients = std::mem::take(&mut budget.may_use_quotients);
         let mut colors = ColorRefinement::new(&self.problem).filter(|_| may_use_quotients);
-        let mut of_messages = None;
+        let mut messages = None;
         for n_rounds in 1..=QUOTIENT_ROUNDS {
             let Some(colors) = &mut colors else { break };
             colors.refine();
             let Some(quotient) = Quotient::new(&self.problem, colors) else { break };
             self.try_quotient(&quotient, budget);
+            // The tables of a quotient are large, so only one is kept at a time.
             if n_rounds == MESSAGE_ROUNDS {
-                of_messages = Some(quotient);
+                messages = Some(self.messages_of(&quotient));
             }
         }
-        let Some(quotient) = of_messages else {
+        let Some(messages) = messages else {
             return Reparametrization::new(self.problem.clone());
         };
-        let mut passes = Reparametrization::new(quotient.problem.clone());
+        budget.spend(QUOTIENT_PASSES * self.pass_work);
+        Reparametrization::from_messages(self.problem.clone(), messages)
+    }
+
+    /// Returns the messages that passes over a quotient give.
+    fn messages_of(&self, quotient: &Quotient) -> Vec<[Vec<i64>; 2]> {
         let n_passes = self.pass_work / reparametrization::pass_work(&quotient.problem);
+        let mut passes = Reparametrization::new(quotient.problem.clone());
         for _ in 0..QUOTIENT_PASSES * n_passes {
             passes.raise_bound();
         }
-        budget.spend(QUOTIENT_PASSES * self.pass_work);
-        let messages = quotient.lift_messages(&self.problem, &passes);
-        Reparametrization::from_messages(self.problem.clone(), messages)
+        quotient.lift_messages(&self.problem, &passes)
     }
 
     /// Searches a quotient for an assignment that is better than those of coarser quotients.
