@@ -16,8 +16,8 @@
 //! | everything else, such as a convolution or a heavy product of such a sum | never |
 //!
 //! \* If its result is smaller, or another one of these operators reads it, and if nothing else
-//! reads the sums but further such operators that together give no more than the sums have: slices
-//! of one product. Whole operands that it adds to sums have fewer elements than its result.
+//! reads the sums, or if they are read index by index of a dim, such as that of queries, keys and
+//! values. Whole operands that it adds to sums have fewer elements than its result.
 //!
 //! *Light* products are the cheapest of those that may read terms, such as those of low-rank
 //! adapters. If every rank does all the work of all of them, that adds at most
@@ -179,8 +179,8 @@ impl<'a> Sums<'a> {
             && (is_passed_on || is_less && !is_of_numbers)
     }
 
-    /// Returns whether a sum need not be whole for any reader, at no cost: it has one, or several
-    /// that may read terms of it and together give no more than it has, as slices do.
+    /// Returns whether a sum has one reader, or several of which each may read terms of one index
+    /// of a dim. Ranges of a dim, such as the halves of queries, can be split like the dim instead.
     fn is_read_in_parts(&self, sum: Value) -> bool {
         let users = self.graph.users(sum);
         let reads_terms = |user: &Value| {
@@ -188,10 +188,13 @@ impl<'a> Sums<'a> {
             let sets = &self.linear[user.index()];
             sets.iter().flatten().any(|it| operands[*it] == sum)
         };
-        let given = || users.iter().map(|it| self.bytes(*it)).sum::<usize>();
-        let is_one = users.len() == 1;
-        !self.is_bound(sum)
-            && (is_one || users.iter().all(reads_terms) && given() <= self.bytes(sum))
+        let has_one_index = |user: &Value| {
+            let [part, whole] = [*user, sum].map(|it| self.graph.shape(it));
+            let is_cut = |(part, whole): (&usize, &usize)| *part == 1 || part == whole;
+            part.len() == whole.len() && part != whole && part.iter().zip(whole.iter()).all(is_cut)
+        };
+        let are_parts = || users.iter().all(|it| has_one_index(it) && reads_terms(it));
+        !self.is_bound(sum) && (users.len() == 1 || are_parts())
     }
 
     fn bytes(&self, value: Value) -> usize {

@@ -58,6 +58,9 @@ impl Tiling {
     }
 
     /// Returns the placement along `axis`.
+    ///
+    /// # Panics
+    /// Panics if there is no such axis.
     #[must_use]
     pub fn on(&self, axis: usize) -> Placement {
         assert!(axis < self.n_axes as usize, "axis {axis} of {}", self.n_axes);

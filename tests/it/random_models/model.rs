@@ -233,9 +233,16 @@ impl Model {
             let bias = self.parameter(&[n_parts * width]);
             self.apply("add", &[bias]);
         }
-        let (product, dim) = (self.here, self.shape().len() - 1);
+        // The parts are ranges of columns, or have a dim of their own.
+        let (mut dim, mut n_columns) = (self.shape().len() - 1, width);
+        if (detail >> 5 & 1) == 1 {
+            let extents = [&self.shape()[..dim], &[n_parts, width]].concat();
+            self.apply("reshape", &[integers(&extents)]);
+            n_columns = 1;
+        }
+        let product = self.here;
         let part = |model: &mut Self, at: usize| {
-            let range = integers(&[dim, at * width, (at + 1) * width]);
+            let range = integers(&[dim, at * n_columns, (at + 1) * n_columns]);
             let Argument::List(range) = range else { unreachable!("integers are a list") };
             model.here = product;
             model.apply("slice", &range);
@@ -246,6 +253,7 @@ impl Model {
         self.apply("mul", &parts[..1]);
         if (detail >> 3 & 1) == 1 {
             let joined = [&parts[..n_parts - 1], &[Argument::Tensor(self.here)]].concat();
+            dim = self.shape().len() - 1;
             let dim = Argument::Integer(i64::try_from(dim).unwrap());
             self.here = call(&mut self.builder, "concat", &[Argument::List(joined), dim]);
             self.before.push(self.here);

@@ -150,9 +150,8 @@ fn is_light(network: &Network, mesh: &Mesh, value: Value) -> bool {
 }
 
 /// Returns the terms on which an operator may work, each with its operands. An operator that adds
-/// nothing up alone reads what it reads so, or beside others of its kind which with it give no more
-/// than that. Its result is smaller, and no operand is a number, or it may be stored as partial
-/// sums itself.
+/// nothing up alone reads what it reads so, or beside others that each have one index of a dim. Its
+/// result is smaller, and no operand is a number, or it may be stored as partial sums itself.
 fn sets_of_terms(network: &Network, mesh: &Mesh, value: Value) -> Vec<(FactorId, Vec<usize>)> {
     let graph = &network.graph;
     let Some(signature) = signature(network, value) else { return Vec::new() };
@@ -169,9 +168,14 @@ fn sets_of_terms(network: &Network, mesh: &Mesh, value: Value) -> Vec<(FactorId,
         let read: BTreeSet<Value> = sums.collect();
         let is_free = |it: &Value| {
             let readers = graph.users(*it);
-            let given: usize = readers.iter().map(|it| bytes(*it)).sum();
+            let has_one_index = |reader: Value| {
+                let [part, whole] = [reader, *it].map(|it| graph.shape(it).to_vec());
+                let cut: Vec<usize> =
+                    (0..whole.len()).filter(|at| part.get(*at) != Some(&whole[*at])).collect();
+                part.len() == whole.len() && !cut.is_empty() && cut.iter().all(|at| part[*at] == 1)
+            };
             let are_parts =
-                given <= bytes(*it) && readers.iter().all(|reader| may_read_terms(*reader, *it));
+                readers.iter().all(|reader| has_one_index(*reader) && may_read_terms(*reader, *it));
             !is_bound(network, *it) && (readers == [value] || are_parts)
         };
         let is_smaller = bytes(value) < read.iter().map(|it| bytes(*it)).sum()
