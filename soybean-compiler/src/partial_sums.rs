@@ -190,8 +190,10 @@ impl<'a> Sums<'a> {
         };
         let has_one_index = |user: &Value| {
             let [part, whole] = [*user, sum].map(|it| self.graph.shape(it));
-            let is_cut = |(part, whole): (&usize, &usize)| *part == 1 || part == whole;
-            part.len() == whole.len() && part != whole && part.iter().zip(whole.iter()).all(is_cut)
+            let is_one_or_all = |(part, whole): (&usize, &usize)| *part == 1 || part == whole;
+            part.len() == whole.len()
+                && part != whole
+                && part.iter().zip(whole.iter()).all(is_one_or_all)
         };
         let are_parts = || users.iter().all(|it| has_one_index(it) && reads_terms(it));
         !self.is_bound(sum) && (users.len() == 1 || are_parts())
